@@ -19,6 +19,11 @@ export class Refusal extends Error {
     }
 }
 
+/** What was thrown, as a refusal. */
+export function refusal(thrown: unknown): Refusal {
+    return thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown));
+}
+
 export function token(): string {
     return sessionStorage.getItem(TOKEN) ?? '';
 }
@@ -69,9 +74,9 @@ async function ask(method: string, target: string, init: RequestInit): Promise<R
         throw new Refusal(307, 'redirected', 'another instance owns this, and this one redirects (worker_queue.on_misroute); open the other instance');
     }
     if (response.ok) return response;
-    const refusal = await refusalOf(response);
-    if (refusal.status === 401) onUnauthorized?.();
-    throw refusal;
+    const refused = await refusalOf(response);
+    if (refused.status === 401) onUnauthorized?.();
+    throw refused;
 }
 
 async function refusalOf(response: Response): Promise<Refusal> {

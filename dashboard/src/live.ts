@@ -2,7 +2,8 @@
 // rows stay where they are.
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { Refusal, stream, type ServerEvent } from './api';
+import { get, refusal, stream, withQuery, type Query, type Refusal, type ServerEvent } from './api';
+import type { List } from './shapes';
 
 export const POLL_MS = 3_000;
 const RETRY_MS_MIN = 1_000;
@@ -73,10 +74,10 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
                 set({ key, data });
             } catch (error) {
                 if (over || mine.signal.aborted) return;
-                const refusal = error instanceof Refusal ? error : new Refusal(0, 'defect', String(error));
+                const refused = refusal(error);
                 failures += 1;
-                tell(refusal.status === 0 ? 'lost' : 'live');
-                set((before) => ({ ...(before.key === key ? before : {}), key, error: refusal }));
+                tell(refused.status === 0 ? 'lost' : 'live');
+                set((before) => ({ ...(before.key === key ? before : {}), key, error: refused }));
             }
             asking = undefined;
             if (!document.hidden) {
@@ -103,6 +104,12 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
     const refresh = useCallback(() => again.current(), []);
     const current = found.key === key ? found : { key };
     return { data: current.data, error: current.error, refresh };
+}
+
+/** Polls a page of a list of the API. */
+export function useList<T>(target: string, query: Query = {}, everyMs = POLL_MS): Polled<List<T>> {
+    const address = withQuery(target, { limit: 100, ...query });
+    return usePoll(address, (signal) => get<List<T>>(address, {}, signal), everyMs);
 }
 
 /**

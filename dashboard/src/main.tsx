@@ -4,7 +4,7 @@ import 'uplot/dist/uPlot.min.css';
 import './style.css';
 import { render } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { get, Refusal, setToken, token, whenUnauthorized } from './api';
+import { get, Refusal, refusal, setToken, token, whenUnauthorized } from './api';
 import { Caller } from './caller';
 import { length } from './format';
 import { useLink, useNow } from './live';
@@ -13,6 +13,7 @@ import type { Whoami } from './shapes';
 import { choice, choose, type Choice } from './theme';
 import { Empty, Trouble } from './ui';
 import { AuditPage } from './pages/audit';
+import { BulkPage, Bulks } from './pages/bulk';
 import { ClusterPage, LeasePage } from './pages/cluster';
 import { Ids } from './pages/ids';
 import { JobPage } from './pages/job';
@@ -36,7 +37,7 @@ const PAGES: [string, string, string][] = [
     ['cluster', 'Cluster', 'c'],
     ['audit', 'Audit', 'a'],
 ];
-const BELONGS: Record<string, string> = { tasks: 'plans', tenants: 'plans', leases: 'cluster' };
+const BELONGS: Record<string, string> = { tasks: 'plans', tenants: 'plans', leases: 'cluster', bulk: 'jobs' };
 
 function Page({ place }: { place: Place }) {
     const { parts, query } = place;
@@ -44,11 +45,12 @@ function Page({ place }: { place: Place }) {
     switch (name) {
         case '': return <Overview />;
         case 'jobs': return id ? <JobPage key={id} id={id} /> : <Jobs query={query} />;
+        case 'bulk': return id ? <BulkPage key={id} id={id} /> : <Bulks query={query} />;
         case 'sessions': return id ? <SessionPage key={id} id={id} /> : <Sessions />;
         case 'nodes': return id ? <NodePage key={id} id={id} /> : <Nodes query={query} />;
         case 'plans': return id ? <PlanPage key={id} id={id} query={query} /> : <Plans query={query} />;
         case 'tasks': return id ? <TaskPage key={id} id={id} /> : <NoPage />;
-        case 'tenants': return id ? <TenantPage key={id} tenant={id} /> : <NoPage />;
+        case 'tenants': return id ? <TenantPage key={id} tenant={id} query={query} /> : <NoPage />;
         case 'signers': return id ? <SignerPage key={id} signer={id} query={query} /> : <Signers query={query} />;
         case 'ids': return <Ids query={query} />;
         case 'cluster': return <ClusterPage query={query} />;
@@ -72,7 +74,7 @@ function App() {
         try {
             set({ whoami: await get<Whoami>('/v1/whoami') });
         } catch (thrown) {
-            const error = thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown));
+            const error = refusal(thrown);
             if (error.status === 401) {
                 const had = token() !== '';
                 setToken('');

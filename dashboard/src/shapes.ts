@@ -15,6 +15,8 @@ export type JobState = 'CREATED' | 'DISPATCHED' | 'RUNNING' | 'FINISHED';
 export type Outcome = 'succeeded' | 'failed' | 'cancelled' | 'timed_out';
 export type Route = { source: string; target: string };
 export type Attempt = { attempt: number; node: string; state: string; reason: string; at: string };
+/** Why a job waits. Newer daemons may add reasons. */
+export type WaitingFor = { reason: string; detail: string; until?: string };
 export type Job = {
     id: string;
     state: JobState;
@@ -31,11 +33,14 @@ export type Job = {
     attempt: number;
     max_attempts: number;
     node: string | null;
+    kind: string | null;
     metadata: Record<string, string>;
+    traceparent?: string;
     payload?: unknown;
     result?: unknown;
     error: string | null;
     dead: boolean;
+    waiting_for?: WaitingFor;
     progress: { percent?: number; note?: string } | null;
     created_at: string;
     run_at: string | null;
@@ -45,7 +50,27 @@ export type Job = {
     released_at: string | null;
     retry_of: string | null;
     retried_as: string | null;
+    dismissed_at: string | null;
     attempts?: Attempt[];
+};
+
+export type BulkAction = 'retry' | 'cancel' | 'delete' | 'dismiss';
+export type Bulk = {
+    id: string;
+    action: BulkAction;
+    filter: Record<string, string | boolean>;
+    before: string;
+    rate: number;
+    status: 'RUNNING' | 'CANCELLING' | 'DONE' | 'CANCELLED' | 'FAILED';
+    matched: number;
+    done: number;
+    skipped: number;
+    failed: number;
+    error: string | null;
+    by: string;
+    instance: string;
+    created_at: string;
+    finished_at: string | null;
 };
 
 export type States = Record<JobState, number>;
@@ -57,6 +82,7 @@ export type PoolStats = {
     delayed: number;
     oldest_waiting_ms: number | null;
     rates: Rates;
+    paused: boolean;
 };
 export type Stats = {
     instance: string;
@@ -65,6 +91,7 @@ export type Stats = {
     oldest_waiting_ms: number | null;
     rates: Rates;
     pools: PoolStats[];
+    slots: { used: number; all: number };
     plans: Record<string, number>;
     tasks: Record<string, number>;
     unknown_stages: number;
@@ -98,12 +125,17 @@ export type Node = {
     load: { cpu?: number; gpu?: number; memory?: number } | null;
     labels: string[];
     pools: string[];
+    services: string[];
     version: string | null;
     instance: string;
+    registered_at: string | null;
+    heartbeat_at: string | null;
+    record_version: number;
     seen_at: string;
 };
 export type Pool = { name: string; routes?: string[]; requires?: string[]; weight?: number };
-export type Pools = { version: number; pools: Pool[] };
+export type PoolPause = { pool: string; reason: string; by: string; since: string; until: string | null };
+export type Pools = { version: number; pools: Pool[]; paused: PoolPause[] };
 export type Selection = {
     node: string | null;
     pool: string | null;

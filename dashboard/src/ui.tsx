@@ -2,16 +2,17 @@
 
 import type { ComponentChildren, TargetedEvent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { Refusal } from './api';
-import { age, moment, short } from './format';
+import { refusal, type Refusal } from './api';
+import { age, count, moment, short } from './format';
 import { pretty } from './json';
 import { useNow, type Polled } from './live';
 import { link, setFilters } from './router';
+import type { List } from './shapes';
 
 const TONES: Record<string, string> = {
     CREATED: 'wait', PENDING: 'wait', DISPATCHED: 'sent', HELD: 'sent', RUNNING: 'run', draining: 'warn', degraded: 'warn', warn: 'warn',
     PAUSED: 'warn', UNKNOWN: 'warn', QUARANTINED: 'warn', INTERRUPTED: 'bad', ATTENTION: 'bad', FAILED: 'bad', failed: 'bad',
-    timed_out: 'bad', down: 'bad', offline: 'bad', unhealthy: 'bad', expired: 'bad', recovering: 'bad', succeeded: 'good',
+    CANCELLING: 'warn', 'pool paused': 'warn', 'no node': 'warn', labels: 'warn', 'no owner': 'warn', 'owner elsewhere': 'warn', 'not ready': 'warn', paused: 'warn', DONE: 'good', timed_out: 'bad', down: 'bad', offline: 'bad', unhealthy: 'bad', expired: 'bad', recovering: 'bad', succeeded: 'good',
     SUCCEEDED: 'good', CONSUMED: 'good', online: 'good', ready: 'good', ok: 'good', live: 'good', dead: 'bad',
 };
 
@@ -98,6 +99,9 @@ export type Column<T> = {
     class?: string;
 };
 
+/** The most rows that a table draws before somebody asks for more: a thousand pools would be drawn anew with each poll. */
+const ROWS_MAX = 200;
+
 export function Table<T>(props: {
     label: string;
     columns: Column<T>[];
@@ -105,21 +109,49 @@ export function Table<T>(props: {
     id: (row: T) => string;
     rowClass?: (row: T) => string | undefined;
 }) {
+    const [most, setMost] = useState(ROWS_MAX);
+    const left = props.rows.length - most;
     return (
-        <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
-            <table>
-                <thead>
-                    <tr>{props.columns.map((column) => <th key={column.head} class={column.class} scope="col">{column.head}</th>)}</tr>
-                </thead>
-                <tbody>
-                    {props.rows.map((row) => (
-                        <tr key={props.id(row)} class={props.rowClass?.(row)}>
-                            {props.columns.map((column) => <td key={column.head} class={column.class}>{column.cell(row)}</td>)}
-                        </tr>
-                    ))}
-                </tbody>
-            </table>
-        </div>
+        <>
+            <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+                <table>
+                    <thead>
+                        <tr>{props.columns.map((column) => <th key={column.head} class={column.class} scope="col">{column.head}</th>)}</tr>
+                    </thead>
+                    <tbody>
+                        {props.rows.slice(0, most).map((row) => (
+                            <tr key={props.id(row)} class={props.rowClass?.(row)}>
+                                {props.columns.map((column) => <td key={column.head} class={column.class}>{column.cell(row)}</td>)}
+                            </tr>
+                        ))}
+                    </tbody>
+                </table>
+            </div>
+            {left > 0 ? (
+                <div class="pager"><button type="button" onClick={() => setMost(most + ROWS_MAX)}>Show {Math.min(left, ROWS_MAX)} more of {count(left)}</button></div>
+            ) : null}
+        </>
+    );
+}
+
+/** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */
+export function Listed<T>(props: {
+    of: Polled<List<T>>;
+    cursor?: string | undefined;
+    empty: ComponentChildren;
+    label: string;
+    columns: Column<T>[];
+    id: (row: T) => string;
+}) {
+    return (
+        <Found of={props.of}>
+            {({ items, next_cursor }) => (
+                <>
+                    {items.length === 0 ? <Empty>{props.empty}</Empty> : <Table label={props.label} columns={props.columns} rows={items} id={props.id} />}
+                    <Pager next={next_cursor} cursor={props.cursor} />
+                </>
+            )}
+        </Found>
     );
 }
 
@@ -157,7 +189,7 @@ export function Filter(props: { name: string; label: string; query: URLSearchPar
     );
 }
 
-export function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | null }) {
+export function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | undefined }) {
     if (!next && !cursor) return null;
     return (
         <nav class="pager" aria-label="Pages of the list">
@@ -167,9 +199,9 @@ export function Pager({ next, cursor }: { next: string | null | undefined; curso
     );
 }
 
-export function Fresh({ count, full, show }: { count: number; full: boolean; show: () => void }) {
-    if (count === 0) return null;
-    return <button type="button" class="fresh" onClick={show}>{count}{full ? '+' : ''} new – show</button>;
+export function Fresh({ many, full, show }: { many: number; full: boolean; show: () => void }) {
+    if (many === 0) return null;
+    return <button type="button" class="fresh" onClick={show}>{many}{full ? '+' : ''} new – show</button>;
 }
 
 /** Something to look up by its name. */
@@ -186,17 +218,30 @@ export function LookUp({ label, placeholder, go }: { label: string; placeholder?
     );
 }
 
+export type Field = {
+    name: string;
+    label: string;
+    value?: string;
+    options?: string[];
+    required?: boolean;
+    hint?: string;
+    /** A whole number from 1 on, and its largest value. */
+    most?: number;
+};
+
 export type Ask = {
     /** The button's text, and the dialog's title. */
     title: string;
     about: ComponentChildren;
     danger?: boolean;
-    fields?: { name: string; label: string; value?: string; options?: string[]; required?: boolean; long?: boolean; hint?: string }[];
+    fields?: Field[];
+    /** Asked of the daemon when the dialog opens. Until the answer is here, nothing can be confirmed; it completes the rest. */
+    first?: () => Promise<Partial<Pick<Ask, 'about' | 'type' | 'confirm'>> & { forbids?: boolean }>;
     /** What must be typed before the button can be pressed. */
     type?: string;
     /** The button within the dialog. */
     confirm?: string;
-    /** Does it. A text that it returns is shown, and the dialog stays for a second step. */
+    /** Does it; the dialog closes when it has succeeded, and shows why it was refused. */
     run: (values: Record<string, string>) => Promise<unknown>;
 };
 
@@ -211,8 +256,14 @@ export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
     );
 }
 
-function Dialog({ ask, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
+function numeric({ most }: Field): { type: 'text' } | { type: 'number'; min: number; max: number; step: number } {
+    return most === undefined ? { type: 'text' } : { type: 'number', min: 1, max: most, step: 1 };
+}
+
+function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
     const dialog = useRef<HTMLDialogElement>(null);
+    const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
+    const ask: Ask = { ...asked, ...learned };
     const begin = Object.fromEntries((ask.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? '']));
     const [values, setValues] = useState<Record<string, string>>(begin);
     const [typed, setTyped] = useState('');
@@ -222,12 +273,18 @@ function Dialog({ ask, close, done }: { ask: Ask; close: () => void; done: (() =
         const element = dialog.current!;
         const before = document.activeElement as HTMLElement | null;
         element.showModal();
+        let isOver = false;
+        asked.first?.().then(
+            (found) => isOver || setLearned(found),
+            (thrown) => isOver || setError(refusal(thrown)),
+        );
         return () => {
+            isOver = true;
             element.close();
             before?.focus();
         };
     }, []);
-    const isReady = !isBusy && (ask.type === undefined || typed === ask.type);
+    const isReady = !isBusy && learned !== undefined && !learned.forbids && (ask.type === undefined || typed === ask.type);
     const submit = async (event: Event) => {
         event.preventDefault();
         if (!isReady) return;
@@ -238,7 +295,7 @@ function Dialog({ ask, close, done }: { ask: Ask; close: () => void; done: (() =
             done?.();
             close();
         } catch (thrown) {
-            setError(thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown)));
+            setError(refusal(thrown));
             setBusy(false);
         }
     };
@@ -258,6 +315,7 @@ function Dialog({ ask, close, done }: { ask: Ask; close: () => void; done: (() =
                             <input
                                 value={values[field.name]}
                                 required={field.required}
+                                {...numeric(field)}
                                 onInput={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}
                                 spellcheck={false}
                                 autocomplete="off"

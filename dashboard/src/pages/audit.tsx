@@ -1,14 +1,14 @@
 // The audit: what operators changed, the newest first.
 
-import { get } from '../api';
 import { useCan } from '../caller';
-import { useFrozen, usePoll } from '../live';
-import type { Audit, List } from '../shapes';
+import { useFrozen, useList } from '../live';
+import type { Audit } from '../shapes';
 import { Empty, Filter, Found, Fresh, Maybe, Pager, Table, When } from '../ui';
 
 const ACTIONS = [
-    'set_policy', 'resolve_nonce', 'confirm_signer', 'set_mode', 'set_pools', 'reload_tokens', 'set_segment', 'set_sequence', 'break_lock',
-    'resolve_stage', 'retry_task', 'drain_node', 'undrain_node', 'cancel_job', 'retry_job', 'retry_jobs', 'recover',
+    'cancel_job', 'retry_job', 'retry_jobs', 'dismiss_job', 'delete_job', 'bulk_retry', 'bulk_cancel', 'bulk_delete', 'bulk_dismiss', 'cancel_bulk',
+    'drain_node', 'undrain_node', 'set_pools', 'pause_pool', 'resume_pool', 'retry_task', 'resolve_stage', 'break_lock', 'set_policy', 'resolve_nonce',
+    'confirm_signer', 'set_segment', 'set_sequence', 'set_mode', 'reload_tokens', 'recover',
 ];
 const FILTERS = ['principal', 'action', 'subject', 'since', 'cursor'];
 
@@ -32,14 +32,14 @@ export function AuditPage({ query }: { query: URLSearchParams }) {
 
 function Entries({ query }: { query: URLSearchParams }) {
     const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? undefined]));
-    const key = `audit ${JSON.stringify(filters)}`;
-    const polled = usePoll(key, (signal) => get<List<Audit>>('/v1/audit', { ...filters, limit: 100 }, signal), 5_000);
+    const key = JSON.stringify(filters);
+    const polled = useList<Audit>('/v1/audit', filters, 5_000);
     const frozen = useFrozen(key, polled.data?.items, (it) => String(it.id), false);
     return (
         <Found of={polled}>
             {(page) => (
                 <>
-                    <Fresh count={frozen.fresh} full={frozen.fresh >= 100} show={frozen.show} />
+                    <Fresh many={frozen.fresh} full={frozen.fresh >= 100} show={frozen.show} />
                     {frozen.rows.length === 0 ? (
                         <Empty>No entry matches. Entries are written when operators change something, and kept for 90 days.</Empty>
                     ) : (
@@ -58,7 +58,7 @@ function Entries({ query }: { query: URLSearchParams }) {
                             ]}
                         />
                     )}
-                    <Pager next={page.next_cursor} cursor={filters.cursor ?? null} />
+                    <Pager next={page.next_cursor} cursor={filters.cursor} />
                 </>
             )}
         </Found>

@@ -3,10 +3,10 @@
 import { get, path } from '../api';
 import { useCan } from '../caller';
 import { length } from '../format';
-import { usePoll } from '../live';
+import { useList, usePoll } from '../live';
 import { go, link } from '../router';
-import type { Cluster, Lease, List, Mode } from '../shapes';
-import { Ago, Badge, Card, Empty, Facts, Filter, Found, Id, LookUp, Maybe, Pager, Table } from '../ui';
+import type { Cluster, Lease, Mode } from '../shapes';
+import { Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe } from '../ui';
 import { Instances } from './overview';
 
 const KINDS = ['instance', 'signer', 'session', 'tenant', 'plan', 'id-worker'];
@@ -43,9 +43,7 @@ export function ClusterPage({ query }: { query: URLSearchParams }) {
 function Leases({ query }: { query: URLSearchParams }) {
     const value = (name: string) => query.get(name) ?? undefined;
     const [kind, owner, cursor] = [value('kind'), value('owner'), value('cursor')];
-    const polled = usePoll(`leases ${kind} ${owner} ${cursor}`, (signal) =>
-        get<List<Lease>>('/v1/leases', { kind, owner, cursor, limit: 100 }, signal),
-    );
+    const polled = useList<Lease>('/v1/leases', { kind, owner, cursor });
     return (
         <Card title="Leases">
             <div class="filters">
@@ -53,30 +51,21 @@ function Leases({ query }: { query: URLSearchParams }) {
                 <Filter name="owner" label="Owner" query={query} />
                 <LookUp label="Resource" placeholder="signer:eip155:1:0xab" go={(resource) => go(['leases', resource])} />
             </div>
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>No lease matches.</Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Leases"
-                                rows={page.items}
-                                id={(lease) => lease.resource}
-                                columns={[
-                                    { head: 'resource', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
-                                    { head: 'state', cell: (lease) => <Badge of={lease.live ? 'live' : lease.owner === null ? 'released' : 'expired'} /> },
-                                    { head: 'owner', class: 'wide', cell: (lease) => <span class="id"><Maybe>{lease.owner}</Maybe></span> },
-                                    { head: 'token', class: 'num', cell: (lease) => String(lease.fencing_token) },
-                                    { head: 'expires in', class: 'num', cell: (lease) => <Maybe>{lease.live ? length(lease.expires_in_ms) : null}</Maybe> },
-                                    { head: 'acquired', class: 'num wide', cell: (lease) => <Ago at={lease.acquired_at} /> },
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty="No lease matches."
+                label="Leases"
+                id={(lease) => lease.resource}
+                columns={[
+                    { head: 'resource', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
+                    { head: 'state', cell: (lease) => <Badge of={lease.live ? 'live' : lease.owner === null ? 'released' : 'expired'} /> },
+                    { head: 'owner', class: 'wide', cell: (lease) => <span class="id"><Maybe>{lease.owner}</Maybe></span> },
+                    { head: 'token', class: 'num', cell: (lease) => String(lease.fencing_token) },
+                    { head: 'expires in', class: 'num', cell: (lease) => <Maybe>{lease.live ? length(lease.expires_in_ms) : null}</Maybe> },
+                    { head: 'acquired', class: 'num wide', cell: (lease) => <Ago at={lease.acquired_at} /> },
+                ]}
+            />
         </Card>
     );
 }

@@ -4,9 +4,9 @@ import { useState } from 'preact/hooks';
 import { get, path, type Refusal } from '../api';
 import { useCan } from '../caller';
 import { count, length, rate } from '../format';
-import { usePoll } from '../live';
-import type { List, Segment, Snowflake } from '../shapes';
-import { Ago, Card, Empty, Facts, Found, Maybe, Pager, Table, Trouble } from '../ui';
+import { useList } from '../live';
+import type { Segment, Snowflake } from '../shapes';
+import { Ago, Card, Empty, Facts, Listed, Maybe, Trouble } from '../ui';
 
 const SOON_S = 600;
 
@@ -19,39 +19,30 @@ export function Ids({ query }: { query: URLSearchParams }) {
 
 function Segments({ query }: { query: URLSearchParams }) {
     const cursor = query.get('cursor') ?? undefined;
-    const polled = usePoll(`segments ${cursor}`, (signal) => get<List<Segment>>('/v1/ids/segments', { cursor, limit: 100 }, signal));
+    const polled = useList<Segment>('/v1/ids/segments', { cursor });
     return (
         <Card title="Segments">
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>No segment yet. <code>fencepost id segment order --step 1000</code> or <code>PUT /v1/ids/segments/order</code> makes one.</Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Segments"
-                                rows={page.items}
-                                id={(it) => it.tag}
-                                columns={[
-                                    { head: 'tag', cell: (it) => <b>{it.tag}</b> },
-                                    { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max}</Maybe> },
-                                    { head: 'step', class: 'num', cell: (it) => count(it.step) },
-                                    { head: 'ids/s', class: 'num', cell: (it) => rate(it.rate) },
-                                    { head: 'left here', class: 'num wide', cell: (it) => count(it.left) },
-                                    {
-                                        head: 'lasts',
-                                        class: 'num',
-                                        cell: (it) => it.seconds_left === null ? <Maybe /> : <span class={it.seconds_left < SOON_S ? 'warn' : undefined}>{length(it.seconds_left * 1_000)}</span>,
-                                    },
-                                    { head: 'description', class: 'wide', cell: (it) => <Maybe>{it.description}</Maybe> },
-                                    { head: 'changed', class: 'num wide', cell: (it) => <Ago at={it.updated_at} /> },
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={<>No segment yet. <code>fencepost id segment order --step 1000</code> or <code>PUT /v1/ids/segments/order</code> makes one.</>}
+                label="Segments"
+                id={(it) => it.tag}
+                columns={[
+                    { head: 'tag', cell: (it) => <b>{it.tag}</b> },
+                    { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max}</Maybe> },
+                    { head: 'step', class: 'num', cell: (it) => count(it.step) },
+                    { head: 'ids/s', class: 'num', cell: (it) => rate(it.rate) },
+                    { head: 'left here', class: 'num wide', cell: (it) => count(it.left) },
+                    {
+                        head: 'lasts',
+                        class: 'num',
+                        cell: (it) => it.seconds_left === null ? <Maybe /> : <span class={it.seconds_left < SOON_S ? 'warn' : undefined}>{length(it.seconds_left * 1_000)}</span>,
+                    },
+                    { head: 'description', class: 'wide', cell: (it) => <Maybe>{it.description}</Maybe> },
+                    { head: 'changed', class: 'num wide', cell: (it) => <Ago at={it.updated_at} /> },
+                ]}
+            />
         </Card>
     );
 }

@@ -1,13 +1,13 @@
-// One job: where it is, what was tried, why it waits; cancel and retry.
+// One job: where it is, what was tried, why it waits; cancel, retry, dismiss and delete.
 
 import { useEffect, useState } from 'preact/hooks';
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
-import { between, length } from '../format';
+import { between, length, short } from '../format';
 import { usePoll, useStream } from '../live';
 import { go, link } from '../router';
-import type { Job, Selection } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, Trouble, When } from '../ui';
+import type { Job } from '../shapes';
+import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, When } from '../ui';
 
 export function JobPage({ id }: { id: string }) {
     const polled = usePoll(`job ${id}`, (signal) => get<Job>(path('/v1/jobs', id), {}, signal));
@@ -40,6 +40,10 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 <Badge of={job.outcome ?? job.state} />
                 {job.outcome ? <span class="aside">{job.state}</span> : null}
                 {job.dead ? <Badge of="dead" /> : null}
+                {job.dismissed_at ? <Badge of="dismissed" /> : null}
+                {job.kind ? <a href={link(['jobs'], { kind: job.kind })}><b>{job.kind}</b></a> : null}
+                {job.retry_of ? <span>retry of <Id to={['jobs', job.retry_of]} id={job.retry_of} label={short(job.retry_of)} /></span> : null}
+                {job.retried_as ? <span>retried as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} /></span> : null}
                 {percent !== undefined && job.state === 'RUNNING' ? <progress max={100} value={percent} aria-label="Progress">{percent} %</progress> : null}
                 {job.progress?.note && job.state === 'RUNNING' ? <span class="aside">{job.progress.note}</span> : null}
                 {isLive ? <span class="aside">events are streamed</span> : null}
@@ -68,6 +72,29 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                         }}
                     />
                 ) : null}
+                {mayChange && job.dead ? (
+                    <Action
+                        done={refresh}
+                        ask={{
+                            title: 'Dismiss job',
+                            about: 'The job need not be retried: it keeps its outcome, and is not dead any more.',
+                            run: () => send('POST', `${path('/v1/jobs', job.id)}/dismiss`),
+                        }}
+                    />
+                ) : null}
+                {mayChange && job.state === 'FINISHED' ? (
+                    <Action
+                        ask={{
+                            title: 'Delete job',
+                            about: 'The job is forgotten at once, with its payload, its result and its attempts.',
+                            danger: true,
+                            run: async () => {
+                                await send('DELETE', path('/v1/jobs', job.id));
+                                go(['jobs']);
+                            },
+                        }}
+                    />
+                ) : null}
             </div>
             {job.error ? <div class="trouble"><b>Error</b> {job.error}</div> : null}
             {job.state === 'CREATED' ? <WhyItWaits job={job} /> : null}
@@ -76,6 +103,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 <Card title="Job">
                     <Facts
                         of={[
+                            ['kind', job.kind],
                             ['pool', job.pool],
                             ['route', job.route ? `${job.route.source} → ${job.route.target}` : null],
                             ['requires', job.requires.join(', ')],
@@ -88,6 +116,8 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             ['time limit', length(job.timeout_ms)],
                             ['retry of', job.retry_of ? <Id to={['jobs', job.retry_of]} id={job.retry_of} /> : null],
                             ['retried as', job.retried_as ? <Id to={['jobs', job.retried_as]} id={job.retried_as} /> : null],
+                            ['dismissed', job.dismissed_at ? <When at={job.dismissed_at} /> : null],
+                            ['traceparent', job.traceparent ? <span class="id">{job.traceparent}</span> : null],
                             ...Object.entries(job.metadata).map(([name, value]): [string, string] => [`metadata ${name}`, value]),
                         ]}
                     />
@@ -146,52 +176,47 @@ function Timeline({ job }: { job: Job }) {
     );
 }
 
-/** What the placement says now about a job of these needs. */
-function WhyItWaits({ job }: { job: Job }) {
-    const isDelayed = job.run_at !== null && Date.parse(job.run_at) > Date.now();
-    const needs: Record<string, unknown> = {};
-    if (job.pool !== null) needs.pool = job.pool;
-    if (job.route !== null) needs.route = job.route;
-    if (job.requires.length > 0) needs.requires = job.requires;
-    const polled = usePoll(isDelayed ? undefined : `why ${job.id}`, () => send<Selection>('POST', '/v1/nodes/select', needs));
-    return (
-        <Card title="Why it waits">
-            <Trouble error={polled.error} />
-            {isDelayed ? <p class="note">The job is not due before <When at={job.run_at} />.</p> : null}
-            {polled.data ? <Explained of={polled.data} session={job.session} /> : null}
-        </Card>
-    );
+/** What to do about a reason, where the page can say it. */
+function Remedy({ job, reason }: { job: Job; reason: string }) {
+    switch (reason) {
+        case 'held':
+            return <>Somebody must decide about its plan, at <a href={link(['plans'])}>Plans and tenants</a>.</>;
+        case 'session_order':
+            return job.session ? <>Look at the jobs of <a href={link(['sessions', job.session])}>its session</a>.</> : null;
+        case 'pool_paused':
+            return <>Pools are resumed at <a href={link(['nodes'])}>Nodes and pools</a>.</>;
+        case 'no_node':
+        case 'labels':
+        case 'no_free_slot':
+        case 'draining':
+        case 'not_ready':
+            return <><a href={link(['nodes'], needs(job))}>Nodes and pools</a> shows each node, and which one a job like this would get.</>;
+        case 'owner_elsewhere':
+        case 'no_owner':
+            return <>Look at the instances at <a href={link(['cluster'])}>Cluster</a>.</>;
+        default:
+            return null;
+    }
 }
 
-const REASONS: Record<string, string> = {
-    pool: 'are in no pool that serves it',
-    labels: 'lack a label or a language that it requires',
-    excluded: 'were excluded',
-    unreachable: 'are held by another instance that cannot be reached',
-    not_ready: 'are not ready: their connection is over, or has just begun',
-    draining: 'are draining',
-    unhealthy: 'are unhealthy',
-    full: 'have no free slot',
-};
+/** What the job requires of a node, as the form at the nodes takes it from the address. */
+function needs(job: Job): Record<string, string | undefined> {
+    return { pool: job.pool ?? undefined, requires: job.requires.join(', '), route: job.route ? `${job.route.source}:${job.route.target}` : undefined };
+}
 
-export function Explained({ of, session }: { of: Selection; session?: string | null }) {
-    const reasons = Object.entries(of.rejected).filter(([, number]) => number > 0);
+function WhyItWaits({ job }: { job: Job }) {
+    const waits = job.waiting_for;
     return (
-        <div class="explained">
-            {of.node !== null ? (
-                <p>
-                    <span class="badge good">fits</span> A job with these needs would go to <Id to={['nodes', of.node]} id={of.node} />
-                    {of.pool ? <> of the pool <b>{of.pool}</b></> : null}.
-                    {session ? ' This one waits for its turn in its session.' : null}
-                </p>
-            ) : of.considered === 0 ? (
-                <p><span class="badge warn">no node</span> No node is connected that could take it. Start one with <code>fencepost node</code>.</p>
+        <section class="waits" aria-label="Why it waits">
+            <h2>Why it waits {waits ? <Badge of={waits.reason.replaceAll('_', ' ')} /> : null}</h2>
+            {waits ? (
+                <>
+                    <p>{waits.detail}{waits.until ? <>, until <When at={waits.until} /></> : null}</p>
+                    <p class="note"><Remedy job={job} reason={waits.reason} /></p>
+                </>
             ) : (
-                <p><span class="badge warn">no node</span> None of the {of.considered} nodes that were considered can take it now.</p>
+                <p>The instance that answers cannot tell at the moment.</p>
             )}
-            {reasons.length > 0 ? (
-                <ul>{reasons.map(([reason, number]) => <li key={reason}><b>{number}</b> {REASONS[reason] ?? `rejected: ${reason}`}</li>)}</ul>
-            ) : null}
-        </div>
+        </section>
     );
 }

@@ -1,13 +1,13 @@
 // The list of jobs. Its rows stay where they are; new jobs wait behind a button.
 
-import { get } from '../api';
 import { useCaller, useCan } from '../caller';
 import { length } from '../format';
-import { useFrozen, usePoll, useSoon, useStream } from '../live';
-import type { Job, List } from '../shapes';
+import { useFrozen, useList, useSoon, useStream } from '../live';
+import type { Job } from '../shapes';
 import { Ago, Badge, Empty, Filter, Found, Fresh, Id, Maybe, Pager, Table, type Column } from '../ui';
+import { BulkActions } from './bulk';
 
-const FILTERS = ['state', 'outcome', 'session', 'tenant', 'pool', 'dead', 'cursor'];
+const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
 const PAGE = 100;
 
 export function Jobs({ query }: { query: URLSearchParams }) {
@@ -19,10 +19,12 @@ export function Jobs({ query }: { query: URLSearchParams }) {
                 <Filter name="state" label="State" query={query} options={['CREATED', 'DISPATCHED', 'RUNNING', 'FINISHED']} />
                 <Filter name="outcome" label="Outcome" query={query} options={['succeeded', 'failed', 'cancelled', 'timed_out']} />
                 <Filter name="dead" label="Dead" query={query} options={['true', 'false']} />
+                <Filter name="kind" label="Kind" query={query} />
                 <Filter name="pool" label="Pool" query={query} />
                 <Filter name="tenant" label="Tenant" query={query} />
                 <Filter name="session" label="Session" query={query} />
             </div>
+            <BulkActions filters={filters} />
             <JobList filters={filters} />
         </>
     );
@@ -30,8 +32,8 @@ export function Jobs({ query }: { query: URLSearchParams }) {
 
 /** Jobs by filter, the newest first. */
 export function JobList({ filters }: { filters: Record<string, string | undefined> }) {
-    const key = `jobs ${JSON.stringify(filters)}`;
-    const polled = usePoll(key, (signal) => get<List<Job>>('/v1/jobs', { ...filters, limit: PAGE }, signal));
+    const key = JSON.stringify(filters);
+    const polled = useList<Job>('/v1/jobs', { ...filters, limit: PAGE });
     const soon = useSoon(polled.refresh);
     const { sees_everything } = useCaller();
     const followsAll = useCan('admin') && sees_everything;
@@ -42,7 +44,7 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
         <Found of={polled}>
             {(page) => (
                 <>
-                    <Fresh count={frozen.fresh} full={isFull && frozen.fresh >= PAGE} show={frozen.show} />
+                    <Fresh many={frozen.fresh} full={isFull && frozen.fresh >= PAGE} show={frozen.show} />
                     {frozen.rows.length === 0 ? (
                         <Empty>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.</Empty>
                     ) : (
@@ -54,7 +56,7 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
                             columns={COLUMNS}
                         />
                     )}
-                    <Pager next={page.next_cursor} cursor={filters.cursor ?? null} />
+                    <Pager next={page.next_cursor} cursor={filters.cursor} />
                 </>
             )}
         </Found>
@@ -64,17 +66,18 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
 type Row = { item: Job; left: boolean };
 const COLUMNS: Column<Row>[] = [
     { head: 'job', cell: ({ item }) => <Id to={['jobs', item.id]} id={item.id} /> },
+    { head: 'kind', cell: ({ item }) => <span class="cut kind"><Maybe>{item.kind}</Maybe></span> },
     {
         head: 'state',
         cell: ({ item, left }) => (
             <>
                 <Badge of={item.outcome ?? item.state} />
-                {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : null}
+                {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
             </>
         ),
     },
-    { head: 'pool', cell: ({ item }) => <Maybe>{item.pool}</Maybe> },
+    { head: 'pool', class: 'wide', cell: ({ item }) => <Maybe>{item.pool}</Maybe> },
     { head: 'tenant', class: 'wide', cell: ({ item }) => <Maybe>{item.tenant}</Maybe> },
     { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} /> },
     { head: 'node', class: 'wide', cell: ({ item }) => <Id to={['nodes', item.node ?? '']} id={item.node} /> },

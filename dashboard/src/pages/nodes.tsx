@@ -1,18 +1,18 @@
 // Nodes and pools: who works, how full it is, and which node a job would get.
 
-import { useState } from 'preact/hooks';
-import { get, path, send, type Refusal } from '../api';
+import { useEffect, useState } from 'preact/hooks';
+import { get, path, refusal, send, type Refusal } from '../api';
 import { useCaller, useCan } from '../caller';
-import { usePoll, useSoon, useStream } from '../live';
+import { count } from '../format';
+import { useList, usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
-import type { List, Node, Pools, Route, Selection } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Maybe, Meter, Pager, Table, Trouble } from '../ui';
-import { Explained } from './job';
+import type { Node, Route, Selection } from '../shapes';
+import { Action, Ago, Badge, Card, Facts, Found, Id, Listed, LookUp, Maybe, Meter, Trouble, When } from '../ui';
+import { PoolsCard } from './pools';
 
 export function Nodes({ query }: { query: URLSearchParams }) {
     const cursor = query.get('cursor') ?? undefined;
-    const polled = usePoll(`nodes ${cursor}`, (signal) => get<List<Node>>('/v1/nodes', { cursor, limit: 200 }, signal));
-    const pools = usePoll('pools', (signal) => get<Pools>('/v1/config/pools', {}, signal), 10_000);
+    const polled = useList<Node>('/v1/nodes', { cursor });
     const { sees_everything } = useCaller();
     const isAdmin = useCan('admin');
     const followsAll = isAdmin && sees_everything;
@@ -20,59 +20,27 @@ export function Nodes({ query }: { query: URLSearchParams }) {
     return (
         <>
             <h1>Nodes and pools</h1>
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>
-                            <b>No node is connected.</b> Start one with <code>fencepost node --url {location.origin} --exec CMD</code>.
-                        </Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Nodes"
-                                rows={page.items}
-                                id={(node) => node.id}
-                                columns={[
-                                    { head: 'node', cell: (node) => <Id to={['nodes', node.id]} id={node.id} /> },
-                                    { head: 'state', cell: (node) => <Badge of={node.state} /> },
-                                    { head: 'slots', cell: (node) => <Slots of={node} /> },
-                                    { head: 'load', class: 'wide', cell: (node) => <Load of={node} /> },
-                                    { head: 'pools', class: 'wide', cell: (node) => <Maybe>{node.pools.join(', ')}</Maybe> },
-                                    { head: 'labels', class: 'wide', cell: (node) => <Maybe>{node.labels.join(', ')}</Maybe> },
-                                    { head: 'version', class: 'wide', cell: (node) => <Maybe>{node.version}</Maybe> },
-                                    { head: 'changed', class: 'num wide', cell: (node) => <Ago at={node.seen_at} /> },
-                                    ...(isAdmin ? [{ head: 'action', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
-            <div class="columns">
-                <Card title="Pools" aside={pools.data ? <span class="aside">version {pools.data.version}</span> : null}>
-                    <Found of={pools}>
-                        {(found) =>
-                            found.pools.length === 0 ? (
-                                <Empty>No pool is configured: any node takes any job whose labels it has. <code>PUT /v1/config/pools</code> makes pools.</Empty>
-                            ) : (
-                                <Table
-                                    label="Pools"
-                                    rows={found.pools}
-                                    id={(pool) => pool.name}
-                                    columns={[
-                                        { head: 'pool', cell: (pool) => <a href={link(['jobs'], { pool: pool.name })}>{pool.name}</a> },
-                                        { head: 'routes', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
-                                        { head: 'requires', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
-                                        { head: 'weight', class: 'num', cell: (pool) => pool.weight ?? 1 },
-                                    ]}
-                                />
-                            )
-                        }
-                    </Found>
-                </Card>
-                <Explain />
-            </div>
+            <LookUp label="Node id" go={(id) => go(['nodes', id])} />
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={<><b>No node is connected.</b> Start one with <code>fencepost node --url {location.origin} --exec CMD</code>.</>}
+                label="Nodes"
+                id={(node) => node.id}
+                columns={[
+                    { head: 'node', cell: (node) => <Id to={['nodes', node.id]} id={node.id} /> },
+                    { head: 'state', cell: (node) => <Badge of={node.state} /> },
+                    { head: 'slots', cell: (node) => <Slots of={node} /> },
+                    { head: 'load', class: 'wide', cell: (node) => <Load of={node} /> },
+                    { head: 'pools', class: 'wide', cell: (node) => <Maybe>{node.pools.join(', ')}</Maybe> },
+                    { head: 'labels', class: 'wide', cell: (node) => <Maybe>{node.labels.join(', ')}</Maybe> },
+                    { head: 'version', class: 'wide', cell: (node) => <Maybe>{node.version}</Maybe> },
+                    { head: 'heartbeat', class: 'num wide', cell: (node) => <Ago at={node.heartbeat_at ?? node.seen_at} /> },
+                    ...(isAdmin ? [{ head: 'action', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
+                ]}
+            />
+            <PoolsCard />
+            <Explain key={query.toString()} query={query} />
         </>
     );
 }
@@ -110,14 +78,13 @@ function Drain({ node, done }: { node: Node; done: () => void }) {
     );
 }
 
-function Explain() {
-    const [pool, setPool] = useState('');
-    const [requires, setRequires] = useState('');
-    const [route, setRoute] = useState('');
+function Explain({ query }: { query: URLSearchParams }) {
+    const [pool, setPool] = useState(query.get('pool') ?? '');
+    const [requires, setRequires] = useState(query.get('requires') ?? '');
+    const [route, setRoute] = useState(query.get('route') ?? '');
     const [found, setFound] = useState<Selection>();
     const [error, setError] = useState<Refusal>();
-    const ask = async (event: Event) => {
-        event.preventDefault();
+    const ask = async () => {
         const needs: { pool?: string; requires?: string[]; route?: Route } = {};
         if (pool.trim() !== '') needs.pool = pool.trim();
         const labels = requires.split(',').map((label) => label.trim()).filter((label) => label !== '');
@@ -129,12 +96,16 @@ function Explain() {
             setError(undefined);
         } catch (thrown) {
             setFound(undefined);
-            setError(thrown as Refusal);
+            setError(refusal(thrown));
         }
     };
+    // The page of a job that waits leads here with what the job requires.
+    useEffect(() => {
+        if (pool + requires + route !== '') void ask();
+    }, []);
     return (
         <Card title="Which node would a job get?">
-            <form class="filters" onSubmit={ask}>
+            <form class="filters" onSubmit={(event) => { event.preventDefault(); void ask(); }}>
                 <label class="field"><span>Pool</span><input value={pool} onInput={(event) => setPool(event.currentTarget.value)} spellcheck={false} /></label>
                 <label class="field"><span>Requires</span><input value={requires} placeholder="asr:zh, gpu" onInput={(event) => setRequires(event.currentTarget.value)} spellcheck={false} /></label>
                 <label class="field"><span>Route</span><input value={route} placeholder="zh:en" onInput={(event) => setRoute(event.currentTarget.value)} spellcheck={false} /></label>
@@ -146,6 +117,46 @@ function Explain() {
     );
 }
 
+const REASONS: Record<string, string> = {
+    pool: 'are in no pool that serves it',
+    paused: 'are in pools that are paused',
+    labels: 'lack a label or a language that it requires',
+    excluded: 'were excluded',
+    unreachable: 'are held by another instance that cannot be reached',
+    not_ready: 'are not ready: their connection is over, or has just begun',
+    draining: 'are draining',
+    unhealthy: 'are unhealthy',
+    full: 'have no free slot',
+};
+
+function Explained({ of }: { of: Selection }) {
+    const reasons = Object.entries(of.rejected).filter(([, number]) => number > 0);
+    return (
+        <div class="explained">
+            {of.node !== null ? (
+                <p>
+                    <span class="badge good">fits</span> A job with these needs would go to <Id to={['nodes', of.node]} id={of.node} />
+                    {of.pool ? <> of the pool <b>{of.pool}</b></> : null}.
+                </p>
+            ) : of.considered === 0 ? (
+                <p><span class="badge warn">no node</span> No node is connected that could take it. Start one with <code>fencepost node</code>.</p>
+            ) : (
+                <p><span class="badge warn">no node</span> None of the {of.considered} nodes that were considered can take it now.</p>
+            )}
+            {reasons.length > 0 ? (
+                <ul>{reasons.map(([reason, number]) => <li key={reason}><b>{number}</b> {REASONS[reason] ?? `rejected: ${reason}`}</li>)}</ul>
+            ) : null}
+        </div>
+    );
+}
+
+/** What a state of a node means for jobs. */
+const STATES: Partial<Record<Node['state'], string>> = {
+    draining: 'It finishes what it has, and gets no more jobs.',
+    unhealthy: 'It has missed heartbeats or dispatches, and gets no jobs until it answers.',
+    offline: 'Its connection is closed.',
+};
+
 export function NodePage({ id }: { id: string }) {
     const polled = usePoll(`node ${id}`, (signal) => get<Node>(path('/v1/nodes', id), {}, signal));
     return (
@@ -155,17 +166,21 @@ export function NodePage({ id }: { id: string }) {
             <Found of={polled}>
                 {(node) => (
                     <>
-                        <div class="bar"><Badge of={node.state} /><span class="space" /><Drain node={node} done={polled.refresh} /></div>
+                        <div class="bar"><Badge of={node.state} />{STATES[node.state] ? <span class="aside">{STATES[node.state]}</span> : null}<span class="space" /><Drain node={node} done={polled.refresh} /></div>
                         <Card title="Node">
                             <Facts
                                 of={[
                                     ['slots', <Slots of={node} />],
                                     ['load', <Load of={node} />],
                                     ['pools', node.pools.join(', ')],
+                                    ['services', node.services.join(', ')],
                                     ['labels', node.labels.join(', ')],
                                     ['version', node.version],
-                                    ['instance', <span class="id">{node.instance}</span>],
+                                    ['held by', <span class="id">{node.instance}</span>],
+                                    ['heartbeat', node.heartbeat_at ? <Ago at={node.heartbeat_at} /> : null],
+                                    ['registered', node.registered_at ? <When at={node.registered_at} /> : null],
                                     ['changed', <Ago at={node.seen_at} />],
+                                    ['record', `version ${count(node.record_version)}`],
                                 ]}
                             />
                         </Card>

@@ -10,6 +10,7 @@ import { link } from '../router';
 import { sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
 import { Ago, Badge, Card, Empty, Facts, Found, Maybe, Table, Trouble } from '../ui';
+import { Paused, usePools } from './pools';
 
 const SLOW_MS = 60_000;
 const OUTCOMES: Outcome[] = ['succeeded', 'failed', 'timed_out', 'cancelled'];
@@ -21,11 +22,13 @@ export function Overview() {
         sample(found);
         return found;
     });
+    const pools = usePools();
     const cluster = usePoll('cluster', (signal) => get<Cluster>('/v1/cluster', {}, signal));
     const ready = usePoll('readyz', (signal) => get<Ready>('/readyz', {}, signal), 5_000);
     return (
         <>
             <h1>Overview</h1>
+            {pools.data ? <Paused of={pools.data.paused} done={pools.refresh} /> : null}
             {sees_everything ? (
                 <Found of={stats}>{(found) => <Figures stats={found} />}</Found>
             ) : (
@@ -55,7 +58,7 @@ export function Overview() {
 }
 
 function Figures({ stats }: { stats: Stats }) {
-    const { jobs, delayed, oldest_waiting_ms: oldest } = stats;
+    const { jobs, delayed, oldest_waiting_ms: oldest, slots } = stats;
     const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
     return (
         <>
@@ -68,6 +71,7 @@ function Figures({ stats }: { stats: Stats }) {
                 <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })}>{count(jobs.DISPATCHED)}</Figure>
                 <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })}>{count(jobs.RUNNING)}</Figure>
                 <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })}>{count(jobs.FINISHED)}</Figure>
+                <Figure name="Slots in use" to={link(['nodes'])}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
             </div>
             {isIdle ? (
                 <Empty>
@@ -176,7 +180,7 @@ function Statuses({ name, of, to }: { name: string; of: Record<string, number>; 
     );
 }
 
-export function Pools({ of }: { of: PoolStats[] }) {
+function Pools({ of }: { of: PoolStats[] }) {
     const failing = (pool: PoolStats) => {
         const minute = pool.rates['1m'].finished_per_second;
         return minute.failed + minute.timed_out;
@@ -184,12 +188,14 @@ export function Pools({ of }: { of: PoolStats[] }) {
     return (
         <Table
             label="Pools"
-            rows={of}
+            rows={[...of].sort((a, b) => (b.oldest_waiting_ms ?? -1) - (a.oldest_waiting_ms ?? -1))}
             id={(pool) => pool.pool ?? ''}
             columns={[
                 {
                     head: 'pool',
-                    cell: (pool) => pool.pool === null ? <i>no pool named</i> : <a href={link(['jobs'], { pool: pool.pool })}>{pool.pool}</a>,
+                    cell: (pool) => (
+                        <>{pool.pool === null ? <i>no pool named</i> : <a href={link(['jobs'], { pool: pool.pool })}>{pool.pool}</a>} {pool.paused ? <Badge of="paused" /> : null}</>
+                    ),
                 },
                 { head: 'oldest', class: 'num', cell: (pool) => (pool.oldest_waiting_ms === null ? '–' : length(pool.oldest_waiting_ms)) },
                 { head: 'waiting', class: 'num', cell: (pool) => count(pool.jobs.CREATED - pool.delayed) },

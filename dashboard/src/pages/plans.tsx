@@ -4,17 +4,17 @@ import { useRef } from 'preact/hooks';
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { count, length } from '../format';
-import { usePoll } from '../live';
+import { useList, usePoll, type Polled } from '../live';
 import { go, link } from '../router';
 import type { List, Plan, PlanEvent, Task } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, Id, LookUp, Maybe, Pager, Table, When } from '../ui';
+import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, Id, Listed, LookUp, Maybe, Table, When } from '../ui';
 
 const PLAN_STATUSES = ['CREATED', 'RUNNING', 'PAUSED', 'ATTENTION', 'SUCCEEDED', 'CANCELLED'];
 const TASK_STATUSES = ['PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'PAUSED', 'INTERRUPTED', 'CANCELLED'];
 
 export function Plans({ query }: { query: URLSearchParams }) {
     const [status, cursor] = [query.get('status') ?? undefined, query.get('cursor') ?? undefined];
-    const polled = usePoll(`plans ${status} ${cursor}`, (signal) => get<List<Plan>>('/v1/plans', { status, cursor, limit: 100 }, signal));
+    const polled = useList<Plan>('/v1/plans', { status, cursor });
     return (
         <>
             <h1>Plans and tenants</h1>
@@ -22,29 +22,20 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 <Filter name="status" label="Status" query={query} options={PLAN_STATUSES} />
                 <LookUp label="Tenant" go={(tenant) => go(['tenants', tenant])} />
             </div>
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.</Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Plans"
-                                rows={page.items}
-                                id={(plan) => plan.id}
-                                columns={[
-                                    { head: 'plan', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
-                                    { head: 'status', cell: (plan) => <Badge of={plan.status} /> },
-                                    { head: 'tasks', cell: (plan) => <Progress of={plan} /> },
-                                    { head: 'failed', class: 'num', cell: (plan) => count((plan.progress.failed ?? 0) + (plan.progress.interrupted ?? 0)) },
-                                    { head: 'created', class: 'num wide', cell: (plan) => <Ago at={plan.created_at} /> },
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={<>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.</>}
+                label="Plans"
+                id={(plan) => plan.id}
+                columns={[
+                    { head: 'plan', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
+                    { head: 'status', cell: (plan) => <Badge of={plan.status} /> },
+                    { head: 'tasks', cell: (plan) => <Progress of={plan} /> },
+                    { head: 'failed', class: 'num', cell: (plan) => count((plan.progress.failed ?? 0) + (plan.progress.interrupted ?? 0)) },
+                    { head: 'created', class: 'num wide', cell: (plan) => <Ago at={plan.created_at} /> },
+                ]}
+            />
         </>
     );
 }
@@ -75,18 +66,7 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
     const at = path('/v1/plans', plan.id);
     const mayChange = useCan('submit');
     const isOver = plan.status === 'SUCCEEDED' || plan.status === 'CANCELLED';
-    const change = (title: string, verb: string, about: string, danger = false) => (
-        <Action
-            done={refresh}
-            ask={{
-                title,
-                about,
-                danger,
-                fields: [{ name: 'reason', label: 'Reason', hint: 'the events show it; may be empty' }],
-                run: ({ reason }) => send('POST', `${at}/${verb}`, reason ? { reason } : {}),
-            }}
-        />
-    );
+    const change = { at, done: refresh };
     return (
         <>
             <h1>{plan.name ?? <span class="id">{plan.id}</span>}</h1>
@@ -96,12 +76,12 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                 {plan.over_time ? <Badge of="over time" /> : null}
                 <Progress of={plan} />
                 <span class="space" />
-                {mayChange && plan.status === 'CREATED' ? change('Start plan', 'start', 'The tasks start in their order, as many at once as the plan allows.') : null}
-                {mayChange && !isOver && plan.intent === 'run' && plan.status !== 'CREATED' ? change('Pause plan', 'pause', 'No further stage begins until somebody resumes the plan. Stages under way finish.') : null}
+                {mayChange && plan.status === 'CREATED' ? <Change {...change} title="Start plan" verb="start" about="The tasks start in their order, as many at once as the plan allows." /> : null}
+                {mayChange && !isOver && plan.intent === 'run' && plan.status !== 'CREATED' ? <Change {...change} title="Pause plan" verb="pause" about="No further stage begins until somebody resumes the plan. Stages under way finish." /> : null}
                 {mayChange && !isOver && plan.status !== 'CREATED' && (plan.intent === 'pause' || plan.status === 'ATTENTION' || plan.status === 'PAUSED')
-                    ? change('Resume plan', 'resume', 'Paused and pending tasks go on. Failed tasks stay as they are.')
+                    ? <Change {...change} title="Resume plan" verb="resume" about="Paused and pending tasks go on. Failed tasks stay as they are." />
                     : null}
-                {mayChange && !isOver ? change('Cancel plan', 'cancel', 'Every task that has not succeeded is cancelled, and the stages under way are told to stop.', true) : null}
+                {mayChange && !isOver ? <Change {...change} title="Cancel plan" verb="cancel" about="Every task that has not succeeded is cancelled, and the stages under way are told to stop." danger /> : null}
             </div>
             {(plan.attention ?? []).length > 0 ? (
                 <Card title="Needs a person">
@@ -138,22 +118,21 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
 
 function Tasks({ plan, query }: { plan: string; query: URLSearchParams }) {
     const [status, cursor] = [query.get('status') ?? undefined, query.get('cursor') ?? undefined];
-    const polled = usePoll(`tasks ${plan} ${status} ${cursor}`, (signal) =>
-        get<List<Task>>(`${path('/v1/plans', plan)}/tasks`, { status, cursor, limit: 100 }, signal),
-    );
+    const polled = useList<Task>(`${path('/v1/plans', plan)}/tasks`, { status, cursor });
     return (
         <Card title="Tasks" aside={<Filter name="status" label="Status" query={query} options={TASK_STATUSES} />}>
-            <Found of={polled}>{(page) => <><TaskTable tasks={page.items} /><Pager next={page.next_cursor} cursor={cursor ?? null} /></>}</Found>
+            <TaskList of={polled} cursor={cursor} />
         </Card>
     );
 }
 
-export function TaskTable({ tasks }: { tasks: Task[] }) {
-    if (tasks.length === 0) return <Empty>No task matches.</Empty>;
+export function TaskList({ of, cursor }: { of: Polled<List<Task>>; cursor?: string | undefined }) {
     return (
-        <Table
+        <Listed
+            of={of}
+            cursor={cursor}
+            empty="No task matches."
             label="Tasks"
-            rows={tasks}
             id={(task) => task.id}
             columns={[
                 { head: 'task', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
@@ -164,6 +143,23 @@ export function TaskTable({ tasks }: { tasks: Task[] }) {
                 { head: 'reason', class: 'wide', cell: (task) => <Maybe>{task.reason}</Maybe> },
                 { head: 'changed', class: 'num wide', cell: (task) => <Ago at={task.updated_at} /> },
             ]}
+        />
+    );
+}
+
+/** A change of a plan or a task that people may give a reason for. */
+export function Change(props: { at: string; title: string; verb: string; about: string; danger?: boolean; done: () => void }) {
+    const { at, title, verb, about, danger = false, done } = props;
+    return (
+        <Action
+            done={done}
+            ask={{
+                title,
+                about,
+                danger,
+                fields: [{ name: 'reason', label: 'Reason', hint: 'the events show it; may be empty' }],
+                run: ({ reason }) => send('POST', `${at}/${verb}`, reason ? { reason } : {}),
+            }}
         />
     );
 }

@@ -3,45 +3,36 @@
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { count, length } from '../format';
-import { usePoll } from '../live';
+import { useList, usePoll } from '../live';
 import { go, link } from '../router';
-import type { List, Nonce, Signer } from '../shapes';
-import { Action, Badge, Card, Empty, Facts, Filter, Found, Id, LookUp, Maybe, Pager, Table, When } from '../ui';
+import type { Nonce, Signer } from '../shapes';
+import { Action, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, When } from '../ui';
 
 export function Signers({ query }: { query: URLSearchParams }) {
     const cursor = query.get('cursor') ?? undefined;
-    const polled = usePoll(`signers ${cursor}`, (signal) => get<List<Signer>>('/v1/signers', { cursor, limit: 100 }, signal));
+    const polled = useList<Signer>('/v1/signers', { cursor });
     return (
         <>
             <h1>Signers</h1>
             <LookUp label="Signer" placeholder="eip155:1:0xab" go={(signer) => go(['signers', signer])} />
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty><b>No signer yet.</b> The first grant makes one: <code>fencepost nonce grant eip155:1:0xab</code>.</Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Signers"
-                                rows={page.items}
-                                id={(it) => it.signer}
-                                columns={[
-                                    { head: 'signer', cell: (it) => <><Id to={['signers', it.signer]} id={it.signer} /> {it.recovering ? <Badge of="recovering" /> : null}</> },
-                                    { head: 'next', class: 'num', cell: (it) => count(it.next_nonce) },
-                                    { head: 'held', class: 'num', cell: (it) => count(it.held) },
-                                    { head: 'holes', class: 'num', cell: (it) => count(it.released) },
-                                    { head: 'quarantined', class: 'num', cell: (it) => it.quarantined > 0 ? <b class="warn">{count(it.quarantined)}</b> : 0 },
-                                    { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
-                                    { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
-                                    { head: 'on expiry', class: 'wide', cell: (it) => it.policy.on_expiry },
-                                    { head: 'owner', class: 'wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={<><b>No signer yet.</b> The first grant makes one: <code>fencepost nonce grant eip155:1:0xab</code>.</>}
+                label="Signers"
+                id={(it) => it.signer}
+                columns={[
+                    { head: 'signer', cell: (it) => <><Id to={['signers', it.signer]} id={it.signer} /> {it.recovering ? <Badge of="recovering" /> : null}</> },
+                    { head: 'next', class: 'num', cell: (it) => count(it.next_nonce) },
+                    { head: 'held', class: 'num', cell: (it) => count(it.held) },
+                    { head: 'holes', class: 'num', cell: (it) => count(it.released) },
+                    { head: 'quarantined', class: 'num', cell: (it) => it.quarantined > 0 ? <b class="warn">{count(it.quarantined)}</b> : 0 },
+                    { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
+                    { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
+                    { head: 'on expiry', class: 'wide', cell: (it) => it.policy.on_expiry },
+                    { head: 'owner', class: 'wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
+                ]}
+            />
         </>
     );
 }
@@ -102,9 +93,7 @@ export function SignerPage({ signer, query }: { signer: string; query: URLSearch
 function Nonces({ signer, query, changed }: { signer: string; query: URLSearchParams; changed: () => void }) {
     const status = query.get('status') ?? 'QUARANTINED';
     const cursor = query.get('cursor') ?? undefined;
-    const polled = usePoll(`nonces ${signer} ${status} ${cursor}`, (signal) =>
-        get<List<Nonce>>(`${path('/v1/signers', signer)}/nonces`, { status: status === 'all' ? undefined : status, cursor, limit: 100 }, signal),
-    );
+    const polled = useList<Nonce>(`${path('/v1/signers', signer)}/nonces`, { status: status === 'all' ? undefined : status, cursor });
     const isAdmin = useCan('admin');
     const done = () => {
         polled.refresh();
@@ -117,31 +106,22 @@ function Nonces({ signer, query, changed }: { signer: string; query: URLSearchPa
             title="Nonces"
             aside={<Filter name="status" label="Status" query={withDefault} options={['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']} />}
         >
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>{status === 'QUARANTINED' ? 'No nonce is quarantined: nothing waits for a decision.' : 'No nonce has this status.'}</Empty>
-                    ) : (
-                        <>
-                            <Table
-                                label="Nonces"
-                                rows={page.items}
-                                id={(it) => String(it.nonce)}
-                                columns={[
-                                    { head: 'nonce', cell: (it) => String(it.nonce) },
-                                    { head: 'status', cell: (it) => <Badge of={it.status} /> },
-                                    { head: 'hold', class: 'wide', cell: (it) => <span class="id">{it.hold}</span> },
-                                    { head: 'held until', class: 'wide', cell: (it) => <When at={it.held_until} /> },
-                                    { head: 'tx hash', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
-                                    { head: 'changed', class: 'num wide', cell: (it) => <When at={it.updated_at} /> },
-                                    ...(isAdmin ? [{ head: 'action', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
-                                ]}
-                            />
-                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
-                        </>
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={status === 'QUARANTINED' ? 'No nonce is quarantined: nothing waits for a decision.' : 'No nonce has this status.'}
+                label="Nonces"
+                id={(it) => String(it.nonce)}
+                columns={[
+                    { head: 'nonce', cell: (it) => String(it.nonce) },
+                    { head: 'status', cell: (it) => <Badge of={it.status} /> },
+                    { head: 'hold', class: 'wide', cell: (it) => <span class="id">{it.hold}</span> },
+                    { head: 'held until', class: 'wide', cell: (it) => <When at={it.held_until} /> },
+                    { head: 'tx hash', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
+                    { head: 'changed', class: 'num wide', cell: (it) => <When at={it.updated_at} /> },
+                    ...(isAdmin ? [{ head: 'action', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
+                ]}
+            />
         </Card>
     );
 }

@@ -1,14 +1,14 @@
 // One task of a plan, and one tenant: stages, checkpoints, the lock; pause, retry, decide, unlock.
 
 import { useState } from 'preact/hooks';
-import { get, path, Refusal, send } from '../api';
+import { get, path, refusal, send, type Refusal } from '../api';
 import { useCan } from '../caller';
 import { length } from '../format';
-import { usePoll } from '../live';
+import { useList, usePoll } from '../live';
 import { link } from '../router';
-import type { Checkpoint, List, Task, Tenant } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, Trouble, When } from '../ui';
-import { Events, TaskTable } from './plans';
+import type { Checkpoint, Task, Tenant } from '../shapes';
+import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, When } from '../ui';
+import { Change, Events, TaskList } from './plans';
 
 export function TaskPage({ id }: { id: string }) {
     const at = path('/v1/tasks', id);
@@ -27,18 +27,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
     const at = path('/v1/tasks', task.id);
     const mayChange = useCan('submit');
     const isOver = task.status === 'SUCCEEDED' || task.status === 'CANCELLED';
-    const change = (title: string, verb: string, about: string, danger = false) => (
-        <Action
-            done={refresh}
-            ask={{
-                title,
-                about,
-                danger,
-                fields: [{ name: 'reason', label: 'Reason', hint: 'the events show it; may be empty' }],
-                run: ({ reason }) => send('POST', `${at}/${verb}`, reason ? { reason } : {}),
-            }}
-        />
-    );
+    const change = { at, done: refresh };
     return (
         <>
             <h1>{task.name ?? task.tenant}</h1>
@@ -46,9 +35,9 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                 <Badge of={task.status} />
                 {task.intent !== 'run' ? <span class="aside">intent {task.intent}</span> : null}
                 <span class="space" />
-                {mayChange && ['PENDING', 'RUNNING'].includes(task.status) && task.intent === 'run' ? change('Pause task', 'pause', 'The stage under way finishes; then the task waits.') : null}
-                {mayChange && !isOver && task.intent === 'pause' ? change('Resume task', 'resume', 'The task goes on with its next stage.') : null}
-                {mayChange && !isOver ? change('Cancel task', 'cancel', 'The task is cancelled, and the stage under way is told to stop.', true) : null}
+                {mayChange && ['PENDING', 'RUNNING'].includes(task.status) && task.intent === 'run' ? <Change {...change} title="Pause task" verb="pause" about="The stage under way finishes; then the task waits." /> : null}
+                {mayChange && !isOver && task.intent === 'pause' ? <Change {...change} title="Resume task" verb="resume" about="The task goes on with its next stage." /> : null}
+                {mayChange && !isOver ? <Change {...change} title="Cancel task" verb="cancel" about="The task is cancelled, and the stage under way is told to stop." danger /> : null}
             </div>
             {task.reason ? <div class="trouble"><b>Reason</b> {task.reason}</div> : null}
             <div class="columns">
@@ -131,7 +120,7 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
             if (!dry) done();
         } catch (thrown) {
             setTrial(undefined);
-            setError(thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown)));
+            setError(refusal(thrown));
         }
     };
     return (
@@ -164,37 +153,31 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
 }
 
 function Checkpoints({ of }: { of: string }) {
-    const polled = usePoll(`checkpoints ${of}`, (signal) => get<List<Checkpoint>>(`${of}/checkpoints`, { limit: 100 }, signal), 5_000);
+    const polled = useList<Checkpoint>(`${of}/checkpoints`, {}, 5_000);
     return (
         <Card title="Checkpoints">
-            <Found of={polled}>
-                {(page) =>
-                    page.items.length === 0 ? (
-                        <Empty>No stage has completed, so there is no checkpoint.</Empty>
-                    ) : (
-                        <Table
-                            label="Checkpoints"
-                            rows={page.items}
-                            id={(it) => String(it.version)}
-                            columns={[
-                                { head: 'version', cell: (it) => it.version },
-                                { head: 'run', class: 'num', cell: (it) => it.run },
-                                { head: 'completed', cell: (it) => it.completed_stages.join(', ') },
-                                { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
-                                { head: 'context', class: 'wide', cell: (it) => <code class="cut">{JSON.stringify(it.context)}</code> },
-                            ]}
-                        />
-                    )
-                }
-            </Found>
+            <Listed
+                of={polled}
+                empty="No stage has completed, so there is no checkpoint."
+                label="Checkpoints"
+                id={(it) => String(it.version)}
+                columns={[
+                    { head: 'version', cell: (it) => it.version },
+                    { head: 'run', class: 'num', cell: (it) => it.run },
+                    { head: 'completed', cell: (it) => it.completed_stages.join(', ') },
+                    { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
+                    { head: 'context', class: 'wide', cell: (it) => <code class="cut">{JSON.stringify(it.context)}</code> },
+                ]}
+            />
         </Card>
     );
 }
 
-export function TenantPage({ tenant }: { tenant: string }) {
+export function TenantPage({ tenant, query }: { tenant: string; query: URLSearchParams }) {
     const at = path('/v1/tenants', tenant);
     const polled = usePoll(`tenant ${tenant}`, (signal) => get<Tenant>(at, {}, signal));
-    const history = usePoll(`history ${tenant}`, (signal) => get<List<Task>>(`${at}/tasks`, { limit: 100 }, signal), 5_000);
+    const cursor = query.get('cursor') ?? undefined;
+    const history = useList<Task>(`${at}/tasks`, { cursor }, 5_000);
     const isAdmin = useCan('admin');
     return (
         <>
@@ -228,7 +211,7 @@ export function TenantPage({ tenant }: { tenant: string }) {
                     </>
                 )}
             </Found>
-            <Card title="Tasks of the tenant"><Found of={history}>{(page) => <TaskTable tasks={page.items} />}</Found></Card>
+            <Card title="Tasks of the tenant"><TaskList of={history} cursor={cursor} /></Card>
         </>
     );
 }

@@ -1,0 +1,118 @@
+// Pools: what waits for each, and its pause.
+
+import { get, path, send } from '../api';
+import { useCaller, useCan } from '../caller';
+import { count, length } from '../format';
+import { usePoll, type Polled } from '../live';
+import { link } from '../router';
+import type { Pool, PoolPause, Pools, PoolStats, Stats } from '../shapes';
+import { Action, Ago, Badge, Card, Empty, Found, Maybe, Table, When } from '../ui';
+
+/** The pool of all nodes while none is configured. */
+const DEFAULT: Pool = { name: 'default' };
+const MINUTE_MS = 60_000;
+const PAUSE_MINUTES_MAX = 30 * 24 * 60;
+
+type Row = Pool & { pause: PoolPause | undefined; stats: PoolStats | undefined };
+
+export function usePools(): Polled<Pools> {
+    return usePoll('pools', (signal) => get<Pools>('/v1/config/pools', {}, signal), 5_000);
+}
+
+export function PoolsCard() {
+    const pools = usePools();
+    const { sees_everything } = useCaller();
+    const stats = usePoll(sees_everything ? 'stats of pools' : undefined, (signal) => get<Stats>('/v1/stats', {}, signal), 5_000);
+    const isAdmin = useCan('admin');
+    const num = (head: string, of: (stats: PoolStats) => string) => ({ head, class: 'num', cell: (pool: Row) => <Maybe>{pool.stats ? of(pool.stats) : null}</Maybe> });
+    return (
+        <Card title="Pools" aside={pools.data ? <span class="aside">version {pools.data.version}</span> : null}>
+            <Found of={pools}>
+                {(found) => (
+                    <>
+                        <Paused of={found.paused} done={pools.refresh} />
+                        {found.pools.length === 0 ? (
+                            <Empty>No pool is configured: any node takes any job whose labels it has. <code>PUT /v1/config/pools</code> makes pools.</Empty>
+                        ) : null}
+                        <Table
+                            label="Pools"
+                            rows={rows(found, stats.data)}
+                            id={(pool) => pool.name}
+                            columns={[
+                                { head: 'pool', cell: (pool) => <><a href={link(['jobs'], { pool: pool.name })}>{pool.name}</a> {pool.pause ? <Badge of="paused" /> : null}</> },
+                                ...(sees_everything
+                                    ? [
+                                          num('oldest', ({ oldest_waiting_ms: oldest }) => (oldest === null ? '' : length(oldest))),
+                                          num('waiting', ({ jobs, delayed }) => count(jobs.CREATED - delayed)),
+                                      ]
+                                    : []),
+                                { head: 'routes', class: 'wide', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
+                                { head: 'requires', class: 'wide', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
+                                { head: 'weight', class: 'num wide', cell: (pool) => pool.weight ?? 1 },
+                                ...(isAdmin ? [{ head: 'action', cell: (pool: Row) => <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
+                            ]}
+                        />
+                    </>
+                )}
+            </Found>
+        </Card>
+    );
+}
+
+/** The configured pools, with what is known of each. */
+function rows({ pools, paused }: Pools, stats: Stats | undefined): Row[] {
+    const pauses = new Map(paused.map((pause) => [pause.pool, pause]));
+    const counts = new Map(stats?.pools.map((of) => [of.pool, of]));
+    return (pools.length === 0 ? [DEFAULT] : pools).map((pool) => ({ ...pool, pause: pauses.get(pool.name), stats: counts.get(pool.name) }));
+}
+
+/** The pauses, each with its reason and its end; also those of pools that are configured no more. */
+export function Paused({ of, done }: { of: PoolPause[]; done: () => void }) {
+    const isAdmin = useCan('admin');
+    if (of.length === 0) return null;
+    return (
+        <ul class="paused" aria-label="Paused pools">
+            {of.map((pause) => (
+                <li key={pause.pool}>
+                    <span>
+                        <b>{pause.pool}</b> is paused: {pause.reason}{' '}
+                        <small>{pause.by ? `by ${pause.by}, ` : ''}<Ago at={pause.since} />, {pause.until ? <>until <When at={pause.until} /></> : 'until somebody resumes it'}</small>
+                    </span>
+                    {isAdmin ? <Resume pool={pause.pool} done={done} /> : null}
+                </li>
+            ))}
+        </ul>
+    );
+}
+
+function Resume({ pool, done }: { pool: string; done: () => void }) {
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Resume',
+                about: <>Jobs are dispatched to the pool <b>{pool}</b> again.</>,
+                run: () => send('POST', `${path('/v1/pools', pool)}/resume`),
+            }}
+        />
+    );
+}
+
+function Pause({ pool, pause, done }: { pool: string; pause: PoolPause | undefined; done: () => void }) {
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: pause ? 'Change pause' : 'Pause',
+                about: <>No job is dispatched to the pool <b>{pool}</b>; its jobs wait. Attempts that were dispatched before run on.</>,
+                danger: true,
+                fields: [
+                    { name: 'reason', label: 'Reason', value: pause?.reason ?? '', required: true },
+                    { name: 'minutes', label: 'For how many minutes', most: PAUSE_MINUTES_MAX, hint: 'empty: until somebody resumes the pool' },
+                ],
+                run: ({ reason, minutes }) =>
+                    send('POST', `${path('/v1/pools', pool)}/pause`, { reason, ...(minutes ? { for_ms: Number(minutes) * MINUTE_MS } : {}) }),
+            }}
+        />
+    );
+}
