@@ -1,7 +1,7 @@
 // Every action: what the dialog asks, what the daemon did, and the entry in the audit where there is one.
 
 import { until } from './daemon';
-import { enter, expect, test, visit } from './world';
+import { enter, EVIL, expect, KIND, test, visit } from './world';
 import type { Page } from '@playwright/test';
 
 /** Presses a button that opens a dialog, fills it in, and confirms. */
@@ -32,6 +32,160 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await expect(page.locator('main')).toContainText(id);
     expect(await daemon.audited('retry_job', `job:${id}`)).toBe(1);
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
+});
+
+test('a dead job is dismissed, and deleted', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'fail', pool: 'batch', max_attempts: 1 });
+    await daemon.reaches(id, 'FINISHED');
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    await expect(page.locator('main .bar')).toContainText('dead');
+    await act(page, 'Dismiss job');
+    await expect(page.locator('main .bar')).toContainText('dismissed');
+    await expect(page.getByRole('button', { name: 'Dismiss job' })).toHaveCount(0);
+    const { dead, dismissed_at } = await daemon.ask('GET', `/v1/jobs/${id}`);
+    expect([dead, typeof dismissed_at]).toEqual([false, 'string']);
+    expect(await daemon.audited('dismiss_job', `job:${id}`)).toBe(1);
+    await act(page, 'Delete job');
+    await expect(page.locator('main h1')).toHaveText('Jobs');
+    expect(await daemon.status('GET', `/v1/jobs/${id}`)).toBe(404);
+    expect(await daemon.audited('delete_job', `job:${id}`)).toBe(1);
+});
+
+const BULK = ['retry', 'cancel', 'delete', 'dismiss'];
+
+test('each list offers the bulk actions that the daemon takes with its filters', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'maker', '#/jobs');
+    const lists = [
+        '', 'state=CREATED', 'state=RUNNING', 'state=FINISHED', 'outcome=failed', 'outcome=succeeded', 'outcome=cancelled', 'dead=true', 'dead=false',
+        'pool=batch', `kind=${KIND}`, 'state=FINISHED&dead=true', 'state=FINISHED&outcome=timed_out&tenant=acme', 'state=RUNNING&outcome=failed',
+    ];
+    for (const query of lists) {
+        const named = [...new URLSearchParams(query)].map(([name, value]) => [name, name === 'dead' ? value === 'true' : value]);
+        const filter = Object.fromEntries(named);
+        await visit(page, `#/jobs?${query}`);
+        for (const action of BULK) {
+            const status = await daemon.status('POST', '/v1/bulk', { action, filter, dry_run: true });
+            const button = page.getByRole('button', { name: new RegExp(`^${action} all$`, 'i') });
+            await expect(button, `${action} with ${query}: ${status}`).toHaveCount(status === 200 ? 1 : 0);
+        }
+    }
+});
+
+test('all jobs that match are cancelled by who types their number, after a dry run that changes nothing', async ({ page, world: { daemon }, world }) => {
+    const jobs: string[] = [];
+    for (let at = 0; at < 3; at += 1) jobs.push((await daemon.submit({ payload: at, requires: ['quantum'], tenant: 'many' })).id);
+    await enter(page, world, 'root', '#/jobs?tenant=many');
+    await page.getByRole('button', { name: 'Cancel all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('3 jobs match now');
+    await expect(dialog).toContainText('tenant many');
+    const confirm = dialog.getByRole('button', { name: 'Cancel 3 jobs' });
+    await expect(confirm).toBeDisabled();
+    for (const job of jobs) expect((await daemon.ask('GET', `/v1/jobs/${job}`)).state).toBe('CREATED');
+    await dialog.getByLabel(/^Type/).fill('3');
+    await dialog.getByLabel('Jobs per second at most').fill('50');
+    await confirm.click();
+    await expect(page.locator('main .bar')).toContainText('DONE');
+    await expect(page.locator('main')).toContainText('3 of 3');
+    await expect(page.locator('main')).toContainText('50 jobs per second at most');
+    for (const job of jobs) expect((await daemon.ask('GET', `/v1/jobs/${job}`)).outcome).toBe('cancelled');
+    const id = await page.locator('main h1').innerText();
+    expect(await daemon.audited('bulk_cancel', `bulk:${id}`)).toBe(1);
+    await visit(page, '#/bulk');
+    await expect(page.locator('main tbody tr').first()).toContainText('tenant many');
+});
+
+test('dead jobs are retried, dismissed and deleted together', async ({ page, world: { daemon }, world }) => {
+    const fails = async () => {
+        const { id } = await daemon.submit({ payload: 'fail', kind: 'flaky', pool: 'batch', max_attempts: 1 });
+        return (await daemon.reaches(id, 'FINISHED')) as { id: string };
+    };
+    const [first, second] = [await fails(), await fails()];
+    const begun = async (button: string, confirm: string, typed?: string): Promise<void> => {
+        await page.getByRole('button', { name: button, exact: true }).click();
+        const dialog = page.getByRole('dialog');
+        if (typed !== undefined) await dialog.getByLabel(/^Type/).fill(typed);
+        await dialog.getByRole('button', { name: confirm, exact: true }).click();
+        await expect(page.locator('main .bar')).toContainText('DONE');
+        const action = button.split(' ')[0]!.toLowerCase();
+        expect(await daemon.audited(`bulk_${action}`, `bulk:${await page.locator('main h1').innerText()}`)).toBe(1);
+    };
+    await enter(page, world, 'root', '#/jobs?kind=flaky&dead=true');
+    await begun('Retry all', 'Retry 2 jobs');
+    for (const { id } of [first, second]) {
+        const { retried_as: retry } = await daemon.ask('GET', `/v1/jobs/${id}`);
+        expect((await daemon.reaches(retry, 'FINISHED')).retry_of).toBe(id);
+    }
+    await visit(page, `#/jobs/${first.id}`);
+    await expect(page.locator('main .bar')).toContainText('retried as');
+    await visit(page, '#/jobs?kind=flaky&dead=true');
+    await begun('Dismiss all', 'Dismiss 2 jobs');
+    expect((await daemon.ask('GET', '/v1/jobs?kind=flaky&dead=true')).items).toEqual([]);
+    await visit(page, '#/jobs?kind=flaky');
+    await begun('Delete all', 'Delete 4 jobs', '4');
+    expect((await daemon.ask('GET', '/v1/jobs?kind=flaky')).items).toEqual([]);
+});
+
+test('a bulk operation that has begun is cancelled', async ({ page, world: { daemon }, world }) => {
+    for (let at = 0; at < 30; at += 1) await daemon.submit({ payload: at, requires: ['quantum'], tenant: 'slowly' });
+    const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'slowly' }, rate: 1 });
+    await enter(page, world, 'root', `#/bulk/${id}`);
+    await expect(page.locator('main .bar')).toContainText('left');
+    await act(page, 'Cancel operation');
+    await expect(page.locator('main .bar')).toContainText('CANCELLED');
+    const { done, matched } = await daemon.ask('GET', `/v1/bulk/${id}`);
+    expect(matched).toBe(30);
+    expect(done).toBeLessThan(30);
+    expect(await daemon.audited('cancel_bulk', `bulk:${id}`)).toBe(1);
+    await expect(page.getByRole('button', { name: 'Cancel operation' })).toHaveCount(0);
+});
+
+test('where no job matches there is nothing to confirm', async ({ page, world }) => {
+    await enter(page, world, 'root', '#/jobs?tenant=nobody');
+    await page.getByRole('button', { name: 'Delete all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('0 jobs match now');
+    await expect(dialog.getByRole('button', { name: 'Delete 0 jobs' })).toBeDisabled();
+    await page.keyboard.press('Escape');
+    await expect(dialog).toBeHidden();
+});
+
+test('where the jobs cannot be counted nothing can be confirmed', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', '#/jobs?kind=a%20b');
+    await page.getByRole('button', { name: 'Delete all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog.getByRole('alert')).toContainText('invalid');
+    await expect(dialog.getByRole('button', { name: 'Delete all' })).toBeDisabled();
+});
+
+test('a pool is resumed, and paused with a reason and an end', async ({ page, world: { daemon }, world }) => {
+    const audited = (action: string) => daemon.audited(action, 'pool:spare');
+    const pause = async () => (await daemon.ask('GET', '/v1/config/pools')).paused.find(({ pool }: { pool: string }) => pool === 'spare');
+    const before = await audited('pause_pool');
+    await enter(page, world, 'root', '#/nodes');
+    await act(page, 'Resume');
+    await expect(page.getByRole('list', { name: 'Paused pools' })).toHaveCount(0);
+    expect(await pause()).toBeUndefined();
+    expect(await audited('resume_pool')).toBe(1);
+    const row = page.getByRole('region', { name: 'Pools' }).getByRole('row', { name: /spare/ });
+    await row.getByRole('button', { name: 'Pause' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Reason').fill('a new disk');
+    await dialog.getByLabel('For how many minutes').fill('90');
+    await dialog.getByRole('button', { name: 'Pause' }).click();
+    await expect(dialog).toBeHidden();
+    await expect(page.getByRole('list', { name: 'Paused pools' })).toContainText('spare is paused: a new disk by root');
+    const { reason, since, until: end } = await pause();
+    expect([reason, Date.parse(end) - Date.parse(since)]).toEqual(['a new disk', 90 * 60_000]);
+    expect(await audited('pause_pool')).toBe(before + 1);
+    await row.getByRole('button', { name: 'Change pause' }).click();
+    await dialog.getByLabel('Reason').fill(`repair ${EVIL}`);
+    await dialog.getByRole('button', { name: 'Change pause' }).click();
+    await expect(dialog).toBeHidden();
+    expect((await pause()).until).toBeNull();
+    await visit(page, '#/');
+    await expect(page.getByRole('list', { name: 'Paused pools' })).toContainText('until somebody resumes it');
 });
 
 test('a dialog that is left does nothing, and gives the focus back', async ({ page, world }) => {

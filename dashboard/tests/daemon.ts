@@ -64,20 +64,20 @@ export class Daemon {
         await until(`the node ${id} is online`, async () => (await this.status('GET', `/v1/nodes/${id}`)) === 200);
     }
 
-    async ask(method: string, path: string, body?: unknown, token: TokenName = 'root'): Promise<Answer> {
-        const response = await this.fetch(method, path, body, token);
+    async ask(method: string, path: string, body?: unknown, more: Record<string, string> = {}): Promise<Answer> {
+        const response = await this.fetch(method, path, body, more);
         const text = await response.text();
         if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
         return text === '' ? undefined : JSON.parse(text);
     }
 
-    private async status(method: string, path: string): Promise<number> {
-        return (await this.fetch(method, path, undefined, 'root')).status;
+    async status(method: string, path: string, body?: unknown): Promise<number> {
+        return (await this.fetch(method, path, body)).status;
     }
 
-    private fetch(method: string, path: string, body: unknown, token: TokenName): Promise<Response> {
-        const headers: Record<string, string> = { connection: 'close' };
-        if (this.hasTokens) headers.authorization = `Bearer ${token}`;
+    private fetch(method: string, path: string, body: unknown, more: Record<string, string> = {}): Promise<Response> {
+        const headers: Record<string, string> = { connection: 'close', ...more };
+        if (this.hasTokens) headers.authorization = 'Bearer root';
         if (body !== undefined) headers['content-type'] = 'application/json';
         return fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
     }
@@ -94,6 +94,11 @@ export class Daemon {
             return job.state === state;
         });
         return job;
+    }
+
+    /** Waits until a bulk operation is over in this way. */
+    bulkEnds(id: string, status: string): Promise<void> {
+        return until(`the bulk operation ${id} is ${status}`, async () => (await this.ask('GET', `/v1/bulk/${id}`)).status === status);
     }
 
     async audited(action: string, subject: string): Promise<number> {

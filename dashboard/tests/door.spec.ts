@@ -23,7 +23,7 @@ test('the page asks for a token, says when it is wrong, and keeps it out of the 
     expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
 });
 
-const ACTS = /Cancel|Retry|Drain|Undrain|Resolve|Change|Pause|Resume|Start|Close|Break|Confirm|Try without/;
+const ACTS = /Cancel|Retry|Dismiss|Delete|Drain|Undrain|Resolve|Change|Pause|Resume|Start|Close|Break|Confirm|Try without/;
 
 test('a token of the scope read sees every page it may, and no button that changes anything', async ({ page, world }) => {
     await enter(page, world, 'viewer');
@@ -41,10 +41,13 @@ test('a token of the scope read sees every page it may, and no button that chang
 
 test('a token of the scope submit changes jobs and plans, and nothing that is the operators\u2019', async ({ page, world }) => {
     await enter(page, world, 'maker', `#/jobs/${world.failed}`);
-    await expect(page.getByRole('button', { name: 'Retry job' })).toBeVisible();
+    for (const name of ['Retry job', 'Dismiss job', 'Delete job']) await expect(page.getByRole('button', { name })).toBeVisible();
+    await visit(page, '#/jobs?pool=batch');
+    await expect(page.getByRole('button', { name: 'Cancel all' })).toBeVisible();
     await visit(page, '#/nodes');
     await expect(page.locator('main')).toContainText('alpha-1');
-    await expect(page.getByRole('button', { name: 'Drain' })).toHaveCount(0);
+    await expect(page.locator('main')).toContainText('spare is paused');
+    await expect(page.getByRole('button', { name: /Drain|Pause|pause|Resume/ })).toHaveCount(0);
     await visit(page, `#/signers/${world.signer}`);
     await expect(page.locator('main')).toContainText('QUARANTINED');
     await expect(page.getByRole('button', { name: /Resolve|Change/ })).toHaveCount(0);

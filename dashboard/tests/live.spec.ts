@@ -89,3 +89,31 @@ test('after a kill the page says so, keeps what it showed, and comes back by its
     await visit(page, '#/cluster');
     await expect(page.locator('main')).toContainText('this one');
 });
+
+test('ten thousand nodes and a thousand pools: the page draws a part of them, and leads to the rest', async ({ page, world }) => {
+    const started = '2026-01-31T08:00:00Z';
+    const nodes = Array.from({ length: 10_000 }, (_, at) => ({
+        id: `node-${String(at).padStart(5, '0')}`, state: 'online', instance: 'a-1', capacity: 8, used: at % 9, labels: ['gpu', `rack-${at % 50}`], pools: ['p'],
+        load: null, version: '1', services: [], registered_at: started, heartbeat_at: started, record_version: 1, seen_at: started,
+    }));
+    await page.route('**/v1/nodes?*', async (route) => {
+        const params = new URL(route.request().url()).searchParams;
+        const [from, limit] = [Number(params.get('cursor') ?? 0), Number(params.get('limit'))];
+        const next = from + limit < nodes.length ? String(from + limit) : null;
+        await route.fulfill({ json: { items: nodes.slice(from, from + limit), next_cursor: next } });
+    });
+    const pools = Array.from({ length: 1_000 }, (_, at) => ({ name: `pool-${at}`, routes: [], requires: [`rack-${at}`], weight: 1 }));
+    await page.route('**/v1/config/pools', (route) => route.fulfill({ json: { version: 7, pools, paused: [] } }));
+    await enter(page, world, 'viewer', '#/nodes');
+    const [ofNodes, ofPools] = ['Nodes', 'Pools'].map((name) => page.getByRole('region', { name, exact: true }).locator('tbody tr'));
+    await expect(ofNodes!.first()).toContainText('node-00000');
+    expect(await ofNodes!.count()).toBe(100);
+    await page.getByRole('button', { name: 'Next page' }).click();
+    await expect(ofNodes!.first()).toContainText('node-00100');
+    await expect(ofPools!).toHaveCount(200);
+    await page.getByRole('button', { name: 'Show 200 more of 800' }).click();
+    await expect(ofPools!).toHaveCount(400);
+    await page.getByLabel('Node id').fill('alpha-1');
+    await page.getByRole('button', { name: 'Show', exact: true }).click();
+    await expect(page.locator('main h1')).toHaveText('alpha-1');
+});

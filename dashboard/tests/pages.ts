@@ -1,22 +1,27 @@
 // The pages of the dashboard with the data of `world`.
 
-import { EVIL, type World } from './world';
+import { EVIL, KIND, TRACEPARENT, type World } from './world';
 
 /** Each page, and texts that it shows. */
 export function pages(world: World): [name: string, address: string, texts: string[]][] {
     const { signer } = world;
     return [
-        ['overview', '#/', ['Oldest waiting job', 'zh-en', 'batch', 'this one', 'ledger', 'accepted']],
-        ['jobs', '#/jobs', [world.succeeded, world.failed, world.waiting, 'RUNNING', 'failed', 'dead']],
-        ['jobs by filter', '#/jobs?dead=true', [world.failed]],
-        ['job', `#/jobs/${world.succeeded}`, [EVIL, 'alpha-1', 'Timeline', 'dispatched', 'acme', 'metadata note']],
-        ['job that failed', `#/jobs/${world.failed}`, ['<b id=evil>broken</b>', 'failed']],
-        ['job that waits', `#/jobs/${world.waiting}`, ['Why it waits', 'lack a label']],
-        ['job that is delayed', `#/jobs/${world.delayed}`, ['is not due before']],
+        ['overview', '#/', ['Oldest waiting job', 'zh-en', 'batch', 'this one', 'ledger', 'accepted', 'Slots in use', 'of 12', `spare is paused: repair ${EVIL}`]],
+        ['jobs', '#/jobs', [world.succeeded, world.failed, world.waiting, 'RUNNING', 'failed', 'dead', KIND, 'Bulk operations']],
+        ['jobs by filter', '#/jobs?dead=true', [world.failed, 'Retry all', 'Dismiss all', 'Delete all']],
+        ['jobs by kind', `#/jobs?kind=${KIND}`, [world.succeeded]],
+        ['job', `#/jobs/${world.succeeded}`, [EVIL, 'alpha-1', 'Timeline', 'dispatched', 'acme', 'metadata note', KIND, 'traceparent', TRACEPARENT]],
+        ['job that failed', `#/jobs/${world.failed}`, ['<b id=evil>broken</b>', 'failed', 'Retry job', 'Dismiss job', 'Delete job']],
+        ['job that waits', `#/jobs/${world.waiting}`, ['Why it waits', 'no node in its pools has all of: quantum', 'which one a job like this would get']],
+        ['job that is delayed', `#/jobs/${world.delayed}`, ['not due', 'the job is due later, until']],
+        ['job of a paused pool', `#/jobs/${world.paused}`, ['pool paused', `the pool spare is paused: repair ${EVIL}`, 'Pools are resumed']],
+        ['bulk operations', '#/bulk', ['Bulk operations', 'cancel', 'DONE', 'tenant wayne', '1 of 1']],
+        ['bulk operation', `#/bulk/${world.bulk}`, ['tenant wayne', 'submitted before', '200 jobs per second', 'matched', 'DONE']],
         ['sessions', '#/sessions', ['Session id']],
         ['session', `#/sessions/${world.session}`, ['strict', 'acme', 'zh-en', 'Jobs of the session']],
-        ['nodes', '#/nodes', ['alpha-1', 'beta-1', 'online', 'asr:zh', 'zh:en', 'Which node would a job get?']],
-        ['node', '#/nodes/alpha-1', ['gpu', 'of 4']],
+        ['nodes', '#/nodes', ['alpha-1', 'beta-1', 'online', 'asr:zh', 'zh:en', 'Which node would a job get?', 'heartbeat', 'oldest', `spare is paused: repair ${EVIL}`, 'by root', 'Resume', 'Change pause']],
+        ['nodes explained', '#/nodes?requires=quantum', ['None of the 2 nodes', '2 lack a label']],
+        ['node', '#/nodes/alpha-1', ['gpu', 'of 4', 'held by', 'heartbeat', 'registered', 'services', 'record']],
         ['signers', '#/signers', [signer, 'on expiry']],
         ['signer', `#/signers/${signer}`, ['QUARANTINED', 'Next nonce', 'Holes', 'on expiry']],
         ['holes', `#/signers/${signer}?status=RELEASED`, ['RELEASED']],
@@ -29,7 +34,7 @@ export function pages(world: World): [name: string, address: string, texts: stri
         ['tenant', '#/tenants/globex', ['token', 'Break lock', 'globex eu']],
         ['cluster', '#/cluster', ['worker-queue', 'Leases', `signer:${signer}`]],
         ['lease', `#/leases/${encodeURIComponent(`signer:${signer}`)}`, ['fencing token', 'address']],
-        ['audit', '#/audit', ['set_pools', 'config:pools', 'root']],
+        ['audit', '#/audit', ['set_pools', 'config:pools', 'root', 'pause_pool', 'pool:spare', 'bulk_cancel', `bulk:${world.bulk}`]],
         ['no page', '#/nowhere', ['No such page']],
     ];
 }

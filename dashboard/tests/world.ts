@@ -7,6 +7,9 @@ import { Daemon, until, type TokenName } from './daemon';
 
 export const EVIL = '<img src=x onerror="window.evil=1"><script>window.evil=1</script>';
 
+export const KIND = 'send_email';
+export const TRACEPARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+
 export type World = {
     daemon: Daemon;
     succeeded: string;
@@ -14,6 +17,8 @@ export type World = {
     running: string;
     waiting: string;
     delayed: string;
+    paused: string;
+    bulk: string;
     session: string;
     signer: string;
     plan: string;
@@ -29,15 +34,21 @@ export async function furnish(daemon: Daemon): Promise<World> {
         pools: [
             { name: 'zh-en', routes: ['zh:en'], requires: ['asr:zh'], weight: 2 },
             { name: 'batch', requires: ['batch'] },
+            { name: 'spare', requires: ['batch'] },
         ],
     });
+    await daemon.ask('POST', '/v1/pools/spare/pause', { reason: `repair ${EVIL}` });
     await daemon.node('alpha-1', '--capacity', '4', '--label', 'gpu', '--asr', 'zh', '--tts', 'en', '--label', 'batch');
     await daemon.node('beta-1', '--capacity', '8', '--label', 'batch', '--label', 'deploy');
-    const { id: succeeded } = await daemon.submit({ payload: { text: EVIL, big: 1, list: [1, 2, 3] }, pool: 'zh-en', tenant: 'acme', metadata: { note: EVIL } });
+    const job = { payload: { text: EVIL, big: 1, list: [1, 2, 3] }, kind: KIND, pool: 'zh-en', tenant: 'acme', metadata: { note: EVIL } };
+    const { id: succeeded } = await daemon.ask('POST', '/v1/jobs', job, { traceparent: TRACEPARENT });
     const { id: failed } = await daemon.submit({ payload: 'fail', pool: 'batch', tenant: 'acme', max_attempts: 1 });
     const { id: running } = await daemon.submit({ payload: { slow: true }, pool: 'batch' });
     const { id: waiting } = await daemon.submit({ payload: 'nobody can', requires: ['quantum'] });
     const { id: delayed } = await daemon.submit({ payload: 'later', delay_ms: 3_600_000 });
+    const { id: paused } = await daemon.submit({ payload: 'when it is mended', pool: 'spare' });
+    await daemon.submit({ payload: 'nobody can', requires: ['quantum'], tenant: 'wayne' });
+    const { id: bulk } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'wayne' } });
     const { id: session } = await daemon.ask('POST', '/v1/sessions', { pool: 'zh-en', tenant: 'acme' });
     for (const word of ['one', 'two', 'three']) await daemon.submit({ payload: word, session });
 
@@ -70,9 +81,10 @@ export async function furnish(daemon: Daemon): Promise<World> {
     await daemon.reaches(succeeded, 'FINISHED');
     await daemon.reaches(failed, 'FINISHED');
     await daemon.reaches(running, 'RUNNING');
+    await daemon.bulkEnds(bulk, 'DONE');
     const task = (await first(plan)).id;
     const failedTask = (await first(failedPlan)).id;
-    return { daemon, succeeded, failed, running, waiting, delayed, session, signer, plan, task, failedPlan, failedTask };
+    return { daemon, succeeded, failed, running, waiting, delayed, paused, bulk, session, signer, plan, task, failedPlan, failedTask };
 }
 
 /** What a page did that it must not. */
