@@ -22,7 +22,8 @@ export function Overview() {
         sample(found);
         return found;
     });
-    const pools = usePools();
+    // Statistics come from memory and show at once that a configured pool is paused; why it is must be asked for.
+    const pools = usePools(stats.data?.pools.some((pool) => pool.paused) ? 10_000 : 30_000);
     const cluster = usePoll('cluster', (signal) => get<Cluster>('/v1/cluster', {}, signal));
     const ready = usePoll('readyz', (signal) => get<Ready>('/readyz', {}, signal), 5_000);
     return (

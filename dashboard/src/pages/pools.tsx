@@ -15,8 +15,9 @@ const PAUSE_MINUTES_MAX = 30 * 24 * 60;
 
 type Row = Pool & { pause: PoolPause | undefined; stats: PoolStats | undefined };
 
-export function usePools(): Polled<Pools> {
-    return usePoll('pools', (signal) => get<Pools>('/v1/config/pools', {}, signal), 5_000);
+/** The pools and their pauses. The ledger is read for each answer, so they are asked for seldom. */
+export function usePools(everyMs = 10_000): Polled<Pools> {
+    return usePoll('pools', (signal) => get<Pools>('/v1/config/pools', {}, signal), everyMs);
 }
 
 export function PoolsCard() {
