@@ -190,8 +190,9 @@ export function useNow(): number {
     return now;
 }
 
+export type FrozenRow<T> = { item: T; left: boolean };
 export type Frozen<T> = {
-    rows: { item: T; left: boolean }[];
+    rows: FrozenRow<T>[];
     /** How many items are not shown yet. */
     fresh: number;
     /** Shows them. */

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { refusal, type Refusal } from './api';
 import { age, count, moment, short } from './format';
 import { pretty } from './json';
-import { useNow, type Polled } from './live';
+import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
 import { link, setFilters } from './router';
 import type { List } from './shapes';
 
@@ -137,7 +137,7 @@ export function Table<T>(props: {
 /** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */
 export function Listed<T>(props: {
     of: Polled<List<T>>;
-    cursor?: string | undefined;
+    cursor: string | undefined;
     empty: ComponentChildren;
     label: string;
     columns: Column<T>[];
@@ -189,7 +189,7 @@ export function Filter(props: { name: string; label: string; query: URLSearchPar
     );
 }
 
-export function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | undefined }) {
+function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | undefined }) {
     if (!next && !cursor) return null;
     return (
         <nav class="pager" aria-label="Pages of the list">
@@ -199,9 +199,40 @@ export function Pager({ next, cursor }: { next: string | null | undefined; curso
     );
 }
 
-export function Fresh({ many, full, show }: { many: number; full: boolean; show: () => void }) {
-    if (many === 0) return null;
-    return <button type="button" class="fresh" onClick={show}>{many}{full ? '+' : ''} new – show</button>;
+/** A page of a list whose newest rows come first: those that are shown stay where they are, and new ones wait behind a button. */
+export function FrozenList<T>(props: {
+    of: Polled<List<T>>;
+    /** The list that it is: another one begins anew. */
+    list: string;
+    cursor: string | undefined;
+    empty: ComponentChildren;
+    label: string;
+    columns: Column<FrozenRow<T>>[];
+    id: (item: T) => string;
+}) {
+    const isFull = props.of.data?.next_cursor != null;
+    const { rows, fresh, show } = useFrozen(props.list, props.of.data?.items, props.id, !isFull);
+    return (
+        <Found of={props.of}>
+            {({ items, next_cursor }) => (
+                <>
+                    {fresh === 0 ? null : <button type="button" class="fresh" onClick={show}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
+                    {rows.length === 0 ? (
+                        <Empty>{props.empty}</Empty>
+                    ) : (
+                        <Table
+                            label={props.label}
+                            rows={rows}
+                            id={({ item }) => props.id(item)}
+                            rowClass={({ left }) => (left ? 'left' : undefined)}
+                            columns={props.columns}
+                        />
+                    )}
+                    <Pager next={next_cursor} cursor={props.cursor} />
+                </>
+            )}
+        </Found>
+    );
 }
 
 /** Something to look up by its name. */

@@ -117,3 +117,16 @@ test('ten thousand nodes and a thousand pools: the page draws a part of them, an
     await page.getByRole('button', { name: 'Show', exact: true }).click();
     await expect(page.locator('main h1')).toHaveText('alpha-1');
 });
+
+test('the list of a session\u2019s jobs has further pages', async ({ page, world: { daemon }, world }) => {
+    const { id: session } = await daemon.ask('POST', '/v1/sessions', { requires: ['quantum'] });
+    const jobs = Array.from({ length: 101 }, (_, at) => ({ payload: at, session }));
+    await daemon.ask('POST', '/v1/jobs/batch', { jobs });
+    await enter(page, world, 'viewer', `#/sessions/${session}`);
+    const rows = page.getByRole('region', { name: 'Jobs', exact: true }).locator('tbody tr');
+    await expect(rows).toHaveCount(100);
+    await page.getByRole('button', { name: 'Next page' }).click();
+    await expect(rows).toHaveCount(1);
+    await page.getByRole('button', { name: 'First page' }).click();
+    await expect(rows).toHaveCount(100);
+});

@@ -1,9 +1,9 @@
 // The audit: what operators changed, the newest first.
 
 import { useCan } from '../caller';
-import { useFrozen, useList } from '../live';
+import { useList } from '../live';
 import type { Audit } from '../shapes';
-import { Empty, Filter, Found, Fresh, Maybe, Pager, Table, When } from '../ui';
+import { Empty, Filter, FrozenList, Maybe, When } from '../ui';
 
 const ACTIONS = [
     'cancel_job', 'retry_job', 'retry_jobs', 'dismiss_job', 'delete_job', 'bulk_retry', 'bulk_cancel', 'bulk_delete', 'bulk_dismiss', 'cancel_bulk',
@@ -32,35 +32,24 @@ export function AuditPage({ query }: { query: URLSearchParams }) {
 
 function Entries({ query }: { query: URLSearchParams }) {
     const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? undefined]));
-    const key = JSON.stringify(filters);
     const polled = useList<Audit>('/v1/audit', filters, 5_000);
-    const frozen = useFrozen(key, polled.data?.items, (it) => String(it.id), false);
     return (
-        <Found of={polled}>
-            {(page) => (
-                <>
-                    <Fresh many={frozen.fresh} full={frozen.fresh >= 100} show={frozen.show} />
-                    {frozen.rows.length === 0 ? (
-                        <Empty>No entry matches. Entries are written when operators change something, and kept for 90 days.</Empty>
-                    ) : (
-                        <Table
-                            label="Audit entries"
-                            rows={frozen.rows}
-                            id={({ item }) => String(item.id)}
-                            columns={[
-                                { head: 'at', cell: ({ item }) => <When at={item.at} /> },
-                                { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
-                                { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
-                                { head: 'subject', cell: ({ item }) => <span class="id">{item.subject}</span> },
-                                { head: 'before', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.before}</Maybe></span> },
-                                { head: 'after', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.after}</Maybe></span> },
-                                { head: 'reason', class: 'wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
-                            ]}
-                        />
-                    )}
-                    <Pager next={page.next_cursor} cursor={filters.cursor} />
-                </>
-            )}
-        </Found>
+        <FrozenList
+            of={polled}
+            list={JSON.stringify(filters)}
+            cursor={filters.cursor}
+            empty="No entry matches. Entries are written when operators change something, and kept for 90 days."
+            label="Audit entries"
+            id={(entry) => String(entry.id)}
+            columns={[
+                { head: 'at', cell: ({ item }) => <When at={item.at} /> },
+                { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
+                { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
+                { head: 'subject', cell: ({ item }) => <span class="id">{item.subject}</span> },
+                { head: 'before', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.before}</Maybe></span> },
+                { head: 'after', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.after}</Maybe></span> },
+                { head: 'reason', class: 'wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
+            ]}
+        />
     );
 }

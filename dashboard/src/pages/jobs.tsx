@@ -2,13 +2,12 @@
 
 import { useCaller, useCan } from '../caller';
 import { length } from '../format';
-import { useFrozen, useList, useSoon, useStream } from '../live';
+import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import type { Job } from '../shapes';
-import { Ago, Badge, Empty, Filter, Found, Fresh, Id, Maybe, Pager, Table, type Column } from '../ui';
+import { Ago, Badge, Filter, FrozenList, Id, Maybe, type Column } from '../ui';
 import { BulkActions } from './bulk';
 
 const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
-const PAGE = 100;
 
 export function Jobs({ query }: { query: URLSearchParams }) {
     const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? undefined]));
@@ -32,39 +31,25 @@ export function Jobs({ query }: { query: URLSearchParams }) {
 
 /** Jobs by filter, the newest first. */
 export function JobList({ filters }: { filters: Record<string, string | undefined> }) {
-    const key = JSON.stringify(filters);
-    const polled = useList<Job>('/v1/jobs', { ...filters, limit: PAGE });
+    const polled = useList<Job>('/v1/jobs', filters);
     const soon = useSoon(polled.refresh);
     const { sees_everything } = useCaller();
     const followsAll = useCan('admin') && sees_everything;
     useStream(followsAll ? '/v1/events?kinds=job' : undefined, soon);
-    const isFull = polled.data?.next_cursor != null;
-    const frozen = useFrozen(key, polled.data?.items, (job) => job.id, !isFull);
     return (
-        <Found of={polled}>
-            {(page) => (
-                <>
-                    <Fresh many={frozen.fresh} full={isFull && frozen.fresh >= PAGE} show={frozen.show} />
-                    {frozen.rows.length === 0 ? (
-                        <Empty>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.</Empty>
-                    ) : (
-                        <Table
-                            label="Jobs"
-                            rows={frozen.rows}
-                            id={({ item }) => item.id}
-                            rowClass={({ left }) => (left ? 'left' : undefined)}
-                            columns={COLUMNS}
-                        />
-                    )}
-                    <Pager next={page.next_cursor} cursor={filters.cursor} />
-                </>
-            )}
-        </Found>
+        <FrozenList
+            of={polled}
+            list={JSON.stringify(filters)}
+            cursor={filters.cursor}
+            empty={<>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.</>}
+            label="Jobs"
+            id={(job) => job.id}
+            columns={COLUMNS}
+        />
     );
 }
 
-type Row = { item: Job; left: boolean };
-const COLUMNS: Column<Row>[] = [
+const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'job', cell: ({ item }) => <Id to={['jobs', item.id]} id={item.id} /> },
     { head: 'kind', cell: ({ item }) => <span class="cut kind"><Maybe>{item.kind}</Maybe></span> },
     {

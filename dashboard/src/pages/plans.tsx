@@ -126,7 +126,7 @@ function Tasks({ plan, query }: { plan: string; query: URLSearchParams }) {
     );
 }
 
-export function TaskList({ of, cursor }: { of: Polled<List<Task>>; cursor?: string | undefined }) {
+export function TaskList({ of, cursor }: { of: Polled<List<Task>>; cursor: string | undefined }) {
     return (
         <Listed
             of={of}

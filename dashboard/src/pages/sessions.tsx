@@ -22,7 +22,7 @@ export function Sessions() {
     );
 }
 
-export function SessionPage({ id }: { id: string }) {
+export function SessionPage({ id, query }: { id: string; query: URLSearchParams }) {
     const polled = usePoll(`session ${id}`, (signal) => get<Session>(path('/v1/sessions', id), {}, signal));
     const mayChange = useCan('submit');
     return (
@@ -73,7 +73,7 @@ export function SessionPage({ id }: { id: string }) {
                 )}
             </Found>
             <h2>Jobs of the session</h2>
-            <JobList filters={{ session: id }} />
+            <JobList filters={{ session: id, cursor: query.get('cursor') ?? undefined }} />
         </>
     );
 }

@@ -10,14 +10,14 @@ import type { Checkpoint, Task, Tenant } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, When } from '../ui';
 import { Change, Events, TaskList } from './plans';
 
-export function TaskPage({ id }: { id: string }) {
+export function TaskPage({ id, query }: { id: string; query: URLSearchParams }) {
     const at = path('/v1/tasks', id);
     const polled = usePoll(`task ${id}`, (signal) => get<Task>(at, {}, signal));
     return (
         <>
             <p class="crumbs"><a href={link(['plans'])}>Plans</a>{polled.data ? <> / <a href={link(['plans', polled.data.plan])}>the task’s plan</a></> : null}</p>
             <Found of={polled}>{(task) => <ShownTask task={task} refresh={polled.refresh} />}</Found>
-            <Checkpoints of={at} />
+            <Checkpoints of={at} cursor={query.get('cursor') ?? undefined} />
             <Events of={at} />
         </>
     );
@@ -152,12 +152,13 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
     );
 }
 
-function Checkpoints({ of }: { of: string }) {
-    const polled = useList<Checkpoint>(`${of}/checkpoints`, {}, 5_000);
+function Checkpoints({ of, cursor }: { of: string; cursor: string | undefined }) {
+    const polled = useList<Checkpoint>(`${of}/checkpoints`, { cursor }, 5_000);
     return (
         <Card title="Checkpoints">
             <Listed
                 of={polled}
+                cursor={cursor}
                 empty="No stage has completed, so there is no checkpoint."
                 label="Checkpoints"
                 id={(it) => String(it.version)}
