@@ -1,7 +1,7 @@
 // Every action: what the dialog asks, what the daemon did, and the entry in the audit where there is one.
 
 import { until } from './daemon';
-import { enter, EVIL, expect, KIND, test, visit } from './world';
+import { enter, expect, KIND, test, visit } from './world';
 import type { Page } from '@playwright/test';
 
 /** Presses a button that opens a dialog, fills it in, and confirms. */
@@ -161,33 +161,37 @@ test('where the jobs cannot be counted nothing can be confirmed', async ({ page,
     await expect(dialog.getByRole('button', { name: 'Delete all' })).toBeDisabled();
 });
 
-test('a pool is resumed, and paused with a reason and an end', async ({ page, world: { daemon }, world }) => {
-    const audited = (action: string) => daemon.audited(action, 'pool:spare');
-    const pause = async () => (await daemon.ask('GET', '/v1/config/pools')).paused.find(({ pool }: { pool: string }) => pool === 'spare');
-    const before = await audited('pause_pool');
+test('a pool is paused with a reason and an end, and resumed', async ({ page, world: { daemon }, world }) => {
+    const audited = (action: string) => daemon.audited(action, 'pool:idle');
+    const pause = async () => (await daemon.ask('GET', '/v1/config/pools')).paused.find(({ pool }: { pool: string }) => pool === 'idle');
     await enter(page, world, 'root', '#/nodes');
-    await act(page, 'Resume');
-    await expect(page.getByRole('list', { name: 'Paused pools' })).toHaveCount(0);
-    expect(await pause()).toBeUndefined();
-    expect(await audited('resume_pool')).toBe(1);
-    const row = page.getByRole('region', { name: 'Pools' }).getByRole('row', { name: /spare/ });
-    await row.getByRole('button', { name: 'Pause' }).click();
-    const dialog = page.getByRole('dialog');
-    await dialog.getByLabel('Reason').fill('a new disk');
-    await dialog.getByLabel('For how many minutes').fill('90');
-    await dialog.getByRole('button', { name: 'Pause' }).click();
-    await expect(dialog).toBeHidden();
-    await expect(page.getByRole('list', { name: 'Paused pools' })).toContainText('spare is paused: a new disk by root');
+    const pools = page.locator('section.card').filter({ hasText: 'version' });
+    const row = pools.getByRole('row').filter({ has: page.getByRole('link', { name: 'idle', exact: true }) });
+    const paused = page.getByRole('listitem').filter({ hasText: 'idle is paused' });
+    const fill = async (button: string, values: Record<string, string>) => {
+        await row.getByRole('button', { name: button, exact: true }).click();
+        const dialog = page.getByRole('dialog');
+        for (const [label, value] of Object.entries(values)) await dialog.getByLabel(label).fill(value);
+        await dialog.getByRole('button', { name: button, exact: true }).click();
+        await expect(dialog).toBeHidden();
+    };
+    await fill('Pause', { Reason: 'a new disk', 'For how many minutes': '90' });
+    await expect(paused).toContainText('a new disk by root');
+    await expect(row).toContainText('paused');
     const { reason, since, until: end } = await pause();
     expect([reason, Date.parse(end) - Date.parse(since)]).toEqual(['a new disk', 90 * 60_000]);
-    expect(await audited('pause_pool')).toBe(before + 1);
-    await row.getByRole('button', { name: 'Change pause' }).click();
-    await dialog.getByLabel('Reason').fill(`repair ${EVIL}`);
-    await dialog.getByRole('button', { name: 'Change pause' }).click();
-    await expect(dialog).toBeHidden();
-    expect((await pause()).until).toBeNull();
+    await fill('Change pause', { Reason: 'the disk is late' });
+    await expect(paused).toContainText('until somebody resumes it');
+    expect(await pause()).toMatchObject({ reason: 'the disk is late', until: null });
+    expect(await audited('pause_pool')).toBe(2);
     await visit(page, '#/');
-    await expect(page.getByRole('list', { name: 'Paused pools' })).toContainText('until somebody resumes it');
+    await expect(paused).toContainText('the disk is late');
+    await expect(page.getByRole('region', { name: 'Pools' }).last().getByRole('row', { name: /idle/ })).toContainText('paused');
+    await paused.getByRole('button', { name: 'Resume' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Resume' }).click();
+    await expect(paused).toHaveCount(0);
+    expect(await pause()).toBeUndefined();
+    expect(await audited('resume_pool')).toBe(1);
 });
 
 test('a dialog that is left does nothing, and gives the focus back', async ({ page, world }) => {

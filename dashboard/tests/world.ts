@@ -35,6 +35,7 @@ export async function furnish(daemon: Daemon): Promise<World> {
             { name: 'zh-en', routes: ['zh:en'], requires: ['asr:zh'], weight: 2 },
             { name: 'batch', requires: ['batch'] },
             { name: 'spare', requires: ['batch'] },
+            { name: 'idle', requires: ['batch'] },
         ],
     });
     await daemon.ask('POST', '/v1/pools/spare/pause', { reason: `repair ${EVIL}` });
