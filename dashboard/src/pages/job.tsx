@@ -47,54 +47,55 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 {percent !== undefined && job.state === 'RUNNING' ? <progress max={100} value={percent} aria-label="Progress">{percent} %</progress> : null}
                 {job.progress?.note && job.state === 'RUNNING' ? <span class="aside">{job.progress.note}</span> : null}
                 {isLive ? <span class="aside">events are streamed</span> : null}
-                <span class="space" />
-                {mayChange && job.state !== 'FINISHED' ? (
-                    <Action
-                        done={refresh}
-                        ask={{
-                            title: 'Cancel job',
-                            about: 'The job ends as cancelled. A node that runs it is told to stop.',
-                            danger: true,
-                            run: () => send('POST', `${path('/v1/jobs', job.id)}/cancel`),
-                        }}
-                    />
-                ) : null}
-                {mayChange && job.state === 'FINISHED' ? (
-                    <Action
-                        done={refresh}
-                        ask={{
-                            title: 'Retry job',
-                            about: 'A new job with the same payload is submitted. This one stays as it is, and names the new one.',
-                            run: async () => {
-                                const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, true);
-                                go(['jobs', made.id]);
-                            },
-                        }}
-                    />
-                ) : null}
-                {mayChange && job.dead ? (
-                    <Action
-                        done={refresh}
-                        ask={{
-                            title: 'Dismiss job',
-                            about: 'The job need not be retried: it keeps its outcome, and is not dead any more.',
-                            run: () => send('POST', `${path('/v1/jobs', job.id)}/dismiss`),
-                        }}
-                    />
-                ) : null}
-                {mayChange && job.state === 'FINISHED' ? (
-                    <Action
-                        ask={{
-                            title: 'Delete job',
-                            about: 'The job is forgotten at once, with its payload, its result and its attempts.',
-                            danger: true,
-                            run: async () => {
-                                await send('DELETE', path('/v1/jobs', job.id));
-                                go(['jobs']);
-                            },
-                        }}
-                    />
-                ) : null}
+                <span class="actions">
+                    {mayChange && job.state !== 'FINISHED' ? (
+                        <Action
+                            done={refresh}
+                            ask={{
+                                title: 'Cancel job',
+                                about: 'The job ends as cancelled. A node that runs it is told to stop.',
+                                danger: true,
+                                run: () => send('POST', `${path('/v1/jobs', job.id)}/cancel`),
+                            }}
+                        />
+                    ) : null}
+                    {mayChange && job.state === 'FINISHED' ? (
+                        <Action
+                            done={refresh}
+                            ask={{
+                                title: 'Retry job',
+                                about: 'A new job with the same payload is submitted. This one stays as it is, and names the new one.',
+                                run: async () => {
+                                    const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, true);
+                                    go(['jobs', made.id]);
+                                },
+                            }}
+                        />
+                    ) : null}
+                    {mayChange && job.dead ? (
+                        <Action
+                            done={refresh}
+                            ask={{
+                                title: 'Dismiss job',
+                                about: 'The job need not be retried: it keeps its outcome, and is not dead any more.',
+                                run: () => send('POST', `${path('/v1/jobs', job.id)}/dismiss`),
+                            }}
+                        />
+                    ) : null}
+                    {mayChange && job.state === 'FINISHED' ? (
+                        <Action
+                            ask={{
+                                title: 'Delete job',
+                                about: 'The job is forgotten at once, with its payload, its result and its attempts.',
+                                danger: true,
+                                run: async () => {
+                                    await send('DELETE', path('/v1/jobs', job.id));
+                                    go(['jobs']);
+                                },
+                            }}
+                        />
+                    ) : null}
+                </span>
             </div>
             {job.error ? <div class="trouble"><b>Error</b> {job.error}</div> : null}
             {job.state === 'CREATED' ? <WhyItWaits job={job} /> : null}

@@ -1,7 +1,7 @@
 // The list of jobs. Its rows stay where they are; new jobs wait behind a button.
 
 import { useCaller, useCan } from '../caller';
-import { length } from '../format';
+import { length, short } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import type { Job } from '../shapes';
 import { Ago, Badge, Filter, FrozenList, Id, Maybe, type Column } from '../ui';
@@ -50,8 +50,8 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
 }
 
 const COLUMNS: Column<FrozenRow<Job>>[] = [
-    { head: 'job', cell: ({ item }) => <Id to={['jobs', item.id]} id={item.id} /> },
-    { head: 'kind', cell: ({ item }) => <span class="cut kind"><Maybe>{item.kind}</Maybe></span> },
+    { head: 'job', cell: ({ item }) => <><Id to={['jobs', item.id]} id={item.id} />{item.kind ? <small class="under">{item.kind}</small> : null}</> },
+    { head: 'kind', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.kind}</Maybe></span> },
     {
         head: 'state',
         cell: ({ item, left }) => (
@@ -64,7 +64,7 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     },
     { head: 'pool', class: 'wide', cell: ({ item }) => <Maybe>{item.pool}</Maybe> },
     { head: 'tenant', class: 'wide', cell: ({ item }) => <Maybe>{item.tenant}</Maybe> },
-    { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} /> },
+    { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
     { head: 'node', class: 'wide', cell: ({ item }) => <Id to={['nodes', item.node ?? '']} id={item.node} /> },
     { head: 'attempt', class: 'num wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
     { head: 'created', class: 'num', cell: ({ item }) => <Ago at={item.created_at} /> },

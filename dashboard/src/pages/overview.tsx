@@ -220,7 +220,7 @@ export function Instances({ of }: { of: Cluster }) {
             columns={[
                 {
                     head: 'instance',
-                    cell: (it) => <span class="id">{it.instance_id}{it.instance_id === of.instance ? <em> (this one)</em> : null}</span>,
+                    cell: (it) => <span class="id whole">{it.instance_id}{it.instance_id === of.instance ? <em> (this one)</em> : null}</span>,
                 },
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
