@@ -224,7 +224,7 @@ export function Instances({ of }: { of: Cluster }) {
                 },
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
-                { head: 'bus', class: 'wide', cell: (it) => <Maybe>{it.bus}</Maybe> },
+                { head: 'bus', class: 'wide', cell: (it) => <span class="id"><Maybe>{it.bus}</Maybe></span> },
                 { head: 'started', class: 'wide', cell: (it) => <Ago at={it.started_at} /> },
                 { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
             ]}
