@@ -30,6 +30,7 @@ test('the picture of the README', async ({ page, world: { daemon }, world }) => 
     test.setTimeout(180_000);
     mkdirSync(OUT, { recursive: true });
     await page.setViewportSize({ width: 1280, height: 860 });
+    await daemon.ask('POST', '/v1/pools/spare/resume');
     await enter(page, world, 'root');
     const until = Date.now() + 70_000;
     for (let round = 0; Date.now() < until; round += 1) {
