@@ -69,7 +69,7 @@ function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
                     const { matched } = await send<{ matched: number }>('POST', '/v1/bulk', { action, filter, dry_run: true });
                     const jobs = `${count(matched)} ${matched === 1 ? 'job' : 'jobs'}`;
                     return {
-                        about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none="every dead job" /></p><p>{about}</p></>,
+                        about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none="every dead job" /></p><p>{about} Stages of plans are left out.</p></>,
                         forbids: matched === 0,
                         confirm: `${title.split(' ')[0]} ${jobs}`,
                         ...(isFinal && matched > 0 ? { type: String(matched) } : {}),
