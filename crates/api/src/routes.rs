@@ -69,7 +69,7 @@ routes! {
     BULKS = "/v1/bulk", "GET, HEAD, POST", READ, SUBMIT;
     SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", READ, SUBMIT;
     SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
-    SESSIONS = "/v1/sessions", "POST", SUBMIT, SUBMIT;
+    SESSIONS = "/v1/sessions", "GET, HEAD, POST", READ, SUBMIT;
     JOB_EVENTS = "/v1/jobs/{id}/events", "GET", READ, SUBMIT;
     EVENTS = "/v1/events", "GET", ADMIN, ADMIN;
     PLAN_START = "/v1/plans/{plan}/start", "POST", SUBMIT, SUBMIT;

@@ -295,7 +295,11 @@ pub fn app(
                         .route(get().to(sessions::show))
                         .route(web::delete().to(sessions::close)),
                 )
-                .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
+                .service(
+                    at(&routes::SESSIONS)
+                        .route(web::post().to(sessions::open))
+                        .route(get().to(sessions::list)),
+                )
         }))
         .service(below("/v1/plans", |scope, at| {
             scope

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
 use domain::{LaneId, Resource, SessionId};
-use ledger::Opener;
+use ledger::{Opener, SessionRecord};
 use tracing::Instrument;
 use wire::Code;
 use wire::sessions as shape;
@@ -65,6 +65,37 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     Ok(HttpResponse::Created()
         .insert_header((actix_web::http::header::LOCATION, format!("/v1/sessions/{id}")))
         .json(opened))
+}
+
+/// Lists sessions
+///
+/// Sessions come in the order of their ids, which says nothing of their age. Their jobs and owners are left out. Closed ones
+/// are listed until no job of them is kept.
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions",
+    params(
+        ("open" = Option<bool>, Query, description = "`true`: open sessions. `false`: closed ones"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::ListedSession>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["open", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let open = query.flag("open")?;
+    let begin = query.cursor("ses", |text| SessionId::parse(text).ok())?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    let incarnation = state.incarnation();
+    let read = async |after: Option<SessionId>| {
+        let after = after.as_ref().or(begin.as_ref());
+        Ok(state.call(incarnation.jobs.sessions(open, after, limit + 1)).await?)
+    };
+    let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
+    let found = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
+    let page = extract::page("ses", found, limit, |record| record.id.to_string(), to_wire::listed_session);
+    Ok(HttpResponse::Ok().json(page))
 }
 
 /// Shows a session

@@ -13,7 +13,7 @@ use domain::session::Ordering;
 use domain::{Mode, Modes, PoolPause, SignerId, Timestamp};
 use ledger::{
     BulkAction, BulkRecord, BulkStatus, Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord,
-    SignerRecord,
+    SessionRecord, SignerRecord,
 };
 
 use crate::refusal::Refusal;
@@ -106,11 +106,7 @@ pub fn session(session: &Session) -> wire::sessions::Session {
         id: record.id.to_string(),
         owner: owner.as_ref().map(ToString::to_string),
         tenant: record.spec.tenant.as_ref().map(ToString::to_string),
-        ordering: match record.spec.ordering {
-            Ordering::Strict => wire::sessions::Ordering::Strict,
-            Ordering::Results => wire::sessions::Ordering::Results,
-            Ordering::Free => wire::sessions::Ordering::Free,
-        },
+        ordering: ordering(record.spec.ordering),
         route: needs.route.as_ref().map(route),
         pool: needs.pool.as_ref().map(ToString::to_string),
         requires: needs.requires.iter().map(ToString::to_string).collect(),
@@ -126,6 +122,31 @@ pub fn session(session: &Session) -> wire::sessions::Session {
         },
         last_seq: counts.last_seq,
         last_node: counts.last_node.as_ref().map(ToString::to_string),
+    }
+}
+
+/// A session as a list shows it.
+pub fn listed_session(record: &SessionRecord) -> wire::sessions::ListedSession {
+    let needs = &record.spec.needs;
+    wire::sessions::ListedSession {
+        id: record.id.to_string(),
+        tenant: record.spec.tenant.as_ref().map(ToString::to_string),
+        ordering: ordering(record.spec.ordering),
+        route: needs.route.as_ref().map(route),
+        pool: needs.pool.as_ref().map(ToString::to_string),
+        requires: needs.requires.iter().map(ToString::to_string).collect(),
+        idle_ms: record.spec.idle_ms,
+        idle_for_ms: record.idle_for_ms,
+        created_at: time(record.created_at),
+        closed_at: record.closed_at.map(time),
+    }
+}
+
+const fn ordering(ordering: Ordering) -> wire::sessions::Ordering {
+    match ordering {
+        Ordering::Strict => wire::sessions::Ordering::Strict,
+        Ordering::Results => wire::sessions::Ordering::Results,
+        Ordering::Free => wire::sessions::Ordering::Free,
     }
 }
 

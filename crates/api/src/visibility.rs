@@ -10,7 +10,7 @@ use std::time::Instant;
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::JobRecord;
+use ledger::{JobRecord, SessionRecord};
 use wire::Code;
 use wire::plans::StageRequest;
 
@@ -142,7 +142,12 @@ pub async fn session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool,
         return Ok(true);
     }
     let record = state.read(state.ledger.session(id)).await?;
-    Ok(record.is_some_and(|it| has(sees, it.spec.tenant.as_ref(), it.spec.needs.pool.as_ref())))
+    Ok(record.is_some_and(|record| session_record(sees, &record)))
+}
+
+/// Whether it is a session that is seen, by its record.
+pub fn session_record(sees: &Sees, record: &SessionRecord) -> bool {
+    has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref())
 }
 
 /// Whether it is a plan that is seen: all of its tenants are.

@@ -34,8 +34,8 @@ pub struct JobQuery {
     pub pool: Option<String>,
     /// Of this kind only.
     pub kind: Option<String>,
-    /// Only those that are dead (`true`): they failed or timed out, and no other job has retried them. Or only the others
-    /// (`false`).
+    /// Only those that are dead (`true`): they failed or timed out, and were neither retried nor dismissed. Or only the
+    /// others (`false`).
     pub dead: Option<bool>,
     /// Which part.
     pub page: Page,
@@ -134,6 +134,25 @@ impl Jobs<'_> {
     /// [`crate::Error`].
     pub async fn cancel(&self, id: &str) -> Result<Job> {
         Ok(self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await?.body)
+    }
+
+    /// Dismisses a dead job: it is dead no more, and can still be retried. Dismissing it again changes nothing.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a job that has not failed or timed out, or that was retried.
+    pub async fn dismiss(&self, id: &str) -> Result<Job> {
+        Ok(self.0.call(&Call::act(&["v1", "jobs", id, "dismiss"])).await?.body)
+    }
+
+    /// Deletes a finished job, with its payload, its result and its attempts.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a job that is not finished, or is a stage whose plan waits for its result. `not_found`
+    /// for a job that does not exist: after a lost answer the library's own repetition may find that it is deleted.
+    pub async fn delete(&self, id: &str) -> Result<()> {
+        let path = ["v1", "jobs", id];
+        let () = self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body;
+        Ok(())
     }
 
     /// Retries a finished job: creates a new job from it, whether or not it was retried before. The `key` is

@@ -44,6 +44,7 @@
 
 mod avoided;
 mod base_url;
+mod bulk;
 mod error;
 mod events;
 mod ids;
@@ -61,6 +62,7 @@ mod socket;
 pub mod tls;
 mod transport;
 
+pub use bulk::Bulks;
 pub use error::{Error, Result};
 pub use events::{Event, Events, JobEvents, JobUpdate, PlanEvents};
 pub use ids::Ids;
@@ -71,7 +73,7 @@ pub use observe::{AuditQuery, LeaseQuery, NonceQuery, Page};
 pub use peer::{Passed, PassedBack, Peers, connections};
 pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
-pub use sessions::Sessions;
+pub use sessions::{SessionQuery, Sessions};
 pub use tls::TlsOptions;
 pub use transport::Client;
 pub use wire;

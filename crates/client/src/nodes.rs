@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use wire::List;
-use wire::nodes::{Node, PoolsRequest, PoolsSetting, SelectAnswer, SelectRequest};
+use wire::nodes::{Node, PauseRequest, PoolPause, PoolsRequest, PoolsSetting, SelectAnswer, SelectRequest};
 
 use crate::observe::Page;
 use crate::transport::Call;
@@ -79,5 +79,21 @@ impl Nodes<'_> {
     /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
     pub async fn set_pools(&self, pools: &PoolsRequest) -> Result<PoolsSetting> {
         Ok(self.0.call(&Call::new(Method::PUT, &["v1", "config", "pools"], Some(pools))).await?.body)
+    }
+
+    /// Pauses a pool: nothing is dispatched to it; needs the scope `admin`. A new pause replaces the earlier one.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a pool that is not configured.
+    pub async fn pause_pool(&self, pool: &str, pause: &PauseRequest) -> Result<PoolPause> {
+        Ok(self.0.call(&Call::new(Method::POST, &["v1", "pools", pool, "pause"], Some(pause))).await?.body)
+    }
+
+    /// Ends the pause of a pool; needs the scope `admin`. A pool that is not paused stays as it is. Returns all pools.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a pool that is neither configured nor paused.
+    pub async fn resume_pool(&self, pool: &str) -> Result<PoolsSetting> {
+        Ok(self.0.call(&Call::<()>::new(Method::POST, &["v1", "pools", pool, "resume"], None)).await?.body)
     }
 }

@@ -36,14 +36,25 @@ mod session_loop;
 mod socket;
 
 use reqwest::Method;
-use wire::sessions::{Session, SessionOpened, SessionRequest};
+use wire::List;
+use wire::sessions::{ListedSession, Session, SessionOpened, SessionRequest};
 
+use crate::observe::Page;
 use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
 
 pub use happening::Happening;
 pub use send_window::{UNACCEPTED_BYTES_MAX, UNACCEPTED_JOBS_MAX};
 pub use socket::{JobSender, Remains, SessionSocket};
+
+/// Which sessions to list.
+#[derive(Clone, Debug, Default)]
+pub struct SessionQuery {
+    /// Only those that are open (`true`), or only those that are closed (`false`).
+    pub open: Option<bool>,
+    /// Which part.
+    pub page: Page,
+}
 
 /// The calls about sessions.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +85,16 @@ impl Sessions<'_> {
     /// [`crate::Error`]; `not_found` for a session that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Session> {
         Ok(self.0.call(&Call::get(&["v1", "sessions", id], &[])).await?.body)
+    }
+
+    /// The sessions, in the order of their ids, without their jobs.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn list(&self, wanted: &SessionQuery) -> Result<List<ListedSession>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.open.map(|open| ("open", open.to_string())));
+        Ok(self.0.call(&Call::get(&["v1", "sessions"], &query)).await?.body)
     }
 
     /// Closes a session: it takes no more jobs, and finishes those that it has. Closing it again changes

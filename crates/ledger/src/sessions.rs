@@ -140,6 +140,18 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>>;
 
+    /// Sessions behind one, in the order of their ids: all, or only those that are open (`true`) or closed (`false`). Each costs
+    /// a few steps of indexes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn sessions(
+        &self,
+        open: Option<bool>,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionRecord>>;
+
     /// How many of its jobs are where. Reads an index entry of every one.
     ///
     /// # Errors

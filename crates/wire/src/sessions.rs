@@ -141,6 +141,36 @@ pub struct Session {
     pub last_node: Option<String>,
 }
 
+/// A session as a list shows it: without its jobs and its owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListedSession {
+    /// Its id.
+    pub id: String,
+    /// On whose behalf.
+    #[schema(required)]
+    pub tenant: Option<String>,
+    /// The order of the session's jobs and results.
+    pub ordering: Ordering,
+    /// Jobs run only in pools that serve this route.
+    #[schema(required)]
+    pub route: Option<Route>,
+    /// Jobs run only on nodes of this pool.
+    #[schema(required)]
+    pub pool: Option<String>,
+    /// Jobs run only on nodes that have all of these labels.
+    pub requires: Vec<String>,
+    /// The session is closed after this time without activity, in milliseconds.
+    pub idle_ms: u64,
+    /// The time since the last activity, in milliseconds.
+    pub idle_for_ms: u64,
+    /// When the session was opened.
+    #[schema(format = DateTime)]
+    pub created_at: String,
+    /// When the session was closed. `null` while it is open.
+    #[schema(required, format = DateTime)]
+    pub closed_at: Option<String>,
+}
+
 frames! {
     /// A frame that a session's client sends.
     pub enum ClientFrame as ClientKind {

@@ -198,6 +198,13 @@ async fn two_tenants_see_nothing_of_each_other_on_any_route() {
     assert!(refused > 30, "the document names {refused} operations on what belongs to a tenant");
 
     let name = |of: &str| acme.iter().find(|(kind, _)| *kind == of).unwrap().1.clone();
+    for (token, count) in [("acme", 1), ("evil", 1), ("root", 2)] {
+        // A page of one item is full although what is not seen lies between.
+        let (_, listed) = daemon.ask(token, "GET", "/v1/sessions?open=true&limit=1", None).await;
+        let items = listed["items"].as_array().unwrap();
+        assert_eq!((items.len(), listed["next_cursor"].is_string()), (1, count > 1), "{token}: {listed}");
+        assert_eq!(items[0]["id"] == name("sessions"), token == "acme" || items[0]["tenant"] == "acme");
+    }
     for (path, body) in [
         ("/v1/jobs", json!({"payload": 1, "tenant": "acme", "pool": "evil"})),
         ("/v1/jobs", json!({"payload": 1, "tenant": "evil", "pool": "acme"})),

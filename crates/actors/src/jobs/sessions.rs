@@ -64,6 +64,21 @@ impl Jobs {
         Ok(Session { record, counts, owner })
     }
 
+    /// Sessions behind one, in the order of their ids: all, or only open or closed ones.
+    ///
+    /// # Errors
+    /// [`Refusal::NoBus`], and what the ledger says.
+    pub async fn sessions(
+        &self,
+        open: Option<bool>,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionRecord>, Refusal> {
+        self.callers.has_sessions()?;
+        let read = self.callers.ledger.sessions(open, after, limit).await;
+        read.map_err(|error| refusal::of_ledger(&error))
+    }
+
     /// What was asked of a session, and whether it is closed.
     ///
     /// # Errors

@@ -167,17 +167,17 @@ fn for_a_node(
     if full > 0 {
         return waits(
             WaitingReason::NoFreeSlot,
-            format!("{full} nodes could run it, and all of them are full"),
+            format!("{} could run it, and all of them are full", counted(full)),
         );
     }
     if draining > 0 {
         return waits(
             WaitingReason::Draining,
-            format!("{draining} nodes could run it, and all of them drain"),
+            format!("{} could run it, and all of them drain", counted(draining)),
         );
     }
     if away > 0 {
-        let detail = format!("{away} nodes could run it, and none of them is ready and answers");
+        let detail = format!("{} could run it, and none of them is ready and answers", counted(away));
         return waits(WaitingReason::NotReady, detail);
     }
     let in_paused = nodes(Reason::Paused);
@@ -208,10 +208,15 @@ fn for_a_node(
         (None, Some(route)) => format!(" in a pool that serves {route}"),
         (None, None) => String::new(),
     };
-    waits(
-        WaitingReason::NoNode,
-        format!("no node is connected{what}; {} are elsewhere", explained.considered),
-    )
+    let elsewhere = match explained.considered {
+        0 => String::new(),
+        considered => format!("; {} elsewhere", counted(considered)),
+    };
+    waits(WaitingReason::NoNode, format!("no node is connected{what}{elsewhere}"))
+}
+
+fn counted(nodes: usize) -> String {
+    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
 }
 
 #[cfg(test)]
@@ -247,8 +252,8 @@ mod tests {
         use WaitingReason as W;
         type Case<'c> = (&'c Requirements, &'c [(Reason, usize)], &'c [PoolPause], W, &'c str);
         let table: [Case<'_>; 11] = [
-            (&any, &[], &[], W::NoNode, "no node is connected; 0"),
-            (&a, &[(Reason::Pool, 3)], &[], W::NoNode, "in the pool a; 3 are elsewhere"),
+            (&any, &[], &[], W::NoNode, "no node is connected"),
+            (&a, &[(Reason::Pool, 3)], &[], W::NoNode, "in the pool a; 3 nodes elsewhere"),
             (&a, &[(Reason::Pool, 3)], &[pause("b")], W::NoNode, "in the pool a"),
             (&a, &[(Reason::Pool, 3)], &[pause("a")], W::PoolPaused, "the pool a is paused: repair"),
             (&a, &[(Reason::Paused, 1), (Reason::Labels, 1)], &[pause("a")], W::PoolPaused, "repair"),
@@ -257,7 +262,7 @@ mod tests {
             (&a, &[(Reason::Labels, 2), (Reason::Full, 4)], &[], W::NoFreeSlot, "4 nodes could"),
             (&any, &[(Reason::Draining, 2), (Reason::Unhealthy, 1)], &[], W::Draining, "2 nodes could"),
             (&any, &[(Reason::Unreachable, 2), (Reason::NotReady, 1)], &[], W::NotReady, "3 nodes could"),
-            (&any, &[(Reason::Paused, 2), (Reason::Full, 1)], &[pause("b")], W::NoFreeSlot, "1 nodes could"),
+            (&any, &[(Reason::Paused, 2), (Reason::Full, 1)], &[pause("b")], W::NoFreeSlot, "1 node could"),
         ];
         for (needs, rejected, pauses, reason, says) in table {
             let found = for_a_node(needs, &explained(rejected), pauses, |_| true);

@@ -311,6 +311,14 @@ impl Sessions for Flaky {
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
         self.real.session(id).await
     }
+    async fn sessions(
+        &self,
+        open: Option<bool>,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionRecord>> {
+        self.real.sessions(open, after, limit).await
+    }
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
         self.real.session_counts(id).await
     }

@@ -21,6 +21,7 @@ use crate::{Error, Kind, Result, batch_limits};
 
 const CREATE: Statement = statement!("session_create");
 const SHOW: Statement = statement!("session_show");
+const LIST: Statement = statement!("session_list");
 const COUNTS: Statement = statement!("session_counts");
 const CLOSE: Statement = statement!("session_close");
 const LINE: Statement = statement!("job_line");
@@ -123,6 +124,25 @@ impl Sessions for Store {
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
         let row: Option<SessionRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(id.as_str())).await?;
         row.map(SessionRecord::try_from).transpose()
+    }
+
+    async fn sessions(
+        &self,
+        open: Option<bool>,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<Vec<SessionRecord>> {
+        // The filter stands in the text, since a partial index serves a condition that is written out.
+        let stays = |line: &&str| match line.split_once("--? ") {
+            None => true,
+            Some((_, mark)) => open.is_some_and(|open| mark == if open { "open" } else { "closed" }),
+        };
+        let ask = self
+            .ask(&LIST)
+            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+            .bind(after.map_or("", SessionId::as_str))
+            .bind(i64::from(limit));
+        records::all(self.all::<SessionRow>(Way::Reads, ask).await?)
     }
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {

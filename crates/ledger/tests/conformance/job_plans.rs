@@ -280,6 +280,9 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.session_counts(&id).await.unwrap();
         b.ledger.session(&id).await.unwrap();
         b.ledger.idle_sessions(None, 10).await.unwrap();
+        for open in [None, Some(true), Some(false)] {
+            b.ledger.sessions(open, Some(&id), 10).await.unwrap();
+        }
         b.ledger.purge_sessions(0, 10).await.unwrap();
         b.ledger.jobs(&JobFilter { limit: 10, ..JobFilter::default() }).await.unwrap();
         b.found(job(n * 100)).await;

@@ -106,6 +106,33 @@ pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
     assert_eq!(b.ledger.session(&id("never")).await.unwrap(), None);
 }
 
+pub async fn sessions_are_listed_by_id_page_by_page_all_open_or_closed(b: Bench) {
+    assert_eq!(b.ledger.sessions(None, None, 10).await.unwrap(), []);
+    for name in ["c", "a", "d", "b"] {
+        b.opens(name).await;
+    }
+    b.closes("b").await;
+    b.closes("d").await;
+    let listed = async |open: Option<bool>, after: Option<&str>, limit: u32| {
+        let after = after.map(id);
+        let found = b.ledger.sessions(open, after.as_ref(), limit).await.unwrap();
+        found.iter().map(|record| record.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None, None, 3).await, ["a", "b", "c"]);
+    assert_eq!(listed(None, Some("c"), 3).await, ["d"]);
+    assert_eq!(listed(None, Some("d"), 3).await, [""; 0]);
+    assert_eq!(listed(Some(true), None, 10).await, ["a", "c"]);
+    assert_eq!(listed(Some(true), Some("a"), 1).await, ["c"]);
+    assert_eq!(listed(Some(false), None, 1).await, ["b"]);
+    assert_eq!(listed(Some(false), Some("b"), 1).await, ["d"]);
+    // Each is what it is by itself.
+    b.ages("session", "created_at", "a").await;
+    let found = b.ledger.sessions(Some(true), None, 1).await.unwrap().remove(0);
+    let shown = b.shown("a").await;
+    assert!((AGE_MS..AGE_MS + LONG_MS).contains(&found.idle_for_ms), "{found:?}");
+    assert_eq!(SessionRecord { idle_for_ms: shown.idle_for_ms, ..found }, shown);
+}
+
 pub async fn a_key_is_kept_with_its_session_and_answers_again(b: Bench) {
     let made = b.ledger.open_session(&id("s"), &spec(), Some(&key("k")), None).await.unwrap();
     assert!(matches!(made, Opened::Made { .. }), "{made:?}");
