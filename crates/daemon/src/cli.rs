@@ -2,6 +2,7 @@
 //!
 //! What must never live here: what a command does; each has a module of its own under `commands`.
 
+pub mod bulk;
 pub mod ids;
 pub mod jobs;
 pub mod nodes;
@@ -49,16 +50,16 @@ pub enum Command {
     Node(jobs::Node),
     /// Submit a job, or many from a file; with --wait, print its result
     Submit(Box<jobs::Submit>),
-    /// List, show, await, cancel, retry and follow jobs
+    /// List, show, await, cancel, retry, dismiss, delete and follow jobs; one by one or in bulk
     #[command(subcommand)]
     Job(jobs::Job),
-    /// Open, show and close sessions
+    /// Open, list, show and close sessions
     #[command(subcommand)]
     Session(sessions::Session),
     /// List, show, drain and explain worker nodes
     #[command(subcommand)]
     Nodes(nodes::Nodes),
-    /// Show and set the pools of nodes
+    /// Show, set, pause and resume the pools of nodes
     #[command(subcommand)]
     Pool(nodes::Pool),
     /// Create, start, steer and show plans; resolve and retry their tasks
@@ -634,7 +635,18 @@ mod tests {
             "job retry a b --key k",
             "job retry --dead --tenant t --dry-run",
             "job events j --json",
+            "job dismiss a b",
+            "job delete a b --yes",
+            "job bulk retry --dead --kind k --rate 10 --dry-run",
+            "job bulk cancel --state created --before 2026-11-24T08:00:00Z --no-wait --yes",
+            "job bulk delete --outcome failed --tenant t --key k",
+            "job bulk dismiss --json",
+            "job bulk list --limit 5 -w",
+            "job bulk show b -w",
+            "job bulk stop b",
             "session open --ordering results --idle-ms 1000 --pool p",
+            "session list --open --limit 5 -w",
+            "session list --closed",
             "session show s -w",
             "session close a b",
             "nodes list -w",
@@ -644,6 +656,8 @@ mod tests {
             "nodes explain --require gpu --route zh:en --pool p",
             "pool show",
             "pool set -f pools.json --yes",
+            "pool pause p --reason repair --for 10m",
+            "pool resume p",
             "top --url h:7070",
             "completions bash",
             "migrate --check",
@@ -693,6 +707,17 @@ mod tests {
             "job list --state gone",
             "session open --ordering any",
             "session close",
+            "session list --open --closed",
+            "job dismiss",
+            "job delete",
+            "job bulk",
+            "job bulk retry --rate 0",
+            "job bulk retry --rate 10001",
+            "job bulk retry --dry-run --no-wait",
+            "job bulk show",
+            "pool pause p",
+            "pool pause p --reason r --for 10",
+            "pool pause --reason r",
             "nodes drain",
             "pool set",
             "lease list --kind lane",

@@ -30,7 +30,6 @@ mod tasks_shown;
 pub mod tenant;
 pub mod token;
 pub mod top;
-mod waits;
 
 use std::time::Duration;
 

@@ -34,6 +34,7 @@ use crate::logging;
 use crate::process;
 pub use endpoint::hostname;
 use incarnation::{Incarnation, Parts};
+pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
 use traces::Traces;
@@ -63,7 +64,7 @@ pub fn run(command: Serve) -> Result<(), Failure> {
     let mut traces = None;
     let result = runtime.block_on(async {
         // Before anything that takes time: from here on, SIGHUP ends nothing.
-        let (signals, hangups) = (Signals::listen()?, reload::hangups()?);
+        let (signals, hangups) = (Signals::listen()?, hangups()?);
         let sources = command.configured.sources();
         let loaded = sources.load()?;
         logging::start(&loaded.config.log)?;

@@ -56,6 +56,13 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
     assert_eq!(ok(&url, "job", &["wait", &job, "--at-most", "60s"]).await, "\"hello\"\n");
     let failed = id(ok(&url, "submit", &["fail"]).await);
     assert_eq!(run_at(&url, "job", &["wait", &failed]).await.code, Some(1));
+    let dismissed = id(ok(&url, "submit", &["fail", "--kind", "render_video"]).await);
+    assert_eq!(run_at(&url, "job", &["wait", &dismissed]).await.code, Some(1));
+    assert!(ok(&url, "job", &["list", "--kind", "render_video"]).await.contains("render_video"));
+    let done = id(ok(&url, "submit", &["--kind", "done", "x"]).await);
+    ok(&url, "job", &["wait", &done]).await;
+    let bulk = id(ok(&url, "job", &["bulk", "delete", "--kind", "done", "--yes", "--no-wait"]).await);
+    ok(&url, "job", &["bulk", "show", &bulk, "-w"]).await;
     let session = id(ok(&url, "session", &["open", "--ordering", "results"]).await);
     let plan_file = tempfile::NamedTempFile::new().unwrap();
     let plan = json!({"tasks": [{"tenant": "t-1", "stages": [{"name": "s", "payload": 1}]}]});
@@ -83,6 +90,21 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("job", format!("retry {failed}"), ""),
         of("job", "retry --dead --dry-run".to_owned(), "would be retried; nothing was changed\n"),
         of("session", "open --pool default".to_owned(), ""),
+        of("job", format!("dismiss {dismissed}"), "is dismissed\n"),
+        of(
+            "job",
+            "bulk retry --dead --kind nothing --dry-run".to_owned(),
+            "0 jobs match; nothing was changed\n",
+        ),
+        of(
+            "job",
+            "bulk cancel --kind nothing --yes".to_owned(),
+            "DONE: 0 jobs cancelled, 0 skipped, 0 failed\n",
+        ),
+        of("job", "bulk list".to_owned(), "cancel  kind nothing  DONE"),
+        of("job", format!("bulk show {bulk} -w"), "status          DONE\n"),
+        of("job", format!("bulk stop {bulk}"), "DONE: 1 jobs deleted, 0 skipped, 0 failed\n"),
+        of("session", "list --open".to_owned(), "SESSION  "),
         of("session", format!("show {session}"), "ordering   results\n"),
         of("session", format!("close {session}"), "is closed; 0 of its jobs have not ended\n"),
         of("nodes", "list".to_owned(), "NODE  STATE   SLOTS"),
@@ -91,6 +113,9 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("nodes", "undrain cat".to_owned(), "node cat is online\n"),
         of("nodes", "explain --require ocr".to_owned(), "chosen      node cat of pool default\n"),
         of("nodes", "explain --require no".to_owned(), "without its labels or languages\n"),
+        of("pool", "pause default --reason repair --for 10m".to_owned(), "pool default is paused since "),
+        of("pool", "show".to_owned(), ": repair\n"),
+        of("pool", "resume default".to_owned(), "pool default is not paused\n"),
         of("pool", "show".to_owned(), "all nodes are in the pool default\n"),
         of("plan", "list".to_owned(), "PLAN "),
         of("plan", format!("show {plan}"), "1 of 1 succeeded\n"),
@@ -258,6 +283,103 @@ async fn jobs_of_a_file_are_submitted_in_batches_once_under_a_key_or_not_at_all(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_change_nothing() {
+    let rig = Rig::alone().await;
+    let url = rig.urls[0].clone();
+    let _node = node(&url, &[]);
+    let submit = async |kind: &str, payload: &str| {
+        let id = ok(&url, "submit", &["--kind", kind, payload]).await.trim().to_owned();
+        run_at(&url, "job", &["wait", &id]).await;
+        id
+    };
+    let refused = async |command: &'static str, args: &[&str], code: i32, says: &str| {
+        let ended = run_at(&url, command, args).await;
+        assert_eq!(ended.code, Some(code), "{args:?}: {} {}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
+    };
+    let (good, bad) = (submit("a", "x").await, submit("a", "fail").await);
+    let waits = ok(&url, "submit", &["--kind", "w", "--delay-ms", "600000", "x"]).await.trim().to_owned();
+    refused("job", &["dismiss", &good], 1, "conflict").await;
+    refused("job", &["delete", &waits, "--yes"], 1, "conflict").await;
+    // Nobody answers the question.
+    refused("job", &["delete", &good], 2, "nothing was changed").await;
+    refused("job", &["bulk", "delete", "--kind", "a"], 2, "2 jobs match. Delete them").await;
+    refused("job", &["bulk", "cancel", "--kind", "w"], 2, "1 jobs match. Cancel them").await;
+    refused("job", &["bulk", "retry", "--kind", "a"], 1, "name an outcome").await;
+    refused("job", &["bulk", "delete", "--yes"], 1, "name one condition").await;
+    refused("job", &["bulk", "dismiss", "--before", "yesterday"], 1, "before must be a time").await;
+    refused("job", &["bulk", "show", "no-such"], 1, "not_found").await;
+    refused("pool", &["pause", "no-such", "--reason", "r"], 1, "not_found").await;
+    assert_eq!(rig.get(0, "/v1/bulk").await["items"], json!([]));
+    assert_eq!(rig.job(0, &good).await["state"], "FINISHED");
+
+    let answer = document(&url, "job", &["dismiss", &bad]).await;
+    assert_eq!((&answer["id"], &answer["dead"]), (&json!(bad), &json!(false)));
+    assert_eq!(document(&url, "job", &["delete", &good, "--yes"]).await, json!({"id": good}));
+    refused("job", &["show", &good], 1, "not_found").await;
+
+    // A retry is followed to its end, and a job that fails again is no failure of the operation.
+    let retried = document(&url, "job", &["bulk", "retry", "--outcome", "failed", "--kind", "a"]).await;
+    assert_eq!((&retried["status"], &retried["done"]), (&json!("DONE"), &json!(1)), "{retried}");
+    let said = run_at(&url, "job", &["bulk", "cancel", "--kind", "w", "--yes"]).await;
+    assert!(said.stderr.contains("is under way; 1 jobs match"), "{}", said.stderr);
+    assert!(said.stdout.ends_with("is DONE: 1 jobs cancelled, 0 skipped, 0 failed\n"), "{}", said.stdout);
+    assert_eq!(rig.job(0, &waits).await["outcome"], "cancelled");
+
+    // One that is stopped ends so, and whoever follows it learns it.
+    let many = (0..40).map(|_| json!({"payload": 1, "kind": "m", "delay_ms": 600_000})).collect::<Vec<_>>();
+    rig.post(0, "/v1/jobs/batch", Some(&json!({"jobs": many})), 202).await;
+    let slow = ["bulk", "cancel", "--kind", "m", "--rate", "1", "--yes", "--no-wait"];
+    let id = ok(&url, "job", &slow).await.trim().to_owned();
+    let followed = tokio::spawn({
+        let (url, id) = (url.clone(), id.clone());
+        async move { ok(&url, "job", &["bulk", "show", &id, "-w"]).await }
+    });
+    ok(&url, "job", &["bulk", "stop", &id]).await;
+    let shown = followed.await.unwrap();
+    assert!(shown.contains("status          CANCELLED\n"), "{shown}");
+    let listed = ok(&url, "job", &["bulk", "list", "--json"]).await;
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_listed_page_by_page() {
+    let rig = Rig::alone().await;
+    let url = rig.urls[0].clone();
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.push(
+            ok(&url, "session", &["open", "--tenant", "acme", "--require", "gpu"]).await.trim().to_owned(),
+        );
+    }
+    ok(&url, "session", &["close", &made[1]]).await;
+    made.sort();
+    let ids = async |args: &[&str]| {
+        let lines = ok(&url, "session", &[&["list", "--json"][..], args].concat()).await;
+        let id = |line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+        lines.lines().map(id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&[]).await, made);
+    let (open, closed) = (ids(&["--open"]).await, ids(&["--closed"]).await);
+    assert_eq!((open.len(), closed.len()), (2, 1));
+    let page = rig.get(0, "/v1/sessions?limit=2").await;
+    let cursor = page["next_cursor"].as_str().unwrap();
+    assert_eq!(ids(&["--cursor", cursor]).await, made[2..]);
+    assert_eq!(page["items"][0]["requires"], json!(["gpu"]));
+    for bad in [
+        "/v1/sessions?open=yes",
+        "/v1/sessions?cursor=j.x",
+        "/v1/sessions?tenant=acme",
+        "/v1/sessions?limit=0",
+    ] {
+        let reply = rig.ask(0, "GET", bad, None).await;
+        assert_eq!((reply.status, reply.code()), (400, "invalid"), "{bad}: {}", reply.text);
+    }
+    let table = ok(&url, "session", &["list"]).await;
+    assert!(table.contains("closed  strict    acme    gpu"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wait_says_why_no_node_takes_the_job_and_ends_at_its_limit() {
     let rig = Rig::alone().await;
     // A URL without a scheme is http.
@@ -280,11 +402,11 @@ async fn a_wait_says_why_no_node_takes_the_job_and_ends_at_its_limit() {
     let _node = node(url, &[]);
     rig.node_is(0, "cat", |shown| shown["state"] == "online").await;
     let shown = ok(url, "job", &["show", id]).await;
-    let why = "waits       no node can take it now; of 1 node: 1 without its labels or languages\n";
+    let why = "waits       no node in its pools has all of: gpu\n";
     assert!(shown.contains(why), "{shown}");
     let delayed = ok(url, "submit", &["--delay-ms", "600000", "x"]).await;
     let shown = ok(url, "job", &["show", delayed.trim()]).await;
-    assert!(shown.contains("waits       it is not due before "), "{shown}");
+    assert!(shown.contains("waits       the job is due later, until "), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

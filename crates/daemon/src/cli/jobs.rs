@@ -11,6 +11,7 @@ use wire::limits::{
     MAX_ATTEMPTS_MAX, NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN,
 };
 
+use super::bulk::Bulk;
 use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, words};
 
 // In the type of a command-line option.
@@ -261,6 +262,28 @@ pub enum Job {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Dismiss dead jobs, which failed or timed out and need no retry: they are dead no more
+    Dismiss {
+        /// The jobs' ids
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Delete finished jobs, with their payloads and results
+    Delete {
+        /// The jobs' ids
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<String>,
+        /// Do not ask before the jobs are deleted
+        #[arg(short, long)]
+        yes: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Retry, cancel, delete or dismiss all jobs that match a filter; the daemon does it in the background
+    #[command(subcommand)]
+    Bulk(Bulk),
     /// Follow a job until it is FINISHED: each change of its state, and its progress
     Events {
         /// The job's id, as `submit` prints it
@@ -273,7 +296,7 @@ pub enum Job {
 /// Which jobs.
 #[derive(Args, Clone, Debug)]
 pub struct Filter {
-    /// Only dead jobs: they failed or timed out, and nobody has retried them
+    /// Only dead jobs: they failed or timed out, and nobody has retried or dismissed them
     #[arg(long)]
     pub dead: bool,
     /// Only jobs with this outcome
@@ -294,7 +317,7 @@ pub struct Filter {
 }
 
 /// A length of time: a number and its unit.
-fn length(text: &str) -> Result<Duration, String> {
+pub fn length(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1,

@@ -1,10 +1,11 @@
 //! The commands about nodes and pools.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::jobs::Needs;
+use super::jobs::{Needs, length};
 use super::{Paged, Remote, Shown};
 
 /// `fencepost nodes …`
@@ -50,10 +51,30 @@ pub struct Drained {
 /// `fencepost pool …`
 #[derive(Debug, Subcommand)]
 pub enum Pool {
-    /// Show the pools, with the version of their setting
+    /// Show the pools, with the version of their setting, and which of them are paused
     Show {
         #[command(flatten)]
         shown: Shown,
+    },
+    /// Pause a pool: its jobs wait, those that are dispatched run on (scope admin)
+    Pause {
+        /// The pool
+        pool: String,
+        /// Why, for the audit and for people who wonder why jobs wait
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Resume the pool after this time, such as 90s or 10m [default: never]
+        #[arg(long = "for", value_name = "LENGTH", value_parser = length)]
+        length: Option<Duration>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// End the pause of a pool (scope admin)
+    Resume {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        remote: Remote,
     },
     /// Replace all pools (scope admin)
     #[command(after_help = "\

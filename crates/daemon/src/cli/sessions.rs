@@ -5,7 +5,7 @@ use wire::limits::{SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN};
 use wire::sessions::Ordering;
 
 use super::jobs::Needs;
-use super::{Remote, Shown, words};
+use super::{Paged, Remote, Shown, words};
 
 /// `fencepost session …`
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,19 @@ pub enum Session {
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,
+    },
+    /// List sessions, in the order of their ids
+    List {
+        /// Only open sessions
+        #[arg(long, conflicts_with = "closed")]
+        open: bool,
+        /// Only closed sessions
+        #[arg(long)]
+        closed: bool,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        shown: Shown,
     },
     /// Show a session: its jobs, counted, and its last node
     Show {

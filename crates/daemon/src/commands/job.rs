@@ -1,5 +1,6 @@
-//! `fencepost job …`: lists, shows, awaits, cancels, retries and follows jobs.
+//! `fencepost job …`: lists, shows, awaits, cancels, retries, dismisses, deletes and follows jobs.
 
+mod bulk;
 mod wait;
 
 use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
@@ -8,9 +9,9 @@ use client::{Client, JobQuery, JobUpdate, Page};
 use serde::Serialize;
 
 use super::absence::Absence;
-use super::jobs_shown::{self, JobView};
+use super::jobs_shown;
 use super::look::Look;
-use super::{connect, page, shown, waits};
+use super::{confirm, connect, page, shown};
 use crate::cli::Remote;
 use crate::cli::jobs::{Filter, Job};
 use crate::exit::{Exit, Failure};
@@ -30,13 +31,8 @@ pub async fn run(command: Job) -> Result<(), Failure> {
         }
         Job::Show { job, shown } => {
             let client = connect(&shown.remote)?;
-            let for_people = !shown.remote.json;
-            let read = async || {
-                let job = client.jobs().get(&job).await?;
-                let waits = if for_people { waits::reason(&client, &job).await } else { None };
-                Ok(JobView { job, waits })
-            };
-            Look::one(jobs_shown::job).until(|view| view.job.outcome.is_some()).run(&shown, read).await
+            let read = async || client.jobs().get(&job).await;
+            Look::one(jobs_shown::job).until(|job| job.outcome.is_some()).run(&shown, read).await
         }
         Job::Wait { job, at_most, remote } => {
             let client = connect(&remote)?;
@@ -73,8 +69,29 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 retried(&answer.map_err(|error| shown::failure(remote.json, error))?, remote.json)
             }
         },
+        Job::Dismiss { jobs, remote } => {
+            let client = connect(&remote)?;
+            let dismiss = async |id: &str| client.jobs().dismiss(id).await;
+            each(&jobs, &remote, dismiss, |job| format!("job {} is dismissed\n", job.id)).await
+        }
+        Job::Delete { jobs, yes, remote } => {
+            let client = connect(&remote)?;
+            if !yes {
+                confirm::ask(&format!("Delete {}, with payloads and results?", jobs.join(", ")))?;
+            }
+            let delete =
+                async |id: &str| client.jobs().delete(id).await.map(|()| Deleted { id: id.to_owned() });
+            each(&jobs, &remote, delete, |job| format!("job {} is deleted\n", job.id)).await
+        }
+        Job::Bulk(command) => bulk::run(command).await,
         Job::Events { job, remote } => follow(&connect(&remote)?, &job, remote.json).await,
     }
+}
+
+/// A job that was deleted, for programs.
+#[derive(Serialize)]
+struct Deleted {
+    id: String,
 }
 
 /// Makes a call for each id, and prints the answers, with JSON one on a line.

@@ -4,32 +4,20 @@ use client::wire::Json;
 use client::wire::List;
 use client::wire::events::ProgressEvent;
 use client::wire::jobs::{Job, JobState, Outcome, PastAttempt};
-use serde::Serialize;
 
 use super::shown;
 
 /// How many characters of a payload or a result are shown to people. `--json` shows all.
 const JSON_CHARS_MAX: usize = 400;
 
-/// A job, and why it waits.
-#[derive(Debug, Serialize)]
-pub struct JobView {
-    /// The job.
-    #[serde(flatten)]
-    pub job: Job,
-    /// For people.
-    #[serde(skip)]
-    pub waits: Option<String>,
-}
-
 /// A job with its attempts.
-pub fn job(view: &JobView) -> String {
-    let job = &view.job;
+pub fn job(job: &Job) -> String {
     let text = |text: &Option<String>| shown::or_none(text.as_ref());
     let metadata: Vec<_> = job.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let mut lines = vec![
         ("job", job.id.clone()),
         ("state", state(job)),
+        ("kind", text(&job.kind)),
         ("session", session(job)),
         ("tenant", text(&job.tenant)),
         ("needs", needs(job)),
@@ -48,15 +36,23 @@ pub fn job(view: &JobView) -> String {
         ("payload", shown::or_none(job.payload.as_ref().map(cut))),
         ("result", shown::or_none(result(job).map(cut))),
     ];
-    if let Some(waits) = &view.waits {
+    if let Some(waits) = waits(job) {
         // Beside the state, which it explains.
-        lines.insert(2, ("waits", waits.clone()));
+        lines.insert(2, ("waits", waits));
     }
     let card = shown::card(lines);
     match job.attempts.as_deref() {
         None | Some([]) => card,
         Some(past) => card + "\n" + &attempts(past),
     }
+}
+
+/// Why a job waits; `None` for one that does not.
+pub fn waits(job: &Job) -> Option<String> {
+    let waits = job.waiting_for.as_ref()?;
+    let until = waits.until.as_ref().map(|at| format!(", until {at}")).unwrap_or_default();
+    let hint = if waits.reason == "no_node" { "; `fencepost node --exec CMD…` starts one" } else { "" };
+    Some(shown::one_line(&format!("{}{until}{hint}", waits.detail)))
 }
 
 /// Jobs, one line each.
@@ -70,6 +66,7 @@ pub fn table(jobs: &[Job]) -> String {
         [
             job.id.clone(),
             state(job),
+            shown::or_none(job.kind.as_ref()),
             session(job),
             shown::or_none(job.tenant.as_ref()),
             needs(job),
@@ -79,7 +76,9 @@ pub fn table(jobs: &[Job]) -> String {
             shown::or_none(job.error.as_ref()),
         ]
     });
-    shown::table(["JOB", "STATE", "SESSION", "TENANT", "NEEDS", "ATTEMPT", "NODE", "CREATED", "ERROR"], rows)
+    let headings =
+        ["JOB", "STATE", "KIND", "SESSION", "TENANT", "NEEDS", "ATTEMPT", "NODE", "CREATED", "ERROR"];
+    shown::table(headings, rows)
 }
 
 /// A change of a job, on a line.
@@ -175,16 +174,19 @@ mod tests {
     fn a_person_sees_what_a_job_needs_and_why_it_waits() {
         let job = shown_job(serde_json::json!({
             "session": "s", "seq": 2, "ref": "r", "pool": "p", "route": {"source": "zh", "target": "en"},
-            "requires": ["gpu"], "metadata": {"k": "v"},
+            "requires": ["gpu"], "metadata": {"k": "v"}, "kind": "send_email",
+            "waiting_for": {"reason": "pool_paused", "detail": "the pool p is paused", "until": "u"},
         }));
-        let text = super::job(&JobView { job, waits: Some("no node".to_owned()) });
+        assert!(table(std::slice::from_ref(&job)).contains("CREATED  send_email  s #2 (r)"));
+        let text = super::job(&job);
         for line in [
             "session     s #2 (r)\n",
             "needs       pool p, route zh:en, gpu\n",
             "metadata    k=v\n",
             "payload     {\"a\":1}\n",
             "result      -\n",
-            "waits       no node\n",
+            "kind        send_email\n",
+            "waits       the pool p is paused, until u\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
@@ -197,7 +199,7 @@ mod tests {
         let job = shown_job(serde_json::json!({
             "state": "FINISHED", "outcome": "succeeded", "attempt": 2, "result": "x".repeat(500), "attempts": past,
         }));
-        let text = super::job(&JobView { job: job.clone(), waits: None });
+        let text = super::job(&job);
         assert!(
             text.contains("state       succeeded\n") && text.contains("… (502 bytes; --json shows all)"),
             "{text}"

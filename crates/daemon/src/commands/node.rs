@@ -15,13 +15,13 @@ use crate::cli::jobs::Node;
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use crate::serve::{Signals, hostname};
+use crate::serve::{Signals, hangups, hostname};
 use command::Command;
 
 /// How long the node tries to connect for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the node until SIGTERM or SIGINT; then running jobs have 30 s to finish. A second signal ends the node at once, and all
+/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have 30 s to finish. A second signal ends the node at once, and all
 /// that it runs.
 ///
 /// # Errors
@@ -39,6 +39,8 @@ pub async fn run(node: Node) -> Result<(), Failure> {
     let filter = if quiet { "warn".to_owned() } else { Log::default().filter };
     logging::start(&Log { filter, ..Log::default() })?;
     let mut signals = Signals::listen()?;
+    // A node has nothing to read again, but SIGHUP, which a closed terminal sends, must not end what it runs.
+    let _hangups = hangups()?;
     let node_id = node_id.unwrap_or_else(|| format!("{}-{:08x}", hostname(), rand::random::<u32>()));
     let options = WorkerOptions {
         capacity,

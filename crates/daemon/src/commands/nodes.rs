@@ -4,7 +4,7 @@ use client::wire::List;
 use client::wire::nodes::{Node, SelectAnswer, SelectRequest};
 
 use super::look::Look;
-use super::{connect, job, page, shown, waits};
+use super::{connect, job, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::nodes::{Drained, Nodes};
 use crate::exit::Failure;
@@ -97,11 +97,35 @@ fn card(node: &Node) -> String {
     ])
 }
 
+/// Why no node can take a job.
+fn obstacle(answer: &SelectAnswer) -> String {
+    if answer.considered == 0 {
+        return "no node is connected; `fencepost node --exec CMD…` starts one".to_owned();
+    }
+    let reasons: Vec<_> =
+        answer.rejected.iter().map(|(reason, count)| format!("{count} {}", words(reason))).collect();
+    let nodes = if answer.considered == 1 { "node" } else { "nodes" };
+    format!("no node can take it now; of {} {nodes}: {}", answer.considered, reasons.join(", "))
+}
+
+/// What a reason of the daemon means. Newer daemons may have others.
+fn words(reason: &str) -> &str {
+    match reason {
+        "pool" => "in no pool that serves it",
+        "labels" => "without its labels or languages",
+        "excluded" => "left out",
+        "unreachable" => "not reachable from the instance that answered",
+        "not_ready" => "not ready",
+        "full" => "without a free slot",
+        other => other,
+    }
+}
+
 fn explanation(answer: &SelectAnswer) -> String {
     let chosen = match (&answer.node, &answer.pool) {
         (Some(node), Some(pool)) => format!("node {node} of pool {pool}"),
         (Some(node), None) => format!("node {node}"),
-        (None, _) => waits::obstacle(answer).unwrap_or_default(),
+        (None, _) => obstacle(answer),
     };
     let rows = answer.rejected.iter().map(|(reason, count)| [reason.clone(), count.to_string()]);
     let rejected = if answer.rejected.is_empty() {
@@ -114,4 +138,23 @@ fn explanation(answer: &SelectAnswer) -> String {
         ("considered", answer.considered.to_string()),
         ("took", format!("{:.1} µs", answer.took_us)),
     ]) + &rejected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_learns_why_no_node_takes_the_job() {
+        let answer = |considered, rejected: &[(&str, u64)]| {
+            let rejected = rejected.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+            obstacle(&SelectAnswer { node: None, pool: None, considered, rejected, took_us: 1.0 })
+        };
+        assert!(answer(0, &[]).starts_with("no node is connected"));
+        assert_eq!(answer(1, &[("full", 1)]), "no node can take it now; of 1 node: 1 without a free slot");
+        assert_eq!(
+            answer(10, &[("draining", 3), ("labels", 6), ("newer", 1)]),
+            "no node can take it now; of 10 nodes: 3 draining, 6 without its labels or languages, 1 newer"
+        );
+    }
 }

@@ -1,6 +1,6 @@
-//! `fencepost pool …`: shows and sets the pools of nodes.
+//! `fencepost pool …`: shows, sets, pauses and resumes the pools of nodes.
 
-use client::wire::nodes::{Pool as Shown, PoolsRequest, PoolsSetting};
+use client::wire::nodes::{PauseRequest, Pool as Shown, PoolPause, PoolsRequest, PoolsSetting};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -20,6 +20,19 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
         Pool::Show { shown } => {
             let client = connect(&shown.remote)?;
             Look::one(people).run(&shown, async || client.nodes().pools().await).await
+        }
+        Pool::Pause { pool, reason, length, remote } => {
+            let for_ms = length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+            let answer = connect(&remote)?.nodes().pause_pool(&pool, &PauseRequest { reason, for_ms }).await;
+            let pause = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &pause, |pause| format!("pool {} is {}\n", pause.pool, paused(pause)));
+            Ok(())
+        }
+        Pool::Resume { pool, remote } => {
+            let answer = connect(&remote)?.nodes().resume_pool(&pool).await;
+            let setting = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &setting, |_| format!("pool {pool} is not paused\n"));
+            Ok(())
         }
         Pool::Set { file, dry_run, yes, remote } => {
             let request = PoolsRequest::from(json_file::read::<File>(&file)?);
@@ -68,8 +81,10 @@ impl From<File> for PoolsRequest {
 }
 
 fn people(setting: &PoolsSetting) -> String {
+    let pauses: String =
+        setting.paused.iter().map(|pause| format!("{} is {}\n", pause.pool, paused(pause))).collect();
     if setting.pools.is_empty() {
-        return format!("version {}; all nodes are in the pool default\n", setting.version);
+        return format!("version {}; all nodes are in the pool default\n", setting.version) + &pauses;
     }
     let rows = setting.pools.iter().map(|pool| {
         [
@@ -79,7 +94,18 @@ fn people(setting: &PoolsSetting) -> String {
             shown::or_none((!pool.requires.is_empty()).then(|| pool.requires.join(","))),
         ]
     });
-    format!("version {}\n", setting.version) + &shown::table(["POOL", "WEIGHT", "ROUTES", "REQUIRES"], rows)
+    let table = shown::table(["POOL", "WEIGHT", "ROUTES", "REQUIRES"], rows);
+    format!("version {}\n", setting.version) + &table + &pauses
+}
+
+/// A pause in words.
+fn paused(pause: &PoolPause) -> String {
+    let by = if pause.by.is_empty() { String::new() } else { format!(" by {}", pause.by) };
+    let until = pause
+        .until
+        .as_ref()
+        .map_or_else(|| "until somebody resumes it".to_owned(), |at| format!("until {at}"));
+    shown::one_line(&format!("paused since {}{by}, {until}: {}", pause.since, pause.reason))
 }
 
 /// The names of the pools that are there before and not after.
@@ -105,6 +131,19 @@ fn changes(before: &[Shown], after: &[Shown]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_is_shown_with_its_reason_and_its_end() {
+        let setting = |text| people(&serde_json::from_str::<PoolsSetting>(text).unwrap());
+        let paused = setting(
+            r#"{"version":2,"pools":[{"name":"a"}],"paused":[{"pool":"a","reason":"re\npair","by":"op","since":"s","until":"u"}]}"#,
+        );
+        assert!(paused.ends_with("a is paused since s by op, until u: re pair\n"), "{paused}");
+        let endless = setting(
+            r#"{"version":1,"pools":[],"paused":[{"pool":"default","reason":"r","by":"","since":"s","until":null}]}"#,
+        );
+        assert!(endless.ends_with("default is paused since s, until somebody resumes it: r\n"), "{endless}");
+    }
 
     #[test]
     fn a_change_of_pools_names_what_is_dropped_added_and_changed() {

@@ -3,6 +3,7 @@
 use std::io::stdout;
 
 use rustix::termios::tcgetwinsize;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::shown;
 
@@ -86,7 +87,7 @@ fn fitting(text: &str, size: Size) -> String {
 
 /// The rows that a line takes where the terminal wraps it.
 fn rows(line: &str, size: Size) -> usize {
-    line.chars().count().div_ceil(size.columns).max(1)
+    line.width().div_ceil(size.columns).max(1)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! `fencepost session …`: opens, shows and closes sessions.
+//! `fencepost session …`: opens, lists, shows and closes sessions.
 
-use client::wire::sessions::{Session as Shown, SessionRequest};
+use client::SessionQuery;
+use client::wire::List;
+use client::wire::sessions::{ListedSession, Session as Shown, SessionRequest};
 
 use super::look::Look;
-use super::{connect, job, shown};
+use super::{connect, job, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::sessions::Session;
 use crate::exit::Failure;
@@ -20,6 +22,11 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             let opened = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &opened, |opened| format!("{}\n", opened.id));
             Ok(())
+        }
+        Session::List { open, closed, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            let query = SessionQuery { open: (open || closed).then_some(open), page: page(paged) };
+            Look::list(list).run(&shown, async || client.sessions().list(&query).await).await
         }
         Session::Show { session, shown } => {
             let client = connect(&shown.remote)?;
@@ -41,13 +48,37 @@ pub async fn run(command: Session) -> Result<(), Failure> {
     }
 }
 
+/// Sessions, one line each.
+fn list(list: &List<ListedSession>) -> String {
+    let rows = list.items.iter().map(|session| {
+        let pool = session.pool.as_ref().map(|pool| format!("pool {pool}"));
+        let route = session.route.as_ref().map(|route| format!("route {}:{}", route.source, route.target));
+        let needs: Vec<_> = pool.into_iter().chain(route).chain(session.requires.iter().cloned()).collect();
+        [
+            session.id.clone(),
+            state(session.closed_at.as_ref()).to_owned(),
+            session.ordering.to_string(),
+            shown::or_none(session.tenant.as_ref()),
+            shown::or_none((!needs.is_empty()).then(|| needs.join(", "))),
+            shown::length(session.idle_for_ms),
+            session.created_at.clone(),
+        ]
+    });
+    let headings = ["SESSION", "STATE", "ORDERING", "TENANT", "NEEDS", "IDLE", "CREATED"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}
+
+const fn state(closed_at: Option<&String>) -> &'static str {
+    if closed_at.is_some() { "closed" } else { "open" }
+}
+
 fn card(session: &Shown) -> String {
     let jobs = &session.jobs;
     let route = session.route.as_ref().map(|route| format!("{}:{}", route.source, route.target));
     let requires = (!session.requires.is_empty()).then(|| session.requires.join(", "));
     shown::card([
         ("session", session.id.clone()),
-        ("state", if session.closed_at.is_some() { "closed" } else { "open" }.to_owned()),
+        ("state", state(session.closed_at.as_ref()).to_owned()),
         ("ordering", session.ordering.to_string()),
         ("owner", shown::or_none(session.owner.as_ref())),
         ("tenant", shown::or_none(session.tenant.as_ref())),

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use client::Error;
 use client::wire::{Code, Problem};
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::exit::Failure;
 
@@ -142,12 +143,14 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
     let rows = rows.into_iter().map(|row| row.map(|cell| one_line(&cell)));
     let rows: Vec<[String; N]> = std::iter::once(headings.map(str::to_owned)).chain(rows).collect();
     let widths: [usize; N] =
-        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].width()).max().unwrap_or(0));
     let mut text = String::new();
     for row in &rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text += cells.join("  ").trim_end();
+        // Not `{cell:width$}`, which counts characters: a Chinese one takes two columns.
+        let line = row.iter().zip(widths).fold(String::new(), |line, (cell, width)| {
+            line + cell + &" ".repeat(width.saturating_sub(cell.width()) + 2)
+        });
+        text += line.trim_end();
         text.push('\n');
     }
     text
@@ -178,6 +181,8 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["1".to_owned(), "HELD".to_owned()], ["1000".to_owned(), "x".to_owned()]];
         assert_eq!(table(["nonce", "status"], rows), "nonce  status\n1      HELD\n1000   x\n");
+        let wide = [["你好".to_owned(), "x".to_owned()], ["e\u{301}".to_owned(), "y".to_owned()]];
+        assert_eq!(table(["A", "B"], wide), "A     B\n你好  x\ne\u{301}     y\n");
         assert_eq!(card([("a", "1".to_owned()), ("long", "2".to_owned())]), "a     1\nlong  2\n");
     }
 

@@ -19,21 +19,22 @@ pub async fn run(command: Statistics) -> Result<(), Failure> {
     Look::one(people).run(&command.shown, async || client.stats().await).await
 }
 
-/// Three tables: pools, rates, plans and tasks.
+/// The slots, and three tables: pools, rates, plans and tasks.
 fn people(stats: &Stats) -> String {
     let ago =
         [stats.counted_ms_ago, stats.finished_counted_ms_ago, stats.plans_counted_ms_ago].map(shown::length);
     let [unfinished, finished, plans] = ago;
     let counted =
         format!("cluster, counted {unfinished} ago (FINISHED: {finished}; plans and tasks: {plans})\n");
-    [counted, pools(stats), rates(stats), statuses(stats)].join("\n")
+    let slots = format!("slots: {} of {} taken\n", stats.slots.used, stats.slots.all);
+    [counted + &slots, pools(stats), rates(stats), statuses(stats)].join("\n")
 }
 
 /// Jobs by state, in all and for each pool.
 pub fn pools(stats: &Stats) -> String {
-    let row = |name: &str, jobs: &JobStates, delayed: u64, oldest_ms: Option<u64>| {
+    let row = |name: &str, paused: &str, jobs: &JobStates, delayed: u64, oldest_ms: Option<u64>| {
         [
-            name.to_owned(),
+            format!("{name}{paused}"),
             jobs.created.to_string(),
             delayed.to_string(),
             jobs.dispatched.to_string(),
@@ -42,9 +43,11 @@ pub fn pools(stats: &Stats) -> String {
             shown::or_none(oldest_ms.map(shown::length)),
         ]
     };
-    let all = row("all", &stats.jobs, stats.delayed, stats.oldest_waiting_ms);
+    let all = row("all", "", &stats.jobs, stats.delayed, stats.oldest_waiting_ms);
     let of_pools = stats.pools.iter().map(|pool| {
-        row(pool.pool.as_deref().unwrap_or(shown::NONE), &pool.jobs, pool.delayed, pool.oldest_waiting_ms)
+        let paused = if pool.paused { " (paused)" } else { "" };
+        let name = pool.pool.as_deref().unwrap_or(shown::NONE);
+        row(name, paused, &pool.jobs, pool.delayed, pool.oldest_waiting_ms)
     });
     let headings = ["POOL", "CREATED", "DELAYED", "DISPATCHED", "RUNNING", "FINISHED", "OLDEST"];
     shown::table(headings, std::iter::once(all).chain(of_pools))
@@ -121,7 +124,7 @@ mod tests {
             delayed: 2,
             oldest_waiting_ms: None,
             rates,
-            paused: false,
+            paused: pool.is_some(),
         };
         let stats = Stats {
             instance: "a-1".to_owned(),
@@ -129,7 +132,7 @@ mod tests {
             delayed: 2,
             oldest_waiting_ms: Some(61_000),
             rates,
-            slots: SlotStats::default(),
+            slots: SlotStats { used: 3, all: 8 },
             pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
             plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
             tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },
@@ -140,11 +143,12 @@ mod tests {
         };
         let expected = "\
 cluster, counted 1.5 s ago (FINISHED: 2 min; plans and tasks: 7 ms)
+slots: 3 of 8 taken
 
-POOL   CREATED  DELAYED  DISPATCHED  RUNNING  FINISHED  OLDEST
-all    3        2        0           1        1234      61.0 s
--      3        2        0           1        1234      -
-zh-en  3        2        0           1        1234      -
+POOL            CREATED  DELAYED  DISPATCHED  RUNNING  FINISHED  OLDEST
+all             3        2        0           1        1234      61.0 s
+-               3        2        0           1        1234      -
+zh-en (paused)  3        2        0           1        1234      -
 
 jobs per second, instance a-1
 POOL   JOBS       1 MIN  5 MIN  15 MIN

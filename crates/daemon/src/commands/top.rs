@@ -51,12 +51,11 @@ fn people(screen: &Screenful) -> String {
         || "no job waits".to_owned(),
         |ms| format!("the oldest waiting job is due for {}", shown::length(ms)),
     );
-    let (used, capacity) = all
-        .iter()
-        .fold((0, 0), |(used, all), node| (used + u64::from(node.used), all + u64::from(node.capacity)));
     let idle = all.iter().filter(|node| node.state != NodeState::Online).count();
     let summary = format!(
-        "{oldest}; {used} of {capacity} slots taken on {} nodes ({idle} of them take no jobs)\n",
+        "{oldest}; {} of {} slots taken on {} nodes ({idle} of them take no jobs)\n",
+        counts.slots.used,
+        counts.slots.all,
         all.len()
     );
     let list = List { items: all.iter().take(NODES_SHOWN).cloned().collect(), next_cursor: None };

@@ -100,6 +100,24 @@ async fn a_node_told_to_stop_finishes_what_it_has_and_exits_0() {
 }
 
 #[tokio::test]
+async fn a_hangup_ends_neither_a_node_nor_what_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let (listener, url) = listener().await;
+    let node = node(&url, &format!("while [ ! -e {} ]; do sleep 0.01; done; cat", go.display()));
+    let mut peer = Peer::welcomed(&listener).await;
+    peer.dispatch("a").await;
+    tell(&node, Signal::HUP);
+    // It still drains when it is told to stop: the hangup was dealt with before.
+    tell(&node, Signal::TERM);
+    assert_eq!(peer.heard().await, "drain");
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(peer.heard().await, r#"{"type":"result","job":"a","attempt":1,"ok":true,"output":"a"}"#);
+    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    assert_eq!(ended(node).await.status.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_a_node_at_once_and_what_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");

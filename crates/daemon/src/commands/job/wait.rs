@@ -8,7 +8,7 @@ use client::{Client, JobUpdate};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::commands::absence::Absence;
-use crate::commands::{jobs_shown, shown, waits};
+use crate::commands::{jobs_shown, shown};
 use crate::exit::{Exit, Failure};
 
 /// The longest wait for the end of the job in one request.
@@ -20,7 +20,7 @@ const WAITS_EVERY: Duration = Duration::from_secs(5);
 /// A limit in place of none: longer than any process lives.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why no node can take it meanwhile.
+/// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why it waits meanwhile.
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached; the job did not succeed, or has not ended in time.
@@ -102,12 +102,13 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
         at = Instant::now() + WAITS_EVERY;
         // Whoever cannot be asked now is asked again.
         let Ok(job) = client.jobs().get(id).await else { continue };
-        let reason = waits::reason(client, &job).await;
-        if let Some(reason) = &reason
-            && before.as_ref() != Some(reason)
+        // The words of one reason have numbers in them, which change.
+        let reason = job.waiting_for.as_ref().map(|waits| waits.reason.clone());
+        if let Some(waits) = jobs_shown::waits(&job)
+            && before != reason
             && !json
         {
-            eprintln!("job {id} waits: {reason}");
+            eprintln!("job {id} waits: {waits}");
         }
         before = reason;
     }
@@ -121,8 +122,7 @@ async fn late(client: &Client, id: &str, after: Duration) -> Failure {
     );
     let state = match client.jobs().get(id).await {
         Ok(job) => {
-            let reason = waits::reason(client, &job).await;
-            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            let reason = jobs_shown::waits(&job).map(|reason| format!(": {reason}")).unwrap_or_default();
             format!("is {} after {after}{reason}", job.state)
         }
         Err(error) => format!("has not ended after {after} ({error})"),

@@ -1,0 +1,233 @@
+//! `fencepost job bulk …`: begins, follows, shows and stops bulk operations.
+
+use std::time::Duration;
+
+use client::Client;
+use client::wire::List;
+use client::wire::bulk::{Bulk as Shown, BulkAccepted, BulkAction, BulkFilter, BulkStatus};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::bulk::{Begun, Bulk};
+use crate::commands::absence::Absence;
+use crate::commands::look::Look;
+use crate::commands::{confirm, connect, page, shown};
+use crate::exit::{Exit, Failure};
+
+/// The delay between two looks at an operation that is under way.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Runs the command.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached; wrong usage where a question was not answered with yes; that a followed
+/// operation did not do all that it should.
+pub async fn run(command: Bulk) -> Result<(), Failure> {
+    match command {
+        Bulk::Retry(begun) => begin(BulkAction::Retry, begun).await,
+        Bulk::Cancel(begun) => begin(BulkAction::Cancel, begun).await,
+        Bulk::Delete(begun) => begin(BulkAction::Delete, begun).await,
+        Bulk::Dismiss(begun) => begin(BulkAction::Dismiss, begun).await,
+        Bulk::List { paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            Look::list(list).run(&shown, async || client.bulks().list(&page).await).await
+        }
+        Bulk::Show { id, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(card).until(is_over).run(&shown, async || client.bulks().get(&id).await).await
+        }
+        Bulk::Stop { id, remote } => {
+            let answer = connect(&remote)?.bulks().stop(&id).await;
+            let bulk = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &bulk, |bulk| line(bulk) + "\n");
+            Ok(())
+        }
+    }
+}
+
+async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
+    let json = begun.remote.json;
+    let client = connect(&begun.remote)?;
+    let mut request = begun.request(action);
+    let refused = |error| shown::failure(json, error);
+    if begun.dry_run {
+        let counted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
+        shown::answer(json, &counted, |counted: &BulkAccepted| {
+            format!("{} jobs match; nothing was changed\n", counted.matched)
+        });
+        return Ok(());
+    }
+    let is_final = matches!(action, BulkAction::Cancel | BulkAction::Delete);
+    if is_final && !begun.yes {
+        request.dry_run = Some(true);
+        let matched = client.bulks().begin(&request, None).await.map_err(refused)?.matched;
+        request.dry_run = None;
+        confirm::ask(&format!("{matched} jobs match. {}?", asked(action)))?;
+    }
+    let accepted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
+    let Some(id) = accepted.id.clone() else {
+        return Err(Failure::new(Exit::Software, "the daemon named no bulk operation"));
+    };
+    if begun.no_wait {
+        shown::answer(json, &accepted, |_| format!("{id}\n"));
+        return Ok(());
+    }
+    if !json {
+        eprintln!("bulk operation {id} is under way; {} jobs match", accepted.matched);
+    }
+    let bulk = follow(&client, &id, json).await?;
+    shown::answer(json, &bulk, |bulk| line(bulk) + "\n");
+    match bulk.status {
+        BulkStatus::Done if bulk.failed == 0 => Ok(()),
+        _ => {
+            let why = bulk.error.map(|error| format!(": {error}")).unwrap_or_default();
+            let message = format!("bulk operation {id} is {}, {} jobs failed{why}", bulk.status, bulk.failed);
+            Err(Failure::new(Exit::Refused, if json { String::new() } else { message }))
+        }
+    }
+}
+
+/// The operation when it is over, through absences of the daemon; a bar shows on a terminal how far it is.
+async fn follow(client: &Client, id: &str, json: bool) -> Result<Shown, Failure> {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {msg}, {eta} left");
+    let bar = match json {
+        true => ProgressBar::hidden(),
+        false => ProgressBar::new(0).with_style(style.expect("the template is sound")),
+    };
+    let mut absence = Absence::default();
+    loop {
+        match client.bulks().get(id).await {
+            Ok(bulk) if is_over(&bulk) => {
+                bar.finish_and_clear();
+                return Ok(bulk);
+            }
+            Ok(bulk) => {
+                absence.is_over();
+                bar.set_length(bulk.matched.max(worked_on(&bulk)));
+                bar.set_position(worked_on(&bulk));
+                bar.set_message(format!("{} skipped, {} failed", bulk.skipped, bulk.failed));
+                tokio::time::sleep(EVERY).await;
+            }
+            Err(error) => {
+                if let Err(error) = absence.outlast(error).await {
+                    bar.finish_and_clear();
+                    eprintln!("bulk operation {id} continues; `fencepost job bulk show {id}` shows it");
+                    return Err(shown::failure(json, error));
+                }
+            }
+        }
+    }
+}
+
+const fn is_over(bulk: &Shown) -> bool {
+    matches!(bulk.status, BulkStatus::Done | BulkStatus::Cancelled | BulkStatus::Failed)
+}
+
+const fn worked_on(bulk: &Shown) -> u64 {
+    bulk.done + bulk.skipped + bulk.failed
+}
+
+const fn asked(action: BulkAction) -> &'static str {
+    match action {
+        BulkAction::Retry => "Retry them",
+        BulkAction::Cancel => "Cancel them",
+        BulkAction::Delete => "Delete them, with their payloads and results",
+        BulkAction::Dismiss => "Dismiss them",
+    }
+}
+
+/// What is done to a job.
+const fn done(action: BulkAction) -> &'static str {
+    match action {
+        BulkAction::Retry => "retried",
+        BulkAction::Cancel => "cancelled",
+        BulkAction::Delete => "deleted",
+        BulkAction::Dismiss => "dismissed",
+    }
+}
+
+/// How an operation stands, on a line.
+fn line(bulk: &Shown) -> String {
+    format!(
+        "bulk operation {} is {}: {} jobs {}, {} skipped, {} failed",
+        bulk.id,
+        bulk.status,
+        bulk.done,
+        done(bulk.action),
+        bulk.skipped,
+        bulk.failed
+    )
+}
+
+/// The conditions of a filter.
+fn conditions(filter: &BulkFilter) -> String {
+    let BulkFilter { state, outcome, session, tenant, pool, kind, dead } = filter;
+    let named = [
+        ("state", state.map(|state| state.to_string())),
+        ("outcome", outcome.map(|outcome| outcome.to_string())),
+        ("session", session.clone()),
+        ("tenant", tenant.clone()),
+        ("pool", pool.clone()),
+        ("kind", kind.clone()),
+        ("dead", dead.map(|dead| dead.to_string())),
+    ];
+    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+    let named: Vec<_> = named.collect();
+    shown::or_none((!named.is_empty()).then(|| named.join(", ")))
+}
+
+fn list(list: &List<Shown>) -> String {
+    let rows = list.items.iter().map(|bulk| {
+        [
+            bulk.id.clone(),
+            bulk.action.to_string(),
+            conditions(&bulk.filter),
+            bulk.status.to_string(),
+            format!("{}/{}", worked_on(bulk), bulk.matched),
+            bulk.failed.to_string(),
+            bulk.created_at.clone(),
+        ]
+    });
+    let headings = ["BULK", "ACTION", "FILTER", "STATUS", "JOBS", "FAILED", "CREATED"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}
+
+fn card(bulk: &Shown) -> String {
+    shown::card([
+        ("bulk operation", bulk.id.clone()),
+        ("action", bulk.action.to_string()),
+        ("filter", conditions(&bulk.filter)),
+        ("before", bulk.before.clone()),
+        ("rate", format!("{} jobs per second at most", bulk.rate)),
+        ("status", bulk.status.to_string()),
+        ("matched", bulk.matched.to_string()),
+        (done(bulk.action), bulk.done.to_string()),
+        ("skipped", bulk.skipped.to_string()),
+        ("failed", bulk.failed.to_string()),
+        ("error", shown::or_none(bulk.error.as_ref())),
+        ("by", shown::or_none((!bulk.by.is_empty()).then_some(&bulk.by))),
+        ("instance", bulk.instance.clone()),
+        ("created", bulk.created_at.clone()),
+        ("finished", shown::or_none(bulk.finished_at.as_ref())),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_the_filter_and_how_far_the_operation_is() {
+        let bulk: Shown = serde_json::from_value(serde_json::json!({
+            "id": "b", "action": "retry", "filter": {"dead": true, "kind": "k"}, "before": "t", "rate": 200,
+            "status": "RUNNING", "matched": 9, "done": 2, "skipped": 1, "failed": 1, "error": "no", "by": "",
+            "instance": "i", "created_at": "c", "finished_at": null,
+        }))
+        .unwrap();
+        assert_eq!(line(&bulk), "bulk operation b is RUNNING: 2 jobs retried, 1 skipped, 1 failed");
+        let table = list(&List { items: vec![bulk.clone()], next_cursor: None });
+        assert!(table.contains("b     retry   kind k, dead true  RUNNING  4/9   1       c\n"), "{table}");
+        let card = card(&bulk);
+        assert!(card.contains("retried         2\n") && card.contains("by              -\n"), "{card}");
+        assert!(!is_over(&bulk) && is_over(&Shown { status: BulkStatus::Failed, ..bulk }));
+    }
+}
