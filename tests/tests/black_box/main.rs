@@ -25,6 +25,7 @@ mod modes;
 mod outages;
 mod plans;
 mod pooler;
+mod readme;
 mod recovery;
 mod restart;
 mod shutdown;
