@@ -1,7 +1,7 @@
 // The parts that pages are made of. All text from the daemon goes through these as text, never as HTML.
 
 import type { ComponentChildren, TargetedEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { refusal, type Refusal } from './api';
 import { age, count, moment, short } from './format';
 import { pretty } from './json';
@@ -300,7 +300,8 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
     const [typed, setTyped] = useState('');
     const [error, setError] = useState<Refusal>();
     const [isBusy, setBusy] = useState(false);
-    useEffect(() => {
+    // Before it is painted: a key that is pressed at once is the dialog's.
+    useLayoutEffect(() => {
         const element = dialog.current!;
         const before = document.activeElement as HTMLElement | null;
         element.showModal();
