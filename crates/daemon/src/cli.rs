@@ -2,7 +2,6 @@
 //!
 //! What must never live here: what a command does; each has a module of its own under `commands`.
 
-pub mod bulk;
 pub mod ids;
 pub mod jobs;
 pub mod nodes;

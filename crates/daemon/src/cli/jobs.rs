@@ -1,5 +1,7 @@
 //! The commands about jobs, and the one that runs a worker node.
 
+pub mod bulk;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use wire::limits::{
     MAX_ATTEMPTS_MAX, NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN,
 };
 
-use super::bulk::Bulk;
+use bulk::Bulk;
+
 use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, words};
 
 // In the type of a command-line option.

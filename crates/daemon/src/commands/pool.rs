@@ -1,7 +1,6 @@
 //! `fencepost pool …`: shows, sets, pauses and resumes the pools of nodes.
 
 use client::wire::nodes::{PauseRequest, Pool as Shown, PoolPause, PoolsRequest, PoolsSetting};
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -9,6 +8,17 @@ use super::look::Look;
 use super::{confirm, connect, json_file, shown};
 use crate::cli::nodes::Pool;
 use crate::exit::{Exit, Failure};
+
+/// The pools as `pool show --json` prints them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u64,
+    pools: Vec<Shown>,
+    /// Pauses are no part of the setting: `pool pause` and `pool resume` change them.
+    #[serde(default, rename = "paused")]
+    _paused: Option<IgnoredAny>,
+}
 
 /// Runs the command.
 ///
@@ -35,7 +45,8 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             Ok(())
         }
         Pool::Set { file, dry_run, yes, remote } => {
-            let request = PoolsRequest::from(json_file::read::<File>(&file)?);
+            let Written { version, pools, .. } = json_file::read(&file)?;
+            let request = PoolsRequest { version, pools };
             let client = connect(&remote)?;
             let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;
             if now.version != request.version {
@@ -61,22 +72,6 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             shown::answer(remote.json, &setting, people);
             Ok(())
         }
-    }
-}
-
-/// The pools as `pool show --json` prints them. Pauses are not set by a file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    version: u64,
-    pools: Vec<Shown>,
-    #[serde(default, rename = "paused")]
-    _paused: IgnoredAny,
-}
-
-impl From<File> for PoolsRequest {
-    fn from(file: File) -> Self {
-        Self { version: file.version, pools: file.pools }
     }
 }
 

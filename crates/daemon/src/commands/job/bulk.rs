@@ -7,7 +7,7 @@ use client::wire::List;
 use client::wire::bulk::{Bulk as Shown, BulkAccepted, BulkAction, BulkFilter, BulkStatus};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::bulk::{Begun, Bulk};
+use crate::cli::jobs::bulk::{Begun, Bulk};
 use crate::commands::absence::Absence;
 use crate::commands::look::Look;
 use crate::commands::{confirm, connect, page, shown};

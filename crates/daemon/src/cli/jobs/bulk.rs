@@ -5,8 +5,8 @@ use wire::bulk::{BulkAction, BulkFilter, BulkRequest};
 use wire::jobs::JobState;
 use wire::limits::BULK_RATE_MAX;
 
-use super::jobs::Filter;
-use super::{Paged, Remote, Shown, words};
+use super::Filter;
+use crate::cli::{Paged, Remote, Shown, words};
 
 // In the type of a command-line option.
 const RATE_MAX: i64 = BULK_RATE_MAX as i64;
