@@ -4,11 +4,8 @@ ALTER TABLE job_finished ADD COLUMN kind text COLLATE "C";
 CREATE INDEX job_finished_kind ON job_finished (kind, id) WHERE kind IS NOT NULL;
 
 -- When somebody said that a failed job need not be retried; NULL while nobody has. A dead job failed or timed out, no job
--- retries it, and nobody has dismissed it.
+-- retries it, and nobody has dismissed it; the index job_finished_dead finds those and the dismissed.
 ALTER TABLE job_finished ADD COLUMN dismissed_at timestamptz;
-DROP INDEX job_finished_dead;
-CREATE INDEX job_finished_dead ON job_finished (id)
-    WHERE outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL;
 
 -- Pools to which nothing is dispatched.
 CREATE TABLE pool_pause (
@@ -50,4 +47,4 @@ CREATE INDEX bulk_open ON bulk (id) WHERE finished_at IS NULL;
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'fencepost%' AND pid <> pg_backend_pid()
-  AND pg_has_role(usesysid, 'MEMBER') AND EXISTS (SELECT FROM lease);
+  AND pg_has_role(usesysid, 'USAGE') AND EXISTS (SELECT FROM lease);

@@ -5,4 +5,4 @@ ALTER TABLE instance ADD COLUMN bus text;
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'fencepost%' AND pid <> pg_backend_pid()
-  AND pg_has_role(usesysid, 'MEMBER') AND EXISTS (SELECT FROM lease);
+  AND pg_has_role(usesysid, 'USAGE') AND EXISTS (SELECT FROM lease);

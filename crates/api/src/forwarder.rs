@@ -77,6 +77,11 @@ impl ForwardedRequest {
         Self { passed, principal: Arc::clone(principal), is_forwarded: false, is_own: true }
     }
 
+    /// Whether this instance asks it in the name of a caller who does not wait for it.
+    pub const fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// The span that it continues.
     pub fn continues(&self) -> Option<TraceParent> {
         let (_, value) = self.passed.headers.iter().find(|(name, _)| *name == TRACEPARENT_NAME)?;

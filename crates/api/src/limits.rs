@@ -96,8 +96,8 @@ pub const RETRY_PART_BYTES: usize = 8 << 20;
 pub const RETRY_READS_AT_ONCE: usize = 4;
 /// Jobs per second of a bulk operation that names no rate.
 pub const BULK_RATE_DEFAULT: u32 = 200;
-/// Jobs that are counted at most when a bulk operation begins.
-pub const BULK_MATCHED_MAX: u64 = 100_000_000;
+/// Jobs that are counted at most when a bulk operation begins. More would take the ledger seconds.
+pub const BULK_MATCHED_MAX: u64 = 1_000_000;
 /// Jobs that are read at once to find those that a token with patterns sees.
 pub const BULK_SEEN_PAGE: u32 = 200;
 /// Bulk operations that one instance works on at once. Further ones that it owns wait.
@@ -181,7 +181,7 @@ pub const SOCKET_WISHES_MAX: usize = 1_000;
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long an answer to `drain` waits for the node's socket to apply it, and for the other instances to show it.
-pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(1);
+pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(3);
 /// The delay before another instance is asked again whether it shows a change yet: half of the time for which news of nodes
 /// are gathered.
 pub const SHOWN_PAUSE: Duration = Duration::from_millis(5);

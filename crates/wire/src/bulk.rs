@@ -130,7 +130,7 @@ pub struct BulkAccepted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub id: Option<String>,
-    /// The number of jobs that match now.
+    /// The number of jobs that match now; of more than 1,000,000, that number.
     pub matched: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct Bulk {
     pub rate: u32,
     /// How it stands.
     pub status: BulkStatus,
-    /// The number of jobs that matched when it began.
+    /// The number of jobs that matched when it began; of more than 1,000,000, that number.
     pub matched: u64,
     /// The number of jobs to which the action was done.
     pub done: u64,

@@ -278,7 +278,10 @@ impl<'f> Retries<'f> {
     fn submission(&self, record: JobRecord) -> Result<Submission, Refusal> {
         let retry = Retry { of: record.id, once: self.once };
         let key = self.keys.of(record.id, record.spec.session.is_some(), self.once)?;
-        admit(self.forwarder.state(), &self.keys.principal, key.as_ref())?;
+        // The keys of a bulk operation are its own, not its caller's.
+        if !self.forwarded.is_own() {
+            admit(self.forwarder.state(), &self.keys.principal, key.as_ref())?;
+        }
         Ok(again(record, retry, key))
     }
 

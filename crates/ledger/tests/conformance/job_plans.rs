@@ -228,8 +228,9 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
             line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome")
         };
         let next = next.lines().filter(stays).collect::<Vec<_>>().join("\n");
-        let types = "uuid, timestamptz, bigint, text, text, text, text, text";
-        let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed'";
+        let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid";
+        let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
+                      'ffffffff-ffff-ffff-ffff-ffffffffffff'";
         let plan = explained(&mut session, &format!("next_{mark}"), &next, types, values).await;
         assert!(
             plan.contains(&format!("job_finished_rest_{}", index.trim_start_matches('_'))),

@@ -23,6 +23,8 @@ use super::rig::{PATIENCE, Rig, with};
 use crate::until;
 
 const SOCKETS: usize = 400;
+/// The allocator takes memory from the system in steps of 2 MiB; so many may fall into the second half.
+const ALLOCATOR_KIB: usize = 2 * 2048;
 const AT_ONCE: usize = 8;
 /// A socket that leaves so much behind is a leak.
 const SOCKET_KIB_MAX: usize = 16;
@@ -253,7 +255,8 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
         // What the first half needed serves the second, but for what the allocator scatters.
         let now = memory(pid);
         eprintln!("{half} KiB after half of the sockets, {now} KiB after all");
-        assert!(now < half + SOCKETS / 2 * SOCKET_KIB_MAX, "{now} KiB, {half} KiB after half of the sockets");
+        let most = half + SOCKETS / 2 * SOCKET_KIB_MAX + ALLOCATOR_KIB;
+        assert!(now < most, "{now} KiB, {half} KiB after half of the sockets");
         // Some for connections that are kept for the next caller.
         until("sockets are closed", async || open_files(pid) < files + 20).await;
         assert!(threads(pid) < tasks + 20, "{} threads, {tasks} before", threads(pid));

@@ -123,6 +123,15 @@ async fn pools_are_configured_while_running_and_followed_by_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_drain_and_its_end_every_instance_shows_it_at_once() {
     let rig = Rig::together(3).await;
+    // The holder of the node asks the instances that it knows.
+    for index in 0..3 {
+        until("it knows the others", async || {
+            let cluster = rig.get(index, "/v1/cluster").await;
+            let known = cluster["instances"].as_array().unwrap().iter().filter(|it| it["on_ring"] == true);
+            known.count() == 3
+        })
+        .await;
+    }
     let _node = rig.node(&[1], "n", |options| options.services.push("ocr".to_owned())).await;
     for round in 0..10 {
         for (verb, state) in [("drain", "draining"), ("undrain", "online")] {
