@@ -10,7 +10,8 @@ export default defineConfig({
     // The pictures are for the documents; `npm run pictures` makes them.
     testIgnore: process.env.PICTURES ? [] : ['pictures.spec.ts'],
     workers: 2,
-    retries: 0,
+    // A browser on a busy machine sometimes paints nothing for seconds. What fails twice is wrong; the list names both.
+    retries: 1,
     forbidOnly: true,
     reporter: 'list',
     timeout: 60_000,
