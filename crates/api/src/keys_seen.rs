@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// For how long keys count.
 const PERIOD: Duration = Duration::from_secs(3_600);
-/// Keys of one token are told apart until so many newer ones were used, or twice as many: a repetition within that time counts
+/// A key is remembered until its token has used so many newer ones, or twice as many: a repetition within that time counts
 /// for nothing, and is served when no new key would be. They take eight bytes each, and as much again.
 const RECENT_MAX: usize = 65_536;
 

@@ -126,7 +126,7 @@ async fn set_drained(
     let _ = tokio::time::timeout(DRAIN_SEEN_MAX, taken_up).await;
     let record = registry.get(id).unwrap_or(record);
     if is_so(&record) {
-        // Whoever looks at another instance after this answer sees the same.
+        // After this answer every instance that answers shows the same.
         let path = format!("/v1/nodes/{id}");
         let shows = |body: &[u8]| {
             let shown = serde_json::from_slice::<shape::Node>(body);
@@ -169,11 +169,7 @@ pub async fn select(request: HttpRequest, payload: web::Payload, state: Shared) 
 )]
 pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
-    let (version, value) = state.read(state.ledger.pools()).await?;
-    let pools = Pools::from_json(version, &value).map_err(|error| {
-        tracing::error!(%error, "the ledger has pools that cannot be read");
-        Refusal::internal()
-    })?;
+    let pools = configured(&state).await?;
     let pauses = state.read(state.ledger.pool_pauses()).await?;
     let mut shown = to_wire::pools(&pools, &pauses);
     let principal = Principal::of(&request);
@@ -272,13 +268,18 @@ async fn pauses_changed(state: &State) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether nodes can be in a pool of this name.
-async fn is_pool(state: &State, pool: &PoolName) -> Result<bool, Refusal> {
+/// The pools, as the ledger has them.
+async fn configured(state: &State) -> Result<Pools, Refusal> {
     let (version, value) = state.read(state.ledger.pools()).await?;
-    let pools = Pools::from_json(version, &value).map_err(|error| {
+    Pools::from_json(version, &value).map_err(|error| {
         tracing::error!(%error, "the ledger has pools that cannot be read");
         Refusal::internal()
-    })?;
+    })
+}
+
+/// Whether nodes can be in a pool of this name.
+async fn is_pool(state: &State, pool: &PoolName) -> Result<bool, Refusal> {
+    let pools = configured(state).await?;
     let configured = pools.configured();
     Ok(configured.iter().any(|known| known.name == *pool)
         || configured.is_empty() && pool.as_str() == DEFAULT_POOL)

@@ -188,7 +188,6 @@ pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire
             memory: share(record.load.memory),
         }),
         version: record.profile.software.as_ref().map(ToString::to_string),
-        // Versions are the bus's time.
         services: record.profile.services.iter().map(ToString::to_string).collect(),
         registered_at: bus_time(record.stamp.epoch.get()),
         heartbeat_at: quiet_for.and_then(|quiet_for| {
@@ -196,6 +195,7 @@ pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire
             Some(time(Timestamp::from_micros(i64::try_from(heard.as_micros()).ok()?)))
         }),
         record_version: record.stamp.version.get(),
+        // Versions are the bus's time.
         seen_at: time(Timestamp::from_micros(i64::try_from(record.stamp.version.get()).unwrap_or(i64::MAX))),
     }
 }
@@ -236,6 +236,7 @@ pub fn pools(pools: &Pools, pauses: &[PoolPause]) -> wire::nodes::PoolsSetting {
     }
 }
 
+/// A bulk operation.
 pub fn bulk(record: &BulkRecord) -> wire::bulk::Bulk {
     let filter = &record.filter;
     wire::bulk::Bulk {
@@ -276,6 +277,7 @@ pub fn bulk(record: &BulkRecord) -> wire::bulk::Bulk {
     }
 }
 
+/// The pause of a pool.
 pub fn pool_pause(pause: &PoolPause) -> wire::nodes::PoolPause {
     wire::nodes::PoolPause {
         pool: pause.pool.to_string(),

@@ -1,8 +1,8 @@
 //! What a token sees. A token whose patterns leave something out gets `not_found` for it, on every path and socket, and
 //! lists pass it over.
 //!
-//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk operation, or a job, session,
-//! plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
+//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk
+//! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
 //! makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the session.
 
 use std::time::Instant;

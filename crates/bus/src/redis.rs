@@ -141,7 +141,7 @@ struct Shared {
     inbox_seals: InboxSeals,
     /// When the log said last that a message was rejected.
     rejection_said: Mutex<Option<Instant>>,
-    /// What the servers said last, or what they are told where they know none.
+    /// What the servers said last, or what this handle stores there if they have none.
     identity: Mutex<String>,
     node_clocks: nodes::Clocks,
     closed: watch::Sender<bool>,

@@ -1,4 +1,4 @@
-//! Whether the ledger answers: one line of the log for each outage, and one for its end, whoever asks how often meanwhile.
+//! Whether the ledger answers: one line of the log for each outage, and one for its end, however many calls fail meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

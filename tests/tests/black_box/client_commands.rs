@@ -326,7 +326,7 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     assert!(said.stdout.ends_with("is DONE: 1 jobs cancelled, 0 skipped, 0 failed\n"), "{}", said.stdout);
     assert_eq!(rig.job(0, &waits).await["outcome"], "cancelled");
 
-    // One that is stopped ends so, and whoever follows it learns it.
+    // One that is stopped ends so, and the command that follows it says so.
     let many = (0..40).map(|_| json!({"payload": 1, "kind": "m", "delay_ms": 600_000})).collect::<Vec<_>>();
     rig.post(0, "/v1/jobs/batch", Some(&json!({"jobs": many})), 202).await;
     let slow = ["bulk", "cancel", "--kind", "m", "--rate", "1", "--yes", "--no-wait"];

@@ -1,5 +1,5 @@
-//! Follows the pools of nodes as they are configured, and which of them are paused: read every half second, and as soon as a notice says that something was
-//! decided.
+//! Follows the pools of nodes as they are configured, and which of them are paused: read every half second, and as soon as a
+//! notice says that something was decided.
 
 use std::time::Duration;
 

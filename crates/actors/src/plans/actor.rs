@@ -151,7 +151,7 @@ impl Actor for PlanActor {
                 actor.renew_at = Instant::now();
             }
             // The instance that made the plan may be slower than one that looks for plans without an owner.
-            let first = if is_new || actor.is_first { Command::Advance } else { Command::TakenOver };
+            let first = if actor.is_first { Command::Advance } else { Command::TakenOver };
             actor.queue.push_front(Pending::own(first));
             actor.loaded(loaded, context);
         });

@@ -191,10 +191,12 @@ impl Worker {
                         None => return self.look_again(bulk).await,
                     }
                 }
-                let step = match bulk.action {
-                    BulkAction::Retry => self.retry(bulk, &principal, page, is_resumed).await?,
-                    _ => self.cancel(bulk, &principal, page, is_resumed).await?,
+                let (bulk, principal) = (&*bulk, &principal);
+                let round = async |left, step: &mut BulkStep, may_be_done| match bulk.action {
+                    BulkAction::Retry => self.retry(bulk, principal, left, step, may_be_done).await,
+                    _ => Ok(self.cancel(bulk, principal, left, step, may_be_done).await),
                 };
+                let step = self.in_rounds(page, is_resumed, round).await?;
                 state.read(state.ledger.note_progress(bulk, behind, &step)).await?
             }
         };
@@ -225,46 +227,24 @@ impl Worker {
         Ok(true)
     }
 
-    /// Retries jobs, each once.
-    async fn retry(
+    /// Does a round with the jobs of a page, and another one with those that it leaves, until none is left or too many rounds
+    /// failed. A round is told whether the action may have been done to some of its jobs before.
+    async fn in_rounds(
         &self,
-        bulk: &BulkRecord,
-        principal: &Arc<Principal>,
         page: Vec<JobId>,
         is_resumed: bool,
+        round: impl AsyncFn(Vec<JobId>, &mut BulkStep, bool) -> Result<Vec<JobId>, Stop>,
     ) -> Result<BulkStep, Stop> {
-        let (state, mut step, mut left) = (self.state(), BulkStep::default(), page);
-        let key = IdempotencyKey::parse(&bulk.id.to_string()).map_err(Refusal::from)?;
-        let body_hash = Sha256::digest(bulk.id.to_string()).into();
-        let keys = || RetryKeys::new(Some(key.clone()), Arc::clone(principal), body_hash);
-        for round in 0.. {
-            if is_resumed || round > 0 {
-                // Those that were retried under the operation's own keys, by an owner before or in vain by its knowledge.
-                let made = keys().made(state, &left).await?;
-                step.done += made.len() as u64;
-                left.retain(|id| !made.contains(id));
-            }
-            let tried = left.len() as u64;
-            let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
-            let deadline = Instant::now() + state.settings.request_timeout;
-            let mut retries = Retries::in_background(&self.forwarder, forwarded, keys(), deadline);
-            retries.run(&left).await?;
-            let (made, not_retried) = retries.into_outcome();
-            step.done += made;
-            let again: Vec<_> = not_retried.into_iter().filter(|one| one.code.is_retryable()).collect();
-            // Some do not allow it; those without a word were retried by somebody else.
-            step.skipped += tried - made - again.len() as u64;
-            if let Some(last) = again.last() {
-                step.error = Some(last.detail.clone());
-            }
-            left = again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect();
+        let (mut step, mut left) = (BulkStep::default(), page);
+        for done in 0.. {
+            left = round(left, &mut step, is_resumed || done > 0).await?;
             if left.is_empty() {
                 break;
             }
-            if round + 1 >= BULK_ROUNDS_MAX || state.traffic.is_draining() {
+            if done + 1 >= BULK_ROUNDS_MAX || self.state().traffic.is_draining() {
                 return self.give_up(step, left.len());
             }
-            self.sleep(pause_after(round)).await;
+            self.sleep(pause_after(done)).await;
         }
         if step.failed == 0 {
             step.error = None;
@@ -272,51 +252,69 @@ impl Worker {
         Ok(step)
     }
 
-    /// Cancels jobs, on whichever instance owns their lanes.
+    /// Retries jobs, each once. Returns those to try again.
+    async fn retry(
+        &self,
+        bulk: &BulkRecord,
+        principal: &Arc<Principal>,
+        mut left: Vec<JobId>,
+        step: &mut BulkStep,
+        may_be_done: bool,
+    ) -> Result<Vec<JobId>, Stop> {
+        let state = self.state();
+        let key = IdempotencyKey::parse(&bulk.id.to_string()).map_err(Refusal::from)?;
+        let body_hash = Sha256::digest(bulk.id.to_string()).into();
+        let keys = || RetryKeys::new(Some(key.clone()), Arc::clone(principal), body_hash);
+        if may_be_done {
+            // An earlier owner, or an earlier round that got no answer, retried these under the operation's own keys.
+            let made = keys().made(state, &left).await?;
+            step.done += made.len() as u64;
+            left.retain(|id| !made.contains(id));
+        }
+        let tried = left.len() as u64;
+        let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
+        let deadline = Instant::now() + state.settings.request_timeout;
+        let mut retries = Retries::in_background(&self.forwarder, forwarded, keys(), deadline);
+        retries.run(&left).await?;
+        let (made, not_retried) = retries.into_outcome();
+        step.done += made;
+        let again: Vec<_> = not_retried.into_iter().filter(|one| one.code.is_retryable()).collect();
+        // Some do not allow it; those without a word were retried by somebody else.
+        step.skipped += tried - made - again.len() as u64;
+        if let Some(last) = again.last() {
+            step.error = Some(last.detail.clone());
+        }
+        Ok(again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect())
+    }
+
+    /// Cancels jobs, on whichever instance owns their lanes. Returns those to try again.
     async fn cancel(
         &self,
         bulk: &BulkRecord,
         principal: &Arc<Principal>,
-        page: Vec<JobId>,
-        is_resumed: bool,
-    ) -> Result<BulkStep, Stop> {
-        let (mut step, mut left) = (BulkStep::default(), page);
-        for round in 0.. {
-            let may_be_done = is_resumed || round > 0;
-            let one =
-                |id: JobId| async move { (id, self.cancel_one(bulk, principal, id, may_be_done).await) };
-            let ends: Vec<_> = futures_util::stream::iter(left)
-                .map(one)
-                .buffer_unordered(BULK_CANCELS_AT_ONCE)
-                .collect()
-                .await;
-            left = Vec::new();
-            for (id, end) in ends {
-                match end {
-                    Ok(true) => step.done += 1,
-                    Ok(false) => step.skipped += 1,
-                    Err(refusal) if refusal.code().is_retryable() => {
-                        step.error = Some(refusal.code_and_detail().1);
-                        left.push(id);
-                    }
-                    Err(refusal) => {
-                        step.failed += 1;
-                        step.error = Some(refusal.code_and_detail().1);
-                    }
+        left: Vec<JobId>,
+        step: &mut BulkStep,
+        may_be_done: bool,
+    ) -> Vec<JobId> {
+        let one = |id: JobId| async move { (id, self.cancel_one(bulk, principal, id, may_be_done).await) };
+        let ends: Vec<_> =
+            futures_util::stream::iter(left).map(one).buffer_unordered(BULK_CANCELS_AT_ONCE).collect().await;
+        let mut again = Vec::new();
+        for (id, end) in ends {
+            match end {
+                Ok(true) => step.done += 1,
+                Ok(false) => step.skipped += 1,
+                Err(refusal) if refusal.code().is_retryable() => {
+                    step.error = Some(refusal.code_and_detail().1);
+                    again.push(id);
+                }
+                Err(refusal) => {
+                    step.failed += 1;
+                    step.error = Some(refusal.code_and_detail().1);
                 }
             }
-            if left.is_empty() {
-                break;
-            }
-            if round + 1 >= BULK_ROUNDS_MAX || self.state().traffic.is_draining() {
-                return self.give_up(step, left.len());
-            }
-            self.sleep(pause_after(round)).await;
         }
-        if step.failed == 0 {
-            step.error = None;
-        }
-        Ok(step)
+        again
     }
 
     /// Whether this cancelled the job, now or before.

@@ -349,7 +349,7 @@ impl Keeper {
             }
             Err(error) => {
                 if shared.link.is_up(Part::Commands) {
-                    // Whoever watches the link logs it.
+                    // The presence publisher follows the link, and logs it.
                     tracing::debug!(%error, "the link to Redis is down");
                 }
                 shared.link.down(Part::Commands);

@@ -248,7 +248,7 @@ impl Live {
         let is_news = is_drained != self.is_drained;
         self.is_drained = is_drained;
         let mut effects = vec![];
-        // A node that is not registered yet is told with the answer to its heartbeat.
+        // The answer to its heartbeat tells a node that is not registered yet.
         if is_news && self.is_registered {
             effects.push(self.heartbeat_ok());
         }

@@ -1,4 +1,4 @@
-//! Bulk operations: each does its action to each job once, whatever instance works on it and whoever dies meanwhile.
+//! Bulk operations: each does its action to each job once, whatever instance works on it, also when that one dies.
 
 use std::collections::HashMap;
 

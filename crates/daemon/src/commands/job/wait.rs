@@ -100,7 +100,7 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
     loop {
         sleep_until(at).await;
         at = Instant::now() + WAITS_EVERY;
-        // Whoever cannot be asked now is asked again.
+        // An instance that cannot be asked now is asked again.
         let Ok(job) = client.jobs().get(id).await else { continue };
         // The words of one reason have numbers in them, which change.
         let reason = job.waiting_for.as_ref().map(|waits| waits.reason.clone());
