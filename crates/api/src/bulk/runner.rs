@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// Does a round with the jobs of a page, and another one with those that it leaves, until none is left or too many rounds
-    /// failed. A round is told whether the action may have been done to some of its jobs before.
+    /// failed. The round's flag says whether the action may have been done to some of its jobs before.
     async fn in_rounds(
         &self,
         page: Vec<JobId>,

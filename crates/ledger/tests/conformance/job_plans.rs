@@ -144,10 +144,36 @@ async fn explained(
     plan.join("\n")
 }
 
+/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded.
+async fn fill_finished(session: &mut PgConnection) {
+    sqlx::raw_sql(
+        "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
+                                   backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
+                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
+         SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
+                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
+                n % 600 = 0, now(), 'k' || n % 200
+         FROM generate_series(1, 60000) n;
+         ANALYZE job_finished",
+    )
+    .execute(session)
+    .await
+    .unwrap();
+}
+
+/// A statement with the lines of one mark; that of all that did not succeed names an outcome too.
+fn with_mark(text: &str, mark: &str) -> String {
+    let outcome = mark == "unsuccessful";
+    let stays =
+        |line: &&str| line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome");
+    text.lines().filter(stays).collect::<Vec<_>>().join("\n")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
     let b = Bench::postgres().await;
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    fill_finished(&mut session).await;
     sqlx::raw_sql(
         "INSERT INTO job (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
                           backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
@@ -157,17 +183,10 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
                 CASE n % 10 WHEN 0 THEN 'DISPATCHED' ELSE 'CREATED' END, 1, 0,
                 CASE n % 10 WHEN 0 THEN 'n' || n % 99 END, CASE n % 10 WHEN 0 THEN 'h' END, ''
          FROM generate_series(1, 40000) n;
-         INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
-                                   backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
-                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
-         SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
-                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
-                n % 600 = 0, now(), 'k' || n % 200
-         FROM generate_series(1, 60000) n;
          INSERT INTO session (session, pool, requires, ordering, idle_ms, purged_seq, created_at, closed_at)
          SELECT 'l' || n, '', '', 'strict', 1, 0, now(), CASE WHEN n % 10 > 0 THEN now() END
          FROM generate_series(1, 20000) n;
-         ANALYZE job; ANALYZE job_finished; ANALYZE session;
+         ANALYZE job; ANALYZE session;
          SET plan_cache_mode = force_generic_plan",
     )
     .execute(&mut session)
@@ -187,11 +206,7 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
     }
     let list = include_str!("../../sql/both/job_list_finished.sql");
     for (mark, index) in LISTS {
-        let outcome = mark == "unsuccessful";
-        let stays = |line: &&str| {
-            line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome")
-        };
-        let list = list.lines().filter(stays).collect::<Vec<_>>().join("\n");
+        let list = with_mark(list, mark);
         let types = "uuid, bigint, bigint, text, text, text, text, text";
         let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 1000, 'l7', 't7', 'p7', 'k7', 'failed'";
         let plan = explained(&mut session, &format!("list_{mark}"), &list, types, values).await;
@@ -207,27 +222,11 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
 async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     let b = Bench::postgres().await;
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-    sqlx::raw_sql(
-        "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
-                                   backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
-                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
-         SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
-                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
-                n % 600 = 0, now(), 'k' || n % 200
-         FROM generate_series(1, 60000) n;
-         ANALYZE job_finished;
-         SET plan_cache_mode = force_generic_plan",
-    )
-    .execute(&mut session)
-    .await
-    .unwrap();
+    fill_finished(&mut session).await;
+    sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut session).await.unwrap();
     let next = include_str!("../../sql/both/bulk_next_finished.sql");
     for (mark, index) in LISTS {
-        let outcome = mark == "unsuccessful";
-        let stays = |line: &&str| {
-            line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome")
-        };
-        let next = next.lines().filter(stays).collect::<Vec<_>>().join("\n");
+        let next = with_mark(next, mark);
         let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid";
         let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
                       'ffffffff-ffff-ffff-ffff-ffffffffffff'";
