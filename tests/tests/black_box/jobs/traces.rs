@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
@@ -112,16 +113,25 @@ fn traced(url: &str) -> impl Fn(testkit::instance::Setup) -> testkit::instance::
     }
 }
 
-/// `POST` with these headers, which must be accepted.
+/// `POST` with these headers, which must be accepted: at once, or as soon as the instances agree on the key's owner.
 async fn post(rig: &Rig, index: usize, path: &str, body: &Value, traceparents: &[&str]) -> Value {
-    let url = format!("{}{path}", rig.urls[index]);
-    let mut request = plain_http(PATIENCE).unwrap().post(url).json(body);
-    for traceparent in traceparents {
-        request = request.header("traceparent", *traceparent);
+    let (http, url) = (plain_http(PATIENCE).unwrap(), format!("{}{path}", rig.urls[index]));
+    let begun = Instant::now();
+    loop {
+        let mut request = http.post(&url).json(body);
+        for traceparent in traceparents {
+            request = request.header("traceparent", *traceparent);
+        }
+        let answer = request.send().await.unwrap();
+        let status = answer.status();
+        let body: Value = answer.json().await.unwrap();
+        if body["code"] == "not_owner" && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        }
+        assert_eq!(status, 202, "POST {path}: {body}");
+        return body;
     }
-    let answer = request.send().await.unwrap();
-    assert_eq!(answer.status(), 202);
-    answer.json().await.unwrap()
 }
 
 fn id(accepted: &Value) -> String {
