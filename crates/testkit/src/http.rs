@@ -76,12 +76,27 @@ impl Client {
         key: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Reply> {
+        let key = key.map(|key| ("Idempotency-Key", key));
+        self.request_with(method, url, key.as_slice(), body).await
+    }
+
+    /// One request with these headers, in their order; a name may be there several times.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub async fn request_with(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Reply> {
         let mut request = self.http.request(method.parse()?, url);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        if let Some(key) = key {
-            request = request.header("Idempotency-Key", key);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         if let Some(body) = body {
             request = request.json(body);

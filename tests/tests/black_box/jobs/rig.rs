@@ -247,16 +247,29 @@ impl Rig {
         reply.body
     }
 
-    /// `POST`, which must be answered so. As any client it asks again while the instances do not know each other yet.
+    /// `POST`, which must be answered so.
     pub async fn post(&self, index: usize, path: &str, body: Option<&Value>, status: u16) -> Value {
-        let begun = Instant::now();
-        let mut reply = self.ask(index, "POST", path, body).await;
-        while reply.code() == "not_owner" && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            reply = self.ask(index, "POST", path, body).await;
-        }
+        let reply = self.ask_owner(index, path, body, &[]).await;
         assert_eq!(reply.status, status, "POST {path}: {}", reply.text);
         reply.body
+    }
+
+    /// `POST` with these headers. As any client it asks again while the instances do not agree on the key's owner.
+    pub async fn ask_owner(
+        &self,
+        index: usize,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Reply {
+        let (begun, url) = (Instant::now(), format!("{}{path}", self.urls[index]));
+        loop {
+            let reply = self.http.request_with("POST", &url, headers, body).await.unwrap();
+            if reply.code() != "not_owner" || begun.elapsed() >= PATIENCE {
+                return reply;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Submits a job; its id.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
@@ -113,25 +112,12 @@ fn traced(url: &str) -> impl Fn(testkit::instance::Setup) -> testkit::instance::
     }
 }
 
-/// `POST` with these headers, which must be accepted: at once, or as soon as the instances agree on the key's owner.
+/// `POST` with these headers, which must be accepted.
 async fn post(rig: &Rig, index: usize, path: &str, body: &Value, traceparents: &[&str]) -> Value {
-    let (http, url) = (plain_http(PATIENCE).unwrap(), format!("{}{path}", rig.urls[index]));
-    let begun = Instant::now();
-    loop {
-        let mut request = http.post(&url).json(body);
-        for traceparent in traceparents {
-            request = request.header("traceparent", *traceparent);
-        }
-        let answer = request.send().await.unwrap();
-        let status = answer.status();
-        let body: Value = answer.json().await.unwrap();
-        if body["code"] == "not_owner" && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        }
-        assert_eq!(status, 202, "POST {path}: {body}");
-        return body;
-    }
+    let headers: Vec<_> = traceparents.iter().map(|traceparent| ("traceparent", *traceparent)).collect();
+    let reply = rig.ask_owner(index, path, Some(body), &headers).await;
+    assert_eq!(reply.status, 202, "POST {path}: {}", reply.text);
+    reply.body
 }
 
 fn id(accepted: &Value) -> String {
