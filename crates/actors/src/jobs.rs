@@ -21,6 +21,7 @@ mod host;
 mod incoming;
 mod instance_message;
 mod inter_instance;
+mod job_metrics;
 mod keeper;
 mod kinds;
 mod lane;

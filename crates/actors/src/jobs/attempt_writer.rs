@@ -10,6 +10,7 @@ use domain::limits::BATCH_JOBS_MAX;
 use domain::{JobId, NodeId};
 use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
 
+use super::job_metrics::JOB_METRICS;
 use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::pause::jittered;
@@ -52,9 +53,7 @@ impl AttemptWriter {
                 Ok(verdict) => {
                     attempts.noted_running(chunk);
                     self.tell_running(chunk, &verdict);
-                    let running = chunk.len() as u64;
-                    metrics::counter!("fencepost_jobs_total", "state" => "RUNNING", "outcome" => "")
-                        .increment(running);
+                    JOB_METRICS.running.increment(chunk.len() as u64);
                 }
                 Err(error) => tracing::debug!(%error, "acknowledgements could not be written yet"),
             }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, State};
 use domain::lane::JobNotice;
-use domain::{JobId, LaneId, PoolName};
+use domain::{JobId, LaneId};
 
 use super::delivery::{Dispatch, Withdrawal};
 use super::inter_instance::InterInstance;
+use super::job_metrics::JOB_METRICS;
 use super::lane::{Ends, LaneHost};
 use super::lifetime::Lifetime;
 use super::node_gateway::NodeGateway;
@@ -51,14 +52,14 @@ impl LaneHost for InstanceHost {
         };
         match notice {
             JobNotice::Created(job, class) => {
-                count_accepted(&self.rates, class.pool.as_ref());
+                self.rates.accepted(class.pool.as_ref());
                 seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Dispatched(job, attempt, placed, waited) => {
                 if let Some(waited) = waited {
-                    metrics::histogram!("fencepost_job_seconds", "stage" => "waiting").record(waited);
+                    JOB_METRICS.waiting_seconds.record(waited);
                 }
-                count_change(State::Dispatched, "");
+                JOB_METRICS.dispatched.increment(1);
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
             }
             JobNotice::Requeued(job, attempt, placed, why) => {
@@ -66,7 +67,6 @@ impl LaneHost for InstanceHost {
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Ended(job, class, attempt, placed, outcome) => {
-                count_change(State::Finished, outcome.as_str());
                 self.rates.finished(&class, outcome);
                 self.inter_instance.finished(lane, job, attempt);
                 self.waiters.finished(job);
@@ -77,15 +77,4 @@ impl LaneHost for InstanceHost {
             }
         }
     }
-}
-
-/// A job is in the ledger.
-pub(super) fn count_accepted(rates: &RateCounter, pool: Option<&PoolName>) {
-    count_change(State::Created, "");
-    rates.accepted(pool);
-}
-
-/// Counts a change of a job's state for the metrics.
-fn count_change(state: State, outcome: &'static str) {
-    metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome).increment(1);
 }

@@ -2,42 +2,62 @@
 //! a label of their own: a label with any number of values would fill the memory of the process and of what reads it.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use domain::JobKind;
 use domain::job::Outcome;
 use metrics::SharedString;
 
+use super::job_metrics::OutcomeCounters;
 use super::limits::KINDS_COUNTED_MAX;
 
 /// The label of kinds that came after the first [`KINDS_COUNTED_MAX`].
 const OTHER: &str = "other";
 
 /// Of the process, as its metrics are.
-pub(super) static KINDS: LazyLock<KindLabels> = LazyLock::new(KindLabels::default);
+pub(super) static KINDS: LazyLock<KindCounters> = LazyLock::new(KindCounters::default);
 
-/// The kinds that have a label.
-#[derive(Default)]
-pub(super) struct KindLabels(RwLock<HashMap<JobKind, SharedString>>);
+/// The counters of the kinds that have a label, of jobs without a kind, and of the other kinds.
+pub(super) struct KindCounters {
+    known: RwLock<HashMap<JobKind, Arc<OutcomeCounters>>>,
+    none: OutcomeCounters,
+    other: Arc<OutcomeCounters>,
+}
 
-impl KindLabels {
+impl Default for KindCounters {
+    fn default() -> Self {
+        let label = |label| labelled(&SharedString::const_str(label));
+        Self { known: RwLock::default(), none: label(""), other: Arc::new(label(OTHER)) }
+    }
+}
+
+impl KindCounters {
     /// A job has ended.
     pub(super) fn count(&self, kind: Option<&JobKind>, outcome: Outcome) {
-        let kind = kind.map_or(SharedString::const_str(""), |kind| self.label(kind));
-        metrics::counter!("fencepost_job_kinds_total", "kind" => kind, "outcome" => outcome.as_str())
-            .increment(1);
+        match kind {
+            None => self.none.of(outcome).increment(1),
+            Some(kind) => self.counters(kind).of(outcome).increment(1),
+        }
     }
 
-    fn label(&self, kind: &JobKind) -> SharedString {
-        if let Some(label) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(kind) {
-            return label.clone();
+    fn counters(&self, kind: &JobKind) -> Arc<OutcomeCounters> {
+        if let Some(counters) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(kind) {
+            return Arc::clone(counters);
         }
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KINDS_COUNTED_MAX && !known.contains_key(kind) {
-            return SharedString::const_str(OTHER);
+            return Arc::clone(&self.other);
         }
-        known.entry(kind.clone()).or_insert_with(|| SharedString::from_shared(kind.as_str().into())).clone()
+        let new = || Arc::new(labelled(&SharedString::from_shared(kind.as_str().into())));
+        Arc::clone(known.entry(kind.clone()).or_insert_with(new))
     }
+}
+
+/// The counters of a label.
+fn labelled(kind: &SharedString) -> OutcomeCounters {
+    OutcomeCounters::new(
+        |outcome| metrics::counter!("fencepost_job_kinds_total", "kind" => kind.clone(), "outcome" => outcome),
+    )
 }
 
 #[cfg(test)]
@@ -45,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_hundred_kinds_have_labels_and_keep_them() {
-        let labels = KindLabels::default();
-        let label = |n: usize| labels.label(&JobKind::parse(&format!("kind-{n}")).unwrap());
-        for n in 0..KINDS_COUNTED_MAX {
-            assert_eq!(&*label(n), format!("kind-{n}"));
-        }
-        assert_eq!(&*label(KINDS_COUNTED_MAX), OTHER);
-        assert_eq!((&*label(0), &*label(KINDS_COUNTED_MAX + 7)), ("kind-0", OTHER));
+    fn the_first_hundred_kinds_have_counters_of_their_own_and_keep_them() {
+        let kinds = KindCounters::default();
+        let counters = |n: usize| kinds.counters(&JobKind::parse(&format!("kind-{n}")).unwrap());
+        let first: Vec<_> = (0..KINDS_COUNTED_MAX).map(counters).collect();
+        assert!(first.iter().all(|own| !Arc::ptr_eq(own, &kinds.other)));
+        assert!(Arc::ptr_eq(&counters(KINDS_COUNTED_MAX), &kinds.other));
+        assert!(Arc::ptr_eq(&counters(0), &first[0]));
+        assert!(Arc::ptr_eq(&counters(KINDS_COUNTED_MAX + 7), &kinds.other));
     }
 }

@@ -37,7 +37,7 @@ use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
 use crate::mailbox::Deliver;
 use crate::pause::jittered;
-use crate::queue_meter::QueueMeter;
+use crate::queue_meter::{QueueKind, QueueMeter};
 
 /// How often a commit is tried again while its lease row is locked, before the owner acquires the lease
 /// again.
@@ -229,7 +229,7 @@ impl Owner {
             seed: rand::random(),
         };
         let state = LaneState::new(lane.clone(), token, lease.is_adopted(), settings, Instant::now());
-        let queue = QueueMeter::new(if lane.is_session() { "session" } else { "lane" });
+        let queue = QueueMeter::new(if lane.is_session() { QueueKind::Session } else { QueueKind::Lane });
         let obituary = Obituary {
             lane: lane.clone(),
             handle: handle.clone(),

@@ -30,7 +30,15 @@ pub(super) struct LocalAttempt {
     /// Since when it is known here; `None` for one that the node came with and that was not looked up yet.
     pub(super) since: Option<Instant>,
     /// Of attempts that were dispatched to this instance.
-    policy: Option<RetryPolicy>,
+    pub(super) policy: Option<RetryPolicy>,
+}
+
+impl LocalAttempt {
+    /// How long the attempt is known here, if it was dispatched to this instance.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.policy.as_ref()?;
+        self.since.map(|since| now.saturating_duration_since(since))
+    }
 }
 
 impl LocalAttempts {
@@ -48,29 +56,37 @@ impl LocalAttempts {
 
     /// The node that has the attempt, or is about to.
     pub(super) fn node_of(&self, job: JobId, attempt: Attempt) -> Option<NodeId> {
-        self.attempts.get(&(job, attempt)).map(|known| known.node.clone())
+        self.with(job, attempt, |known| Some(known.node.clone()))
     }
 
     pub(super) fn policy(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
-        self.attempts.get(&(job, attempt)).and_then(|known| known.policy.clone())
+        self.with(job, attempt, |known| known.policy.clone())
     }
 
     /// The lane of an attempt that was dispatched to this instance.
     pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<LaneId> {
-        self.policy(job, attempt).map(|policy| policy.lane)
+        self.with(job, attempt, |known| known.policy.as_ref().map(|policy| policy.lane.clone()))
     }
 
-    /// How long the attempt is known here, of one that was dispatched to this instance.
-    pub(super) fn age(&self, job: JobId, attempt: Attempt, now: Instant) -> Option<Duration> {
-        let known = self.attempts.get(&(job, attempt))?;
-        known.policy.as_ref()?;
-        known.since.map(|since| now.saturating_duration_since(since))
+    /// Reads of the attempt, if it is known. The reader must not come back here: it holds a lock.
+    pub(super) fn with<R>(
+        &self,
+        job: JobId,
+        attempt: Attempt,
+        read: impl FnOnce(&LocalAttempt) -> Option<R>,
+    ) -> Option<R> {
+        self.attempts.get(&(job, attempt)).and_then(|known| read(&known))
+    }
+
+    /// The attempt is over: it is known no longer.
+    pub(super) fn take(&self, job: JobId, attempt: Attempt) -> Option<LocalAttempt> {
+        self.acknowledgements().remove(&(job, attempt));
+        self.attempts.remove(&(job, attempt)).map(|(_, known)| known)
     }
 
     /// The attempt is over.
     pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
-        self.acknowledgements().remove(&(job, attempt));
-        self.attempts.remove(&(job, attempt)).and_then(|(_, known)| known.policy)
+        self.take(job, attempt)?.policy
     }
 
     /// A node has connected and lists these.
@@ -190,8 +206,8 @@ mod tests {
         assert_eq!(attempts.node_of(job(1), FIRST), Some(node("n")));
         assert_eq!(attempts.lane(job(1), FIRST), Some(lane("instance:b")));
         let second = Duration::from_secs(1);
-        assert_eq!(attempts.age(job(1), FIRST, now + second), Some(second));
-        assert_eq!(attempts.age(job(2), FIRST, now + second), None);
+        let age = |of| attempts.with(job(of), FIRST, |known| known.age(now + second));
+        assert_eq!((age(1), age(2)), (Some(second), None));
         assert!(attempts.forget(job(1), FIRST).is_some());
         assert!(!attempts.is_expected(job(1), FIRST) && attempts.forget(job(1), FIRST).is_none());
     }

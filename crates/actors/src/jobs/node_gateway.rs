@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::delivery::{Dispatch, DispatchNotice, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
+use super::job_metrics::JOB_METRICS;
 use super::limits::{OUTGOING_BYTES_MAX, SOCKET_BYTES_AT_ONCE, SOCKET_MESSAGES_MAX};
 use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
@@ -292,15 +293,12 @@ impl NodeGateway {
 
     /// The attempt's result is written: notes how long it took, and forgets the attempt.
     pub(super) fn recorded(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
-        self.note_age("running", job, attempt);
-        self.forget(job, attempt)
-    }
-
-    /// Notes how long ago the attempt was sent to its node, if that was from here.
-    fn note_age(&self, stage: &'static str, job: JobId, attempt: Attempt) {
-        if let Some(age) = self.attempts.age(job, attempt, Instant::now()) {
-            metrics::histogram!("fencepost_job_seconds", "stage" => stage).record(age);
+        self.progress.forget(job, attempt);
+        let known = self.attempts.take(job, attempt)?;
+        if let Some(age) = known.age(Instant::now()) {
+            JOB_METRICS.running_seconds.record(age);
         }
+        known.policy
     }
 
     /// The attempt never began.
@@ -312,10 +310,17 @@ impl NodeGateway {
 
     /// The node has the attempt.
     pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        self.attempts.acknowledged(node, job, attempt, Instant::now());
-        self.note_age("starting", job, attempt);
+        let (now, mut age) = (Instant::now(), None);
+        self.attempts.acknowledged(node, job, attempt, now);
+        let policy = self.attempts.with(job, attempt, |known| {
+            age = known.age(now);
+            known.policy.clone()
+        });
+        if let Some(age) = age {
+            JOB_METRICS.starting_seconds.record(age);
+        }
         // The lane of what was dispatched to another instance reads it when it is written down.
-        if let Some(policy) = self.attempts.policy(job, attempt) {
+        if let Some(policy) = policy {
             self.report(&policy, job, attempt, AttemptEvent::Acknowledged);
         }
     }

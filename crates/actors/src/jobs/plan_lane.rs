@@ -10,7 +10,6 @@ use domain::job::Attempt;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Token};
 use ledger::JobRecord;
 
-use super::host::count_accepted;
 use super::keeper::LaneKeeper;
 use super::lane::reads::Loader;
 use super::lease::{Adoption, LaneLease, Lost};
@@ -135,7 +134,7 @@ impl PlanLane {
 
     /// The plan's owner has added jobs of these pools to the ledger.
     pub(crate) fn count_accepted<'p>(&self, pools: impl Iterator<Item = Option<&'p PoolName>>) {
-        pools.for_each(|pool| count_accepted(&self.jobs.statistics.rates, pool));
+        pools.for_each(|pool| self.jobs.statistics.rates.accepted(pool));
     }
 
     /// The plan's owner has written these jobs in the lane.

@@ -1,5 +1,5 @@
-//! How many jobs an instance accepts and finishes per second: counts of the last minutes, changed as the jobs are. The
-//! counts know no clock; the time comes in as an argument.
+//! How many jobs an instance accepts and finishes: in all, for the metrics, and per second, as counts of the last minutes that
+//! change as the jobs do. The counts know no clock; the time comes in as an argument.
 
 use std::array;
 use std::collections::HashMap;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use domain::PoolName;
 use domain::job::{Class, Outcome};
 
+use super::job_metrics::JOB_METRICS;
 use super::kinds::KINDS;
 use super::limits::{POOLS_COUNTED_MAX, RATE_WINDOWS};
 
@@ -43,13 +44,15 @@ impl RateCounter {
         Self(Mutex::new(Counts::new(Instant::now())))
     }
 
-    /// A job is accepted.
+    /// A job is accepted: it is in the ledger.
     pub(super) fn accepted(&self, pool: Option<&PoolName>) {
+        JOB_METRICS.created.increment(1);
         self.lock().count(pool, Instant::now(), |jobs| jobs.accepted += 1);
     }
 
-    /// A job has ended.
+    /// A job has ended: its outcome is in the ledger.
     pub(super) fn finished(&self, class: &Class, outcome: Outcome) {
+        JOB_METRICS.finished.of(outcome).increment(1);
         self.lock().count(class.pool.as_ref(), Instant::now(), |jobs| jobs.finished(outcome));
         KINDS.count(class.kind.as_ref(), outcome);
     }

@@ -349,8 +349,6 @@ impl ResultWriter {
         outcome: Option<Outcome>,
     ) {
         if let Some(outcome) = outcome {
-            metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
-                .increment(1);
             self.rates.finished(class, outcome);
             self.waiters.finished(job);
         }

@@ -28,7 +28,7 @@ use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, 
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle};
 use crate::pause::jittered;
-use crate::queue_meter::QueueMeter;
+use crate::queue_meter::{QueueKind, QueueMeter};
 
 /// How often the tenants' locks are renewed, before jitter.
 const RENEW_LOCKS_EVERY: Duration = Duration::from_secs(1_800);
@@ -278,7 +278,7 @@ impl PlanActor {
             is_first,
             clock: Clock::new(domain::Timestamp::from_micros(0)),
             queue: VecDeque::new(),
-            meter: QueueMeter::new("plan"),
+            meter: QueueMeter::new(QueueKind::Plan),
             token: Token::new(0),
             attempted: None,
             ends: HashSet::new(),

@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Inner;
 use super::lease::HeldLease;
-use crate::queue_meter::QueueMeter;
+use crate::queue_meter::{QueueKind, QueueMeter};
 
 /// A command for a signer's actor.
 pub(super) struct Ask {
@@ -128,7 +128,7 @@ impl SignerActor {
             loaded: None,
             handled: 0,
             timer: None,
-            queue: QueueMeter::new("signer"),
+            queue: QueueMeter::new(QueueKind::Signer),
             is_known: false,
             has_ended: false,
         }
