@@ -3,15 +3,17 @@
 import { defineConfig } from '@playwright/test';
 
 const isRoot = process.getuid?.() === 0;
+const isLarge = process.env.FENCEPOST_URLS !== undefined;
 
 export default defineConfig({
     testDir: 'tests',
     outputDir: '../target/dashboard',
-    // The pictures are for the documents; `npm run pictures` makes them.
-    testIgnore: process.env.PICTURES ? [] : ['pictures.spec.ts'],
-    workers: 2,
+    // The pictures are for the documents; `npm run pictures` makes them. `./test --large` looks at a large cluster.
+    testIgnore: [...(process.env.PICTURES ? [] : ['pictures.spec.ts']), ...(isLarge ? [] : ['large.spec.ts'])],
+    testMatch: isLarge ? 'large.spec.ts' : undefined,
+    workers: isLarge ? 1 : 2,
     // A browser on a busy machine sometimes paints nothing for seconds. What fails twice is wrong; the list names both.
-    retries: 1,
+    retries: isLarge ? 0 : 1,
     forbidOnly: true,
     reporter: 'list',
     timeout: 60_000,

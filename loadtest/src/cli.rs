@@ -13,7 +13,7 @@ use loadtest::target::Rhythm;
 use testkit::fault_nodes::Counts;
 use testkit::fleet::Blueprint;
 
-pub use jobs::{Beside, Burst, Jobs, JobsBatch, Registry, Sessions, Tenants};
+pub use jobs::{Beside, Burst, Jobs, JobsBatch, Large, Registry, Sessions, Tenants};
 pub use plans::{PlanFaults, Plans};
 
 /// The load and fault harness of Fencepost.
@@ -88,6 +88,8 @@ pub enum What {
     Tenants(Tenants),
     /// A burst of large jobs: the memory that the instance takes for it, and what it gives back.
     Burst(Burst),
+    /// Run a command against a large cluster: many nodes, finished and waiting jobs.
+    Large(Large),
     /// Sessions: jobs over their clients' sockets, and the results back.
     Sessions(Sessions),
     /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.

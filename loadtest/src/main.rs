@@ -10,7 +10,7 @@ use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
-    beside, burst, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload,
+    beside, burst, chain, failover, faults, ids, job_faults, jobs, large, live, membership, nonces, overload,
     plan_faults, plans, rate, registry, sessions, tenants,
 };
 use loadtest::{plot, report};
@@ -70,6 +70,7 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         What::Plans(asked) => finish("plans", &plans::run(&asked.plan(seed), &bar).await?, output),
         What::Registry(asked) => finish("registry", &registry::run(&asked.plan(), &bar).await?, output),
         What::Tenants(asked) => finish("tenants", &tenants::run(&asked.plan(), &bar).await?, output),
+        What::Large(asked) => finish("large", &large::run(&asked.plan(), &bar).await?, output),
         What::Burst(asked) => finish("burst", &burst::run(&asked.plan(), &bar).await?, output),
         What::Sessions(asked) => finish("sessions", &sessions::run(&asked.plan(), &bar).await?, output),
         What::Beside(asked) => finish("beside", &beside::run(&asked.plan(seed), &bar).await?, output),

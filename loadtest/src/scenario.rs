@@ -8,6 +8,7 @@ pub mod faults;
 pub mod ids;
 pub mod job_faults;
 pub mod jobs;
+pub mod large;
 pub mod live;
 pub mod membership;
 pub mod nonces;

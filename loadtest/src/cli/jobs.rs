@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use loadtest::load::Spread;
-use loadtest::scenario::{beside, burst, jobs, registry, sessions, tenants};
+use loadtest::scenario::{beside, burst, jobs, large, registry, sessions, tenants};
 use testkit::fleet::Blueprint;
 
 use super::positive;
@@ -165,6 +165,39 @@ pub struct Tenants {
     /// Slots of each.
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     capacity: u32,
+}
+
+#[derive(Args)]
+pub struct Large {
+    /// Finished jobs.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    finished: u64,
+    /// Waiting jobs, which no node can take.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    waiting: u32,
+    /// Simulated nodes, of four slots each.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: u32,
+    /// How many instances to start.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    instances: u16,
+    /// The command to run. `FENCEPOST_URLS` names the instances to it, with commas between. If it fails, so does this.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Large {
+    pub fn plan(&self) -> large::Plan {
+        let blueprint = Blueprint::new("worker-queue", usize::from(self.instances));
+        let blueprint = blueprint.env("FENCEPOST__LOG__FILTER", "warn");
+        large::Plan {
+            blueprint: Blueprint { redis: true, ..blueprint },
+            finished: self.finished,
+            waiting: self.waiting as usize,
+            nodes: self.nodes as usize,
+            command: self.command.clone(),
+        }
+    }
 }
 
 #[derive(Args)]

@@ -3,7 +3,7 @@
 //!
 //! The nodes' jobs do nothing, so what is measured is the way there and back.
 
-mod finished;
+pub(super) mod finished;
 mod report;
 
 use std::collections::BTreeMap;
