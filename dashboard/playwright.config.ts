@@ -1,4 +1,5 @@
-// The dashboard's tests: Debian's Chromium against the real binary, a daemon on SQLite for each worker.
+// The dashboard's tests: Debian's Chromium against the real binary. Each worker has a daemon on SQLite, and then, for all but the
+// tests of tokens, three instances on PostgreSQL and Redis.
 
 import { defineConfig } from '@playwright/test';
 
@@ -8,12 +9,16 @@ const isLarge = process.env.FENCEPOST_URLS !== undefined;
 export default defineConfig({
     testDir: 'tests',
     outputDir: '../target/dashboard',
-    // The pictures are for the documents; `npm run pictures` makes them. `./test --large` looks at a large cluster.
-    testIgnore: [...(process.env.PICTURES ? [] : ['pictures.spec.ts']), ...(isLarge ? [] : ['large.spec.ts'])],
-    testMatch: isLarge ? 'large.spec.ts' : undefined,
     workers: isLarge ? 1 : 2,
     // A browser on a busy machine sometimes paints nothing for seconds. What fails twice is wrong; the list names both.
     retries: isLarge ? 0 : 1,
+    // The pictures are for the documents; `npm run pictures` makes them. `./test --large` looks at a large cluster.
+    projects: isLarge
+        ? [{ name: 'large', testMatch: 'large.spec.ts' }]
+        : [
+              { name: 'sqlite', testIgnore: ['large.spec.ts', ...(process.env.PICTURES ? [] : ['pictures.spec.ts'])] },
+              { name: 'cluster', testMatch: ['pages.spec.ts', 'actions.spec.ts', 'live.spec.ts'] },
+          ],
     forbidOnly: true,
     reporter: 'list',
     timeout: 60_000,

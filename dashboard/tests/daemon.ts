@@ -1,12 +1,16 @@
-// The real binary on a SQLite ledger in a folder of its own, and worker nodes beside it.
+// The real binary in a folder of its own, and worker nodes beside it: one instance on SQLite, or three on a PostgreSQL and a
+// Redis that all tests share (`with-servers` starts them), with a database for each.
 
-import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 const BINARY = resolve(process.env.FENCEPOST_BINARY ?? '../target/debug/fencepost');
 const READY_MS = 30_000;
+/** Instances beside the one that the page is of. */
+const PEERS = 2;
 
 /** The tokens of the tests: a name each, which is also the secret. */
 export const TOKENS = { root: 'admin', viewer: 'read', maker: 'submit', worker: 'node' } as const;
@@ -25,13 +29,21 @@ export class Daemon {
         private child: ChildProcess,
         readonly url: string,
         private readonly hasTokens: boolean,
+        private readonly servers: NodeJS.ProcessEnv,
+        private readonly peers: Launched[],
         private readonly nodes: ChildProcess[] = [],
     ) {}
 
-    static async start(hasTokens = true): Promise<Daemon> {
+    /** One instance, or the first of a cluster. */
+    static async start(hasTokens = true, isCluster = false): Promise<Daemon> {
         const dir = mkdtempSync(join(tmpdir(), 'fencepost-dashboard-'));
-        const { child, url } = await launch(dir, '127.0.0.1:0', hasTokens);
-        return new Daemon(dir, child, url, hasTokens);
+        const servers = isCluster ? freshServers() : {};
+        const { child, url } = await launch(join(dir, '0'), '127.0.0.1:0', hasTokens, servers);
+        const peers = [];
+        for (let at = 1; isCluster && at <= PEERS; at += 1) peers.push(await launch(join(dir, String(at)), '127.0.0.1:0', hasTokens, servers));
+        const daemon = new Daemon(dir, child, url, hasTokens, servers, peers);
+        await until('every instance knows the others', async () => (await daemon.ask('GET', '/v1/cluster')).instances.length === 1 + peers.length);
+        return daemon;
     }
 
     /** Kills the daemon as a crash does. */
@@ -43,20 +55,23 @@ export class Daemon {
 
     /** Starts it again at the same address. */
     async revive(): Promise<void> {
-        ({ child: this.child } = await launch(this.dir, new URL(this.url).host, this.hasTokens));
+        ({ child: this.child } = await launch(join(this.dir, '0'), new URL(this.url).host, this.hasTokens, this.servers));
     }
 
     async stop(): Promise<void> {
-        const all = [this.child, ...this.nodes].filter((child) => child.exitCode === null && child.signalCode === null);
+        const peers = this.peers.map(({ child }) => child);
+        const all = [this.child, ...peers, ...this.nodes].filter((child) => child.exitCode === null && child.signalCode === null);
         const over = all.map(ended);
         for (const child of all) child.kill('SIGKILL');
         await Promise.all(over);
         rmSync(this.dir, { recursive: true, force: true });
     }
 
-    /** Starts a worker node, and waits until the daemon lists it. */
+    /** Starts a worker node, on the instances in turn, and waits until the daemon lists it. */
     async node(id: string, ...options: string[]): Promise<void> {
-        const child = spawn(BINARY, ['node', '--url', this.url, '--node-id', id, ...options, '--exec', 'sh', '-c', WORK], {
+        const urls = [...this.peers.map(({ url }) => url), this.url];
+        const url = urls[this.nodes.length % urls.length]!;
+        const child = spawn(BINARY, ['node', '-q', '--url', url, '--node-id', id, ...options, '--exec', 'sh', '-c', WORK], {
             stdio: ['ignore', 'ignore', 'inherit'],
             env: { ...process.env, ...(this.hasTokens ? { FENCEPOST_TOKEN: 'worker' } : {}) },
         });
@@ -75,11 +90,19 @@ export class Daemon {
         return (await this.fetch(method, path, body)).status;
     }
 
-    private fetch(method: string, path: string, body: unknown, more: Record<string, string> = {}): Promise<Response> {
+    /** Sends the request again where the daemon asks for that: on a busy machine an instance may lose its lease. */
+    private async fetch(method: string, path: string, body: unknown, more: Record<string, string> = {}): Promise<Response> {
         const headers: Record<string, string> = { connection: 'close', ...more };
         if (this.hasTokens) headers.authorization = 'Bearer root';
         if (body !== undefined) headers['content-type'] = 'application/json';
-        return fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+        if (method === 'POST') headers['idempotency-key'] = randomUUID();
+        const giveUp = Date.now() + READY_MS;
+        for (;;) {
+            const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+            const seconds = response.headers.get('retry-after');
+            if (seconds === null || Date.now() > giveUp) return response;
+            await new Promise((resolve) => setTimeout(resolve, 1_000 * Number(seconds)));
+        }
     }
 
     submit(job: Record<string, unknown>): Promise<{ id: string }> {
@@ -107,9 +130,27 @@ export class Daemon {
     }
 }
 
-async function launch(dir: string, listen: string, hasTokens: boolean): Promise<{ child: ChildProcess; url: string }> {
+type Launched = { child: ChildProcess; url: string };
+
+/** A database of its own; Redis is shared, since the ledger's id is in its keys. */
+function freshServers(): NodeJS.ProcessEnv {
+    const postgres = new URL(required('FENCEPOST_TEST_POSTGRES_URL'));
+    const database = `dashboard_${randomUUID().replaceAll('-', '')}`;
+    execFileSync('psql', ['-q', '-d', postgres.href, '-c', `create database ${database}`]);
+    postgres.pathname = `/${database}`;
+    return { FENCEPOST_DATABASE_URL: postgres.href, FENCEPOST_REDIS_URL: required('FENCEPOST_TEST_REDIS_URL') };
+}
+
+function required(name: string): string {
+    const value = process.env[name];
+    if (value === undefined) throw new Error(`${name} is not set: run the tests with dashboard/test`);
+    return value;
+}
+
+async function launch(dir: string, listen: string, hasTokens: boolean, servers: NodeJS.ProcessEnv): Promise<Launched> {
+    mkdirSync(dir, { recursive: true });
     const tokens = Object.entries(TOKENS).map(([name, scope]) => ({ name, token: name, scopes: [scope] }));
-    const env: NodeJS.ProcessEnv = { PATH: process.env.PATH, HOME: dir };
+    const env: NodeJS.ProcessEnv = { PATH: process.env.PATH, HOME: dir, ...servers };
     if (hasTokens) env.FENCEPOST__AUTH__TOKENS = JSON.stringify(tokens);
     const child = spawn(BINARY, ['serve', '--listen', listen, '--node-name', 'test'], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
     let log = '';

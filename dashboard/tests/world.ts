@@ -122,8 +122,8 @@ export class Watch {
 
 export const test = base.extend<{ watch: Watch }, { world: World }>({
     world: [
-        async ({}, use) => {
-            const daemon = await Daemon.start();
+        async ({}, use, { project }) => {
+            const daemon = await Daemon.start(true, project.name === 'cluster');
             try {
                 await use(await furnish(daemon));
             } finally {
