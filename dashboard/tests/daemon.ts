@@ -18,7 +18,7 @@ export type TokenName = keyof typeof TOKENS;
 
 /** What a node does with a payload. A payload with "fail" fails for good, one with "slow" takes long, one with "pause" a second. */
 const WORK =
-    'input=$(cat); case "$input" in *fail*) echo "<b id=evil>broken</b>" >&2; exit 65;; *slow*) sleep 120;; *pause*) sleep 1;; esac; printf %s "$input"';
+    'input=$(cat); case "$input" in *fail*) echo "<b id=evil>broken</b>" >&2; exit 65;; *slow*) sleep 900;; *pause*) sleep 1;; esac; printf %s "$input"';
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Answer = any;

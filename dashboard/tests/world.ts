@@ -61,11 +61,13 @@ export async function furnish(daemon: Daemon): Promise<World> {
     await daemon.ask('PUT', '/v1/ids/segments/order', { step: 1000, description: EVIL });
     await daemon.ask('GET', '/v1/ids/segments/order?count=5');
 
-    const stage = (name: string, payload: unknown) => ({ name, payload, requires: ['deploy'] });
+    // A slow stage runs for as long as the tests do.
+    const stage = (name: string, payload: unknown) => ({ name, payload, requires: ['deploy'], timeout_ms: 900_000 });
+    const timeout_ms = 900_000;
     const { id: plan } = await daemon.ask('POST', '/v1/plans', {
         name: `roll out ${EVIL}`,
         tasks: [
-            { tenant: 'globex', name: 'globex eu', config: { region: 'eu' }, stages: [stage('prepare', { context: { step: 1 } }), stage('migrate', 'slow')] },
+            { tenant: 'globex', name: 'globex eu', timeout_ms, config: { region: 'eu' }, stages: [stage('prepare', { context: { step: 1 } }), stage('migrate', 'slow')] },
             { tenant: 'initech', stages: [stage('prepare', 'ok')] },
         ],
         max_concurrency: 1,
