@@ -13,3 +13,34 @@ pub fn run(shell: Shell) {
     // A reader that closed the pipe has read enough.
     let _ = shown::print(&String::from_utf8_lossy(&script));
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    fn check(command: &Command, seen: &mut usize) {
+        *seen += 1;
+        let name = command.get_name();
+        assert!(
+            !command.is_hide_set(),
+            "{name} is hidden: the help leaves it out, and a test that reads the help too"
+        );
+        assert!(command.get_about().is_some(), "{name} has no description");
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{name}: {} has no description", argument.get_id());
+            assert!(!argument.is_hide_set(), "{name}: {} is hidden", argument.get_id());
+        }
+        for below in command.get_subcommands() {
+            check(below, seen);
+        }
+    }
+
+    #[test]
+    fn no_command_or_option_is_hidden_and_each_has_a_description() {
+        let mut seen = 0;
+        check(&Cli::command(), &mut seen);
+        assert!(seen > 78, "{seen}");
+    }
+}
