@@ -1,8 +1,8 @@
 //! The client commands against a real daemon: each with its help, its table, its JSON and its errors; jobs from a file, waits
-//! with a limit, and the scripts for shells.
+//! with a limit.
 
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use testkit::PATIENCE;
@@ -441,44 +441,6 @@ async fn a_node_logs_the_beginning_and_the_end_of_each_attempt_and_an_operators_
     until("what goes wrong is logged", async || quiet.log().contains("an attempt has failed")).await;
     let log = quiet.log();
     assert!(!log.contains("begins") && !log.contains("connected"), "{log}");
-}
-
-#[test]
-fn the_shells_complete_commands_and_options() {
-    let script = |shell: &str| {
-        let output = fencepost().unwrap().args(["completions", shell]).output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("completions");
-    // Each shell that is here loads its script; bash completes with it.
-    std::fs::write(&path, script("bash")).unwrap();
-    let complete = |words: &str, last: &str, before: &str| {
-        let line = format!(
-            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _fencepost fencepost '{last}' '{before}'; \
-             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            path.display()
-        );
-        let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(complete("fencepost jo", "jo", "fencepost"), ["job"]);
-    assert_eq!(complete("fencepost job wa", "wa", "job"), ["wait"]);
-    assert_eq!(complete("fencepost job wait --at", "--at", "wait"), ["--at-most"]);
-    for (shell, load) in [("zsh", "autoload -U compinit; compinit -u -D; source"), ("fish", "source")] {
-        std::fs::write(&path, script(shell)).unwrap();
-        assert!(!script(shell).is_empty(), "{shell}");
-        if Command::new(shell).arg("-c").arg("true").output().is_err() {
-            continue;
-        }
-        let line = format!("{load} {}", path.display());
-        let output = Command::new(shell).args(["-c", &line]).output().unwrap();
-        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let wrong = fencepost().unwrap().args(["completions", "cmd"]).output().unwrap();
-    assert_eq!(wrong.status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod client_commands;
 mod clock_jumps;
 mod cluster;
 mod commands;
+mod completions;
 mod every_command;
 mod faults;
 mod forwards;
