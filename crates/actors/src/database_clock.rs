@@ -35,6 +35,12 @@ impl SharedClock {
         }
     }
 
+    /// The time of the database's clock now, as far as this process can tell: see [`DatabaseClock::shows`].
+    #[must_use]
+    pub fn shows(&self) -> Option<Timestamp> {
+        self.clock().shows(Instant::now())
+    }
+
     /// See [`DatabaseClock::behind_ms`].
     pub(crate) fn behind_ms(&self) -> u64 {
         self.clock().behind_ms(Instant::now())

@@ -8,6 +8,7 @@ pub mod arbiters;
 mod counted;
 pub mod database_clock;
 mod directory;
+pub mod handed_on;
 pub mod jobs;
 mod mailbox;
 mod pause;

@@ -5,6 +5,8 @@
 //! request, or answers with the owner's address. An instance that is asked and does not own the key names the owner, and
 //! that one is asked once. A forwarded request is never forwarded again.
 
+mod snowflakes;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,6 +17,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{self, Signers};
+use arc_swap::ArcSwapOption;
 use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
@@ -39,6 +42,8 @@ pub struct Forwarder {
     under_way: Semaphore,
     /// The owners that were found elsewhere than the ring puts the key, and when.
     hints: DashMap<Resource, (Member, Instant)>,
+    /// The instance that made snowflakes for this one last, and when.
+    right_clock: ArcSwapOption<(InstanceId, Instant)>,
 }
 
 /// A request for the owner of a key: one that came in, or one that this instance makes in its name.
@@ -184,7 +189,12 @@ enum Asked {
 impl Forwarder {
     /// A forwarder with the services and settings of `state`.
     pub fn new(state: Arc<State>) -> Self {
-        Self { state, under_way: Semaphore::new(FORWARDS_MAX), hints: DashMap::new() }
+        Self {
+            state,
+            under_way: Semaphore::new(FORWARDS_MAX),
+            hints: DashMap::new(),
+            right_clock: ArcSwapOption::empty(),
+        }
     }
 
     /// What all requests share.
@@ -466,7 +476,7 @@ impl Forwarder {
                     owner = %member.id,
                     said = problem_text(&answer),
                     "an instance did not accept a forwarded request; the instances need the same cluster.secret, the same \
-                     tokens, and clocks that are at most 30 s apart"
+                     tokens"
                 );
                 ("distrusted", Asked::Distrusts)
             }

@@ -15,27 +15,33 @@ use wire::ids as shape;
 
 use crate::audit;
 use crate::extract::{self, Query};
+use crate::forwarder::{Forwarder, Routed};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
+type Forwarding = web::Data<Forwarder>;
 
 /// Issues snowflakes
 ///
-/// Each id consists of the time, a leased worker number and a count, and is issued from memory. The answer is
-/// `clock_behind` while the clock of this instance could lead to a duplicate; another instance may then
-/// serve.
+/// Each id consists of the time, a leased worker number and a count, and is issued from memory. While the clock of this
+/// instance could lead to a duplicate, it passes the request on to another instance, whose worker number the answer then has;
+/// the answer is `clock_behind` if no other instance serves it.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
     params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default")),
     responses((status = 200, description = "The ids", body = shape::Snowflakes)),
 )]
-pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
+pub async fn snowflakes(request: HttpRequest, forwarder: Forwarding) -> Answer {
     let count = Query::read(&request, &["count"])?.count()?;
-    let batch = state.make_snowflakes(count).await?;
-    Ok(fresh().json(shape::Snowflakes { ids: texts(batch.ids()), worker: batch.worker.get() }))
+    Ok(match make_snowflakes(&request, &forwarder, count).await? {
+        Routed::Here(batch) => {
+            fresh().json(shape::Snowflakes { ids: texts(batch.ids()), worker: batch.worker.get() })
+        }
+        Routed::Elsewhere(answer) => answer,
+    })
 }
 
 /// Decodes a snowflake
@@ -245,18 +251,35 @@ pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
     params(("key" = String, Path, description = "Anything")),
     responses((status = 200, description = "The id", body = String, content_type = "text/plain")),
 )]
-pub async fn leaf_snowflake(request: HttpRequest, state: Shared) -> Answer {
+pub async fn leaf_snowflake(request: HttpRequest, forwarder: Forwarding) -> Answer {
     Query::read(&request, &[])?;
-    Ok(text(state.make_snowflakes(1).await?.ids()))
+    Ok(match make_snowflakes(&request, &forwarder, 1).await? {
+        Routed::Here(batch) => text(batch.ids()),
+        Routed::Elsewhere(answer) => answer,
+    })
+}
+
+/// Snowflakes of this instance; while its clock is wrong, the answer of one whose clock is right.
+async fn make_snowflakes(
+    request: &HttpRequest,
+    forwarder: &Forwarder,
+    count: usize,
+) -> Result<Routed<::ids::snowflake::Batch>, Refusal> {
+    let state = forwarder.state();
+    match state.call(state.snowflakes.take(count, state.settings.request_timeout)).await {
+        Ok(batch) => {
+            state.id_counters.snowflake.increment(count as u64);
+            Ok(Routed::Here(batch))
+        }
+        Err(refusal) if refusal.is_of_the_clock() => {
+            let answer = forwarder.to_a_right_clock(request).await;
+            answer.map_or_else(|| Err(refusal.into()), |answer| Ok(Routed::Elsewhere(answer)))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
 }
 
 impl State {
-    async fn make_snowflakes(&self, count: usize) -> Result<::ids::snowflake::Batch, Refusal> {
-        let batch = self.call(self.snowflakes.take(count, self.settings.request_timeout)).await?;
-        self.id_counters.snowflake.increment(count as u64);
-        Ok(batch)
-    }
-
     async fn segment(&self, tag: &SegmentTag, count: usize) -> Result<Vec<u64>, Refusal> {
         let segments = &self.generators.segments;
         let ranges = self.call(segments.take(tag, count, self.settings.request_timeout)).await?;

@@ -212,7 +212,7 @@ pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
 pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
 /// How old the numbers of leases in `/v1/cluster` may be.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
-/// How far the time of a forwarded request's credential may be from this instance's clock, either way.
+/// How far the time of a forwarded request's credential may be from the database's clock, either way.
 pub const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(30);
 /// Requests that are being forwarded at once. Much smaller than the number of connections that an instance
 /// accepts.
@@ -221,6 +221,10 @@ pub const FORWARDS_MAX: usize = 2_000;
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. If there are more, all are forgotten.
 pub const HINTS_MAX: usize = 100_000;
+/// How many other instances an instance whose clock is wrong asks for one request's snowflakes.
+pub const RIGHT_CLOCKS_ASKED_MAX: usize = 2;
+/// How long such an instance asks the one that has served last before all others.
+pub const RIGHT_CLOCK_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Tasks of a plan read at once to see whether a token sees them all.
 pub const SEEN_READ_MAX: u32 = 1_000;

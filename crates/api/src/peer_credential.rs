@@ -4,11 +4,15 @@
 //! The credential is an HMAC, under a key from the cluster's secret, of the time, both instances, the request with the
 //! headers that are passed on, the caller's name, and the digest of the body. So it is good for this request, at this
 //! instance, for [`CREDENTIAL_AGE_MAX`]; who repeats it within that time can repeat nothing else.
+//!
+//! The time is the database's, which all instances ask all the time: an instance whose own clock is wrong forwards like any
+//! other.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderMap, HeaderName};
+use actors::database_clock::SharedClock;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::ClusterSecret;
@@ -31,7 +35,10 @@ type Sha256Mac = Hmac<Sha256>;
 
 /// Makes and checks credentials.
 #[derive(Clone)]
-pub struct Credentials(Sha256Mac);
+pub struct Credentials {
+    key: Sha256Mac,
+    clock: SharedClock,
+}
 
 /// What a credential is about.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +89,7 @@ pub enum Unproven {
     #[error("its credential cannot be read")]
     Unreadable,
     /// It is too old, or of the future.
-    #[error("its credential is {0} ms off this instance's clock")]
+    #[error("its credential is {0} ms off the database's clock")]
     Untimely(i64),
     /// It is for another request, or by another secret.
     #[error("its credential is for another request, or made by another cluster.secret")]
@@ -90,16 +97,21 @@ pub enum Unproven {
 }
 
 impl Credentials {
-    /// Of the instances that share this secret.
-    pub fn new(secret: &ClusterSecret) -> Self {
+    /// Of the instances that share this secret and the database with this clock.
+    pub fn new(secret: &ClusterSecret, clock: SharedClock) -> Self {
         let mut key = keyed(secret.expose().as_bytes());
         key.update(PURPOSE);
-        Self(keyed(&key.finalize().into_bytes()))
+        Self { key: keyed(&key.finalize().into_bytes()), clock }
+    }
+
+    /// Milliseconds since 1970 by the database's clock; by this machine's before the database was asked for the time.
+    fn now_ms(&self) -> i64 {
+        self.clock.shows().map_or_else(machine_ms, |time| time.as_micros() / 1_000)
     }
 
     /// The credential of a request with these headers and this body.
     pub fn make(&self, subject: Subject<'_>, headers: &[(&'static str, Vec<u8>)], body: &[u8]) -> String {
-        self.made_at(now_ms(), subject, headers, body)
+        self.made_at(self.now_ms(), subject, headers, body)
     }
 
     fn made_at(
@@ -125,7 +137,12 @@ impl Credentials {
     /// Why it does not count.
     pub fn check(&self, request: &HttpRequest) -> Result<Proven, Unproven> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        self.checked_at(now_ms(), request.method().as_str(), path, request.headers())
+        let checked_at = |now_ms| self.checked_at(now_ms, request.method().as_str(), path, request.headers());
+        match checked_at(self.now_ms()) {
+            // The database's clock jumped, and one of the two instances has not seen it yet.
+            Err(Unproven::Untimely(_)) => checked_at(machine_ms()),
+            checked => checked,
+        }
     }
 
     fn checked_at(
@@ -161,7 +178,7 @@ impl Credentials {
         header: impl Fn(&str) -> Option<&'h [u8]>,
         body: BodyDigest,
     ) -> Sha256Mac {
-        let mut mac = self.0.clone();
+        let mut mac = self.key.clone();
         let mut add = |part: Option<&[u8]>| {
             mac.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
             mac.update(part.unwrap_or_default());
@@ -206,7 +223,7 @@ fn keyed(key: &[u8]) -> Sha256Mac {
     Sha256Mac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-fn now_ms() -> i64 {
+fn machine_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
@@ -221,7 +238,10 @@ mod tests {
     const AGE: i64 = CREDENTIAL_AGE_MAX.as_millis() as i64;
 
     fn credentials(secret: char) -> Credentials {
-        Credentials::new(&ClusterSecret::parse(&secret.to_string().repeat(32)).unwrap())
+        Credentials::new(
+            &ClusterSecret::parse(&secret.to_string().repeat(32)).unwrap(),
+            SharedClock::new(Duration::from_secs(1)),
+        )
     }
 
     const SUBJECT: Subject<'static> = Subject {

@@ -41,6 +41,8 @@ pub struct Generators {
 pub struct Services {
     /// By which this instance and the others know each other's messages.
     pub cluster_secret: domain::ClusterSecret,
+    /// The database's clock, by which instances date what they forward to each other.
+    pub clock: actors::database_clock::SharedClock,
     /// The first incarnation.
     pub incarnation: Incarnation,
     /// The ledger, for reads.

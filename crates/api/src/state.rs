@@ -102,12 +102,12 @@ impl State {
 
     /// From now on everything is served.
     pub fn open(&self, services: Services) {
-        let Services { incarnation, ledger, bus, generators, peers, cluster_secret } = services;
+        let Services { incarnation, ledger, bus, generators, peers, cluster_secret, clock } = services;
         self.ledger.set(ledger);
         self.bus.set(bus);
         self.generators.set(generators);
         self.peers.set(peers);
-        self.credentials.set(Credentials::new(&cluster_secret));
+        self.credentials.set(Credentials::new(&cluster_secret, clock));
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);

@@ -92,13 +92,14 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         retention: Duration::from_secs(60),
     };
     let plans = actors::plans::Plans::start(ground, terms);
+    let clock = actors::database_clock::SharedClock::new(Duration::from_secs(1));
     let signers = actors::signers::Signers::start(
         arbiters,
         Arc::clone(&ledger),
         id,
         failure_detector,
         cluster_view.clone(),
-        actors::database_clock::SharedClock::new(Duration::from_secs(1)),
+        clock.clone(),
         limits,
     );
     let generators = Generators {
@@ -117,7 +118,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     };
     let cluster_secret = domain::ClusterSecret::parse(&"s".repeat(32)).unwrap();
     let peers = client::Peers::new(false, &client::TlsOptions::default()).unwrap();
-    Services { cluster_secret, incarnation, ledger, bus, generators, peers }
+    Services { cluster_secret, clock, incarnation, ledger, bus, generators, peers }
 }
 
 /// With snowflakes for as long as the second part is kept.

@@ -176,6 +176,7 @@ impl Daemon {
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
         let services = api::Services {
             cluster_secret,
+            clock: clock.clone(),
             incarnation: incarnation.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),

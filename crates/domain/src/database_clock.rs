@@ -167,6 +167,14 @@ impl DatabaseClock {
         is_jump.then_some(Jump { by_ms: step / 1_000 })
     }
 
+    /// What the clock shows now, as far as this process can tell; `None` before the first sample.
+    #[must_use]
+    pub fn shows(&self, now: Instant) -> Option<Timestamp> {
+        let current = self.frames.back()?;
+        let difference = current.low / 2 + current.high / 2;
+        Some(Timestamp::from_micros(self.micros(now).saturating_add(difference)))
+    }
+
     /// How far ahead of the database's time holds may have run out by this process's clock, in milliseconds: 0 unless the
     /// database's clock stepped back and has not yet come to where it was.
     #[must_use]

@@ -310,3 +310,16 @@ fn holds_keep_their_length_under_any_clock() {
         }
     }
 }
+
+#[test]
+fn what_the_clock_shows_now_is_known_through_jumps_and_between_samples() {
+    let mut world = World::new();
+    assert_eq!(world.clock.shows(world.own()), None);
+    for jump_ms in [0, TEN_MINUTES, -3 * TEN_MINUTES] {
+        world.offset_ms += jump_ms;
+        world.pass(1_000);
+        let known = world.clock.shows(world.own()).unwrap();
+        let off = known.as_micros().abs_diff(world.shows().as_micros());
+        assert!(off <= 2_000, "{off} us off after a jump of {jump_ms} ms");
+    }
+}

@@ -81,3 +81,26 @@ pub enum Refusal {
     #[error("this instance is stopping")]
     Stopped,
 }
+
+impl Refusal {
+    /// Whether this machine's clock is the reason, so that an instance with another clock can serve. (A configured epoch that
+    /// is not the fleet's is a mistake that nobody may serve around.)
+    #[must_use]
+    pub const fn is_of_the_clock(&self) -> bool {
+        match self {
+            Self::ClockBack { .. }
+            | Self::ClockStill
+            | Self::ClockOff { .. }
+            | Self::MarkAhead { .. }
+            | Self::NotBegun { .. } => true,
+            Self::NoNumber { .. }
+            | Self::Ended { .. }
+            | Self::OtherEpoch { .. }
+            | Self::File(_)
+            | Self::Ledger(_)
+            | Self::Unreached
+            | Self::Late
+            | Self::Stopped => false,
+        }
+    }
+}

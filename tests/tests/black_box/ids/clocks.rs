@@ -19,7 +19,7 @@ struct Faked {
     client: Client,
     url: String,
     given: HashSet<String>,
-    _database: Database,
+    database: Database,
 }
 
 impl Faked {
@@ -37,7 +37,7 @@ impl Faked {
         let instance = setup.start().await.unwrap();
         let url = instance.url().to_owned();
         prepare(&url).await;
-        Self { instance, clock, client: patient(), url, given: HashSet::new(), _database: database }
+        Self { instance, clock, client: patient(), url, given: HashSet::new(), database }
     }
 
     /// The clock runs, so far off.
@@ -220,6 +220,103 @@ async fn a_clock_too_far_off_at_the_start_refuses_snowflakes_and_says_by_how_muc
     }
     faked.runs(0);
     faked.comes_back(&["clock_behind"]).await;
+}
+
+/// Another instance on the ledger of the first, with worker number 8 and a clock of its own.
+async fn beside(faked: &Faked, offset_ms: i64) -> (Instance, FakeClock) {
+    let clock = FakeClock::new().unwrap();
+    clock.set(offset_ms).unwrap();
+    let setup = Setup::basic().unwrap().database(faked.database.url()).env("FENCEPOST__IDS__WORKER", "8");
+    let setup = clock.variables().iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let other = setup.start().await.unwrap();
+    see(faked, 2).await;
+    (other, clock)
+}
+
+/// Waits until the first instance sees so many.
+async fn see(faked: &Faked, count: usize) {
+    until(&format!("{count} instances are seen"), async || {
+        let cluster = get(&faked.client, &faked.url, "/v1/cluster").await;
+        cluster.body["instances"].as_array().is_some_and(|all| all.len() == count)
+    })
+    .await;
+}
+
+/// What the first instance has handed on.
+async fn handed_on(faked: &Faked) -> u64 {
+    let text = metrics(&faked.client, &faked.instance).await;
+    let name = "fencepost_handed_on_total{kind=\"snowflake\"} ";
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("it is there from the start").parse().unwrap()
+}
+
+/// Asks until the ids are of this worker number.
+async fn is_served_by(faked: &mut Faked, worker: u64) {
+    let begun = Instant::now();
+    loop {
+        let reply = faked.asks(2).await;
+        if reply.body["worker"] == worker {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not by worker {worker}: {}", reply.text);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_with_a_wrong_clock_at_the_start_hands_snowflakes_on_to_one_whose_clock_is_right() {
+    for offset_ms in [-5_000, 3_600_000] {
+        let mut faked = Faked::start(offset_ms).await;
+        faked.refuses(1, "the database's").await;
+        assert_eq!(handed_on(&faked).await, 0);
+        let (mut right, _) = beside(&faked, 0).await;
+        is_served_by(&mut faked, 8).await;
+        for times in 2..5 {
+            let reply = faked.asks(2_000).await;
+            assert_eq!((reply.status, reply.body["worker"].as_u64()), (200, Some(8)), "{}", reply.text);
+            assert_eq!(texts(&reply).len(), 2_000);
+            assert_eq!(handed_on(&faked).await, times);
+        }
+        let leaf = get(&faked.client, &faked.url, "/api/snowflake/get/any").await;
+        assert_eq!(
+            (leaf.status, leaf.content_type.as_str()),
+            (200, "text/plain; charset=utf-8"),
+            "{}",
+            leaf.text
+        );
+        assert!(leaf.text.parse::<u64>().is_ok() && faked.given.insert(leaf.text.clone()), "{}", leaf.text);
+        assert_eq!(handed_on(&faked).await, 5);
+        // What is wrong with the request is still the caller's fault.
+        let reply = get(&faked.client, &faked.url, "/v1/ids/snowflake?count=0").await;
+        assert_eq!((reply.status, reply.code()), (400, "invalid"), "{}", reply.text);
+        right.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+        see(&faked, 1).await;
+        faked.refuses(1, "the database's").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_wrong_while_running_hands_on_until_it_is_right_and_two_wrong_ones_refuse() {
+    let mut faked = Faked::start(0).await;
+    faked.gives(1).await;
+    let (right, clock) = beside(&faked, 0).await;
+    assert_eq!(faked.asks(1).await.body["worker"], 7);
+    faked.runs(-60_000);
+    // The clock went back.
+    is_served_by(&mut faked, 8).await;
+    faked.runs(0);
+    is_served_by(&mut faked, 7).await;
+    faked.runs(3_600_000);
+    is_served_by(&mut faked, 8).await;
+    // Both are asked, once each: no request goes round.
+    clock.set(-60_000).unwrap();
+    faked.refuses(1, "ahead of the database's").await;
+    let reply = get(&faked.client, right.url(), "/v1/ids/snowflake").await;
+    assert_eq!((reply.status, reply.code()), (503, "clock_behind"), "{}", reply.text);
+    clock.set(0).unwrap();
+    is_served_by(&mut faked, 8).await;
+    let log = format!("{}{}", faked.instance.whole_log(), right.whole_log());
+    assert!(!log.contains("did not accept a forwarded request"), "{log}");
 }
 
 /// Clients that ask for snowflakes all the time and are always given some.

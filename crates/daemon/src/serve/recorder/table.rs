@@ -71,6 +71,8 @@ const FENCED_OPERATIONS: &[&str] = &[
     "open_id_mark",
     "id_mark",
 ];
+/// What an instance hands on to another one that can carry it out.
+const HANDED_ON: &[&str] = &["snowflake"];
 /// What commits are gathered in trains.
 const TRAINS: &[&str] = &["nonces", "jobs", "sequences"];
 /// How a job ends.
@@ -157,6 +159,8 @@ pub const METRICS: &[Metric] = &[
             "late",
         ]]],
     ),
+    counter("fencepost_handed_on_total", "What this instance accepted and another one carried out, by kind")
+        .by(&["kind"], &[&[HANDED_ON]]),
     gauge("fencepost_event_streams", "Event streams that are open, by what they follow")
         .by(&["of"], &[&[&["job", "plan", "all"]]]),
     counter("fencepost_event_streams_cut_off_total", "Event streams that ended because their client did not read"),
