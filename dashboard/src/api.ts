@@ -95,8 +95,17 @@ function limited(signal: AbortSignal | undefined): AbortSignal {
     return signal === undefined ? late : AbortSignal.any([signal, late]);
 }
 
+/** Answers of this age are shared with other pages, except right after this page has changed something. */
+const SHARED_AGE_S = 1;
+let changedAt = 0;
+
+function accepted(): Record<string, string> {
+    const isFresh = Date.now() - changedAt < 2_000 * SHARED_AGE_S;
+    return isFresh ? {} : { 'cache-control': `max-age=${SHARED_AGE_S}` };
+}
+
 export async function get<T>(target: string, query?: Query, signal?: AbortSignal): Promise<T> {
-    const response = await ask('GET', withQuery(target, query), { headers: headers(), signal: limited(signal) });
+    const response = await ask('GET', withQuery(target, query), { headers: headers(accepted()), signal: limited(signal) });
     return parse(await response.text()) as T;
 }
 
@@ -107,9 +116,13 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string,
     if (creates) extra['idempotency-key'] = `dashboard-${random()}`;
     const init: RequestInit = { headers: headers(extra), signal: limited(undefined) };
     if (body !== undefined) init.body = JSON.stringify(body);
-    const response = await ask(method, target, init);
-    const text = await response.text();
-    return (text === '' ? undefined : parse(text)) as T;
+    try {
+        const response = await ask(method, target, init);
+        const text = await response.text();
+        return (text === '' ? undefined : parse(text)) as T;
+    } finally {
+        changedAt = Date.now();
+    }
 }
 
 function random(): string {

@@ -6,6 +6,8 @@ import { get, refusal, stream, withQuery, type Query, type Refusal, type ServerE
 import type { List } from './shapes';
 
 export const POLL_MS = 3_000;
+const SOON_MS = 300;
+const SOON_EVERY_MS = 1_000;
 const RETRY_MS_MIN = 1_000;
 const RETRY_MS_MAX = 10_000;
 export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
@@ -166,17 +168,20 @@ export function useStream(target: string | undefined, onEvent: (event: ServerEve
     return isOpen;
 }
 
-/** Calls `then` soon after the first of many calls, at most once a second. */
+/** Calls `then` soon after the first of many calls, once a second at most. */
 export function useSoon(then: () => void): () => void {
     const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
     const latest = useRef(then);
     latest.current = then;
     useEffect(() => () => clearTimeout(timer.current), []);
+    const calledAt = useRef(0);
     return useCallback(() => {
+        const pause = Math.max(SOON_MS, calledAt.current + SOON_EVERY_MS - Date.now());
         timer.current ??= setTimeout(() => {
             timer.current = undefined;
+            calledAt.current = Date.now();
             latest.current();
-        }, 300);
+        }, pause);
     }, []);
 }
 

@@ -340,3 +340,38 @@ test('a tenant\u2019s lock is broken only by who types its token', async ({ page
     await visit(page, '#/audit?action=break_lock');
     await expect(page.locator('main')).toContainText('its node is gone');
 });
+
+const modeCard = (page: Page) => page.getByRole('region', { name: 'Mode', exact: true });
+
+test('a token without admin is not offered another mode', async ({ page, world: { daemon }, world }) => {
+    const { mode } = await daemon.ask('GET', '/v1/config/mode');
+    await enter(page, world, 'maker', '#/cluster');
+    await expect(modeCard(page)).toContainText(mode);
+    await expect(page.getByRole('button', { name: /^Change to / })).toHaveCount(0);
+});
+
+test('an operator who types the mode changes it', async ({ page, world: { daemon }, world }) => {
+    const modes = ['basic', 'worker-queue'];
+    const { mode: from, version } = await daemon.ask('GET', '/v1/config/mode');
+    const to = modes.find((mode) => mode !== from)!;
+    await enter(page, world, 'root', '#/cluster');
+    const card = modeCard(page);
+    await expect(card).toContainText(from);
+    for (const [mode, number] of [[to, version + 1], [from, version + 2]]) {
+        await page.getByRole('button', { name: `Change to ${mode}` }).click();
+        const dialog = page.getByRole('dialog');
+        const confirm = dialog.getByRole('button', { name: 'Change the mode' });
+        await expect(confirm).toBeDisabled();
+        await dialog.getByLabel(/^Type/).fill(mode === to ? from : to);
+        await expect(confirm).toBeDisabled();
+        expect((await daemon.ask('GET', '/v1/config/mode')).version, 'nothing was changed yet').toBe(number - 1);
+        await dialog.getByLabel(/^Type/).fill(mode);
+        await confirm.click();
+        await expect(dialog).toBeHidden();
+        await expect(page.getByRole('button', { name: `Change to ${mode === to ? from : to}` })).toBeVisible();
+        await expect(card).toContainText(String(number));
+        const { mode: now, version: newest } = await daemon.ask('GET', '/v1/config/mode');
+        expect([now, newest]).toEqual([mode, number]);
+        expect(await daemon.audited('set_mode', 'config:mode')).toBe(number - version);
+    }
+});

@@ -1,6 +1,6 @@
 //! The statements that took PostgreSQL's time during a load, where it counts them.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use testkit::servers::Database;
 
@@ -31,6 +31,19 @@ pub async fn forget(database: &Database, counting: bool) -> Result<()> {
         tokio::task::spawn_blocking(move || database.query(forget)).await??;
     }
     Ok(())
+}
+
+/// The calls of all statements since [`forget`]; 0 where PostgreSQL does not count.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn calls(database: &Database, counting: bool) -> Result<f64> {
+    if !counting {
+        return Ok(0.0);
+    }
+    let (database, ask) = (database.clone(), "select coalesce(sum(calls), 0) from pg_stat_statements");
+    let rows = tokio::task::spawn_blocking(move || database.query(ask)).await??;
+    Ok(rows.first().and_then(|row| row.first()).context("a row")?.parse()?)
 }
 
 /// Those that took longest since [`forget`]; none where PostgreSQL does not count.

@@ -1,21 +1,27 @@
 //! Event streams over HTTP: the events of one job until its end, those of one plan, or all events. A stream sends
 //! server-sent events, for as long as the client reads and this instance serves.
 //!
-//! A task of its own writes each stream. It writes an event when the client has taken the one before, so a client that does
+//! The streams of all events with the same kinds share one feed, which reads and writes each event once. A task of its own
+//! writes each stream. It writes an event when the client has taken the one before, so a client that does
 //! not read costs one event, is cut off, and delays no other client.
 
+mod feed;
 mod plans;
 mod stream;
 mod world;
 
 use std::sync::Arc;
 
+use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::jobs::{Following, Step, Topic};
+use actors::jobs::{Following, Step};
 use domain::job::State as JobState;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 use wire::events::{END_ID, EventKind, ProgressEvent};
 
 use crate::auth::Principal;
+use crate::event_feeds::FeedKind;
 use crate::extract::Query;
 use crate::job_fields;
 use crate::jobs::job;
@@ -24,7 +30,6 @@ use crate::state::State;
 use crate::streams::Place;
 pub use plans::{PlanFollower, of_plan};
 use stream::{Ended, Line};
-use world::World;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -77,23 +82,28 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
 /// this instance sees them. Events of jobs and progress come from all instances, at most 1,000 a second from
 /// each other one. Delivery is best effort: events from before the request are not sent, events may be lost
 /// (a comment line says so where the instance knows), and events of different instances have no order. The
-/// resources themselves are the source of truth.
+/// resources themselves are the source of truth. Events that come within 50 ms are sent together.
+///
+/// With `digest=true` the stream says how many events there were since it said so last, once a second at most, in events
+/// of the kind `digest`: for a client that reads what it shows again when something has changed.
 #[utoipa::path(
     get, path = "/v1/events", tag = "cluster", operation_id = "events",
-    params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default")),
+    params(
+        ("digest" = Option<bool>, Query, description = "`true` for the numbers of the events instead of the events"),
+        ("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default"),
+    ),
     responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")),
 )]
 pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
-    let query = Query::read(&request, &["kinds"])?;
-    let kinds = kinds(query.get("kinds"))?;
+    let query = Query::read(&request, &["digest", "kinds"])?;
+    let of =
+        FeedKind { kinds: kinds(query.get("kinds"))?, is_digest: query.flag("digest")?.unwrap_or(false) };
     let state = state.into_inner();
     let place = Place::of_all(&state.shares, &Principal::of(&request))?;
     let incarnation = state.incarnation();
-    let jobs = kinds.iter().any(|kind| matches!(kind, EventKind::Job | EventKind::Progress));
-    let watch = jobs.then(|| incarnation.jobs.watch(Topic::All)).transpose()?;
-    let world = World::new(&incarnation, kinds, watch);
+    let batches = feed::join(&state, &incarnation, &of)?;
     let (line, answer) = stream::open(Arc::clone(&state), incarnation, Principal::of(&request), place);
-    state.spawn(tell_all(world, line));
+    state.spawn(tell_all(batches, line));
     Ok(answer)
 }
 
@@ -104,7 +114,8 @@ fn kinds(asked: Option<&str>) -> Result<Vec<EventKind>, Refusal> {
             Refusal::invalid("kinds must be some of job, progress, node, cluster, with commas between them")
         })
     };
-    asked.split(',').map(kind).collect()
+    let asked = asked.split(',').map(kind).collect::<Result<Vec<_>, _>>()?;
+    Ok(EventKind::ALL.iter().copied().filter(|kind| asked.contains(kind)).collect())
 }
 
 async fn follow(mut following: Following, first: Step, mut line: Line) {
@@ -143,16 +154,18 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
     }
 }
 
-async fn tell_all(mut world: World, mut line: Line) {
+async fn tell_all(mut batches: Receiver<Bytes>, mut line: Line) {
     if line.comment("the stream is open").await.is_err() {
         return;
     }
-    while let Ok(news) = line.beside(world.next()).await {
-        let sent = match news {
-            Some((kind, json)) => line.event(kind.as_str(), None, &json).await,
-            None => line.comment("some events were left out").await,
+    while let Ok(next) = line.beside(batches.recv()).await {
+        let batch = match next {
+            Ok(batch) => batch,
+            Err(RecvError::Lagged(_)) => Bytes::from_static(stream::LEFT_OUT.as_bytes()),
+            // The incarnation is over.
+            Err(RecvError::Closed) => return,
         };
-        if sent.is_err() {
+        if line.batch(batch).await.is_err() {
             return;
         }
     }

@@ -31,6 +31,7 @@ use crate::peer_credential::{self, Proven};
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
+use crate::shared_reads::{self, Turn};
 use crate::shares::Kind;
 use crate::state::State;
 use crate::traces;
@@ -144,6 +145,18 @@ async fn serve(
     if let Err(refusal) = admit(state, route, access) {
         return Ok(request.into_response(refusal.respond(id)));
     }
+    let reading = match shared_reads::Key::of(route, &request, &principal) {
+        None => None,
+        Some(key) => match state.shared_reads.turn(key).await {
+            Turn::Shared(found) => {
+                request.extensions_mut().insert(Arc::clone(&principal));
+                let answer = request.into_response(found.respond());
+                return Ok(count_unsent(state, id, &Method::GET, &principal, answer));
+            }
+            Turn::Read(reading) => Some(reading),
+            Turn::Alone => None,
+        },
+    };
     if let Some(route) = route
         && let Err(refusal) = visibility::admit(state, route, request.match_info().as_str(), &principal).await
     {
@@ -166,7 +179,14 @@ async fn serve(
                     }
                     answer.into_response(refusal.respond(id))
                 }
-                None => count_unsent(state, id, &method, &principal, end_line(answer)),
+                None => {
+                    let answer = end_line(answer);
+                    let answer = match reading {
+                        Some(reading) => reading.answered(answer),
+                        None => answer,
+                    };
+                    count_unsent(state, id, &method, &principal, answer)
+                }
             })
         }
         Ok(Err(error)) => Err(error),

@@ -133,6 +133,14 @@ pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 /// How often such a wait checks whether the instance is stopping.
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
+/// How old the answer of a shared read may be, from the beginning of the read.
+pub const SHARED_READ_AGE_MAX: Duration = Duration::from_secs(1);
+/// Shared reads whose answers are kept. Callers with further ones read themselves.
+pub const SHARED_READS_MAX: usize = 1_024;
+/// Largest answer of a shared read that is kept, in bytes.
+pub const SHARED_READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all answers that are kept.
+pub const SHARED_READS_BYTES_MAX: usize = 32 << 20;
 /// Streams of one job each that one instance serves.
 pub const JOB_STREAMS_MAX: usize = 1_000;
 /// Of those, for one token.
@@ -142,6 +150,14 @@ pub const JOB_STREAMS_TOKEN_MAX: usize = 500;
 pub const ALL_STREAMS_MAX: usize = 128;
 /// Of those, for one token.
 pub const ALL_STREAMS_TOKEN_MAX: usize = 64;
+/// Events for streams of all events are gathered for so long after those that were sent last.
+pub const EVENTS_GATHERED: Duration = Duration::from_millis(50);
+/// A stream of digests gets one this often at most.
+pub const DIGEST_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of events that are sent together, counted before the last event.
+pub const EVENT_BATCH_BYTES_MAX: usize = 8 << 10;
+/// Batches of events that wait for the slowest stream. It misses those before.
+pub const EVENT_BATCHES_MAX: usize = 128;
 /// Streams of one plan each that one instance serves. Each reads the ledger on its own.
 pub const PLAN_STREAMS_MAX: usize = 100;
 /// Of those, for one token.
@@ -229,6 +245,9 @@ pub const RIGHT_CLOCK_AGE_MAX: Duration = Duration::from_secs(5);
 /// Tasks of a plan read at once to see whether a token sees them all.
 pub const SEEN_READ_MAX: u32 = 1_000;
 
+const _: () =
+    assert!(2 * EVENT_BATCH_BYTES_MAX <= UNCOUNTED_BYTES_MAX, "a batch of events needs no room of its own");
+const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);
 const _: () = assert!(REQUESTS_DEFAULT.of_token <= REQUESTS_DEFAULT.in_all);

@@ -113,6 +113,7 @@ use actix_web::http::Method;
         wire::events::ProgressEvent,
         wire::events::NodeEvent,
         wire::events::ClusterEvent,
+        wire::events::DigestEvent,
     ))
 )]
 struct Annotated;
@@ -131,7 +132,10 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     (`localhost`, `127.0.0.0/8`, `[::1]`, with any port), an `Origin` must be absent or equal to that host, and \
     `Sec-Fetch-Site` must be absent, `same-origin` or `none`; else the answer is 403 `forbidden`.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
-    `Retry-After` (seconds) and `retry_after_ms`.";
+    `Retry-After` (seconds) and `retry_after_ms`.\n\n\
+    A GET reads what the ledger has when the request comes. With `Cache-Control: max-age=1` a caller accepts an answer from \
+    one second earlier: several such callers of the same request, with the same token or with tokens of the same scopes that \
+    see everything, share one answer. The dashboard polls so.";
 
 /// The document, as JSON.
 ///

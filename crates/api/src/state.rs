@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use wire::Code;
 use wire::health::Check;
 
+use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
@@ -25,6 +26,7 @@ use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
+use crate::shared_reads::SharedReads;
 use crate::shares::Shares;
 
 /// Shared by all threads that serve HTTP.
@@ -48,6 +50,10 @@ pub struct State {
     pub traffic: Traffic,
     /// What callers may take at once.
     pub shares: Arc<Shares>,
+    /// Reads whose answers go to several callers.
+    pub shared_reads: SharedReads,
+    /// Events that go to several streams.
+    pub event_feeds: EventFeeds,
     pub ledger_check: Recent<Check>,
     pub bus_check: Recent<Check>,
     /// A bulk operation was made or is to end.
@@ -90,6 +96,8 @@ impl State {
             shares: Arc::new(settings.shares()),
             settings,
             traffic: Traffic::default(),
+            shared_reads: SharedReads::default(),
+            event_feeds: EventFeeds::default(),
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
             bulk_woken: Notify::new(),

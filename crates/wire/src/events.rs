@@ -12,6 +12,8 @@ use crate::strict::words;
 pub const MEDIA_TYPE: &str = "text/event-stream";
 /// The name of the events in the stream of a plan.
 pub const PLAN_EVENT: &str = "plan";
+/// The name of the events in a stream of digests.
+pub const DIGEST_EVENT: &str = "digest";
 /// How the id of a job's last event ends.
 pub const END_ID: &str = "FINISHED";
 
@@ -138,6 +140,21 @@ pub struct ClusterEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub version: Option<u64>,
+}
+
+/// `digest` in the stream of all events with `digest=true`: the numbers of the events since the digest before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DigestEvent {
+    /// Those of jobs.
+    pub job: u64,
+    /// Those of progress.
+    pub progress: u64,
+    /// Those of nodes.
+    pub node: u64,
+    /// Those of the cluster.
+    pub cluster: u64,
+    /// Whether there were more, which the instance has missed.
+    pub missed: bool,
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 // The cluster: instances, mode, and who owns what.
 
-import { get, path } from '../api';
-import { useCan } from '../caller';
+import { get, path, send } from '../api';
+import { useCaller, useCan } from '../caller';
 import { length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Cluster, Lease, Mode } from '../shapes';
-import { Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe } from '../ui';
 import { Instances } from './overview';
 
 const KINDS = ['instance', 'signer', 'session', 'tenant', 'plan', 'id-worker'];
 
 export function ClusterPage({ query }: { query: URLSearchParams }) {
     const polled = usePoll('cluster', (signal) => get<Cluster>('/v1/cluster', {}, signal));
-    const isAdmin = useCan('admin');
+    const { sees_everything } = useCaller();
+    const isAdmin = useCan('admin') && sees_everything;
     const mode = usePoll(isAdmin ? 'mode' : undefined, (signal) => get<Mode>('/v1/config/mode', {}, signal), 10_000);
     return (
         <>
@@ -30,6 +31,16 @@ export function ClusterPage({ query }: { query: URLSearchParams }) {
                                     ['ring', String(found.ring_version)],
                                 ]}
                             />
+                            {mode.data ? (
+                                <ChangeMode
+                                    key={mode.data.version}
+                                    mode={mode.data}
+                                    done={() => {
+                                        mode.refresh();
+                                        polled.refresh();
+                                    }}
+                                />
+                            ) : null}
                         </Card>
                         <Card title="Instances"><Instances of={found} /></Card>
                     </>
@@ -37,6 +48,36 @@ export function ClusterPage({ query }: { query: URLSearchParams }) {
             </Found>
             <Leases query={query} />
         </>
+    );
+}
+
+const ABOUT = {
+    basic: 'Any instance serves any signer, with a commit for each grant.',
+    'worker-queue': 'Each signer has one owner, and requests that wait share commits.',
+};
+
+/** Replaces the version that the page shows: the daemon refuses it where another one is in force by then. */
+function ChangeMode({ mode, done }: { mode: Mode; done: () => void }) {
+    const to = mode.mode === 'basic' ? 'worker-queue' : 'basic';
+    return (
+        <p class="buttons">
+            <Action
+                done={done}
+                ask={{
+                    title: `Change to ${to}`,
+                    about: (
+                        <>
+                            <p>All signers of the whole cluster change from <b>{mode.mode}</b> to <b>{to}</b>, while the instances serve. {ABOUT[to]}</p>
+                            {mode.only ? <p>The list of {mode.only.length} signers that are in a mode of their own is dropped.</p> : null}
+                        </>
+                    ),
+                    danger: true,
+                    type: to,
+                    confirm: 'Change the mode',
+                    run: () => send('PUT', '/v1/config/mode', { version: mode.version, mode: to }),
+                }}
+            />
+        </p>
     );
 }
 

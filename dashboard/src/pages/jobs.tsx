@@ -35,7 +35,7 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
     const soon = useSoon(polled.refresh);
     const { sees_everything } = useCaller();
     const followsAll = useCan('admin') && sees_everything;
-    useStream(followsAll ? '/v1/events?kinds=job' : undefined, soon);
+    useStream(followsAll ? '/v1/events?kinds=job&digest=true' : undefined, soon);
     return (
         <FrozenList
             of={polled}

@@ -16,7 +16,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
     const { sees_everything } = useCaller();
     const isAdmin = useCan('admin');
     const followsAll = isAdmin && sees_everything;
-    useStream(followsAll ? '/v1/events?kinds=node' : undefined, useSoon(polled.refresh));
+    useStream(followsAll ? '/v1/events?kinds=node&digest=true' : undefined, useSoon(polled.refresh));
     return (
         <>
             <h1>Nodes and pools</h1>

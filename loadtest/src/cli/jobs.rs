@@ -16,6 +16,9 @@ pub struct Jobs {
     /// Requests in flight.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4_096))]
     in_flight: u16,
+    /// Measure in turns without and with so many open dashboards, and count the ledger's statements.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=120))]
+    viewers: u16,
 }
 
 #[derive(Args)]
@@ -86,6 +89,7 @@ impl Work {
             acks: self.acks,
             idle: self.idle as usize,
             finished: self.finished,
+            viewers: 0,
             seed,
         }
     }
@@ -291,7 +295,10 @@ impl Tenants {
 
 impl Jobs {
     pub fn plan(&self, seed: u64) -> jobs::Plan {
-        self.work.plan("jobs", 1, self.in_flight, seed)
+        let plan = self.work.plan("jobs", 1, self.in_flight, seed);
+        let viewers = usize::from(self.viewers);
+        let counting = plan.blueprint.counting || viewers > 0;
+        jobs::Plan { viewers, blueprint: Blueprint { counting, ..plan.blueprint }, ..plan }
     }
 }
 

@@ -5,11 +5,12 @@
 
 pub(super) mod finished;
 mod report;
+mod viewers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -26,11 +27,14 @@ use crate::progress::Bar;
 use crate::statements::{self, StatementCost};
 use crate::submit::{self, Pace};
 pub use finished::Reads;
+use viewers::Viewers;
 
 /// Jobs before anything is measured.
 const WARM_UP_JOBS: usize = 4_000;
 /// From one idle job to the next, and from one bare commit to the next.
 const IDLE_EVERY: Duration = Duration::from_millis(20);
+/// Loads without open dashboards, and as many with them, in turns.
+const VIEWED_ROUNDS: usize = 3;
 /// No job is recorded for so long: something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -61,6 +65,8 @@ pub struct Plan {
     pub idle: usize,
     /// Rows of finished jobs that are put there before the same is measured again.
     pub finished: u64,
+    /// Dashboards that are open during every second one of several loads.
+    pub viewers: usize,
     /// Decides arrivals.
     pub seed: u64,
 }
@@ -84,6 +90,10 @@ pub struct Measured {
     pub costs: Costs,
     /// What was refused.
     pub refused: BTreeMap<String, usize>,
+    /// Statements of the ledger for each second, where PostgreSQL counts.
+    pub statements_per_second: f64,
+    /// Open dashboards, and the answers that they got for each second.
+    pub viewers: (usize, f64),
     /// Statements that took longest.
     pub statements: Vec<StatementCost>,
     /// What the machine did meanwhile, with changes of context for each job.
@@ -129,7 +139,8 @@ pub struct Jobs {
 pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
     bar.say("starting");
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
-    let loads = 1 + usize::from(plan.finished > 0);
+    let viewed = if plan.viewers > 0 { 2 * VIEWED_ROUNDS } else { 0 };
+    let loads = viewed.max(1) + usize::from(plan.finished > 0);
     let moments = Moments::new(WARM_UP_JOBS + loads * plan.jobs + plan.idle);
     let like = sim_nodes::Plan {
         nodes: plan.nodes,
@@ -146,7 +157,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
         seed: plan.seed,
         nodes: (plan.nodes, plan.capacity),
         in_flight: plan.in_flight,
-        loads: vec![work.load(&plan.name).await?],
+        loads: if viewed > 0 { work.viewed(bar).await? } else { vec![work.load(&plan.name).await?] },
         idle: None,
         reads: Vec::new(),
         violations: Vec::new(),
@@ -220,12 +231,15 @@ impl Work<'_> {
             Pace::Open(Arc::new(Schedule::new(plan.arrivals, requests, length, plan.seed)))
         });
         statements::forget(self.fleet.database(), plan.blueprint.counting).await?;
+        let began = Instant::now();
         let (before, machine) = (Costs::read(self.fleet).await?, MachineCounters::read()?);
         let refused = submit::submit(self.submission(jobs.clone(), pace), moments).await?;
         self.refused += refused.jobs();
         self.until_recorded().await?;
         let recorded = jobs.len() - refused.jobs();
         let machine = MachineCounters::read()?.since(machine, recorded);
+        let calls = statements::calls(self.fleet.database(), plan.blueprint.counting).await?;
+        let statements_per_second = calls / began.elapsed().as_secs_f64();
         let costs = Costs::read(self.fleet).await?.per_1000(before, recorded);
         Ok(Measured {
             name: name.to_owned(),
@@ -236,9 +250,26 @@ impl Work<'_> {
             recorded: moments.between(Step::Due, Step::Recorded, jobs)?,
             costs,
             refused: refused.by,
+            statements_per_second,
+            viewers: (0, 0.0),
             statements: statements::read(self.fleet.database(), plan.blueprint.counting, recorded).await?,
             machine,
         })
+    }
+
+    /// The load without and with open dashboards, in turns.
+    async fn viewed(&mut self, bar: &Bar) -> Result<Vec<Measured>> {
+        let (plan, mut loads) = (self.plan, Vec::new());
+        for round in 1..=VIEWED_ROUNDS {
+            bar.say(&format!("round {round}: no dashboard"));
+            loads.push(self.load(&plan.name).await?);
+            bar.say(&format!("round {round}: {} dashboards", plan.viewers));
+            let (began, viewers) = (Instant::now(), Viewers::open(self.fleet.urls(), plan.viewers).await?);
+            let load = self.load(&format!("{}, {} dashboards", plan.name, plan.viewers)).await?;
+            let answers = viewers.close()? as f64 / began.elapsed().as_secs_f64();
+            loads.push(Measured { viewers: (plan.viewers, answers), ..load });
+        }
+        Ok(loads)
     }
 
     async fn idle(&mut self) -> Result<Idle> {

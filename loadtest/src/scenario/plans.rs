@@ -257,6 +257,7 @@ async fn beside(plan: &Plan, report: &mut Plans, bar: &Bar) -> Result<Beside> {
         acks: false,
         idle: 0,
         finished: 0,
+        viewers: 0,
         seed: plan.seed,
     };
     let came = jobs::run(&jobs, bar).await?;

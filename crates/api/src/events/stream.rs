@@ -22,6 +22,9 @@ use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::streams::Place;
 
+/// The comment that says that events were missed.
+pub const LEFT_OUT: &str = ": some events were left out\n\n";
+
 /// The stream has ended: the client has left or does not read, its token is good no more, or this
 /// instance stops or serves as a new incarnation.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,6 +76,11 @@ impl Line {
         self.write(event(kind, id, data)).await
     }
 
+    /// Writes events that are written already.
+    pub async fn batch(&mut self, batch: Bytes) -> Result<(), Ended> {
+        self.write(batch).await
+    }
+
     /// Writes a line that is no event.
     pub async fn comment(&mut self, text: &str) -> Result<(), Ended> {
         self.write(format!(": {text}\n\n")).await
@@ -94,12 +102,13 @@ impl Line {
         }
     }
 
-    async fn write(&mut self, text: String) -> Result<(), Ended> {
+    async fn write(&mut self, text: impl Into<Bytes>) -> Result<(), Ended> {
+        let text = text.into();
         let unsent = self.count_unsent(text.len())?;
         tokio::select! {
             biased;
             () = self.over() => return Err(Ended),
-            sent = tokio::time::timeout(EVENT_TAKEN_MAX, self.out.send(Bytes::from(text))) => match sent {
+            sent = tokio::time::timeout(EVENT_TAKEN_MAX, self.out.send(text)) => match sent {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(Ended),
                 Err(_) => {
@@ -147,7 +156,7 @@ impl Line {
 }
 
 /// An event as it is written. JSON may have several lines: payloads and results are kept as they came.
-fn event(kind: &str, id: Option<&str>, data: &impl Serialize) -> String {
+pub fn event(kind: &str, id: Option<&str>, data: &impl Serialize) -> String {
     let json = serde_json::to_string(data).expect("it has text keys only");
     let mut text = format!("event: {kind}\n");
     if let Some(id) = id {

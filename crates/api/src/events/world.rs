@@ -18,7 +18,7 @@ use wire::events::{
 use crate::services::Incarnation;
 use crate::to_wire;
 
-/// The events of one stream, from its opening on.
+/// The events of one feed, from its start on.
 pub struct World {
     kinds: Vec<EventKind>,
     jobs: Option<Watch>,
@@ -28,9 +28,10 @@ pub struct World {
     waiting: VecDeque<Event>,
 }
 
-type Event = (EventKind, Json);
+/// An event: its kind, and its data.
+pub type Event = (EventKind, Json);
 
-/// The cluster as the stream showed it last.
+/// The cluster as the feed showed it last.
 struct Cluster {
     cluster_view: ClusterView,
     changes: watch::Receiver<()>,
@@ -81,7 +82,7 @@ async fn of_nodes(nodes: &mut Option<broadcast::Receiver<NodeChange>>) -> Option
     match changes.recv().await {
         Ok(change) => Some(change),
         Err(RecvError::Lagged(_)) => None,
-        // The incarnation is over; the stream ends.
+        // The incarnation is over; the feed ends.
         Err(RecvError::Closed) => std::future::pending().await,
     }
 }
@@ -92,7 +93,7 @@ async fn of_cluster(cluster: &mut Option<Cluster>) {
     {
         return;
     }
-    // The incarnation is over; the stream ends.
+    // The incarnation is over; the feed ends.
     std::future::pending().await
 }
 

@@ -76,6 +76,35 @@ fn reads(all: &[Reads]) -> String {
     report::table(&head, &all.iter().map(row).collect::<Vec<_>>())
 }
 
+/// The loads with open dashboards beside those without: the median of the rounds.
+fn viewed(loads: &[Measured]) -> Vec<(String, String)> {
+    let rounds = loads.chunks_exact(2).filter(|round| round[0].viewers.0 == 0 && round[1].viewers.0 > 0);
+    let rounds: Vec<_> = rounds.collect();
+    let median = |of: &dyn Fn(&[Measured]) -> f64| {
+        let mut all: Vec<_> = rounds.iter().map(|round| of(round)).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or_default()
+    };
+    let Some(round) = rounds.first() else { return Vec::new() };
+    let viewers = round[1].viewers.0;
+    let ratio = median(&|round| round[1].per_second / round[0].per_second);
+    let per_second = [0, 1].map(|n: usize| median(&|round| round[n].statements_per_second));
+    let per_job =
+        [0, 1].map(|n: usize| median(&|round| round[n].statements_per_second / round[n].per_second));
+    vec![
+        (
+            format!("jobs/s with {viewers} dashboards, of those without"),
+            format!("{ratio:.3} (wanted: at least 0.95)"),
+        ),
+        ("answers to dashboards a second".to_owned(), format!("{:.1}", median(&|round| round[1].viewers.1))),
+        (
+            "statements a second without and with".to_owned(),
+            format!("{:.1}, {:.1}", per_second[0], per_second[1]),
+        ),
+        ("statements a job without and with".to_owned(), format!("{:.3}, {:.3}", per_job[0], per_job[1])),
+    ]
+}
+
 impl Report for Jobs {
     fn table(&self) -> String {
         let mut text = loads(&self.loads.iter().collect::<Vec<_>>());
@@ -85,6 +114,7 @@ impl Report for Jobs {
             ("requests in flight".to_owned(), self.in_flight.to_string()),
             ("broken promises".to_owned(), self.violations.len().to_string()),
         ];
+        lines.extend(viewed(&self.loads));
         if let [few, many] = &self.loads[..] {
             lines.push((
                 "jobs/s with many finished ones, of those with few".to_owned(),
