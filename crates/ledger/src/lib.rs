@@ -34,6 +34,7 @@ mod settings;
 mod sql;
 mod store;
 mod train;
+mod transfers;
 mod unwritable;
 
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub use sessions::{
 };
 pub use settings::Settings;
 use tokio::runtime;
+pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transferred, Transfers};
 pub use unwritable::Unwritable;
 
 /// How the ledger is reached, and what it is allowed to take.
@@ -146,7 +148,7 @@ pub struct Health {
 /// The whole ledger.
 #[async_trait::async_trait]
 pub trait Ledger:
-    Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings + Audits + Bulks
+    Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Transfers + Settings + Audits + Bulks
 {
     /// Which database it is.
     fn kind(&self) -> Kind;

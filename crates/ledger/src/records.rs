@@ -32,7 +32,7 @@ fn hold(text: &str) -> Result<HoldId> {
     HoldId::parse(text).ok_or_else(|| impossible(format_args!("hold {text:?}")))
 }
 
-fn instance(text: &str) -> Result<InstanceId> {
+pub(crate) fn instance(text: &str) -> Result<InstanceId> {
     InstanceId::parse(text).map_err(impossible)
 }
 

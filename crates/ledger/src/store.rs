@@ -22,6 +22,7 @@ mod server;
 mod sessions;
 mod settings;
 pub(crate) mod sqlite;
+mod transfers;
 
 use std::time::Duration;
 

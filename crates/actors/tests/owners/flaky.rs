@@ -212,6 +212,32 @@ impl Instances for Flaky {
 }
 
 #[async_trait]
+impl Transfers for Flaky {
+    async fn note_nodes(&self, id: &InstanceId, nodes: Option<&str>) -> Result<u64> {
+        self.real.note_nodes(id, nodes).await
+    }
+    async fn transfers_to(&self, id: &InstanceId) -> Result<u64> {
+        self.real.transfers_to(id).await
+    }
+    async fn nodes_elsewhere(&self, me: &InstanceId) -> Result<Vec<(InstanceId, String)>> {
+        self.real.nodes_elsewhere(me).await
+    }
+    async fn transfer_jobs(&self, from: &Lane, jobs: &[(JobId, InstanceId)]) -> Result<Transferred> {
+        self.real.transfer_jobs(from, jobs).await
+    }
+    async fn pass_lease(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        token: Token,
+        to: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<bool> {
+        self.real.pass_lease(resource, owner, token, to, lease_ms).await
+    }
+}
+
+#[async_trait]
 impl Jobs for Flaky {
     async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
         assert!(!self.plan.do_jobs_panic.swap(false, Ordering::Relaxed), "made on purpose");

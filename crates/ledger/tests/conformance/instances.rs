@@ -5,7 +5,7 @@ use ledger::{Acquisition, NewInstance};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
 
-async fn joins(b: &Bench, id: &InstanceId, lease_ms: u64) {
+pub async fn joins(b: &Bench, id: &InstanceId, lease_ms: u64) {
     let about = NewInstance {
         id: id.clone(),
         url: format!("http://{id}:7070"),

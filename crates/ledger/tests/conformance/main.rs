@@ -32,6 +32,7 @@ mod settings;
 mod shop;
 mod traffic;
 mod trains;
+mod transfers;
 mod writability;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
@@ -216,6 +217,12 @@ on_every_ledger! {
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time,
         peers_are_seen_living_dying_and_taken;
+    transfers:
+        nodes_are_noted_for_the_other_live_instances,
+        jobs_that_wait_are_transferred_to_live_instances_that_take_them,
+        who_gave_a_job_writes_it_no_more_and_its_new_lane_does,
+        an_owner_that_lost_its_lane_transfers_nothing,
+        a_lease_is_passed_to_a_live_instance_and_fences_who_passed_it;
     ids:
         a_mark_rises_and_is_found_by_the_next_holder,
         a_mark_gets_no_further_ahead_than_allowed,

@@ -1,0 +1,15 @@
+-- Passes a lease on to a live instance, which acquires it when it finds the key's work; always one token on. Sent alone, as
+-- lease_acquire is.
+-- $1 resource, $2 owner, $3 token, $4 the next owner, $5 length in ms
+UPDATE lease
+SET owner         = $4,
+    fencing_token = fencing_token + 1,
+    acquired_at   = clock_timestamp(),
+    renewed_at    = clock_timestamp(),
+    expires_at    = clock_timestamp() + $5 * interval '1 millisecond'
+WHERE resource = $1 AND owner = $2 AND fencing_token = $3
+  AND EXISTS (
+      SELECT FROM lease i
+      WHERE i.resource = 'instance:' || $4 AND i.owner = $4 AND i.expires_at > clock_timestamp()
+  )
+RETURNING resource

@@ -1,0 +1,7 @@
+-- What the nodes of an instance can do, written while not all instances reach each other over the bus: then jobs that no node
+-- of their instance can take are transferred to one whose nodes can.
+CREATE TABLE instance_nodes (
+    instance_id TEXT    NOT NULL PRIMARY KEY REFERENCES instance ON DELETE CASCADE,
+    nodes       TEXT,                        -- JSON; NULL: nothing is transferred to it
+    given       INTEGER NOT NULL DEFAULT 0   -- rises with every transfer to it, so that it looks into its lane
+) STRICT;
