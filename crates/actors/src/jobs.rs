@@ -52,6 +52,7 @@ mod sockets;
 mod statistics;
 mod submission_limits;
 mod submissions;
+mod transfers;
 mod upkeep;
 mod waiters;
 mod waiting;
@@ -99,6 +100,7 @@ use sockets::Sockets;
 use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};
 use submissions::Submissions;
+use transfers::Transfers;
 use upkeep::Upkeep;
 use waiters::Waiters;
 pub use waiting::{WaitingFor, WaitingReason};
@@ -266,6 +268,15 @@ impl Jobs {
             lifetime: lifetime.clone(),
         };
         tokio::spawn(adopter.run());
+        if ledger.kind() == ledger::Kind::Postgres {
+            let transfers = Transfers {
+                ledger: ledger.clone(),
+                registry: registry.clone(),
+                keeper: Arc::clone(&keeper),
+                lifetime: lifetime.clone(),
+            };
+            tokio::spawn(transfers.run());
+        }
         tokio::spawn(pools::follow(
             ledger.clone(),
             bus.subscribe(bus::Channel::Cluster),

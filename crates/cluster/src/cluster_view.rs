@@ -5,6 +5,7 @@
 //! the lease serves.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,15 @@ impl View {
     }
 }
 
+/// The owner of a key on the ring of these instances alone; `None` if there are none.
+pub fn owner_among<'i>(
+    resource: &Resource,
+    instances: impl IntoIterator<Item = &'i InstanceId>,
+) -> Option<InstanceId> {
+    let ring = Ring::new(instances.into_iter().map(InstanceId::as_str));
+    ring.owner(resource.as_str()).and_then(|id| InstanceId::parse(id).ok())
+}
+
 /// Cheap to clone; all clones see the same.
 #[derive(Clone)]
 pub struct ClusterView {
@@ -104,6 +114,8 @@ struct Inner {
     /// Who is avoided, and until when. The one lock under which the view is replaced.
     avoided: Mutex<HashMap<InstanceId, Instant>>,
     changed: watch::Sender<()>,
+    /// Whether the bus does not join all live instances, as was found last.
+    buses_differ: AtomicBool,
 }
 
 impl ClusterView {
@@ -125,6 +137,7 @@ impl ClusterView {
             view: ArcSwap::from_pointee(view),
             avoided: Mutex::default(),
             changed: watch::Sender::new(()),
+            buses_differ: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -155,6 +168,24 @@ impl ClusterView {
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.inner.changed.subscribe()
+    }
+
+    /// Whether other instances live.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        self.inner.view.load().members().nth(1).is_some()
+    }
+
+    /// Whether some instance uses another bus than this one, or does not reach its bus, as was found last. It says nothing of
+    /// this instance's own link.
+    #[must_use]
+    pub fn buses_differ(&self) -> bool {
+        self.inner.buses_differ.load(Ordering::Relaxed)
+    }
+
+    /// The buses of the instances were compared.
+    pub(crate) fn compared_buses(&self, differ: bool) {
+        self.inner.buses_differ.store(differ, Ordering::Relaxed);
     }
 
     /// An instance could not be reached, or is leaving: it is avoided for a moment.

@@ -145,8 +145,16 @@ impl Membership {
         }
         let (found, other_buses) = OtherBuses::new();
         let failures = failure_detector.clone();
-        let publishing =
-            PresencePublisher { bus, ledger, presence, failure_detector: failures, look, found }.start();
+        let publisher = PresencePublisher {
+            bus,
+            ledger,
+            presence,
+            failure_detector: failures,
+            look,
+            found,
+            cluster_view: cluster_view.clone(),
+        };
+        let publishing = publisher.start();
         let (stop, stopped) = oneshot::channel();
         let heart = tokio::spawn(heart.beat(stopped, asked_anew));
         Ok(Self {

@@ -1,5 +1,5 @@
-//! The instances that use another bus than this one, which is a mistake in somebody's configuration: jobs and results do not
-//! pass between them.
+//! The instances that use another bus than this one, which is a mistake in somebody's configuration: jobs pass
+//! between them through the ledger alone, slowly, and messages not at all.
 
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use domain::InstanceId;
 use ledger::Instance;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
+
+use crate::ClusterView;
 
 /// Between two comparisons of the buses that the instances use.
 const COMPARISONS: Duration = Duration::from_secs(5);
@@ -41,6 +43,7 @@ pub(crate) struct Comparison {
     ledger: ledger::Handle,
     me: InstanceId,
     found: watch::Sender<Vec<String>>,
+    cluster_view: ClusterView,
     /// The bus that the ledger knows this instance to use.
     noted: Option<String>,
 }
@@ -51,8 +54,9 @@ impl Comparison {
         ledger: ledger::Handle,
         me: InstanceId,
         found: watch::Sender<Vec<String>>,
+        cluster_view: ClusterView,
     ) -> Self {
-        Self { bus, ledger, me, found, noted: None }
+        Self { bus, ledger, me, found, cluster_view, noted: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -83,7 +87,12 @@ impl Comparison {
             self.ledger.live_instances().await
         };
         match noted.await {
-            Ok(live) => self.show(compare(&own, &live)),
+            Ok(live) => {
+                let found = compare(&own, &live);
+                let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
+                self.cluster_view.compared_buses(!found.is_empty() || live.iter().any(is_cut_off));
+                self.show(found);
+            }
             Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),
         }
         self.noted = Some(own);
@@ -114,8 +123,8 @@ pub(crate) fn compare(own: &str, live: &[Instance]) -> Vec<String> {
     apart
         .map(|(about, bus)| {
             format!(
-                "{} at {} uses the bus {bus}, this instance {own}: no job passes between them; start all instances with \
-                 the same --redis-url",
+                "{} at {} uses the bus {bus}, this instance {own}: jobs pass between them through the ledger alone, \
+                 slowly; start all instances with the same --redis-url",
                 about.id, about.url
             )
         })

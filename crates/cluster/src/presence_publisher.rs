@@ -12,8 +12,8 @@ use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::FailureDetector;
 use crate::other_buses::Comparison;
+use crate::{ClusterView, FailureDetector};
 
 /// Between two announcements, before jitter.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -36,13 +36,16 @@ pub(crate) struct PresencePublisher {
     pub(crate) look: Arc<Notify>,
     /// Where the instances on other buses are shown.
     pub(crate) found: watch::Sender<Vec<String>>,
+    /// Where it is noted whether the buses differ.
+    pub(crate) cluster_view: ClusterView,
 }
 
 impl PresencePublisher {
     pub(crate) fn start(self) -> PublishingTask {
         let (stop, stopped) = oneshot::channel();
         let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
-        let comparison = Comparison::new(bus, ledger, self.presence.instance.clone(), self.found.clone());
+        let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
+        let comparison = Comparison::new(bus, ledger, me, self.found.clone(), view);
         // Apart: what waits for the ledger must not keep the presence from being announced.
         let mut comparing = JoinSet::new();
         comparing.spawn(comparison.run());

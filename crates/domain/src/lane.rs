@@ -7,8 +7,8 @@
 //!
 //! The shell round a state must keep four rules:
 //! - it carries effects out in their order;
-//! - it answers each [`Effect::Commit`], [`Effect::FindSlots`], [`Effect::Read`] and [`Effect::CloseSession`] once, by the
-//!   method that the effect names;
+//! - it answers each [`Effect::Commit`], [`Effect::FindSlots`], [`Effect::Read`], [`Effect::CloseSession`] and
+//!   [`Effect::Transfer`] once, by the method that the effect names;
 //! - after [`Effect::Flush`] it calls [`LaneState::flush`] when no command waits at hand;
 //! - it calls [`LaneState::flush`] at the latest when [`LaneState::wake_at`] has come.
 

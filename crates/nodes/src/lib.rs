@@ -10,6 +10,7 @@
 
 pub mod attached;
 pub mod connection;
+mod elsewhere;
 mod entry;
 mod explain;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod slot_authority;
 mod source;
 
 pub use connection::Connection;
+pub use elsewhere::{NodesElsewhere, Spare};
 pub use explain::{Explanation, Reason};
 pub use follower::Follower;
 pub use holder_slots::{GivenBack, HolderSlots};

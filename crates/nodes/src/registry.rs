@@ -433,6 +433,16 @@ impl Registry {
         true
     }
 
+    /// An index of nodes that this registry does not have, in the pools that it has.
+    pub(crate) fn index_of(&self, nodes: Vec<Record>) -> Index {
+        let now = Instant::now();
+        let entries = nodes.into_iter().map(|node| Arc::new(Entry::new(node, now, now))).collect();
+        let index = Index::build(entries, &self.pools(), None, None);
+        let pauses = self.pauses();
+        index.pause(|pool| is_among(pool, &pauses));
+        index
+    }
+
     /// The pools that are paused.
     #[must_use]
     pub fn pauses(&self) -> Arc<Vec<PoolPause>> {

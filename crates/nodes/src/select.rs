@@ -147,6 +147,21 @@ impl Registry {
     }
 }
 
+/// Whether a node that is accepted serves such a job; of this instance's own, or of all that are in the index.
+pub(crate) fn is_served(
+    index: &Index,
+    needs: &Requirements,
+    only_own: bool,
+    accepts: impl Fn(&Entry) -> bool,
+) -> bool {
+    let Some(pools) = Pools::serving(index, needs) else { return false };
+    let wanted = Wanted::new(needs);
+    (0..pools.len()).any(|place| {
+        let Some(sieve) = Sieve::new(index, &wanted, pools.at(place), only_own) else { return false };
+        index.nodes.iter().enumerate().any(|(position, entry)| sieve.has(position) && accepts(entry))
+    })
+}
+
 /// The preferred node, if it can be had.
 fn preferred(index: &Index, wanted: &Wanted<'_>, only_own: bool) -> Option<(usize, usize)> {
     let position = index.position(wanted.preferred?)?;

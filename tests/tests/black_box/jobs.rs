@@ -10,6 +10,7 @@ mod faults;
 mod fuzz;
 pub mod hand;
 mod hostile;
+mod islands;
 mod kinds;
 mod lanes;
 mod library;

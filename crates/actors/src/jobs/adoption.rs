@@ -77,7 +77,8 @@ impl Adopter {
                 // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
                 let is_free = left
                     .owner
-                    .is_none_or(|owner| owner == *self.keeper.me() || self.failure_detector.is_dead(&owner));
+                    .as_ref()
+                    .is_none_or(|owner| owner == self.keeper.me() || self.failure_detector.is_dead(owner));
                 if let Some(plan) = lane.plan_id() {
                     if is_free && !self.serves(&lane) {
                         // Its plan's owner opens it. Where nobody listens, there are no plans here.
@@ -91,7 +92,9 @@ impl Adopter {
                 }
                 let since = *found.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
-                let is_mine = self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
+                // A lease that another instance has passed on is in this instance's name already.
+                let is_mine = left.owner.as_ref() == Some(self.keeper.me())
+                    || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
                 if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
                     if self.keeper.adopt(&lane).await?.is_ok() {

@@ -58,6 +58,14 @@ pub(super) struct LaneServices {
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
 }
 
+impl LaneServices {
+    /// Whether the bus does not join all instances at the moment. Then jobs pass between them through the ledger.
+    pub(super) fn is_apart(&self) -> bool {
+        let view = &self.cluster_view;
+        view.has_others() && (view.buses_differ() || !self.bus.link().borrow().is_up())
+    }
+}
+
 /// What owners of lanes tell the rest of the instance.
 pub(super) trait LaneHost: Send + Sync {
     /// Whether this incarnation is over, so that nothing is written any more.
@@ -424,9 +432,10 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
     run(actor, effects, context);
     let owner = actor.owner();
     let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
+    let next = owner.state.passes_to().cloned();
     let released = async move {
         if is_held {
-            lease.release().await;
+            lease.release(next.as_ref()).await;
         }
     };
     spawn(context, released, |(), actor, context| {

@@ -222,13 +222,18 @@ impl LaneLease {
         }
     }
 
-    /// The owner has ended. With the last of its lanes an adopted lease is given back; the instance's own ends with the
-    /// instance.
-    pub(super) async fn release(&self) {
+    /// The owner has ended. With the last of its lanes an adopted lease is given back, or passed on to the next owner if one
+    /// is named and lives; the instance's own ends with the instance.
+    pub(super) async fn release(&self, next: Option<&InstanceId>) {
         if let Self::Adopted(adopted) = self
             && adopted.leave()
         {
             let lease = &adopted.lease;
+            if let Some(next) = next
+                && lease.pass_on(next).await
+            {
+                return;
+            }
             lease.taker.releases.release(lease.resource.clone(), lease.token()).await;
         }
     }
@@ -253,6 +258,26 @@ impl OwnLease {
             Some(_) => {
                 let token = self.lease.acquire_anew().await;
                 if token.is_none() && self.lease.token().is_none() { Err(Lost) } else { Ok(token) }
+            }
+        }
+    }
+}
+
+impl AdoptedLease {
+    /// Passes the lease on. `false` if it may be this instance's still.
+    async fn pass_on(&self, next: &InstanceId) -> bool {
+        let (taker, token) = (&self.taker, self.token());
+        match taker.ledger.pass_lease(&self.resource, &taker.me, token, next, taker.length_ms()).await {
+            Ok(is_passed) => {
+                if is_passed {
+                    metrics::counter!("fencepost_handed_on_total", "kind" => "session").increment(1);
+                    tracing::info!(resource = %self.resource, %token, %next, "lease passed on");
+                }
+                is_passed
+            }
+            Err(error) => {
+                tracing::debug!(%error, resource = %self.resource, "the lease was not passed on");
+                false
             }
         }
     }

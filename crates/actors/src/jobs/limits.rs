@@ -82,6 +82,13 @@ const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger:
 const _: () = assert!(OUTGOING_BYTES_MAX >= domain::lane::limits::JOBS_BYTES_MAX);
 const _: () = assert!(SUBMISSION_BYTES_MAX >= 2 * domain::lane::limits::ROUND_BYTES_MAX);
 
+/// A job that waits is given to another instance when this one has reached no node that serves it for so long.
+pub const UNSERVED_MAX: Duration = Duration::from_secs(2);
+/// How long an instance remembers since when it serves no such jobs, after the last of them has left its memory.
+pub const UNSERVED_REMEMBERED: Duration = Duration::from_secs(10);
+/// Sessions that are passed on to other instances in one look.
+pub const SESSIONS_PASSED_ON_MAX: usize = 500;
+
 /// The lengths of time over which rates of jobs are given.
 pub const RATE_WINDOWS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(300), Duration::from_secs(900)];

@@ -158,7 +158,7 @@ impl PlanLane {
         if let Some(owner) = self.keeper().directory.get(&self.id) {
             owner.send(LaneCommand::Stop);
         }
-        self.lease.release().await;
+        self.lease.release(None).await;
     }
 
     fn keeper(&self) -> &LaneKeeper {

@@ -82,6 +82,19 @@ impl<T> Queue<T> {
         self.classes.len()
     }
 
+    /// What the classes that wait need.
+    pub(super) fn needs(&self) -> impl Iterator<Item = &Arc<Requirements>> {
+        self.ids.keys()
+    }
+
+    /// The jobs of one class: by priority, and within a priority by tenant.
+    pub(super) fn jobs(&self, needs: &Requirements) -> impl Iterator<Item = (JobId, &T)> {
+        let class = self.ids.get(needs).and_then(|id| self.classes.get(id));
+        let levels = class.into_iter().flat_map(|class| class.levels.values());
+        let jobs = levels.flat_map(|level| level.tenants.values()).flatten();
+        jobs.map(|((_, job), item)| (*job, item))
+    }
+
     /// Whether a job with these needs would have to wait behind others of at least its priority.
     pub(super) fn has_before(&self, needs: &Requirements, priority: Priority) -> bool {
         let class = self.ids.get(needs).and_then(|id| self.classes.get(id));

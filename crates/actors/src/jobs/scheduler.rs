@@ -76,6 +76,18 @@ impl Scheduler {
         self.queue().len()
     }
 
+    /// What the jobs that wait need, each once.
+    pub(super) fn needs(&self) -> Vec<Arc<Requirements>> {
+        self.queue().needs().cloned().collect()
+    }
+
+    /// The jobs that wait and need this, at most so many, with their lanes.
+    pub(super) fn jobs_with(&self, needs: &Requirements, limit: usize) -> Vec<(JobId, LaneId, LaneHandle)> {
+        let queue = self.queue();
+        let jobs = queue.jobs(needs).take(limit);
+        jobs.map(|(job, queued)| (job, queued.lane_id.clone(), queued.lane.clone())).collect()
+    }
+
     /// Puts a job of this lane into the queue; or back into it, if it was taken out for nothing.
     pub(super) fn enqueue(&self, lane: &LaneHandle, lane_id: &LaneId, enqueue: Enqueue) {
         let Enqueue { job, attempt, token, avoid, prefer, is_back } = enqueue;

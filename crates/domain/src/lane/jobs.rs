@@ -261,6 +261,18 @@ impl LaneJobs {
         }
     }
 
+    /// The ledger may have more jobs of a group than are known here, of whatever priority.
+    pub(super) fn group_may_have_more(&mut self, group: WaitingGroup) {
+        let known = self.groups.entry(group).or_default();
+        known.outside = Priority::new(i64::from(PRIORITY_MAX)).ok();
+        known.enough = None;
+    }
+
+    /// Whether it waits for a slot.
+    pub(super) fn waits(&self, job: JobId) -> bool {
+        self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting))
+    }
+
     /// Nothing is known of the job any more.
     pub(super) fn forget(&mut self, job: JobId) -> Option<Entry> {
         let entry = self.entries.remove(&job)?;

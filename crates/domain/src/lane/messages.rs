@@ -8,7 +8,7 @@ use crate::job::{
     Assignment, Attempt, Class, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority,
     Requirements, Retry, Revoked, Spec, State, WaitingGroup,
 };
-use crate::{ClientRef, JobId, LaneId, NodeId, PoolName, Timestamp, Token, session};
+use crate::{ClientRef, InstanceId, JobId, LaneId, NodeId, PoolName, Timestamp, Token, session};
 
 /// The handles by which callers are answered. The state passes them on and never looks into them.
 pub trait Callers {
@@ -152,6 +152,12 @@ pub enum Command<C: Callers> {
     ReservationRemoved(JobId, Attempt),
     /// Another has written these jobs in this lane, under its lease: read them.
     Written(Vec<JobId>),
+    /// Transfer those of these jobs that wait for a slot here, each to an instance whose nodes can take it.
+    Transfer(Vec<(JobId, InstanceId)>),
+    /// Other instances have transferred jobs to this lane: look for them.
+    LookForTransferred,
+    /// End, if no attempt is under way, and pass the session's lease on to an instance whose nodes can take its jobs.
+    PassOn(InstanceId),
     /// Close the session: it accepts no more jobs, and ends with those that it has.
     CloseSession(C::Close),
     /// Finish what is under way, release the lease and end.
@@ -308,6 +314,8 @@ pub enum Read {
         /// The place.
         after: u64,
     },
+    /// The groups that have jobs that may be dispatched at once; answered by [`super::LaneState::groups_read`].
+    Groups,
     /// All attempts under way; answered by [`super::LaneState::attempts_read`].
     Attempts,
     /// Delayed jobs that come due within this many milliseconds; answered by [`super::LaneState::coming_read`].
@@ -395,6 +403,8 @@ pub enum Effect<C: Callers> {
     Bind(Option<Arc<Affinity>>),
     /// Close the session in the ledger; answered by [`super::LaneState::session_closed`].
     CloseSession,
+    /// Transfer these jobs in the ledger; answered by [`super::LaneState::transferred`].
+    Transfer(Vec<(JobId, InstanceId)>),
     /// There is nothing left to do. The owner may end, unless more has come meanwhile.
     Stop,
 }

@@ -11,6 +11,7 @@
 mod after;
 mod reading;
 mod rounds;
+mod transfers;
 
 pub use reading::Unread;
 
@@ -29,6 +30,7 @@ use super::session::SessionState;
 use super::spread::Spread;
 use crate::job::{LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
+use transfers::Transfers;
 
 /// How a lane works.
 #[derive(Clone, Copy, Debug)]
@@ -90,12 +92,14 @@ pub struct LaneState<C: Callers> {
     lookups: VecDeque<JobId>,
     wants_attempts: bool,
     wants_coming: bool,
+    wants_groups: bool,
     stranded: Option<Read>,
     /// No page is read before, since the last one could not be.
     no_page_before: Option<Instant>,
     reread_at: Instant,
     closing: Vec<C::Close>,
     is_closing: bool,
+    transfers: Transfers,
     stopping: bool,
     is_flush_due: bool,
     empty_since: Option<Instant>,
@@ -131,11 +135,13 @@ impl<C: Callers> LaneState<C> {
             lookups: VecDeque::new(),
             wants_attempts: false,
             wants_coming: false,
+            wants_groups: false,
             stranded: None,
             no_page_before: None,
             reread_at: now,
             closing: Vec::new(),
             is_closing: false,
+            transfers: Transfers::default(),
             stopping: false,
             is_flush_due: false,
             empty_since: None,
@@ -166,7 +172,8 @@ impl<C: Callers> LaneState<C> {
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         let page = self.page_to_read();
-        let wants_quiet = self.has_read_due() || page.is_some() || !self.closing.is_empty();
+        let wants_quiet =
+            self.has_read_due() || page.is_some() || !self.closing.is_empty() || self.transfers.are_wanted();
         if self.stage != Stage::Serving || !self.can_start() || (wants_quiet && !self.is_quiet()) {
             return None;
         }
@@ -301,7 +308,7 @@ impl<C: Callers> LaneState<C> {
     /// Does what can be done now: reads, closes, or begins rounds.
     fn advance(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         loop {
-            if self.stage != Stage::Serving || self.reading.is_some() || self.is_closing {
+            if self.stage != Stage::Serving || self.is_exclusive() {
                 return;
             }
             self.plan_reread(now);
@@ -317,6 +324,13 @@ impl<C: Callers> LaneState<C> {
                     if self.is_closing {
                         return;
                     }
+                    continue;
+                }
+                return;
+            }
+            if self.transfers.are_wanted() {
+                if self.is_quiet() {
+                    self.start_transfer(effects);
                     continue;
                 }
                 return;
@@ -337,6 +351,11 @@ impl<C: Callers> LaneState<C> {
         self.in_flight.is_empty() && self.placing.is_none() && self.to_commit.is_empty()
     }
 
+    /// Whether something is under way that nothing else may be beside.
+    fn is_exclusive(&self) -> bool {
+        self.reading.is_some() || self.is_closing || self.transfers.are_under_way()
+    }
+
     fn commits_max(&self) -> usize {
         if self.fifo().is_some() { 1 } else { self.settings.commits_max.max(1) }
     }
@@ -345,8 +364,7 @@ impl<C: Callers> LaneState<C> {
     fn can_start(&self) -> bool {
         self.placing.is_none()
             && self.to_commit.is_empty()
-            && self.reading.is_none()
-            && !self.is_closing
+            && !self.is_exclusive()
             && self.in_flight.len() < self.commits_max()
     }
 
@@ -404,8 +422,10 @@ impl<C: Callers> LaneState<C> {
         self.stranded = None;
         self.wants_attempts = false;
         self.wants_coming = false;
+        self.wants_groups = false;
         self.reading = None;
         self.is_closing = false;
+        self.transfers.forget();
         self.jobs = LaneJobs::new(self.settings.timeouts);
         self.session = None;
         effects.push(Effect::DequeueAll);
@@ -563,6 +583,9 @@ fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
         | Command::Attempt(..)
         | Command::ReservationRemoved(..)
         | Command::Written(_)
+        | Command::Transfer(_)
+        | Command::LookForTransferred
+        | Command::PassOn(_)
         | Command::Stop => {}
     }
 }
@@ -578,6 +601,9 @@ const fn written_job<C: Callers>(command: &Command<C>) -> Option<JobId> {
         | Command::NodeDeparted(_)
         | Command::ReservationRemoved(..)
         | Command::Written(_)
+        | Command::Transfer(_)
+        | Command::LookForTransferred
+        | Command::PassOn(_)
         | Command::CloseSession(_)
         | Command::Stop => None,
     }

@@ -117,6 +117,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::AcquireAnew => "anew".to_owned(),
         Effect::Bind(_) => "bind".to_owned(),
         Effect::CloseSession => "close".to_owned(),
+        Effect::Transfer(jobs) => format!("transfer({})", jobs.len()),
         Effect::Stop => "stop".to_owned(),
     };
     let told = effects.iter().filter(|effect| !matches!(effect, Effect::Waited(_)));

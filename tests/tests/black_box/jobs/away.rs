@@ -43,7 +43,8 @@ impl Before {
         Self { own, far, held }
     }
 
-    /// The first instance goes on with its own node; what is for other instances' waits. Answers that.
+    /// The first instance goes on with its own node. Answers what was submitted for other instances' nodes, which get it through
+    /// the ledger or when Redis is back.
     async fn goes_on(&self, rig: &Rig) -> Vec<String> {
         let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
         for n in 0..JOBS {
@@ -55,9 +56,6 @@ impl Before {
             let job = rig.finished(0, id).await;
             assert_eq!((&job["result"], &job["node"]), (&json!(n), &json!("own")), "{job:#}");
             assert_eq!(self.own.runs.of(id).len(), 1, "{job:#}");
-        }
-        for id in &elsewhere {
-            assert!(self.far.runs.of(id).is_empty() && self.own.runs.of(id).is_empty(), "it waits: {id}");
         }
         elsewhere
     }

@@ -142,6 +142,19 @@ impl Rig {
         Self::shaped(count, false, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
     }
 
+    /// Four instances on one PostgreSQL: two on one Redis, one on another, and one without.
+    pub async fn on_three_buses() -> Self {
+        let servers = Servers::start(false).await;
+        let setup = || servers.setup(servers.database_url(), &servers.redis_url());
+        // Other names on the same server are another bus.
+        let prefix = format!("{}other:", servers.keys.as_ref().map_or("", Keyspace::prefix));
+        let other = setup().env("FENCEPOST__BUS__KEY_PREFIX", &prefix);
+        let without = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
+        let without = without.env("FENCEPOST__LEASE__INSTANCE_MS", "10000");
+        let setups = vec![setup(), setup(), other, without];
+        Self::start(setups, servers).await
+    }
+
     /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that, and with short waits for nodes.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;

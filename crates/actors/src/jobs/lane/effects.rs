@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use actix::Context;
 use bus::Binding;
-use domain::SessionId;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
 };
+use domain::{InstanceId, JobId, SessionId};
 use futures_util::FutureExt;
-use ledger::Closed;
+use ledger::{Closed, Transferred};
 use rand::RngExt;
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
@@ -84,6 +84,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         }
         Effect::Bind(affinity) => owner.bind(affinity.as_deref()),
         Effect::CloseSession => close_session(actor, context),
+        Effect::Transfer(jobs) => transfer(actor, jobs, context),
         Effect::Stop => {
             let handled = owner.handled;
             end(actor, Some(handled), context);
@@ -154,8 +155,7 @@ impl Owner {
 fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
     let owner = actor.owner();
     let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
-    let lane =
-        ledger::Lane { id: owner.lane.clone(), owner: services.me.clone(), token: owner.state.token() };
+    let lane = lane_of(owner);
     let closed = async move {
         match lease.is_current() {
             true => close(&services, &lane).await,
@@ -181,15 +181,61 @@ async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), Commi
             Err(CommitFailure::Again)
         }
         Ok(Closed::Fenced) => {
-            metrics::counter!("fencepost_fence_reject_total", "op" => "close_session").increment(1);
-            tracing::warn!(
-                resource = %lane.id, operation = "close_session", token = %lane.token, instance = %lane.owner,
-                "a stale owner was fenced"
-            );
+            fenced(lane, "close_session");
             Err(CommitFailure::Fenced)
         }
         Err(error) => {
             tracing::debug!(%error, lane = %lane.id, "the outcome of closing the session is not known");
+            Err(CommitFailure::Unknown)
+        }
+    }
+}
+
+fn fenced(lane: &ledger::Lane, operation: &'static str) {
+    metrics::counter!("fencepost_fence_reject_total", "op" => operation).increment(1);
+    tracing::warn!(
+        resource = %lane.id, operation, token = %lane.token, instance = %lane.owner, "a stale owner was fenced"
+    );
+}
+
+fn lane_of(owner: &Owner) -> ledger::Lane {
+    ledger::Lane { id: owner.lane.clone(), owner: owner.services.me.clone(), token: owner.state.token() }
+}
+
+fn transfer<A: Shell>(actor: &mut A, jobs: Vec<(JobId, InstanceId)>, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
+    let from = lane_of(owner);
+    let moved = async move {
+        match lease.is_current() {
+            true => transfer_in_ledger(&services, &from, &jobs).await,
+            false => Err(CommitFailure::Fenced),
+        }
+    };
+    spawn(context, moved, |moved, actor, context| {
+        let effects = actor.owner().state.transferred(moved, Instant::now());
+        run(actor, effects, context);
+    });
+}
+
+async fn transfer_in_ledger(
+    services: &LaneServices,
+    from: &ledger::Lane,
+    jobs: &[(JobId, InstanceId)],
+) -> Result<Vec<JobId>, CommitFailure> {
+    match services.ledger.transfer_jobs(from, jobs).await {
+        Ok(Transferred::Jobs(moved)) => {
+            metrics::counter!("fencepost_handed_on_total", "kind" => "job").increment(moved.len() as u64);
+            tracing::debug!(lane = %from.id, jobs = moved.len(), "jobs were transferred to other instances");
+            Ok(moved)
+        }
+        Ok(Transferred::Again) => Err(CommitFailure::Again),
+        Ok(Transferred::Fenced) => {
+            fenced(from, "transfer_jobs");
+            Err(CommitFailure::Fenced)
+        }
+        Err(error) => {
+            tracing::debug!(%error, lane = %from.id, "the outcome of a transfer of jobs is not known");
             Err(CommitFailure::Unknown)
         }
     }

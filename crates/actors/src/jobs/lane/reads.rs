@@ -11,7 +11,7 @@ use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay};
+use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay, WaitingGroup};
 
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
@@ -126,13 +126,7 @@ impl Loader {
             // Its order is read page by page.
             return Ok(snapshot);
         }
-        let mut after = None;
-        loop {
-            let page = ledger.waiting_groups(lane, after.as_ref(), PAGE_JOBS).await?;
-            let Some(last) = page.last().cloned() else { break };
-            after = Some(last);
-            snapshot.groups.extend(page);
-        }
+        snapshot.groups = groups(ledger, lane).await?;
         snapshot.coming = coming(ledger, lane, (REREAD_EVERY * 2).as_millis() as u64).await?;
         Ok(snapshot)
     }
@@ -159,6 +153,17 @@ impl Loader {
             unfinished: counts.created + counts.dispatched + counts.running,
             affinity: known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None })),
         }))
+    }
+}
+
+/// The groups of a lane that have jobs that may be dispatched at once.
+async fn groups(ledger: &ledger::Handle, lane: &LaneId) -> ledger::Result<Vec<WaitingGroup>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = ledger.waiting_groups(lane, after.as_ref(), PAGE_JOBS).await?;
+        let Some(last) = page.last().cloned() else { return Ok(all) };
+        after = Some(last);
+        all.extend(page);
     }
 }
 
@@ -255,6 +260,13 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
                 run(actor, effects, context);
             });
         }
+        Read::Groups => {
+            let all = async move { read(groups(&services.ledger, &lane).await, &lane) };
+            spawn(context, all, |all, actor, context| {
+                let effects = actor.owner().state.groups_read(all, Instant::now());
+                run(actor, effects, context);
+            });
+        }
         Read::Attempts => {
             let all = async move { read(attempts(&services.ledger, &lane).await, &lane) };
             spawn(context, all, |all, actor, context| {
@@ -284,6 +296,8 @@ fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
     let owner = actor.owner();
     if !owner.lane.is_session()
         || owner.services.cluster_view.owner_of(owner.lane.lease()) == cluster::KeyOwner::Here
+        // Where it belongs there may be no node that it can reach.
+        || owner.services.is_apart()
     {
         return;
     }

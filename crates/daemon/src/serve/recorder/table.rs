@@ -65,6 +65,7 @@ const FENCED_OPERATIONS: &[&str] = &[
     "jobs",
     "hold_jobs",
     "close_session",
+    "transfer_jobs",
     "result",
     "plan",
     "tenant_lock",
@@ -236,6 +237,11 @@ pub const METRICS: &[Metric] = &[
     ),
     counter("fencepost_attempt_reports_total", "Reports of attempts to other instances, by what came of them")
         .by(&["result"], &[&[&["sent", "full", "overflow", "failed", "undeliverable", "no_owner"]]]),
+    counter(
+        "fencepost_handed_on_total",
+        "What this instance gave to others through the ledger since it reached no node for it: single jobs, and sessions",
+    )
+    .by(&["kind"], &[&[&["job", "session"]]]),
     counter("fencepost_job_notices_left_out_total", "Events that a stream of all jobs left out"),
     // Nodes.
     gauge("fencepost_registry_nodes", "Nodes that this instance knows"),

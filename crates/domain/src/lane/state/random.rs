@@ -45,6 +45,8 @@ struct World {
     reads: Vec<Read>,
     searches: Vec<usize>,
     wanted: Vec<JobId>,
+    /// Jobs whose transfer is under way.
+    leaving: Option<Vec<JobId>>,
     loads: usize,
     closes: usize,
     flushes: usize,
@@ -79,6 +81,7 @@ impl World {
             reads: Vec::new(),
             searches: Vec::new(),
             wanted: Vec::new(),
+            leaving: None,
             loads: 1,
             closes: 0,
             flushes: 0,
@@ -161,6 +164,7 @@ impl World {
             Effect::Flush => self.flushes += 1,
             Effect::Commit(batch) => {
                 assert_eq!(batch.token, Token::new(self.token));
+                assert!(self.leaving.is_none(), "jobs are transferred alone");
                 let under_way = self.in_flight.iter().chain(self.done.iter().map(|(batch, _)| batch));
                 let mut jobs: HashSet<_> =
                     under_way.flat_map(|other| other.writes.iter().map(|write| write.change.job())).collect();
@@ -216,15 +220,21 @@ impl World {
             Effect::DequeueAll => self.queue.clear(),
             Effect::Read(read) => {
                 let is_alone = self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty();
-                assert!(is_alone, "it reads alone");
+                assert!(is_alone && self.leaving.is_none(), "it reads alone");
                 self.reads.push(read);
             }
             Effect::AcquireAnew => {
                 self.loads += 1;
+                self.leaving = None;
                 self.in_flight.clear();
                 self.done.clear();
             }
             Effect::CloseSession => self.closes += 1,
+            Effect::Transfer(jobs) => {
+                let is_alone = self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty();
+                assert!(is_alone && self.leaving.is_none(), "jobs are transferred alone");
+                self.leaving = Some(jobs.into_iter().map(|(job, _)| job).collect());
+            }
             Effect::Closed(..)
             | Effect::ReleaseSlot { .. }
             | Effect::ReleaseUnsent { .. }
@@ -392,6 +402,14 @@ impl World {
                 next.truncate(3);
                 self.lane.fifo_read(if fails { Err(Unread) } else { Ok(next) }, now)
             }
+            Read::Groups => {
+                let is_waiting = |row: &Row| row.live.placed.is_none() && row.due.is_none();
+                let groups = match self.unfinished().any(is_waiting) {
+                    true => vec![WaitingGroup::default()],
+                    false => Vec::new(),
+                };
+                self.lane.groups_read(if fails { Err(Unread) } else { Ok(groups) }, now)
+            }
             Read::Attempts => {
                 let under_way =
                     self.unfinished().filter(|row| row.live.placed.is_some()).map(|row| UnderWay {
@@ -417,6 +435,49 @@ impl World {
             }
         };
         self.take(effects);
+    }
+
+    /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.
+    fn transfer(&mut self, may_fail: bool) {
+        let Some(jobs) = self.leaving.take() else { return };
+        let fails = may_fail && self.chance(20);
+        let mut moved = Vec::new();
+        if !fails || self.chance(50) {
+            for id in jobs {
+                let row = self.rows.get_mut(&id).unwrap();
+                let waits = !row.is_finished && row.live.placed.is_none();
+                if waits && row.due.is_none_or(|due| due <= self.now) {
+                    row.is_finished = true;
+                    moved.push(id);
+                }
+            }
+        }
+        let answer = if fails { Err(CommitFailure::Unknown) } else { Ok(moved) };
+        let effects = self.lane.transferred(answer, self.now);
+        self.take(effects);
+    }
+
+    /// Another lane's owner has moved a job here.
+    fn receive(&mut self) {
+        let id = job(self.next);
+        let new = submission(self.next, Due::Now, None, self.now);
+        self.next += 1;
+        let live = LiveJob {
+            id,
+            lane: self.lane.lane.clone(),
+            seq: None,
+            client_ref: None,
+            spec: crate::job::Spec { max_attempts: 1_000, ..new.submission.spec },
+            newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
+            placed: None,
+            retry_of: None,
+            created_at: AT,
+            due_at: None,
+            dispatched_at: None,
+            running_at: None,
+        };
+        self.rows.insert(id, Row { live, due: None, is_finished: false });
+        self.give(Command::LookForTransferred);
     }
 
     fn find(&mut self, percent: u64) {
@@ -511,7 +572,14 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.below(16) {
+        match self.rng.below(if self.is_session { 16 } else { 19 }) {
+            16 => {
+                let to = crate::InstanceId::parse("other").unwrap();
+                let jobs: Vec<_> = (1..self.next).map(|n| (job(n), to.clone())).collect();
+                self.give(Command::Transfer(jobs));
+            }
+            17 => self.transfer(true),
+            18 => self.receive(),
             0..=2 => {
                 let count = 1 + self.rng.below(3);
                 let mut new = Vec::new();
@@ -565,12 +633,14 @@ impl World {
             self.flush();
             self.find(100);
             self.read(false);
+            self.transfer(false);
             self.write_next(false);
             self.answer();
             let is_quiet = self.loads == 0
                 && self.flushes == 0
                 && self.searches.is_empty()
                 && self.reads.is_empty()
+                && self.leaving.is_none()
                 && self.in_flight.is_empty()
                 && self.done.is_empty();
             if is_quiet {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::JobId;
-use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay};
+use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
 use crate::lane::limits::{PAGE_JOBS, READ_AGAIN_AFTER, REREAD_EVERY};
 use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
@@ -92,6 +92,7 @@ impl<C: Callers> LaneState<C> {
             self.jobs.retry_full_groups();
             self.stranded = None;
             self.wants_attempts = true;
+            self.wants_groups |= std::mem::take(&mut self.transfers.are_unread);
         }
     }
 
@@ -103,7 +104,11 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether something is to be read that is no page of waiting jobs.
     pub(super) fn has_read_due(&self) -> bool {
-        !self.lookups.is_empty() || self.wants_attempts || self.wants_coming || self.stranded.is_some()
+        !self.lookups.is_empty()
+            || self.wants_attempts
+            || self.wants_coming
+            || self.wants_groups
+            || self.stranded.is_some()
     }
 
     /// More waiting jobs, where few of many are known.
@@ -123,6 +128,8 @@ impl<C: Callers> LaneState<C> {
             Some(Read::Attempts)
         } else if std::mem::take(&mut self.wants_coming) {
             Some(Read::Coming { within_ms })
+        } else if std::mem::take(&mut self.wants_groups) {
+            Some(Read::Groups)
         } else {
             self.stranded.take().or_else(|| self.page_to_read())
         };
@@ -210,6 +217,20 @@ impl<C: Callers> LaneState<C> {
 
     fn page_was_read(&mut self, is_read: bool, now: Instant) {
         self.no_page_before = (!is_read).then(|| now + self.spread.jittered(READ_AGAIN_AFTER));
+    }
+
+    /// The groups that have jobs that may be dispatched at once were read. Answers [`Read::Groups`].
+    pub fn groups_read(&mut self, read: Result<Vec<WaitingGroup>, Unread>, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| *read == Read::Groups).is_some() {
+            match read {
+                Ok(groups) => groups.into_iter().for_each(|group| self.jobs.group_may_have_more(group)),
+                // The instance sends no other command for what it has found.
+                Err(Unread) => self.transfers.are_unread = true,
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
     }
 
     /// Delayed jobs were read, with the milliseconds until each is due. Answers [`Read::Coming`].

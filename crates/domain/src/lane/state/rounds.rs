@@ -161,6 +161,9 @@ impl<C: Callers> LaneState<C> {
                 }
             }
             Command::CloseSession(reply) => self.closing.push(reply),
+            Command::Transfer(jobs) => self.transfers.want(jobs),
+            Command::LookForTransferred => self.wants_groups = self.fifo().is_none(),
+            Command::PassOn(to) => self.pass_on(to),
             Command::Written(jobs) => {
                 let new = jobs.into_iter().filter(|job| self.busy.insert(*job));
                 self.lookups.extend(new);

@@ -1,0 +1,158 @@
+//! Instances that the bus does not join: jobs pass between them through the ledger, each runs once, and a session keeps its
+//! order.
+
+use serde_json::{Value, json};
+
+use super::rig::{Node, Rig, echo, hold, with};
+use crate::until;
+
+/// Jobs submitted to each instance.
+const JOBS: u64 = 5;
+
+/// For the node of this label alone.
+fn on(label: &str, job: Value) -> Value {
+    with(job, json!({ "requires": [label] }))
+}
+
+/// A node of two slots whose label is its name, on one instance that others may not know it from.
+async fn labelled(rig: &Rig, at: usize, name: &str) -> Node {
+    let node = Node::start(&rig.urls[at..=at], name, |options| {
+        options.capacity = 2;
+        options.labels = vec![name.to_owned()];
+    });
+    node.connected().await;
+    node
+}
+
+/// What all instances gave to others.
+async fn handed_on(rig: &Rig, kind: &str) -> f64 {
+    let mut sum = 0.0;
+    for url in &rig.urls {
+        let metrics = rig.http.request("GET", &format!("{url}/metrics"), None, None).await.unwrap().text;
+        let name = format!("fencepost_handed_on_total{{kind=\"{kind}\"}} ");
+        let value =
+            metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("it is there from the start");
+        sum += value.parse::<f64>().unwrap();
+    }
+    sum
+}
+
+async fn ran_once(rig: &Rig, at: usize, node: &Node, name: &str, id: &str) {
+    let job = rig.finished(at, id).await;
+    assert_eq!((&job["outcome"], &job["node"]), (&json!("succeeded"), &json!(name)), "{job:#}");
+    assert_eq!((&job["attempt"], node.runs.of(id).len()), (&json!(1), 1), "{job:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_four_instances_on_three_buses_run_on_the_nodes_that_there_are() {
+    let rig = Rig::on_three_buses().await;
+    assert_eq!((handed_on(&rig, "job").await, handed_on(&rig, "session").await), (0.0, 0.0));
+    // One without Redis has the first node, one of the two on the same Redis the second.
+    let nodes = [(labelled(&rig, 3, "bare").await, "bare"), (labelled(&rig, 0, "bused").await, "bused")];
+    let mut jobs = Vec::new();
+    for (node, name) in &nodes {
+        for index in 0..rig.urls.len() {
+            for n in 0..JOBS {
+                jobs.push((index, node, *name, rig.submit(index, on(name, echo(n))).await));
+            }
+        }
+    }
+    for (index, node, name, id) in jobs {
+        ran_once(&rig, index, node, name, &id).await;
+    }
+    // Of the eight pairs three need no transfer: two that are one instance, and one on the same Redis.
+    let expected = JOBS as f64 * 5.0;
+    assert!(handed_on(&rig, "job").await >= expected, "{} of {expected}", handed_on(&rig, "job").await);
+
+    // A job that was transferred is cancelled and retried as any other, wherever that is asked.
+    let (bare, _) = &nodes[0];
+    let held = [rig.submit(3, on("bare", hold("a"))).await, rig.submit(3, on("bare", hold("b"))).await];
+    for id in &held {
+        bare.runs.begun(id, 1).await;
+    }
+    let moved = rig.submit(0, on("bare", echo("late"))).await;
+    let receiver = rig.instance(3).await.ready().instance.clone();
+    until("it is in the other instance's lane", async || {
+        rig.job(0, &moved).await["lane"] == format!("instance:{receiver}#0")
+    })
+    .await;
+    let cancelled = rig.ask(2, "POST", &format!("/v1/jobs/{moved}/cancel"), None).await;
+    assert_eq!(
+        (cancelled.status, &cancelled.body["outcome"]),
+        (200, &json!("cancelled")),
+        "{}",
+        cancelled.text
+    );
+    let again = rig.post(1, &format!("/v1/jobs/{moved}/retry"), None, 201).await;
+    bare.runs.release(2);
+    ran_once(&rig, 1, bare, "bare", again["id"].as_str().unwrap()).await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_gone_jobs_run_on_the_nodes_of_other_instances_once_each() {
+    let rig = Rig::with_own_redis(3).await;
+    let node = rig.node(&[1], "far", |options| options.labels = vec!["far".to_owned()]).await;
+    rig.redis.as_ref().unwrap().kill();
+    let mut jobs = Vec::new();
+    for n in 0..JOBS * 2 {
+        for index in [0, 2] {
+            jobs.push((index, rig.submit(index, on("far", echo(n))).await));
+        }
+    }
+    for (index, id) in &jobs {
+        ran_once(&rig, *index, &node, "far", id).await;
+    }
+    assert_eq!(handed_on(&rig, "job").await, jobs.len() as f64, "each was given once");
+    // It is back: the same jobs need no ledger between them.
+    rig.redis.as_ref().unwrap().boot().unwrap();
+    rig.node_is(0, "far", |shown| shown["state"] == "online").await;
+    let id = rig.submit(0, on("far", echo("after"))).await;
+    ran_once(&rig, 0, &node, "far", &id).await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_moves_to_an_instance_with_a_node_and_keeps_its_order() {
+    let rig = Rig::with_own_redis(3).await;
+    super::sessions::settled(&rig).await;
+    let node = rig.node(&[1], "far", |_| {}).await;
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        let opened = rig.post(0, "/v1/sessions", Some(&json!({ "ordering": "strict" })), 201).await;
+        sessions.push(opened["id"].as_str().unwrap().to_owned());
+    }
+    let mut jobs = Vec::new();
+    let mut submit = async |index: usize, session: &str, n: u64| {
+        let id = rig.submit(index, with(echo(n), json!({ "session": session }))).await;
+        jobs.push((session.to_owned(), id));
+    };
+    for session in &sessions {
+        submit(0, session, 0).await;
+    }
+    rig.redis.as_ref().unwrap().kill();
+    for n in 1..=JOBS {
+        for session in &sessions {
+            submit((n % 3) as usize, session, n).await;
+        }
+    }
+    for (_, id) in &jobs {
+        let job = rig.finished(0, id).await;
+        assert_eq!((&job["outcome"], &job["node"]), (&json!("succeeded"), &json!("far")), "{job:#}");
+    }
+    for session in &sessions {
+        let of = |id: &str| jobs.iter().any(|(other, job)| other == session && job == id);
+        let mut ran: Vec<_> = node.runs.all().into_iter().filter(|run| of(&run.job)).collect();
+        // An attempt that was on its way when Redis went may be repeated; nothing overtakes it.
+        ran.dedup_by(|later, earlier| later.job == earlier.job);
+        let order: Vec<_> = ran.iter().map(|run| run.payload["echo"].as_u64().unwrap()).collect();
+        assert_eq!(order, (0..=JOBS).collect::<Vec<_>>(), "session {session}");
+    }
+    assert!(handed_on(&rig, "session").await >= 1.0);
+    rig.redis.as_ref().unwrap().boot().unwrap();
+    for session in &sessions {
+        let id = rig.submit(2, with(echo("after"), json!({ "session": session }))).await;
+        assert_eq!(rig.finished(0, &id).await["outcome"], "succeeded");
+    }
+    rig.no_defect().await;
+}
