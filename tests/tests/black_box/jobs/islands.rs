@@ -83,7 +83,7 @@ async fn jobs_of_four_instances_on_three_buses_run_on_the_nodes_that_there_are()
         "{}",
         cancelled.text
     );
-    let again = rig.post(1, &format!("/v1/jobs/{moved}/retry"), None, 201).await;
+    let again = rig.post(1, &format!("/v1/jobs/{moved}/retry"), None, 202).await;
     bare.runs.release(2);
     ran_once(&rig, 1, bare, "bare", again["id"].as_str().unwrap()).await;
     rig.no_defect().await;

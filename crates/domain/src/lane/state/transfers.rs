@@ -172,6 +172,7 @@ mod tests {
             "{}",
             words(&effects)
         );
+        assert_eq!(words(&state.waiting_read(Ok((Vec::new(), true)), now)), "");
         assert_eq!(give(&mut state, Command::PassOn(to()), now), "flush");
         assert!(state.passes_to().is_none(), "it is no session's");
     }
