@@ -1,6 +1,6 @@
 //! Counts what an instance accepts and another one carries out, because that one can. The metric is named here alone.
 
-/// One more of this kind was handed on: a value of the metric's label `kind`.
-pub fn count(kind: &'static str) {
-    metrics::counter!("fencepost_handed_on_total", "kind" => kind).increment(1);
+/// So many of this kind were handed on: a value of the metric's label `kind`.
+pub fn count(kind: &'static str, amount: u64) {
+    metrics::counter!("fencepost_handed_on_total", "kind" => kind).increment(amount);
 }

@@ -15,6 +15,7 @@ use domain::{InstanceId, LaneId, Resource, ResourceKind, Timestamp, Token};
 use ledger::Acquisition;
 use tokio::sync;
 
+use crate::handed_on;
 use crate::releases::Releases;
 use crate::renewals::{LeaseDeadline, Renewals};
 
@@ -270,7 +271,7 @@ impl AdoptedLease {
         match taker.ledger.pass_lease(&self.resource, &taker.me, token, next, taker.length_ms()).await {
             Ok(is_passed) => {
                 if is_passed {
-                    metrics::counter!("fencepost_handed_on_total", "kind" => "session").increment(1);
+                    handed_on::count("session", 1);
                     tracing::info!(resource = %self.resource, %token, %next, "lease passed on");
                 }
                 is_passed

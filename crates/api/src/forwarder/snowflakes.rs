@@ -28,7 +28,7 @@ impl Forwarder {
             match self.ask_there(&incarnation, &forwarded, &member, deadline).await {
                 Ok(Asked::Answered(mut answer)) if answer.status().is_success() => {
                     self.right_clock.store(Some(Arc::new((member.id, Instant::now()))));
-                    actors::handed_on::count("snowflake");
+                    actors::handed_on::count("snowflake", 1);
                     // As where this instance answers: the ids are valid once.
                     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
                     return Some(answer);

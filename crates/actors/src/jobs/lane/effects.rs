@@ -16,6 +16,7 @@ use ledger::{Closed, Transferred};
 use rand::RngExt;
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
+use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::limits::SLOTS_LEFT_TO_OTHERS;
 use crate::jobs::messages::{Ends, Waiting};
@@ -225,7 +226,7 @@ async fn transfer_in_ledger(
 ) -> Result<Vec<JobId>, CommitFailure> {
     match services.ledger.transfer_jobs(from, jobs).await {
         Ok(Transferred::Jobs(moved)) => {
-            metrics::counter!("fencepost_handed_on_total", "kind" => "job").increment(moved.len() as u64);
+            handed_on::count("job", moved.len() as u64);
             tracing::debug!(lane = %from.id, jobs = moved.len(), "jobs were transferred to other instances");
             Ok(moved)
         }

@@ -73,7 +73,7 @@ const FENCED_OPERATIONS: &[&str] = &[
     "id_mark",
 ];
 /// What an instance hands on to another one that can carry it out.
-const HANDED_ON: &[&str] = &["snowflake"];
+const HANDED_ON: &[&str] = &["job", "session", "snowflake"];
 /// What commits are gathered in trains.
 const TRAINS: &[&str] = &["nonces", "jobs", "sequences"];
 /// How a job ends.
@@ -237,11 +237,6 @@ pub const METRICS: &[Metric] = &[
     ),
     counter("fencepost_attempt_reports_total", "Reports of attempts to other instances, by what came of them")
         .by(&["result"], &[&[&["sent", "full", "overflow", "failed", "undeliverable", "no_owner"]]]),
-    counter(
-        "fencepost_handed_on_total",
-        "What this instance gave to others through the ledger since it reached no node for it: single jobs, and sessions",
-    )
-    .by(&["kind"], &[&[&["job", "session"]]]),
     counter("fencepost_job_notices_left_out_total", "Events that a stream of all jobs left out"),
     // Nodes.
     gauge("fencepost_registry_nodes", "Nodes that this instance knows"),
