@@ -128,8 +128,11 @@ impl Jobs {
     pub async fn close_session(&self, id: &SessionId) -> Result<(), Refusal> {
         let callers = &self.callers;
         let deadline = Instant::now() + callers.request_timeout;
+        if !self.serves_session(id) {
+            callers.has_sessions()?;
+        }
         loop {
-            if self.session_record(id).await?.closed_at.is_some() {
+            if callers.session_record(id).await?.closed_at.is_some() {
                 return Ok(());
             }
             let lane = callers.session_lane(id, deadline).await?;

@@ -64,6 +64,20 @@ async fn jobs_of_four_instances_on_three_buses_run_on_the_nodes_that_there_are()
     let expected = JOBS as f64 * 5.0;
     assert!(handed_on(&rig, "job").await >= expected, "{} of {expected}", handed_on(&rig, "job").await);
 
+    // A session moves to the instance without Redis as well, where nobody opens one, and is closed there.
+    let spec = json!({ "ordering": "strict", "requires": ["bare"] });
+    let session = rig.post(0, "/v1/sessions", Some(&spec), 201).await["id"].as_str().unwrap().to_owned();
+    for n in 0..JOBS {
+        let index = (n % 3) as usize;
+        let id = rig.submit(index, with(echo(n), json!({ "session": session }))).await;
+        ran_once(&rig, index, &nodes[0].0, "bare", &id).await;
+    }
+    let refused = rig.ask(3, "POST", "/v1/sessions", Some(&spec)).await;
+    assert_eq!(refused.code(), "bus_unavailable", "{}", refused.text);
+    let closed = rig.ask(1, "DELETE", &format!("/v1/sessions/{session}"), None).await;
+    assert_eq!(closed.status, 204, "{}", closed.text);
+    assert!(handed_on(&rig, "session").await >= 1.0);
+
     // A job that was transferred is cancelled and retried as any other, wherever that is asked.
     let (bare, _) = &nodes[0];
     let held = [rig.submit(3, on("bare", hold("a"))).await, rig.submit(3, on("bare", hold("b"))).await];
