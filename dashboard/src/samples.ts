@@ -1,4 +1,5 @@
-// The samples that the charts show. The page collects them itself, from `/v1/stats`, for as long as it is open.
+// What the charts show. Jobs per second come from the memory of the instances, which goes back 15 minutes. The samples of what
+// waits and runs are collected by the page itself, for as long as it is open.
 
 import type { Stats } from './shapes';
 
@@ -12,9 +13,14 @@ export const series = {
     dispatched: [] as (number | null)[],
     running: [] as (number | null)[],
     oldest: [] as (number | null)[],
-    accepted: [] as (number | null)[],
-    succeeded: [] as (number | null)[],
-    failed: [] as (number | null)[],
+};
+
+/** Jobs per second, as the newest statistics have them. */
+export const history = {
+    times: [] as number[],
+    accepted: [] as number[],
+    succeeded: [] as number[],
+    failed: [] as number[],
 };
 
 function push(time: number, values: Omit<{ [name in keyof typeof series]: number | null }, 'times'>): void {
@@ -31,17 +37,24 @@ export function sample(stats: Stats, now = Date.now() / 1_000): void {
     const last = series.times.at(-1);
     if (last !== undefined && now - last < 0.5) return;
     if (last !== undefined && now - last > GAP_S) {
-        const none = { waiting: null, dispatched: null, running: null, oldest: null, accepted: null, succeeded: null, failed: null };
+        const none = { waiting: null, dispatched: null, running: null, oldest: null };
         push(last + 1, none);
     }
-    const minute = stats.rates['1m'];
     push(now, {
         waiting: stats.jobs.CREATED - stats.delayed,
         dispatched: stats.jobs.DISPATCHED,
         running: stats.jobs.RUNNING,
         oldest: (stats.oldest_waiting_ms ?? 0) / 1_000,
-        accepted: minute.accepted_per_second,
-        succeeded: minute.finished_per_second.succeeded,
-        failed: minute.finished_per_second.failed + minute.finished_per_second.timed_out,
     });
+}
+
+/** The rates of each step of the past. */
+export function recall({ history: of }: Stats, now = Date.now() / 1_000): void {
+    const step = of.step_ms / 1_000;
+    const ended = now - of.ended_ms_ago / 1_000;
+    const rates = (...lists: number[][]) => of.accepted.map((_, at) => lists.reduce((sum, list) => sum + (list[at] ?? 0), 0) / step);
+    history.times = of.accepted.map((_, at) => ended - (of.accepted.length - 1 - at) * step);
+    history.accepted = rates(of.accepted);
+    history.succeeded = rates(of.succeeded);
+    history.failed = rates(of.failed, of.timed_out);
 }

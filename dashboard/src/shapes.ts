@@ -90,6 +90,10 @@ export type Stats = {
     delayed: number;
     oldest_waiting_ms: number | null;
     rates: Rates;
+    instances: { instance: string; counting_since: string | null; rates: Rates | null; problem?: string }[];
+    history_since: string | null;
+    /** Numbers of jobs, one for each step of time, the newest last. */
+    history: { step_ms: number; ended_ms_ago: number } & Record<'accepted' | Outcome, number[]>;
     pools: PoolStats[];
     slots: { used: number; all: number };
     plans: Record<string, number>;

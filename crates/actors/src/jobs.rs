@@ -90,7 +90,7 @@ pub(crate) use plan_lane::PlanLane;
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
 use rates::RateCounter;
-pub use rates::{JobRate, JobRates};
+pub use rates::{HISTORY_STEP, JobCount, JobHistory, JobRate, JobRates};
 pub use refusal::Refusal;
 use results::ResultWriter;
 pub use results::{Answer, Failure, NodeResult};

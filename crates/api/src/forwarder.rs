@@ -5,12 +5,12 @@
 //! request, or answers with the owner's address. An instance that is asked and does not own the key names the owner, and
 //! that one is asked once. A forwarded request is never forwarded again.
 
+mod others;
 mod snowflakes;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use actix_web::body::MessageBody as _;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse};
@@ -27,7 +27,7 @@ use url::{Position, Url};
 use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO, Problem};
 
 use crate::auth::Principal;
-use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX, SHOWN_PAUSE};
+use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
 use crate::peer_credential::{PASSED_HEADERS, Subject};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
@@ -367,35 +367,6 @@ impl Forwarder {
     /// Whether the caller is sent to the owner of a key, who is not here.
     fn redirects(&self, forwarded: &ForwardedRequest) -> bool {
         !forwarded.is_own && self.state.settings.on_misroute == OnMisroute::Redirect
-    }
-
-    /// Asks all other instances the same read, again and again, until each has answered as `is_so` wants. It waits no longer
-    /// for an instance that cannot be asked, or does not know what it is asked about.
-    pub async fn until_all_show(
-        &self,
-        request: &HttpRequest,
-        path: &str,
-        is_so: impl Fn(&[u8]) -> bool,
-        deadline: Instant,
-    ) {
-        let incarnation = self.state.incarnation();
-        let question =
-            ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), Vec::new(), None);
-        let view = incarnation.cluster_view.view();
-        let others = view.members().filter(|member| member.id != incarnation.identity.id);
-        let asked = others.map(async |member| {
-            while Instant::now() < deadline {
-                let asked = self.ask_there(&incarnation, &question, member, deadline).await;
-                let Ok(Asked::Answered(answer)) = asked else { return };
-                let is_shown = answer.status().is_success();
-                let body = answer.into_body().try_into_bytes();
-                if !is_shown || body.is_ok_and(|body| is_so(&body)) {
-                    return;
-                }
-                tokio::time::sleep(SHOWN_PAUSE).await;
-            }
-        });
-        futures_util::future::join_all(asked).await;
     }
 
     /// Another instance, as soon as this one knows it: one of the two may have joined a moment ago.

@@ -226,6 +226,10 @@ pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
 /// How long a request waits for an instance that was named and is not known yet. It becomes known with the
 /// next renewal.
 pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
+/// How long the other instances may take to say their rates for `/v1/stats`.
+pub const STATS_ASKED_MAX: Duration = Duration::from_secs(1);
+/// How old their rates may be: however many callers ask, they are asked once in this time.
+pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
 /// How old the numbers of leases in `/v1/cluster` may be.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
 /// How far the time of a forwarded request's credential may be from the database's clock, either way.

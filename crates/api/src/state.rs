@@ -13,6 +13,7 @@ use tokio::runtime;
 use tokio::sync::{Notify, watch};
 use wire::Code;
 use wire::health::Check;
+use wire::stats::Stats;
 
 use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
@@ -56,6 +57,8 @@ pub struct State {
     pub event_feeds: EventFeeds,
     pub ledger_check: Recent<Check>,
     pub bus_check: Recent<Check>,
+    /// What the other instances said last of their own.
+    pub stats_of_others: Recent<StatsOfOthers>,
     /// A bulk operation was made or is to end.
     pub bulk_woken: Notify,
     /// A thread works on bulk operations.
@@ -74,6 +77,9 @@ enum Opening {
     WithoutLedger,
     Open,
 }
+
+/// The statistics of each other live instance alone, by its name, or why it said none.
+pub type StatsOfOthers = Arc<Vec<(String, Result<Stats, String>)>>;
 
 type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
 
@@ -100,6 +106,7 @@ impl State {
             event_feeds: EventFeeds::default(),
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
+            stats_of_others: Recent::default(),
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
             runtime,

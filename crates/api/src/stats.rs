@@ -1,53 +1,94 @@
-//! Statistics over HTTP. A request counts nothing: what it shows was counted before.
+//! Statistics over HTTP. A request counts nothing: what it shows was counted before, here and by the other instances.
 
-use std::time::Duration;
+mod merge;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::jobs::{JobStatistics, PoolStatistics};
+use actors::jobs::{HISTORY_STEP, JobCount, JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
-use domain::{InstanceId, PoolName, PoolPause};
+use domain::{InstanceId, PoolName, PoolPause, Timestamp};
 use wire::stats::{
-    JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats, SlotStats, Stats, TaskStatuses,
+    InstanceRates, JobHistory, JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats,
+    SlotStats, Stats, TaskStatuses,
 };
 
 use crate::extract::Query;
+use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::limits::{STATS_ASKED_MAX, STATS_OF_OTHERS_AGE_MAX};
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::routes;
+use crate::state::StatsOfOthers;
+use crate::to_wire;
 
 /// Shows statistics
 ///
 /// The numbers of jobs, plans and tasks by state are those of the whole cluster, as the instance last counted them in
 /// the ledger, usually a few seconds ago: `counted_ms_ago`, `finished_counted_ms_ago` and `plans_counted_ms_ago` say
-/// when. The rates are those of the instance that answers, over the last 1, 5 and 15 minutes: the jobs that it
-/// accepted, and those whose end it wrote. A request reads nothing from the ledger.
+/// when. The rates, over the last 1, 5 and 15 minutes, and the history are the sum of what each live instance has counted in
+/// its memory: the jobs that it accepted, and those whose end it wrote. The instance that answers asks the others once a second
+/// at most; one that says nothing within a second has a `problem` in `instances`. A request reads nothing from the ledger.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "operations", operation_id = "stats",
     responses((status = 200, description = "The statistics", body = Stats)),
 )]
-pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
+    let state = forwarder.state();
     let incarnation = state.incarnation();
     // An instance that has just started waits for its first counts.
     let (jobs, plans) = state
         .read(async { Ok(tokio::join!(incarnation.jobs.statistics(), incarnation.plans.statistics())) })
         .await?;
     let pauses = incarnation.registry.pauses();
-    Ok(HttpResponse::Ok().json(stats(&incarnation.identity.id, &jobs, &plans, &pauses)))
+    let mut shown = own(&incarnation.identity.id, &jobs, &plans, &pauses);
+    // An instance that asks wants this one's own alone.
+    if !ForwardedRequest::is_forwarded(&request) {
+        let others = state.stats_of_others.get(STATS_OF_OTHERS_AGE_MAX, || of_others(&forwarder, &request));
+        let Ok(others) = others.await;
+        for (instance, said) in others.iter() {
+            merge::add(&mut shown, instance, said);
+        }
+    }
+    Ok(HttpResponse::Ok().json(shown))
 }
 
-fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, pauses: &[PoolPause]) -> Stats {
+/// What each other live instance says of itself.
+async fn of_others(forwarder: &Forwarder, request: &HttpRequest) -> Result<StatsOfOthers, Infallible> {
+    let deadline = Instant::now() + STATS_ASKED_MAX;
+    let answers = forwarder.ask_others(request, routes::STATS.pattern, deadline).await;
+    let read = |body: Vec<u8>| {
+        serde_json::from_slice(&body)
+            .map_err(|_| "its answer cannot be read: is it of another release?".to_owned())
+    };
+    Ok(Arc::new(answers.into_iter().map(|(instance, body)| (instance, body.and_then(read))).collect()))
+}
+
+fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, pauses: &[PoolPause]) -> Stats {
     let all = &jobs.all;
     let plan = |status| plans.plans.iter().find(|(of, _)| *of == status).map_or(0, |(_, count)| *count);
     let of =
         |status: &str| plans.tasks.iter().find(|count| count.status == status).map_or(0, |count| count.count);
     let task = |status: TaskStatus| of(status.as_str());
+    let counting_since = Some(ago(jobs.history.age));
+    let kept = HISTORY_STEP * jobs.history.steps.len() as u32 + jobs.history.ended_ago;
     Stats {
         instance: instance.to_string(),
         jobs: states(all),
         delayed: all.delayed,
         oldest_waiting_ms: all.oldest_ms,
         rates: rates(&all.rates),
+        instances: vec![InstanceRates {
+            instance: instance.to_string(),
+            counting_since,
+            rates: Some(rates(&all.rates)),
+            problem: None,
+        }],
+        history_since: Some(ago(kept)),
+        history: history(&jobs.history),
         pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool, pauses)).collect(),
         slots: SlotStats { used: jobs.slots.0, all: jobs.slots.1 },
         plans: PlanStatuses {
@@ -71,6 +112,26 @@ fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, pa
         counted_ms_ago: ms(jobs.counted_ago),
         finished_counted_ms_ago: ms(jobs.finished_counted_ago),
         plans_counted_ms_ago: ms(plans.counted_ago),
+    }
+}
+
+/// The time so long ago, by this instance's clock.
+fn ago(age: Duration) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = i64::try_from(now.saturating_sub(age).as_micros()).unwrap_or(i64::MAX);
+    to_wire::time(Timestamp::from_micros(micros))
+}
+
+fn history(of: &actors::jobs::JobHistory) -> JobHistory {
+    let column = |count: fn(&JobCount) -> u32| of.steps.iter().map(|step| count(step).into()).collect();
+    JobHistory {
+        step_ms: ms(HISTORY_STEP),
+        ended_ms_ago: ms(of.ended_ago),
+        accepted: column(|step| step.accepted),
+        succeeded: column(|step| step.succeeded),
+        failed: column(|step| step.failed),
+        cancelled: column(|step| step.cancelled),
+        timed_out: column(|step| step.timed_out),
     }
 }
 

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// Jobs, plans and tasks by state, and the rates of jobs. Figures that are zero are included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
-    /// The instance that answers. All `rates` are of this instance alone; all other figures are of the whole cluster.
+    /// The instance that answers. The figures are of the whole cluster.
     pub instance: String,
     /// All jobs of the cluster, by state.
     pub jobs: JobStates,
@@ -16,8 +16,21 @@ pub struct Stats {
     /// it is due and no attempt is under way. `null` when no job waits.
     #[schema(required)]
     pub oldest_waiting_ms: Option<u64>,
-    /// How fast this instance accepts and finishes jobs.
+    /// How fast all live instances together accept and finish jobs; those with a `problem` in `instances` are left out.
     pub rates: JobRates,
+    /// The live instances, the one that answers first, each with its own part of `rates`.
+    #[serde(default)]
+    #[schema(required)]
+    pub instances: Vec<InstanceRates>,
+    /// Since when the instances in `rates` count: the start of the oldest of them, but not before the first step of
+    /// `history`. An instance that starts anew has forgotten what it counted before.
+    #[serde(default)]
+    #[schema(required)]
+    pub history_since: Option<String>,
+    /// The jobs of these instances over the last 15 minutes.
+    #[serde(default)]
+    #[schema(required)]
+    pub history: JobHistory,
     /// The same figures for each pool. The jobs that name no pool come first; then come the pools that are configured
     /// or that a job names, in the order of their names. There are at most 1,000: the configured pools are included
     /// first, then those with the most jobs.
@@ -41,6 +54,42 @@ pub struct Stats {
     pub plans_counted_ms_ago: u64,
 }
 
+/// What one instance has counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InstanceRates {
+    /// The instance.
+    pub instance: String,
+    /// Since when it counts. `null` if it did not say.
+    #[schema(required)]
+    pub counting_since: Option<String>,
+    /// How fast it accepts and finishes jobs. `null` if it did not say.
+    #[schema(required)]
+    pub rates: Option<JobRates>,
+    /// Why `rates` and `history` are without this instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub problem: Option<String>,
+}
+
+/// Numbers of jobs in the past, one for each step of time, the newest last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobHistory {
+    /// The length of a step, in milliseconds.
+    pub step_ms: u64,
+    /// How long ago the newest step ended, in milliseconds. Those of other instances may end some seconds earlier or later.
+    pub ended_ms_ago: u64,
+    /// Jobs that were accepted.
+    pub accepted: Vec<u64>,
+    /// Jobs that a node completed.
+    pub succeeded: Vec<u64>,
+    /// Jobs that failed.
+    pub failed: Vec<u64>,
+    /// Jobs that a caller cancelled.
+    pub cancelled: Vec<u64>,
+    /// Jobs whose last attempts ran too long.
+    pub timed_out: Vec<u64>,
+}
+
 /// The figures of the jobs that name one pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStats {
@@ -55,7 +104,7 @@ pub struct PoolStats {
     /// waits.
     #[schema(required)]
     pub oldest_waiting_ms: Option<u64>,
-    /// How fast this instance accepts and finishes them.
+    /// How fast all live instances together accept and finish them.
     pub rates: JobRates,
     /// Whether the pool is paused.
     #[serde(default)]
@@ -86,7 +135,7 @@ pub struct JobStates {
     pub finished: u64,
 }
 
-/// The rates over three lengths of time. An instance that is younger than that gives the rates since its start.
+/// The rates over three lengths of time. An instance that is younger than that has the rates since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobRates {
     /// Over the last minute.
@@ -103,9 +152,9 @@ pub struct JobRates {
 /// Jobs per second, over one length of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobRate {
-    /// Jobs that the instance accepted, the stages of plans included.
+    /// Jobs that were accepted, the stages of plans included.
     pub accepted_per_second: f64,
-    /// Jobs whose end the instance wrote, by outcome.
+    /// Jobs whose end was written, by outcome.
     pub finished_per_second: OutcomeRates,
 }
 

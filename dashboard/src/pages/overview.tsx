@@ -7,9 +7,9 @@ import { Chart } from '../chart';
 import { count, length, rate } from '../format';
 import { usePoll } from '../live';
 import { link } from '../router';
-import { sample, series } from '../samples';
+import { history, recall, sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
-import { Ago, Badge, Card, Empty, Facts, Found, Maybe, Table, Trouble } from '../ui';
+import { Ago, Badge, Card, Empty, Facts, Found, Maybe, Table, Trouble, When } from '../ui';
 import { Paused, usePools } from './pools';
 
 const SLOW_MS = 60_000;
@@ -20,6 +20,7 @@ export function Overview() {
     const stats = usePoll(sees_everything ? 'stats' : undefined, async (signal) => {
         const found = await get<Stats>('/v1/stats', {}, signal);
         sample(found);
+        recall(found);
         return found;
     });
     // Statistics come from memory and show at once that a configured pool is paused; why it is must be asked for.
@@ -104,17 +105,18 @@ function Figures({ stats }: { stats: Stats }) {
                 <Chart
                     title="Jobs per second"
                     unit={rate}
-                    times={series.times}
-                    length={series.times.at(-1) ?? 0}
+                    times={history.times}
+                    length={history.times.at(-1) ?? 0}
                     lines={[
-                        { label: 'accepted', color: '--sent', values: series.accepted },
-                        { label: 'succeeded', color: '--good', values: series.succeeded },
-                        { label: 'failed', color: '--bad', values: series.failed },
+                        { label: 'accepted', color: '--sent', values: history.accepted },
+                        { label: 'succeeded', color: '--good', values: history.succeeded },
+                        { label: 'failed', color: '--bad', values: history.failed },
                     ]}
                 />
             </div>
             <div class="columns">
-                <Card title="Jobs per second" aside={<span class="aside">of instance {stats.instance}</span>}>
+                <Card title="Jobs per second" aside={<Counting stats={stats} />}>
+                    <Silent of={stats.instances} />
                     <Rates stats={stats} />
                 </Card>
                 <Card title="Plans and tasks">
@@ -138,6 +140,23 @@ function Figure(props: { name: string; to: string; tone?: string | undefined; le
             <span>{props.name}</span>
             <b>{props.children}</b>
         </a>
+    );
+}
+
+/** Whose jobs the rates count, and since when. */
+function Counting({ stats: { instances, history_since: since } }: { stats: Stats }) {
+    const counted = instances.filter((one) => one.problem === undefined).length;
+    return <span class="aside">of {counted === 1 ? '1 instance' : `${counted} instances`}{since ? <>, since <When at={since} /></> : null}</span>;
+}
+
+/** The instances whose jobs the rates are without. */
+function Silent({ of }: { of: Stats['instances'] }) {
+    return (
+        <>
+            {of.map(({ instance, problem }) =>
+                problem === undefined ? null : <p key={instance} class="note warn">Without instance <span class="id">{instance}</span>: {problem}.</p>,
+            )}
+        </>
     );
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::instance::Setup;
+use testkit::process::Signal;
 
 use crate::jobs::rig::{Rig, echo, hold, with};
 use crate::plans::rig::on_both_ledgers;
@@ -96,10 +97,23 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
         assert_eq!(of_pool(&stats, &json!("idle"))["jobs"], states(0, 0, 0, 0));
         assert!(p["oldest_waiting_ms"].is_u64() && stats["oldest_waiting_ms"] == p["oldest_waiting_ms"]);
         assert_eq!(none["oldest_waiting_ms"], Value::Null, "what is delayed does not wait");
-        if index > 0 {
-            assert_eq!(stats["rates"], no_rates(), "all of it was done elsewhere");
-            continue;
+        // Every instance shows the rates of all, and each one's own: the first one did all of it.
+        let is_merged = |stats: &Value| stats["instances"].as_array().unwrap().len() == rig.urls.len();
+        let stats = once(&rig, index, "the others have answered", is_merged).await;
+        let (none, p) = (of_pool(&stats, &Value::Null), of_pool(&stats, &json!("p")));
+        assert_eq!(none["jobs"], states(1, 0, 0, 1));
+        let first = rig.get(0, "/v1/cluster").await["instance"].clone();
+        for one in stats["instances"].as_array().unwrap() {
+            assert_eq!(one["rates"] != no_rates(), one["instance"] == first, "{stats:#}");
+            assert_eq!(
+                (one["counting_since"].is_string(), &one["problem"]),
+                (true, &Value::Null),
+                "{stats:#}"
+            );
         }
+        assert_eq!(stats["instances"][0]["instance"], stats["instance"]);
+        let steps = |what: &str| stats["history"][what].as_array().unwrap().len();
+        assert_eq!((steps("accepted"), stats["history_since"].is_string()), (steps("timed_out"), true));
         // Of eight accepted, six in the pool.
         assert_eq!(share(&stats, p, "accepted_per_second"), 0.75, "{stats:#}");
         for (outcome, of_all, of_p) in
@@ -113,6 +127,32 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
     node.runs.release(1);
     rig.finished(0, &held).await;
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_says_nothing_is_named_and_the_others_answer() {
+    let rig = Rig::together(3).await;
+    for index in 0..3 {
+        rig.submit(index, echo(index)).await;
+    }
+    let names = async |problems: usize| {
+        let mut silent = Vec::new();
+        until("the instances are listed", async || {
+            let stats = rig.get(0, "/v1/stats").await;
+            let instances = stats["instances"].as_array().unwrap();
+            silent = instances.iter().filter(|one| one["problem"].is_string()).cloned().collect();
+            instances.len() == 3 && silent.len() == problems
+        })
+        .await;
+        silent
+    };
+    names(0).await;
+    let frozen = rig.get(2, "/v1/cluster").await["instance"].clone();
+    rig.instance(2).await.process().signal(Signal::Stop).unwrap();
+    // Until its lease ends, when it is listed no more.
+    let silent = names(1).await;
+    rig.instance(2).await.process().signal(Signal::Continue).unwrap();
+    assert_eq!((&silent[0]["instance"], &silent[0]["rates"]), (&frozen, &Value::Null), "{silent:#?}");
 }
 
 async fn plans_and_tasks_are_shown_by_status(rig: Rig) {
@@ -137,7 +177,8 @@ async fn plans_and_tasks_are_shown_by_status(rig: Rig) {
     let (mut accepted, mut succeeded) = (0, 0);
     for index in 0..rig.urls.len() {
         let stats = rig.get(index, "/v1/stats").await;
-        let rate = &stats["rates"]["15m"];
+        assert_eq!(stats["instances"][0]["instance"], stats["instance"]);
+        let rate = &stats["instances"][0]["rates"]["15m"];
         accepted += u32::from(rate["accepted_per_second"].as_f64().unwrap() > 0.0);
         succeeded += u32::from(rate["finished_per_second"]["succeeded"].as_f64().unwrap() > 0.0);
     }

@@ -13,6 +13,8 @@ use super::job_metrics::JOB_METRICS;
 use super::kinds::KINDS;
 use super::limits::{POOLS_COUNTED_MAX, RATE_WINDOWS};
 
+/// The length of one step of [`JobHistory`].
+pub const HISTORY_STEP: Duration = BUCKET;
 /// The length of one bucket.
 const BUCKET: Duration = Duration::from_secs(5);
 /// The buckets of the longest window, and the one that is being filled.
@@ -67,7 +69,7 @@ impl RateCounter {
 }
 
 /// What was counted, as rates.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     /// Of all jobs.
     pub(super) all: JobRates,
@@ -75,16 +77,34 @@ pub(super) struct Rates {
     pub(super) without_pool: JobRates,
     /// Of the jobs that name each pool. A pool without any job in the longest window is missing.
     pub(super) of_pools: Vec<(PoolName, JobRates)>,
+    /// The numbers of all jobs in the past.
+    pub(super) history: JobHistory,
+}
+
+/// The numbers of jobs that one instance accepted and finished, in steps of [`HISTORY_STEP`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobHistory {
+    /// How long ago the instance began to count.
+    pub age: Duration,
+    /// How long ago the newest step ended.
+    pub ended_ago: Duration,
+    /// The steps that are over, the newest last.
+    pub steps: Vec<JobCount>,
 }
 
 /// The jobs of a length of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct JobCount {
-    accepted: u32,
-    succeeded: u32,
-    failed: u32,
-    cancelled: u32,
-    timed_out: u32,
+pub struct JobCount {
+    /// Accepted.
+    pub accepted: u32,
+    /// Finished, with this outcome.
+    pub succeeded: u32,
+    /// Finished, with this outcome.
+    pub failed: u32,
+    /// Finished, with this outcome.
+    pub cancelled: u32,
+    /// Finished, with this outcome.
+    pub timed_out: u32,
 }
 
 impl JobCount {
@@ -133,6 +153,13 @@ impl Ring {
     /// Whether nothing was counted in the longest window.
     fn is_idle(&self, number: u64) -> bool {
         self.since(number, BUCKETS as u64 - 1).all(|count| *count == JobCount::default())
+    }
+
+    /// The buckets that were full when the one of this number began, the newest last: as many as are kept.
+    fn full(&self, number: u64) -> Vec<JobCount> {
+        let first = number.saturating_sub(BUCKETS as u64 - 1);
+        let one = |number| self.since(number, 0).next().copied().unwrap_or_default();
+        (first..number).map(one).collect()
     }
 
     /// The rates `age` after the start of the counts.
@@ -210,12 +237,13 @@ impl Counts {
 
     fn read(&self, now: Instant) -> Rates {
         let age = self.age(now);
-        let (number, _) = place_in_time(age);
+        let (number, filled) = place_in_time(age);
         let busy = self.of_pools.iter().filter(|(_, ring)| !ring.is_idle(number));
         Rates {
             all: self.all.rates(age),
             without_pool: self.without_pool.rates(age),
             of_pools: busy.map(|(pool, ring)| (pool.clone(), ring.rates(age))).collect(),
+            history: JobHistory { age, ended_ago: filled, steps: self.all.full(number) },
         }
     }
 

@@ -15,7 +15,7 @@ use nodes::Registry;
 use super::Jobs;
 use super::lifetime::Lifetime;
 use super::limits::POOLS_SHOWN_MAX;
-use super::rates::{JobRates, RateCounter, Rates};
+use super::rates::{JobHistory, JobRates, RateCounter, Rates};
 use crate::counted::Counted;
 use crate::pause::jittered;
 
@@ -65,6 +65,8 @@ pub struct JobStatistics {
     pub pools: Vec<(Option<PoolName>, PoolStatistics)>,
     /// How many slots of the nodes that this instance knows are taken, and how many there are.
     pub slots: (u64, u64),
+    /// What this instance accepted and finished in the past.
+    pub history: JobHistory,
     /// How long ago the unfinished jobs were counted.
     pub counted_ago: Duration,
     /// How long ago the finished jobs were counted.
@@ -78,9 +80,11 @@ impl Jobs {
         let (unfinished, finished) = tokio::join!(unfinished.newest(), finished.newest());
         let pools = registry.pools();
         let configured = pools.configured().iter().map(|pool| &pool.name).collect();
-        let (all, pools) = by_pool(&unfinished.found, &finished.found, rates.read(), &configured);
+        let mut rates = rates.read();
+        let history = std::mem::take(&mut rates.history);
+        let (all, pools) = by_pool(&unfinished.found, &finished.found, rates, &configured);
         let (counted_ago, finished_counted_ago) = (unfinished.age(), finished.age());
-        JobStatistics { all, pools, slots: registry.slots(), counted_ago, finished_counted_ago }
+        JobStatistics { all, pools, slots: registry.slots(), history, counted_ago, finished_counted_ago }
     }
 }
 

@@ -77,7 +77,17 @@ pub fn rates(stats: &Stats) -> String {
             of.succeeded + of.failed + of.cancelled + of.timed_out
         }));
     }
-    format!("jobs per second, instance {}\n", stats.instance)
+    let silent: String = stats
+        .instances
+        .iter()
+        .filter_map(|one| Some(format!("without instance {}: {}\n", one.instance, one.problem.as_ref()?)))
+        .collect();
+    let instances = match stats.instances.len() {
+        // One of an earlier release answers for itself.
+        0 | 1 => format!("instance {}", stats.instance),
+        count => format!("{count} instances"),
+    };
+    format!("jobs per second, {instances}\n{silent}")
         + &shown::table(["POOL", "JOBS", "1 MIN", "5 MIN", "15 MIN"], rows)
 }
 
@@ -102,7 +112,9 @@ fn statuses(stats: &Stats) -> String {
 
 #[cfg(test)]
 mod tests {
-    use client::wire::stats::{OutcomeRates, PlanStatuses, PoolStats, SlotStats, TaskStatuses};
+    use client::wire::stats::{
+        InstanceRates, JobHistory, OutcomeRates, PlanStatuses, PoolStats, SlotStats, TaskStatuses,
+    };
 
     use super::*;
 
@@ -132,6 +144,16 @@ mod tests {
             delayed: 2,
             oldest_waiting_ms: Some(61_000),
             rates,
+            instances: [("a-1", None), ("b-2", Some("it did not answer in time".to_owned()))]
+                .map(|(instance, problem)| InstanceRates {
+                    instance: instance.to_owned(),
+                    counting_since: None,
+                    rates: None,
+                    problem,
+                })
+                .to_vec(),
+            history_since: None,
+            history: JobHistory::default(),
             slots: SlotStats { used: 3, all: 8 },
             pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
             plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
@@ -150,7 +172,8 @@ all             3        2        0           1        1234      61.0 s
 -               3        2        0           1        1234      -
 zh-en (paused)  3        2        0           1        1234      -
 
-jobs per second, instance a-1
+jobs per second, 2 instances
+without instance b-2: it did not answer in time
 POOL   JOBS       1 MIN  5 MIN  15 MIN
 all    accepted   12.00  2.50   0.12
 all    succeeded  3.00   2.00   0.00

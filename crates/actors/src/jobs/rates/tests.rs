@@ -101,7 +101,7 @@ fn outcomes_and_pools_are_counted_apart() {
     for (pool, outcome) in ends {
         counts.count(pool, start, |jobs| jobs.finished(outcome));
     }
-    let Rates { all, without_pool, mut of_pools } = counts.read(start + SECOND);
+    let Rates { all, without_pool, mut of_pools, .. } = counts.read(start + SECOND);
     let rate = JobRate { accepted: 0.4, succeeded: 0.2, failed: 0.2, cancelled: 0.2, timed_out: 0.4 };
     assert_eq!(all, [rate; 3]);
     let rate = JobRate { accepted: 0.2, timed_out: 0.4, ..JobRate::default() };
@@ -159,4 +159,26 @@ fn random_streams_have_the_rates_of_their_list() {
         let found = accepted(&counts.read(start + age).all);
         assert!(near(found, expected), "seed {seed}, at {age:?}: {found:?}, not {expected:?}");
     }
+}
+
+#[test]
+fn the_history_has_a_step_for_every_full_bucket_that_is_kept() {
+    let start = Instant::now();
+    let mut counts = Counts::new(start);
+    let history = |counts: &Counts, second: u32| counts.read(start + SECOND * second).history;
+    assert_eq!(history(&counts, 4).steps, [], "the first bucket is being filled");
+    for second in [0, 1, 11] {
+        accept(&mut counts, None, start + SECOND * second);
+    }
+    let found = history(&counts, 17);
+    let accepted = |found: &JobHistory| found.steps.iter().map(|step| step.accepted).collect::<Vec<_>>();
+    assert_eq!(accepted(&found), [2, 0, 1]);
+    assert_eq!((found.age, found.ended_ago), (SECOND * 17, SECOND * 2));
+    let found = history(&counts, 905);
+    assert_eq!(
+        (found.steps.len(), accepted(&found)[..2].to_vec()),
+        (BUCKETS - 1, vec![0, 1]),
+        "the oldest one has left"
+    );
+    assert!(history(&counts, 5_000).steps.iter().all(|step| *step == JobCount::default()));
 }

@@ -8,7 +8,7 @@ fn pool(name: &str) -> PoolName {
 }
 
 fn no_rates() -> Rates {
-    Rates { all: JobRates::default(), without_pool: JobRates::default(), of_pools: Vec::new() }
+    Rates::default()
 }
 
 fn waiting(pool: Option<PoolName>, created: u64, oldest_ms: Option<u64>) -> UnfinishedCount {
@@ -31,7 +31,12 @@ fn counts_and_rates_of_a_pool_come_together_and_add_up() {
         [waiting(None, 4, Some(7)), waiting(Some(p.clone()), 5, Some(9)), waiting(Some(q.clone()), 6, None)];
     let finished = FinishedCounts { all: 100, of_pools: vec![(p.clone(), 40), (pool("old"), 1)] };
     let rate = |accepted| [JobRate { accepted, ..JobRate::default() }; 3];
-    let rates = Rates { all: rate(3.0), without_pool: rate(1.0), of_pools: vec![(q.clone(), rate(2.0))] };
+    let rates = Rates {
+        all: rate(3.0),
+        without_pool: rate(1.0),
+        of_pools: vec![(q.clone(), rate(2.0))],
+        ..no_rates()
+    };
     let (all, pools) = by_pool(&unfinished, &finished, rates, &HashSet::new());
     let of = |created, finished, oldest_ms, accepted| PoolStatistics {
         created,
