@@ -13,7 +13,7 @@ use loadtest::target::Rhythm;
 use testkit::fault_nodes::Counts;
 use testkit::fleet::Blueprint;
 
-pub use jobs::{Beside, Burst, Jobs, JobsBatch, Large, Registry, Sessions, Tenants};
+pub use jobs::{Beside, Bulk, Burst, Jobs, JobsBatch, Large, Registry, Sessions, Tenants};
 pub use plans::{PlanFaults, Plans};
 
 /// The load and fault harness of Fencepost.
@@ -90,6 +90,9 @@ pub enum What {
     Burst(Burst),
     /// Run a command against a large cluster: many nodes, finished and waiting jobs.
     Large(Large),
+    /// A bulk operation over very many jobs, beside single submissions: their p99 with and without it, and a kill of its
+    /// owner in the middle.
+    Bulk(Bulk),
     /// Sessions: jobs over their clients' sockets, and the results back.
     Sessions(Sessions),
     /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.

@@ -10,8 +10,8 @@ use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
-    beside, burst, chain, failover, faults, ids, job_faults, jobs, large, live, membership, nonces, overload,
-    plan_faults, plans, rate, registry, sessions, tenants,
+    beside, bulk, burst, chain, failover, faults, ids, job_faults, jobs, large, live, membership, nonces,
+    overload, plan_faults, plans, rate, registry, sessions, tenants,
 };
 use loadtest::{plot, report};
 use testkit::servers::Database;
@@ -71,6 +71,7 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         What::Registry(asked) => finish("registry", &registry::run(&asked.plan(), &bar).await?, output),
         What::Tenants(asked) => finish("tenants", &tenants::run(&asked.plan(), &bar).await?, output),
         What::Large(asked) => finish("large", &large::run(&asked.plan(), &bar).await?, output),
+        What::Bulk(asked) => finish("bulk", &bulk::run(&asked.plan(seed), &bar).await?, output),
         What::Burst(asked) => finish("burst", &burst::run(&asked.plan(), &bar).await?, output),
         What::Sessions(asked) => finish("sessions", &sessions::run(&asked.plan(), &bar).await?, output),
         What::Beside(asked) => finish("beside", &beside::run(&asked.plan(seed), &bar).await?, output),

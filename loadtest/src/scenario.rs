@@ -1,6 +1,7 @@
 //! What the harness can do as a whole: one module per question that it answers.
 
 pub mod beside;
+pub mod bulk;
 pub mod burst;
 pub mod chain;
 pub mod failover;

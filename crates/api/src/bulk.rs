@@ -11,7 +11,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkMade, BulkRecord, JobFilter, NewBulk};
+use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;
@@ -23,7 +23,7 @@ use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, body_hash};
 use crate::job_fields;
-use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SEEN_PAGE};
+use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -175,11 +175,10 @@ async fn matched(
     let give_up = Instant::now() + state.settings.request_timeout / 2;
     let (mut matched, mut behind) = (0, None);
     loop {
-        let page =
-            state.read(state.ledger.next_of_bulk(action, filter, before, behind, BULK_SEEN_PAGE)).await?;
-        let Some(last) = page.last() else { return Ok(matched) };
-        behind = Some(*last);
-        for id in page {
+        let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
+        let found = state.read(state.ledger.next_of_bulk(action, filter, before, scan)).await?;
+        let next = found.next(&scan);
+        for id in found.jobs {
             let record = state.read(state.ledger.job(id)).await?;
             if let Some(record) = record
                 && visibility::job(state, sees, &record).await?
@@ -187,6 +186,10 @@ async fn matched(
                 matched += 1;
             }
         }
+        if next.is_none() {
+            return Ok(matched);
+        }
+        behind = next;
         if Instant::now() >= give_up {
             let detail = "so many jobs match that those that this token sees cannot be counted in time; narrow the filter";
             return Err(Refusal::new(Code::Overloaded, detail));

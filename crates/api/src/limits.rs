@@ -102,6 +102,10 @@ pub const BULK_MATCHED_MAX: u64 = 1_000_000;
 pub const BULK_SEEN_PAGE: u32 = 200;
 /// Bulk operations that one instance works on at once. Further ones that it owns wait.
 pub const BULKS_AT_ONCE: usize = 4;
+/// Rows that a bulk operation reads in one statement to find the next jobs that match.
+pub const BULK_SCAN_ROWS: u32 = 10_000;
+/// The same where such statements take too long, at least.
+pub const BULK_SCAN_ROWS_MIN: u32 = 100;
 /// Jobs that a bulk operation works on between two notes of its progress.
 pub const BULK_PAGE_JOBS: u32 = 100;
 /// Jobs of a bulk operation that are cancelled at once.
@@ -251,6 +255,8 @@ pub const SEEN_READ_MAX: u32 = 1_000;
 
 const _: () =
     assert!(2 * EVENT_BATCH_BYTES_MAX <= UNCOUNTED_BYTES_MAX, "a batch of events needs no room of its own");
+const _: () =
+    assert!(BULK_PAGE_JOBS <= BULK_SCAN_ROWS_MIN, "a page is found in one statement where all jobs match");
 const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);

@@ -175,6 +175,38 @@ pub struct BulkRecord {
     pub body_hash: String,
 }
 
+/// Rows that one statement reads to count the jobs of a bulk operation.
+pub const BULK_COUNT_ROWS: u32 = 50_000;
+
+/// A part of the rows that a bulk operation looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkScan {
+    /// Rows up to this job are behind it.
+    pub behind: Option<JobId>,
+    /// Jobs that are found at most.
+    pub jobs_max: u32,
+    /// Rows that are read at most.
+    pub rows_max: u32,
+}
+
+/// What a [`BulkScan`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BulkFound {
+    /// The jobs that match, the oldest first.
+    pub jobs: Vec<JobId>,
+    /// Where the next scan begins if there are fewer jobs than it looked for. `None` where no row is left.
+    pub read_to: Option<JobId>,
+}
+
+impl BulkFound {
+    /// Behind which job the next scan begins; `None` where no job can match any more.
+    #[must_use]
+    pub fn next(&self, scan: &BulkScan) -> Option<JobId> {
+        let is_full = self.jobs.len() >= scan.jobs_max as usize;
+        if is_full { self.jobs.last().copied() } else { self.read_to }
+    }
+}
+
 /// A bulk operation under way, and whether its owner is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenBulk {
@@ -210,7 +242,7 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn bulk_now(&self) -> Result<Timestamp>;
 
-    /// How many jobs match, `at_most` at most. Reads an index, or the table.
+    /// How many jobs match, `at_most` at most. Reads an index, or the table, in statements of [`BULK_COUNT_ROWS`].
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -258,7 +290,8 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be the owner.
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>>;
 
-    /// The next jobs that match behind one, the oldest first.
+    /// The next jobs that match, the oldest first, among so many rows of one index or of the table: one bounded statement,
+    /// however few of them match.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -267,9 +300,8 @@ pub trait Bulks: Send + Sync {
         action: BulkAction,
         filter: &JobFilter,
         before: Timestamp,
-        behind: Option<JobId>,
-        limit: u32,
-    ) -> Result<Vec<JobId>>;
+        scan: BulkScan,
+    ) -> Result<BulkFound>;
 
     /// Notes the jobs that the owner is about to work on. `None` also where it is to end.
     ///

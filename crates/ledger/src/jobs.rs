@@ -407,6 +407,20 @@ impl JobFilter {
         matches!(self.state, None | Some(State::Finished))
     }
 
+    /// The mark of the one condition by whose index a bounded scan reads, for the others to be looked at row by row.
+    fn leading(&self) -> &'static str {
+        match self {
+            Self { session: Some(_), .. } => "by_session",
+            Self { tenant: Some(_), .. } => "by_tenant",
+            Self { pool: Some(_), .. } => "by_pool",
+            Self { kind: Some(_), .. } => "by_kind",
+            Self { dead: Some(true), .. } => "by_dead",
+            Self { outcome: Some(outcome), .. } if *outcome != Outcome::Succeeded => "by_unsuccessful",
+            Self { retried: Some(true), .. } => "by_retried",
+            _ => "",
+        }
+    }
+
     /// A list's statement for this filter: without the marked lines that it does not ask for.
     pub(crate) fn narrowed(&self, statement: &str) -> String {
         let asks_for = |mark: &str| match mark {
@@ -422,6 +436,7 @@ impl JobFilter {
             "retried" => self.retried == Some(true),
             "not_retried" => self.retried == Some(false),
             "no_stage" => self.without_stages,
+            mark if mark.starts_with("by_") => self.leading() == mark,
             other => unreachable!("no list has a mark {other}"),
         };
         let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));

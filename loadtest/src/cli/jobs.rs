@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use loadtest::load::Spread;
-use loadtest::scenario::{beside, burst, jobs, large, registry, sessions, tenants};
+use loadtest::scenario::{beside, bulk, burst, jobs, large, registry, sessions, tenants};
 use testkit::fleet::Blueprint;
 
 use super::positive;
@@ -232,6 +232,47 @@ impl Burst {
             in_flight: usize::from(self.in_flight),
             nodes: (usize::from(self.nodes), 2),
             rest: Duration::from_secs_f64(self.rest),
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Bulk {
+    /// Failed jobs that are there.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    jobs: u64,
+    /// Waiting jobs instead, which are cancelled.
+    #[arg(long)]
+    waiting: bool,
+    /// Delete the failed jobs instead of retrying them.
+    #[arg(long, conflicts_with = "waiting")]
+    delete: bool,
+    /// Jobs of the operation per second, at most.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    bulk_rate: u32,
+    /// Single submissions per second.
+    #[arg(long, default_value_t = 50.0, value_parser = positive)]
+    rate: f64,
+    /// How long they are measured without the operation, and again beside it, in seconds.
+    #[arg(long, default_value_t = 30.0, value_parser = positive)]
+    seconds: f64,
+}
+
+impl Bulk {
+    pub fn plan(&self, seed: u64) -> bulk::Plan {
+        let blueprint = Blueprint::new("worker-queue", 3).env("FENCEPOST__LOG__FILTER", "warn");
+        bulk::Plan {
+            blueprint: Blueprint { redis: true, ..blueprint },
+            action: match (self.waiting, self.delete) {
+                (true, _) => bulk::Action::Cancel,
+                (false, true) => bulk::Action::Delete,
+                (false, false) => bulk::Action::Retry,
+            },
+            jobs: self.jobs,
+            bulk_rate: self.bulk_rate,
+            rate: self.rate,
+            length: Duration::from_secs_f64(self.seconds),
+            seed,
         }
     }
 }

@@ -530,10 +530,9 @@ impl Bulks for Flaky {
         action: BulkAction,
         filter: &JobFilter,
         before: domain::Timestamp,
-        behind: Option<JobId>,
-        limit: u32,
-    ) -> Result<Vec<JobId>> {
-        self.real.next_of_bulk(action, filter, before, behind, limit).await
+        scan: BulkScan,
+    ) -> Result<BulkFound> {
+        self.real.next_of_bulk(action, filter, before, scan).await
     }
     async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>> {
         self.real.begin_page(bulk, page).await

@@ -6,7 +6,7 @@
 //! cancelled. Jobs are dismissed and deleted in the transaction that notes the progress. Each write names the row's token: an
 //! owner that was replaced writes nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use actix_web::body::MessageBody;
 use domain::job::Outcome;
 use domain::{BulkId, IdempotencyKey, JobId};
 use futures_util::StreamExt;
-use ledger::{BulkAction, BulkRecord, BulkStatus, BulkStep, JobRecord};
+use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord};
 use rand::RngExt;
 use sha2::{Digest, Sha256};
 use wire::Code;
@@ -26,7 +26,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
     BULK_CANCELS_AT_ONCE, BULK_KEPT_MS, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
-    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULKS_AT_ONCE,
+    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -86,7 +86,12 @@ async fn take(forwarder: &Arc<Forwarder>, running: &Running) -> Result<(), Refus
             tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation of a dead instance is taken over");
         }
         running.borrow_mut().insert(bulk.id);
-        let worker = Worker { forwarder: Arc::clone(forwarder), running: Rc::clone(running), id: bulk.id };
+        let worker = Worker {
+            forwarder: Arc::clone(forwarder),
+            running: Rc::clone(running),
+            id: bulk.id,
+            scan_size: Cell::new(ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS }),
+        };
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
     Ok(())
@@ -111,6 +116,7 @@ struct Worker {
     forwarder: Arc<Forwarder>,
     running: Running,
     id: BulkId,
+    scan_size: Cell<ScanSize>,
 }
 
 impl Drop for Worker {
@@ -165,18 +171,22 @@ impl Worker {
         };
         let begun = Instant::now();
         let is_resumed = !bulk.page.is_empty();
-        let page = match is_resumed {
-            true => bulk.page.clone(),
-            false => {
-                let limit = BULK_PAGE_JOBS.min(bulk.rate);
-                let BulkRecord { action, filter, before, behind, .. } = &*bulk;
-                let next = state.ledger.next_of_bulk(*action, filter, *before, *behind, limit);
-                state.read(next).await?
-            }
+        let (page, next) = match is_resumed {
+            true => (bulk.page.clone(), bulk.page.last().copied()),
+            false => self.scan(bulk).await?,
         };
-        let Some(behind) = page.last().copied() else {
+        // Behind the page where no row was left: the operation is over once the next scan finds none.
+        let Some(behind) = next.or(page.last().copied()) else {
             return self.finish(bulk, BulkStatus::Done, None).await;
         };
+        if page.is_empty() {
+            // Nothing matched: the next owner need not look at these rows again.
+            let noted = state.read(state.ledger.note_progress(bulk, behind, &BulkStep::default())).await?;
+            *bulk = noted.ok_or(Stop::Lost)?;
+            // Half of the time is for others.
+            self.sleep(begun.elapsed()).await;
+            return Ok(false);
+        }
         let jobs = page.len() as u32;
         let noted = match bulk.action {
             BulkAction::Delete | BulkAction::Dismiss => {
@@ -204,6 +214,38 @@ impl Worker {
         let due = Duration::from_secs_f64(f64::from(jobs) / f64::from(bulk.rate.max(1)));
         self.sleep(due.saturating_sub(begun.elapsed())).await;
         Ok(false)
+    }
+
+    /// The next jobs that match among a bounded number of rows, and behind which job the next scan begins. A statement that
+    /// takes too long is sent again for fewer rows.
+    async fn scan(&self, bulk: &BulkRecord) -> Result<(Vec<JobId>, Option<JobId>), Stop> {
+        let state = self.state();
+        loop {
+            let mut size = self.scan_size.get();
+            let jobs_max = BULK_PAGE_JOBS.min(bulk.rate);
+            let scan = BulkScan { behind: bulk.behind, jobs_max, rows_max: size.rows };
+            let next = state.ledger.next_of_bulk(bulk.action, &bulk.filter, bulk.before, scan);
+            let found = state.ask(state.settings.request_timeout, next).await;
+            // The server ended the statement, or it was given up.
+            let took_too_long = matches!(found, None | Some(Err(ledger::Error::Aborted { .. })));
+            if took_too_long && let Some(is_first) = size.shrink() {
+                if is_first {
+                    tracing::warn!(
+                        bulk = %self.id, rows = scan.rows_max,
+                        "a statement that looks for the jobs of a bulk operation took too long; from now on it reads fewer rows"
+                    );
+                }
+                self.scan_size.set(size);
+                continue;
+            }
+            let late =
+                || Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
+            let found = found.ok_or_else(late)?.map_err(Refusal::from)?;
+            size.adapt(found.jobs.len() >= jobs_max as usize);
+            self.scan_size.set(size);
+            let next = found.next(&scan);
+            return Ok((found.jobs, next));
+        }
     }
 
     /// Reads the row again, as it is now.
@@ -388,6 +430,34 @@ impl Worker {
     }
 }
 
+/// How many rows the statements read that look for the jobs of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ScanSize {
+    /// In the next one: more where few of them match.
+    rows: u32,
+    /// At most.
+    rows_max: u32,
+}
+
+impl ScanSize {
+    /// The next statement after one that found as many jobs as it looked for, or fewer.
+    fn adapt(&mut self, is_full: bool) {
+        let rows = if is_full { self.rows / 2 } else { self.rows.saturating_mul(4) };
+        self.rows = rows.clamp(BULK_SCAN_ROWS_MIN, self.rows_max);
+    }
+
+    /// The same after one that took too long: whether it is the first of them. `None` where it read the fewest rows already.
+    fn shrink(&mut self) -> Option<bool> {
+        if self.rows <= BULK_SCAN_ROWS_MIN {
+            return None;
+        }
+        let is_first = self.rows_max == BULK_SCAN_ROWS;
+        self.rows = (self.rows / 4).max(BULK_SCAN_ROWS_MIN);
+        self.rows_max = self.rows;
+        Some(is_first)
+    }
+}
+
 /// The pause after so many vain tries and one more. All of them together outlast an instance that drains, and the takeover of
 /// what it owned: jobs that wait for that have not failed.
 fn pause_after(round: u32) -> Duration {
@@ -397,6 +467,26 @@ fn pause_after(round: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scan_reads_more_rows_where_few_match_and_fewer_after_a_time_out() {
+        let mut size = ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS };
+        assert_eq!(size.shrink(), None, "fewer rows would not help");
+        let mut sizes = |is_full: &[bool]| {
+            is_full.iter().for_each(|is_full| size.adapt(*is_full));
+            size.rows
+        };
+        assert_eq!(sizes(&[true]), BULK_SCAN_ROWS_MIN);
+        assert_eq!(sizes(&[false, false]), 16 * BULK_SCAN_ROWS_MIN);
+        assert_eq!(sizes(&[false; 9]), BULK_SCAN_ROWS);
+        assert_eq!(size.shrink(), Some(true), "it is warned of");
+        assert_eq!(size.rows, BULK_SCAN_ROWS / 4);
+        size.adapt(false);
+        assert_eq!(size.rows, BULK_SCAN_ROWS / 4, "no more from now on");
+        assert_eq!(size.shrink(), Some(false), "once");
+        while size.shrink().is_some() {}
+        assert_eq!(size.rows, BULK_SCAN_ROWS_MIN);
+    }
 
     #[test]
     fn jobs_of_an_instance_that_drains_are_tried_until_it_is_gone() {

@@ -6,8 +6,8 @@ use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId
 use super::jobs::removal;
 use super::{Store, Way, audit};
 use crate::bulk::{
-    BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkRow, BulkStatus, BulkStep,
-    Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
+    BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkFound, BulkMade, BulkRecord,
+    BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
@@ -45,15 +45,15 @@ impl Store {
         [finished, unfinished]: [&Statement; 2],
         action: BulkAction,
         filter: &JobFilter,
-        (behind, before, limit): (Option<JobId>, Timestamp, i64),
+        (before, scan): (Timestamp, BulkScan),
     ) -> Ask {
         let is_unfinished = action == BulkAction::Cancel;
         let ask = self
             .ask(if is_unfinished { unfinished } else { finished })
             .reworded(|text| filter.narrowed(text))
-            .bind(behind.map_or(LOWEST, Id))
+            .bind(scan.behind.map_or(LOWEST, Id))
             .bind(Moment(before))
-            .bind(limit)
+            .bind(i64::from(scan.jobs_max))
             .bind(filter.session.as_ref().map(SessionId::as_str))
             .bind(filter.tenant.as_ref().map(TenantId::as_str))
             .bind(filter.pool.as_ref().map(PoolName::as_str))
@@ -63,7 +63,7 @@ impl Store {
             false => ask.bind(filter.outcome.map(Outcome::as_str)),
         };
         let before_ms = u64::try_from(before.as_micros() / 1_000).unwrap_or(0);
-        ask.bind(Id(JobId::first_at_ms(before_ms + CLOCKS_APART_MS)))
+        ask.bind(Id(JobId::first_at_ms(before_ms + CLOCKS_APART_MS))).bind(i64::from(scan.rows_max))
     }
 
     async fn changed_bulk(&self, ask: Ask) -> Result<Option<BulkRecord>> {
@@ -96,10 +96,18 @@ impl Bulks for Store {
         before: Timestamp,
         at_most: u64,
     ) -> Result<u64> {
-        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
-        let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (None, before, at_most));
-        let (jobs,): (i64,) = self.one(Way::Reads, ask).await?;
-        records::count(jobs)
+        let (mut jobs, mut behind) = (0, None);
+        while jobs < at_most {
+            let scan = BulkScan { behind, jobs_max: 0, rows_max: BULK_COUNT_ROWS };
+            let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (before, scan));
+            let (matching, read, last): (i64, i64, Option<Id>) = self.one(Way::Reads, ask).await?;
+            jobs += records::count(matching)?;
+            if read < i64::from(scan.rows_max) {
+                break;
+            }
+            behind = last.map(|last| last.0);
+        }
+        Ok(jobs.min(at_most))
     }
 
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
@@ -178,13 +186,19 @@ impl Bulks for Store {
         action: BulkAction,
         filter: &JobFilter,
         before: Timestamp,
-        behind: Option<JobId>,
-        limit: u32,
-    ) -> Result<Vec<JobId>> {
-        let range = (behind, before, i64::from(limit));
-        let ask = self.of_bulk([&NEXT_FINISHED, &NEXT_UNFINISHED], action, filter, range);
-        let rows: Vec<(Id,)> = self.all(Way::Reads, ask).await?;
-        Ok(rows.into_iter().map(|(id,)| id.0).collect())
+        scan: BulkScan,
+    ) -> Result<BulkFound> {
+        let ask = self.of_bulk([&NEXT_FINISHED, &NEXT_UNFINISHED], action, filter, (before, scan));
+        let mut found = BulkFound::default();
+        for (id, read) in self.all::<(Id, i64)>(Way::Reads, ask).await? {
+            // The row of the last one that was read has their number.
+            match read {
+                0 => found.jobs.push(id.0),
+                read => found.read_to = (read >= i64::from(scan.rows_max)).then_some(id.0),
+            }
+        }
+        found.jobs.sort_unstable();
+        Ok(found)
     }
 
     async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>> {

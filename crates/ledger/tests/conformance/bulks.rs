@@ -3,8 +3,8 @@
 use domain::job::{Attempt, Change, Outcome, Revoked};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, Timestamp};
 use ledger::{
-    AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkStatus,
-    BulkStep, JobFilter, NewBulk,
+    AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan,
+    BulkStatus, BulkStep, JobFilter, NewBulk,
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
@@ -119,7 +119,8 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
     stock(&b).await;
     let late = b.ledger.bulk_now().await.unwrap().plus_ms(1);
     let found = async |action, filter: &JobFilter, before: Timestamp, behind: Option<u64>| {
-        let next = b.ledger.next_of_bulk(action, filter, before, behind.map(job), 10).await.unwrap();
+        let scan = scan(behind.map(job), 10);
+        let next = b.ledger.next_of_bulk(action, filter, before, scan).await.unwrap().jobs;
         if behind.is_none() {
             assert_eq!(b.ledger.count_bulk(action, filter, before, 10).await.unwrap(), next.len() as u64);
         }
@@ -138,6 +139,45 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
     assert_eq!(b.ledger.count_bulk(BulkAction::Delete, &JobFilter::default(), late, 2).await.unwrap(), 2);
 }
 
+/// At most so many jobs, among a thousand rows.
+fn scan(behind: Option<JobId>, jobs_max: u32) -> BulkScan {
+    BulkScan { behind, jobs_max, rows_max: 1_000 }
+}
+
+/// However few of the rows match, a scan reads as many as it may, and the next one begins behind them.
+pub async fn a_scan_is_bounded_and_scans_together_find_every_job_once(b: Bench) {
+    stock(&b).await;
+    let late = b.ledger.bulk_now().await.unwrap().plus_ms(1);
+    let jobs = |numbers: &[u64]| numbers.iter().map(|n| job(*n)).collect::<Vec<_>>();
+    let odd = JobFilter { kind: Some(JobKind::parse("odd").unwrap()), ..JobFilter::default() };
+    let dead_and_odd = JobFilter { dead: Some(true), ..odd.clone() };
+    for (action, filter, expected) in [
+        (BulkAction::Retry, &failed(), &[0, 1, 2][..]),
+        (BulkAction::Delete, &JobFilter::default(), &[0, 1, 2, 3]),
+        (BulkAction::Delete, &odd, &[3]),
+        (BulkAction::Delete, &dead_and_odd, &[]),
+        (BulkAction::Cancel, &odd, &[5]),
+        (BulkAction::Cancel, &JobFilter::default(), &[4, 5]),
+    ] {
+        for (rows_max, jobs_max) in [(1, 1), (2, 1), (2, 10), (3, 2), (100, 1), (100, 100)] {
+            let (mut found, mut behind, mut scans) = (Vec::new(), None, 0);
+            loop {
+                let scan = BulkScan { behind, jobs_max, rows_max };
+                let next = b.ledger.next_of_bulk(action, filter, late, scan).await.unwrap();
+                assert!(next.jobs.len() <= rows_max.min(jobs_max) as usize, "{action:?} {filter:?} {scan:?}");
+                behind = next.next(&scan);
+                found.extend(next.jobs);
+                scans += 1;
+                assert!(scans < 10, "{action:?} {filter:?}: a scan does not get on");
+                if behind.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, jobs(expected), "{action:?} {filter:?} {rows_max} {jobs_max}");
+        }
+    }
+}
+
 pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
     let before = b.ledger.bulk_now().await.unwrap().plus_ms(60_000);
     let before_ms = before.as_micros().unsigned_abs() / 1_000;
@@ -148,7 +188,7 @@ pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
     let all = JobFilter::default();
     b.does(of_lane(&lane, [submit(plain(clock_ahead)), submit(plain(later))])).await;
     for (action, change) in [(BulkAction::Cancel, true), (BulkAction::Delete, false)] {
-        let found = b.ledger.next_of_bulk(action, &all, before, None, 10).await.unwrap();
+        let found = b.ledger.next_of_bulk(action, &all, before, scan(None, 10)).await.unwrap().jobs;
         assert_eq!(found, [clock_ahead], "{action:?}");
         assert_eq!(b.ledger.count_bulk(action, &all, before, 10).await.unwrap(), 1, "{action:?}");
         if change {

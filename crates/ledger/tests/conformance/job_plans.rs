@@ -226,16 +226,27 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut session).await.unwrap();
     let next = include_str!("../../sql/both/bulk_next_finished.sql");
     for (mark, index) in LISTS {
-        let next = with_mark(next, mark);
-        let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid";
+        let next = with_mark(&next.replace("--? by_", "--? "), mark);
+        let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
         let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
-                      'ffffffff-ffff-ffff-ffff-ffffffffffff'";
+                      'ffffffff-ffff-ffff-ffff-ffffffffffff', 1000";
         let plan = explained(&mut session, &format!("next_{mark}"), &next, types, values).await;
         assert!(
             plan.contains(&format!("job_finished_rest_{}", index.trim_start_matches('_'))),
             "{mark}:\n{plan}"
         );
         assert!(!plan.contains("Seq Scan on job_finished_rest"), "{mark}:\n{plan}");
+    }
+    // Where no index is of the filter, and for unfinished jobs, a scan reads so many rows in the order of their ids.
+    for (name, next, index) in [
+        ("next_any", next, "job_finished_rest_pkey"),
+        ("next_unfinished", include_str!("../../sql/both/bulk_next_unfinished.sql"), "job_pkey"),
+    ] {
+        let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
+        let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
+                      'ffffffff-ffff-ffff-ffff-ffffffffffff', 1000";
+        let plan = explained(&mut session, name, &with_mark(next, ""), types, values).await;
+        assert!(plan.contains(index) && plan.contains("Limit"), "{name}:\n{plan}");
     }
 }
 

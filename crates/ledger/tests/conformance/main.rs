@@ -185,6 +185,7 @@ on_every_ledger! {
         a_key_makes_one_bulk_operation,
         only_so_many_bulk_operations_are_under_way,
         a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
+        a_scan_is_bounded_and_scans_together_find_every_job_once,
         jobs_that_were_made_long_after_its_time_are_not_read,
         an_owner_that_was_replaced_writes_nothing,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
