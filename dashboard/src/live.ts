@@ -65,6 +65,8 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
 
         const run = async () => {
             clearTimeout(timer);
+            // A tab that nobody sees asks when it is seen.
+            if (document.hidden) return;
             asking?.abort();
             const mine = new AbortController();
             asking = mine;
@@ -87,10 +89,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
                 timer = setTimeout(run, pause);
             }
         };
-        const visible = () => {
-            clearTimeout(timer);
-            if (!document.hidden) void run();
-        };
+        const visible = () => void run();
         again.current = () => void run();
         document.addEventListener('visibilitychange', visible);
         void run();
