@@ -75,11 +75,10 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
 pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let query = Query::read(&request, &["principal", "action", "subject", "since", "cursor", "limit"])?;
     let limit = query.limit()?;
-    let owned = |name: &str| query.get(name).map(ToOwned::to_owned);
     let filter = AuditFilter {
-        principal: owned("principal"),
-        action: owned("action"),
-        subject: owned("subject"),
+        principal: query.text("principal")?,
+        action: query.text("action")?,
+        subject: query.text("subject")?,
         since: query.get("since").map(crate::job_fields::time_of).transpose()?,
         before: query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?,
         limit: limit + 1,

@@ -296,6 +296,16 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// A text that every ledger can compare, if it is given.
+    pub fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+        match self.get(name) {
+            Some(text) if text.contains('\0') => {
+                Err(Refusal::invalid(format!("{name} must be a text without the character NUL")))
+            }
+            text => Ok(text.map(str::to_owned)),
+        }
+    }
+
     /// A whole number from 0 to `max`, if it is given.
     pub fn number(&self, name: &str, max: u64) -> Result<Option<u64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
@@ -413,6 +423,9 @@ mod tests {
         for bad in ["/?x=1", "/?cursor=n.1&cursor=n.1", "/?limit=1&limit=2", "/?limit=1&&Limit=1"] {
             assert!(query(bad).is_err(), "{bad}");
         }
+        let text = |uri| query(uri).unwrap().text("cursor");
+        assert_eq!(text("/?cursor=%C3%A4").unwrap().as_deref(), Some("ä"));
+        assert!(text("/?limit=1").unwrap().is_none() && text("/?cursor=a%00").is_err());
         for bad in ["/?limit=0", "/?limit=1001", "/?limit=", "/?limit=x", "/?limit=-1"] {
             assert!(query(bad).unwrap().limit().is_err(), "{bad}");
         }

@@ -1,6 +1,7 @@
 //! The OpenAPI document. It is built from the annotations of handlers and shapes, and from the table of
-//! codes. [`refine`] adds what annotations cannot say.
+//! codes. [`refine`] and [`constraints`] add what annotations cannot say.
 
+mod constraints;
 mod refine;
 
 use serde_json::{Value, json};
@@ -183,8 +184,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     parameters.push(json!({
         "name": "X-Request-Id", "in": "header", "required": false,
         "description": "The caller's id for this request, 1 to 128 visible ASCII characters. Answered and \
-                        logged. Without it the daemon chooses one",
-        "schema": { "type": "string", "minLength": 1, "maxLength": 128 },
+                        logged. Without it, or in place of any other text, the daemon chooses one",
+        "schema": { "type": "string" },
     }));
     operation["parameters"] = Value::from(parameters);
     let access = access(path, method);

@@ -111,7 +111,7 @@ pub struct PoolPause {
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
     /// Why, for the audit and for people who wonder why jobs wait.
-    #[serde(deserialize_with = "strict::text::<REASON_CHARS_MAX, _>")]
+    #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
     /// For how long, in milliseconds. Without it, the pause lasts until somebody resumes the pool.
@@ -221,6 +221,17 @@ mod tests {
         let bare: Pool = serde_json::from_str(r#"{"name":"p"}"#).unwrap();
         assert_eq!((bare.weight, bare.routes.len()), (1, 0));
         assert!(serde_json::from_str::<PoolsRequest>(r#"{"version":1,"pools":[]}"#).is_ok());
+    }
+
+    #[test]
+    fn the_reason_of_a_pause_is_a_text_that_every_ledger_keeps() {
+        let read = |reason: &str| {
+            serde_json::from_str::<PauseRequest>(&serde_json::json!({ "reason": reason }).to_string())
+        };
+        assert_eq!(read("repair\n").unwrap().reason, "repair\n");
+        for bad in ["", "a\0b", &"x".repeat(REASON_CHARS_MAX + 1)] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //! the members of unions and for the events of streams, lists that refer to the schema of their items, bounds of names and
 //! numbers, the header `Location`, the tags and the server.
 
-use domain::limits as l;
 use serde_json::{Map, Value, json};
 
-use crate::limits::CURSOR_CHARS_MAX;
+use super::constraints;
 
 /// The tags, in the order in which the document shows them.
 const TAGS: [(&str, &str); 9] = [
@@ -20,9 +19,6 @@ const TAGS: [(&str, &str); 9] = [
     ("operations", "Health, metrics, history, and the dashboard"),
 ];
 
-/// Letters, digits and what needs no escape in a path.
-const SAFE: &str = "^[A-Za-z0-9._:@-]+$";
-const UUID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 /// The largest number of 64 bits that the ledger keeps.
 const INTEGER_MAX: u64 = i64::MAX as u64;
 
@@ -85,6 +81,7 @@ pub fn refine(document: &mut Value) {
         schemas[name]["description"] = Value::from(open);
     }
     name_events(schemas);
+    constraints::of_bodies(schemas);
     schemas.values_mut().for_each(bound);
     let operations = document["paths"].as_object_mut().expect("there are paths").values_mut();
     for operation in operations.flat_map(|path| path.as_object_mut().expect("it has operations").values_mut())
@@ -176,7 +173,7 @@ fn refine_operation(operation: &mut Value) {
     for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
         let (name, place) = (parameter["name"].clone(), parameter["in"].clone());
         if let (Some(name), Some(place)) = (name.as_str(), place.as_str()) {
-            refine_parameter(&id, name, place, parameter);
+            constraints::of_parameter(&id, name, place, parameter);
         }
     }
     if operation["description"].as_str().is_none_or(str::is_empty) {
@@ -212,45 +209,6 @@ fn location(id: &str) -> Option<(&'static str, &'static str)> {
         "open_session" => Some(("201", "the session")),
         "create_plan" => Some(("201", "the plan")),
         _ => None,
-    }
-}
-
-/// What a name in a path or a query is made of.
-fn refine_parameter(operation: &str, name: &str, place: &str, parameter: &mut Value) {
-    let text = |chars: usize| Some(json!({ "type": "string", "minLength": 1, "maxLength": chars }));
-    let safe =
-        |chars: usize| Some(json!({ "type": "string", "minLength": 1, "maxLength": chars, "pattern": SAFE }));
-    let uuid = || Some(json!({ "type": "string", "format": "uuid", "pattern": UUID }));
-    let is_node = operation.ends_with("_node");
-    let is_session = operation.ends_with("_session") || operation == "connect_client";
-    let schema = match (place, name) {
-        ("query", "cursor") => text(CURSOR_CHARS_MAX),
-        ("query", "session") => safe(l::SESSION_ID_CHARS_MAX),
-        ("path", "id") if is_session => safe(l::SESSION_ID_CHARS_MAX),
-        ("path", "id") if is_node => safe(l::NODE_ID_CHARS_MAX),
-        ("path", "id") if operation == "decode_snowflake" => {
-            Some(json!({ "type": "string", "minLength": 1, "maxLength": 19, "pattern": "^(0|[1-9][0-9]*)$" }))
-        }
-        ("path", "id" | "plan" | "task") => uuid(),
-        ("query", "tenant") => safe(l::TENANT_ID_CHARS_MAX),
-        ("query" | "path", "pool") => safe(l::POOL_NAME_CHARS_MAX),
-        ("query", "kind") if operation == "list_jobs" => Some(
-            json!({ "type": "string", "minLength": 1, "maxLength": l::JOB_KIND_CHARS_MAX, "pattern": "^[!-~]+$" }),
-        ),
-        ("query", "owner") => safe(l::INSTANCE_ID_CHARS_MAX),
-        ("path", "tag") => safe(l::SEGMENT_TAG_CHARS_MAX),
-        ("path", "name") => safe(l::SEQUENCE_NAME_CHARS_MAX),
-        ("query", "version") => Some(json!({ "type": "integer", "enum": [4, 7], "default": 7 })),
-        ("query", "kinds") => {
-            parameter["style"] = Value::from("form");
-            parameter["explode"] = Value::from(false);
-            let words = ["job", "progress", "node", "cluster"];
-            Some(json!({ "type": "array", "minItems": 1, "items": { "type": "string", "enum": words } }))
-        }
-        _ => None,
-    };
-    if let Some(schema) = schema {
-        parameter["schema"] = schema;
     }
 }
 
@@ -309,12 +267,17 @@ mod tests {
                 let is_free = schema["type"] == "string"
                     && ["maxLength", "format", "enum", "pattern"].iter().all(|key| schema[key].is_null());
                 // Words whose list is in the description, and what a client does not choose.
-                const FREE: [&str; 8] =
-                    ["action", "file", "key", "kind", "Last-Event-ID", "principal", "resource", "subject"];
-                assert!(
-                    !is_free || FREE.contains(&name.as_str().unwrap()) || name == "stage",
-                    "{place}: {value}"
-                );
+                const FREE: [&str; 8] = [
+                    "action",
+                    "file",
+                    "key",
+                    "Last-Event-ID",
+                    "principal",
+                    "stage",
+                    "subject",
+                    "X-Request-Id",
+                ];
+                assert!(!is_free || FREE.contains(&name.as_str().unwrap()), "{place}: {value}");
             }
         }
     }
