@@ -7,7 +7,7 @@ import type { List } from './shapes';
 
 export const POLL_MS = 3_000;
 const SOON_MS = 300;
-const SOON_EVERY_MS = 1_000;
+const SOON_EVERY_MS = 2_000;
 const RETRY_MS_MIN = 1_000;
 const RETRY_MS_MAX = 10_000;
 export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
@@ -167,7 +167,7 @@ export function useStream(target: string | undefined, onEvent: (event: ServerEve
     return isOpen;
 }
 
-/** Calls `then` soon after the first of many calls, once a second at most. */
+/** Calls `then` soon after the first of many calls, every two seconds at most. */
 export function useSoon(then: () => void): () => void {
     const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
     const latest = useRef(then);

@@ -24,7 +24,7 @@ const POLLS: [(&str, Duration); 4] = [
 /// The list of jobs: how often, and how often at most after events.
 const LIST: &str = "/v1/jobs?limit=100";
 const LIST_EVERY: Duration = Duration::from_secs(3);
-const LIST_AFTER_EVENTS: Duration = Duration::from_secs(1);
+const LIST_AFTER_EVENTS: Duration = Duration::from_secs(2);
 const STREAM: &str = "/v1/events?kinds=job&digest=true";
 /// The pages were not all opened at once.
 const OPENED_WITHIN: Duration = Duration::from_secs(3);
