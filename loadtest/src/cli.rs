@@ -343,6 +343,9 @@ pub struct JobFaults {
     /// TLS between clients, nodes and instances, tokens for all of them, and a secret of the instances.
     #[arg(long)]
     secured: bool,
+    /// Two more instances, one without Redis and one on another: jobs reach them through the ledger alone.
+    #[arg(long)]
+    islands: bool,
     /// Where to keep the logs of the instances and the diaries of the nodes, if a promise was broken.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
@@ -358,6 +361,7 @@ impl JobFaults {
             clients: usize::from(self.clients),
             mean_gap: Duration::from_secs_f64(self.seconds_between),
             secured: self.secured,
+            islands: self.islands,
             logs: self.logs.clone(),
             ..job_faults::Plan::default()
         }

@@ -27,6 +27,8 @@ pub struct Blueprint {
     pub redis: bool,
     /// Each instance reaches PostgreSQL and Redis through proxies of its own, so that it can be cut off.
     pub cuts: bool,
+    /// Two more instances that the Redis does not join with the others: one without Redis, and one on another.
+    pub islands: bool,
     /// PostgreSQL counts its statements.
     pub counting: bool,
     /// Variables that each instance is started with.
@@ -44,6 +46,7 @@ impl Blueprint {
             instances,
             redis: false,
             cuts: false,
+            islands: false,
             counting: false,
             env: Vec::new(),
             binary: None,
@@ -73,6 +76,8 @@ pub struct Fleet {
     urls: Vec<String>,
     ways: Vec<Ways>,
     redis: Option<Arc<Redis>>,
+    /// That of an island.
+    other_redis: Option<Arc<Redis>>,
     server: Option<Arc<Postgres>>,
     database: Database,
     blueprint: Blueprint,
@@ -105,11 +110,20 @@ impl Fleet {
             urls: Vec::new(),
             ways: Vec::new(),
             redis,
+            other_redis: None,
             server: Some(server),
             database,
             blueprint,
         };
         fleet.launch(fleet.blueprint.instances, |setup| setup).await?;
+        if fleet.blueprint.islands {
+            let other = Arc::new(tokio::task::spawn_blocking(Redis::start).await??);
+            for redis in [None, Some(Arc::clone(&other))] {
+                let setup = fleet.setup(redis.as_deref()).await?;
+                fleet.add(setup.start().await?);
+            }
+            fleet.other_redis = Some(other);
+        }
         Ok(fleet)
     }
 
@@ -140,6 +154,7 @@ impl Fleet {
             urls: Vec::new(),
             ways: Vec::new(),
             redis: None,
+            other_redis: None,
             server: None,
             database,
             blueprint: Blueprint::new(mode, count),
@@ -150,20 +165,25 @@ impl Fleet {
 
     async fn launch(&mut self, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<()> {
         let mut starting = Vec::new();
+        let redis = self.redis.clone();
         for _ in 0..count {
-            let setup = self.setup().await?;
+            let setup = self.setup(redis.as_deref()).await?;
             starting.push(tokio::spawn(shape(setup).start()));
         }
         for instance in starting {
             let instance = instance.await??;
-            self.urls.push(instance.url().to_owned());
-            self.instances.push(Mutex::new(instance));
+            self.add(instance);
         }
         Ok(())
     }
 
-    /// How the next instance is to be started; its ways are laid.
-    async fn setup(&mut self) -> Result<Setup> {
+    fn add(&mut self, instance: Instance) {
+        self.urls.push(instance.url().to_owned());
+        self.instances.push(Mutex::new(instance));
+    }
+
+    /// How the next instance is to be started, on this Redis or none; its ways are laid.
+    async fn setup(&mut self, redis: Option<&Redis>) -> Result<Setup> {
         let mut setup = Setup::in_mode(&self.blueprint.mode)?;
         for (key, value) in &self.blueprint.env {
             setup = setup.env(key, value);
@@ -173,7 +193,7 @@ impl Fleet {
         }
         if !self.blueprint.cuts {
             setup = setup.database(self.database.url());
-            return Ok(match &self.redis {
+            return Ok(match redis {
                 Some(redis) => setup.arg("--redis-url").arg(&redis.url()),
                 None => setup,
             });
@@ -184,7 +204,7 @@ impl Fleet {
         let url = self.database.url().replace(&port(server.address()), &port(ledger.address()));
         setup = setup.database(&url);
         let mut bus = None;
-        if let Some(redis) = &self.redis {
+        if let Some(redis) = redis {
             let proxy = Proxy::start(redis.address()).await?;
             setup = setup.arg("--redis-url").arg(&format!("redis://{}/", proxy.address()));
             bus = Some(proxy);
@@ -285,34 +305,42 @@ impl Fleet {
         instance.process().signal(Signal::Continue)
     }
 
-    /// Cuts one instance off from a server for a while: connections dropped, new ones refused.
+    /// Cuts one instance off from a server for a while: connections dropped, new ones refused. Nothing happens to an island
+    /// that has no such server.
     ///
     /// # Errors
     /// It reaches that server without a proxy.
     pub async fn cut(&self, index: usize, link: Link, length: Duration) -> Result<()> {
-        let proxy = self.proxy(index, link)?;
+        let Some(proxy) = self.proxy(index, link)? else { return Ok(()) };
         proxy.cut().await?;
         tokio::time::sleep(length).await;
         proxy.heal().await
     }
 
-    /// Holds back for a while all that one instance and a server say to each other.
+    /// Holds back for a while all that one instance and a server say to each other, as for [`Self::cut`].
     ///
     /// # Errors
     /// It reaches that server without a proxy.
     pub async fn hold_back(&self, index: usize, link: Link, length: Duration) -> Result<()> {
-        let proxy = self.proxy(index, link)?;
+        let Some(proxy) = self.proxy(index, link)? else { return Ok(()) };
         proxy.freeze();
         tokio::time::sleep(length).await;
         proxy.heal().await
     }
 
-    fn proxy(&self, index: usize, link: Link) -> Result<&Proxy> {
+    fn proxy(&self, index: usize, link: Link) -> Result<Option<&Proxy>> {
         let ways = self.ways.get(index).context("this fleet has no proxies")?;
-        match link {
-            Link::Ledger => Ok(&ways.ledger),
-            Link::Bus => ways.bus.as_ref().context("this fleet has no Redis"),
-        }
+        Ok(match link {
+            Link::Ledger => Some(&ways.ledger),
+            Link::Bus if self.is_island(index) => ways.bus.as_ref(),
+            Link::Bus => Some(ways.bus.as_ref().context("this fleet has no Redis")?),
+        })
+    }
+
+    /// Whether the Redis does not join this instance with the others.
+    #[must_use]
+    pub const fn is_island(&self, index: usize) -> bool {
+        self.blueprint.islands && index >= self.blueprint.instances && index < self.blueprint.instances + 2
     }
 
     /// Stops the database as a crash would, waits, and starts it again.

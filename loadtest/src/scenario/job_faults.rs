@@ -4,6 +4,8 @@
 //! Clients submit jobs of all kinds at random instances, each under a key, again until it is answered. Nodes run them
 //! and keep diaries. When the last fault is healed, everything must be done within a minute, and nothing be left: no
 //! unfinished job, no slot that is taken, no inbox of the dead.
+//!
+//! With islands two of the instances reach the others by the ledger alone, and nodes connect to all of them.
 
 mod clients;
 pub mod upgrade;
@@ -60,6 +62,8 @@ pub struct Plan {
     pub freeze: Duration,
     /// Over TLS, and with tokens.
     pub secured: bool,
+    /// With two more instances: one without Redis, and one on another.
+    pub islands: bool,
     /// Where the logs of the instances and the diaries of the nodes are kept, if a promise was broken.
     pub logs: Option<PathBuf>,
 }
@@ -78,6 +82,7 @@ impl Default for Plan {
             node_grace: Duration::from_millis(2_000),
             freeze: Duration::from_secs(3),
             secured: false,
+            islands: false,
             logs: None,
         }
     }
@@ -130,7 +135,13 @@ impl report::Report for Report {
 /// # Errors
 /// Something does not start. Broken promises are in the report, not here.
 pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
-    let blueprint = Blueprint { redis: true, cuts: true, ..Blueprint::new("worker-queue", plan.instances) }
+    let blueprint = Blueprint {
+        redis: true,
+        cuts: true,
+        islands: plan.islands,
+        ..Blueprint::new("worker-queue", plan.instances)
+    };
+    let blueprint = blueprint
         .env("FENCEPOST__LEASE__INSTANCE_MS", &plan.lease.as_millis().to_string())
         .env("FENCEPOST__JOBS__NODE_GRACE_MS", &plan.node_grace.as_millis().to_string())
         .env("RUST_LOG", "info,actors=debug,api=debug");
@@ -148,7 +159,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let recipe = Recipe {
         seed: plan.seed,
         faults: plan.faults,
-        instances: plan.instances,
+        instances: fleet.urls().len(),
         mean_gap: plan.mean_gap,
         lease: plan.lease,
         freeze: plan.freeze,

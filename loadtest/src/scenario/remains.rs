@@ -36,7 +36,7 @@ pub(super) async fn until_none(
 async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let mut alive = Vec::new();
-    for url in fleet.urls() {
+    for (index, url) in fleet.urls().iter().enumerate() {
         client.get(&format!("{url}/readyz")).await?;
         for node in client.list(&format!("{url}/v1/nodes")).await? {
             if node["used"] != 0 {
@@ -48,7 +48,13 @@ async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
         if instances.len() != fleet.urls().len() {
             left.push(format!("{url} knows {cluster}"));
         }
-        alive.extend(instances.iter().filter_map(|one| Some(one["instance_id"].as_str()?.to_owned())));
+        if !fleet.is_island(index) {
+            // Those that it shares the Redis with.
+            let own = cluster["instances"].as_array().into_iter().flatten().find(|one| one["url"] == **url);
+            let bus = own.map_or(&Value::Null, |own| &own["bus"]);
+            let joined = instances.iter().filter(|one| one["bus"] == *bus);
+            alive.extend(joined.filter_map(|one| Some(one["instance_id"].as_str()?.to_owned())));
+        }
     }
     let of = Arc::clone(fleet);
     let beside = tokio::task::spawn_blocking(move || {

@@ -82,9 +82,8 @@ impl Jobs {
     /// What was asked of a session, and whether it is closed.
     ///
     /// # Errors
-    /// [`Refusal::UnknownSession`], and what the ledger says.
+    /// [`Refusal::UnknownSession`], or [`Refusal::NoBus`] where nobody opens one, and what the ledger says.
     pub async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
-        self.callers.has_sessions()?;
         self.callers.session_record(id).await
     }
 
@@ -128,9 +127,6 @@ impl Jobs {
     pub async fn close_session(&self, id: &SessionId) -> Result<(), Refusal> {
         let callers = &self.callers;
         let deadline = Instant::now() + callers.request_timeout;
-        if !self.serves_session(id) {
-            callers.has_sessions()?;
-        }
         loop {
             if callers.session_record(id).await?.closed_at.is_some() {
                 return Ok(());
@@ -184,13 +180,17 @@ impl Jobs {
 }
 
 impl Callers {
-    /// Several instances tell each other of sessions over the bus; one that is alone needs none.
+    /// Several instances tell each other of sessions over the bus; one that is alone needs none. One without it opens none, and
+    /// serves those that other instances have opened.
     fn has_sessions(&self) -> Result<(), Refusal> {
         if self.has_sessions { Ok(()) } else { Err(Refusal::NoBus) }
     }
 
     async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
         let found = self.ledger.session(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        if found.is_none() {
+            self.has_sessions()?;
+        }
         found.ok_or(Refusal::UnknownSession)
     }
 
@@ -200,7 +200,6 @@ impl Callers {
         if self.keeper.directory.get(&lane).is_some() {
             return Ok(lane);
         }
-        self.has_sessions()?;
         self.session_record(id).await?;
         loop {
             if !self.lifetime.takes_work() {

@@ -64,7 +64,7 @@ async fn jobs_of_four_instances_on_three_buses_run_on_the_nodes_that_there_are()
     let expected = JOBS as f64 * 5.0;
     assert!(handed_on(&rig, "job").await >= expected, "{} of {expected}", handed_on(&rig, "job").await);
 
-    // A session moves to the instance without Redis as well, where nobody opens one, and is closed there.
+    // A session moves to the instance without Redis as well, which opens none, and is closed there.
     let spec = json!({ "ordering": "strict", "requires": ["bare"] });
     let session = rig.post(0, "/v1/sessions", Some(&spec), 201).await["id"].as_str().unwrap().to_owned();
     for n in 0..JOBS {
@@ -74,6 +74,9 @@ async fn jobs_of_four_instances_on_three_buses_run_on_the_nodes_that_there_are()
     }
     let refused = rig.ask(3, "POST", "/v1/sessions", Some(&spec)).await;
     assert_eq!(refused.code(), "bus_unavailable", "{}", refused.text);
+    assert_eq!(rig.get(3, &format!("/v1/sessions/{session}")).await["id"], *session);
+    let unknown = rig.ask(3, "GET", "/v1/sessions/00000000-0000-0000-0000-000000000000", None).await;
+    assert_eq!(unknown.code(), "bus_unavailable", "{}", unknown.text);
     let closed = rig.ask(1, "DELETE", &format!("/v1/sessions/{session}"), None).await;
     assert_eq!(closed.status, 204, "{}", closed.text);
     assert!(handed_on(&rig, "session").await >= 1.0);
