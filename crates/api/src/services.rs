@@ -18,6 +18,14 @@ pub struct Incarnation {
     pub registry: ::nodes::Registry,
 }
 
+impl Incarnation {
+    /// The other live instances.
+    pub fn others(&self) -> Vec<cluster::Member> {
+        let view = self.cluster_view.view();
+        view.members().filter(|member| member.id != self.identity.id).cloned().collect()
+    }
+}
+
 /// What the API serves from before the ledger is reached.
 #[derive(Clone)]
 pub struct Early {

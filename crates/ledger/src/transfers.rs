@@ -3,7 +3,7 @@
 //!
 //! The order of a transfer, and what a crash leaves behind: one transaction locks the lease of the giving lane and those of
 //! the receiving instances, says in their rows that they are to look, and moves the jobs' rows into their lanes. Before the
-//! commit nothing has changed; after it the jobs wait in a lane of an instance that lived. Whoever takes that lane over
+//! commit nothing has changed; after it the jobs wait in a lane of an instance that lived. An instance that takes that lane over
 //! waits for the commit, since a takeover changes a locked lease, and then reads the jobs.
 
 use domain::{InstanceId, JobId, Resource, Token};

@@ -11,6 +11,7 @@ use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 use testkit::servers::Database;
 
+use super::jobs::finished::{self, Filling};
 use crate::figures::Latency;
 use crate::load::{Schedule, Spread};
 use crate::moments::{Moments, Step};
@@ -22,8 +23,6 @@ use crate::submit::{self, Pace};
 const TENANT: &str = "bulk";
 /// No node has this label, so that every job waits.
 const NOWHERE: &str = ",\"requires\":[\"nowhere\"]";
-/// Rows of one insert.
-const FILL_ROWS: u64 = 250_000;
 /// Waiting jobs of one request, and requests in flight.
 const BATCH: (usize, usize) = (1_000, 4);
 /// Connections for single submissions.
@@ -129,7 +128,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Bulk> {
     let counted_in = began.elapsed().as_secs_f64();
     let begun = begun.body;
     let id = begun["id"].as_str().context("an id")?.to_owned();
-    // Whoever owns it, the second instance shows it.
+    // The second instance shows it, whichever owns it.
     let progress = Progress { http: &http, url: format!("{}/{id}", url(1)) };
     let mut violations = Vec::new();
     if begun["matched"] != json!(plan.jobs.min(1_000_000)) {
@@ -187,29 +186,8 @@ async fn make(plan: &Plan, fleet: &Fleet) -> Result<()> {
         return Ok(());
     }
     let (database, count) = (fleet.database().clone(), plan.jobs);
-    tokio::task::spawn_blocking(move || fill(&database, count)).await?
-}
-
-/// Puts so many failed jobs into today's partition, as if they had been made one after the other since midnight.
-fn fill(database: &Database, count: u64) -> Result<()> {
-    for from in (0..count).step_by(FILL_ROWS as usize) {
-        let to = (from + FILL_ROWS).min(count);
-        database.query(&format!(
-            "with day as (select extract(epoch from date_trunc('day', now() at time zone 'utc')) * 1000 as begins, \
-                                 extract(epoch from now()) * 1000 as ends) \
-             insert into job_finished (id, lane, seq, tenant, pool, requires, priority, timeout_ms, max_attempts, \
-               backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, created_at, attempt, \
-               counted, node, holder, dispatched_at, past_attempts, outcome, dead, result, finished_at, released_at) \
-             select (lpad(to_hex((begins + (ends - begins) * i / {count})::bigint), 12, '0') || '7' || \
-                     lpad(to_hex(i % 4096), 3, '0') || '8' || substr(md5(i::text), 1, 15))::uuid, \
-               'instance:filled', 0, '{TENANT}', '', 'nowhere', 0, 600000, 3, 1000, 200, 60000, 'run', \
-               '{{\"n\":' || i || '}}', now(), 1, 0, 'sim-0', 'filled', now(), '', 'failed', true, null, now(), now() \
-             from day, generate_series({from}::bigint, {to} - 1) as i"
-        ))?;
-    }
-    database.query("vacuum (analyze) job_finished")?;
-    database.query("checkpoint")?;
-    Ok(())
+    let like = Filling { tenant: TENANT, requires: "nowhere", have_failed: true };
+    tokio::task::spawn_blocking(move || finished::fill_with(&database, count, &like)).await?
 }
 
 /// Single jobs at the instances that are not killed.

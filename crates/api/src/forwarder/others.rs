@@ -26,9 +26,8 @@ impl Forwarder {
         let incarnation = self.state.incarnation();
         let question =
             ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), Vec::new(), None);
-        let view = incarnation.cluster_view.view();
-        let others = view.members().filter(|member| member.id != incarnation.identity.id);
-        let asked = others.map(async |member| {
+        let others = incarnation.others();
+        let asked = others.iter().map(async |member| {
             while Instant::now() < deadline {
                 let asked = self.ask_there(&incarnation, &question, member, deadline).await;
                 let Ok(Asked::Answered(answer)) = asked else { return };
@@ -48,9 +47,8 @@ impl Forwarder {
         let incarnation = self.state.incarnation();
         let question =
             ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), Vec::new(), None);
-        let view = incarnation.cluster_view.view();
-        let others = view.members().filter(|member| member.id != incarnation.identity.id);
-        let asked = others.map(async |member| {
+        let others = incarnation.others();
+        let asked = others.iter().map(async |member| {
             let asked = self.ask_there(&incarnation, &question, member, deadline).await;
             (member.id.to_string(), body_of(asked))
         });

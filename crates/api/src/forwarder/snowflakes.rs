@@ -46,9 +46,7 @@ impl Forwarder {
 
     /// The instances to ask: the one that has served last, then others by chance.
     fn right_clocks(&self, incarnation: &Incarnation) -> Vec<Member> {
-        let view = incarnation.cluster_view.view();
-        let others = view.members().filter(|member| member.id != incarnation.identity.id);
-        let mut members: Vec<Member> = others.cloned().collect();
+        let mut members = incarnation.others();
         members.shuffle(&mut rand::rng());
         let last = self.right_clock.load_full();
         if let Some((last, _)) = last.as_deref().filter(|(_, at)| at.elapsed() < RIGHT_CLOCK_AGE_MAX) {

@@ -1,5 +1,5 @@
 -- Of these instances those to which jobs can be transferred: they live, and say what their nodes can do. Their leases stay
--- locked as long as the transaction lasts, so that whoever takes one over afterwards reads what was transferred; rows that a
+-- locked as long as the transaction lasts, so that a later owner reads what was transferred; rows that a
 -- takeover has locked are passed over. Their own rows say that they are to look. Rows are locked in one order.
 -- $1 instances
 WITH live AS (

@@ -32,8 +32,27 @@ pub struct Reads {
     pub one: Latency,
 }
 
-/// Puts so many rows into today's partition, as if they had been made one after the other since midnight.
+/// What finished jobs are like that are put there.
+pub struct Filling {
+    /// Their tenant; empty for none.
+    pub tenant: &'static str,
+    /// The label that each needed; empty for none.
+    pub requires: &'static str,
+    /// Whether they have failed, and are dead; otherwise they have succeeded.
+    pub have_failed: bool,
+}
+
+/// Puts so many succeeded jobs there, and waits until the server is quiet again.
 pub fn fill(database: &Database, count: u64) -> Result<()> {
+    fill_with(database, count, &Filling { tenant: "", requires: "", have_failed: false })?;
+    std::thread::sleep(SETTLES_IN);
+    Ok(())
+}
+
+/// Puts so many rows into today's partition, as if they had been made one after the other since midnight.
+pub fn fill_with(database: &Database, count: u64, like: &Filling) -> Result<()> {
+    let Filling { tenant, requires, have_failed } = *like;
+    let (outcome, result) = if have_failed { ("failed", "null") } else { ("succeeded", "'null'") };
     let mut from = 0;
     while from < count {
         let to = (from + FILL_ROWS).min(count);
@@ -45,15 +64,15 @@ pub fn fill(database: &Database, count: u64) -> Result<()> {
                counted, node, holder, dispatched_at, past_attempts, outcome, dead, result, finished_at, released_at) \
              select (lpad(to_hex((begins + (ends - begins) * i / {count})::bigint), 12, '0') || '7' || \
                      lpad(to_hex(i % 4096), 3, '0') || '8' || substr(md5(i::text), 1, 15))::uuid, \
-               '{LANE}', 0, '', '', '', 0, 600000, 3, 1000, 200, 60000, 'run', '{{\"n\":' || i || '}}', now(), 1, 0, \
-               'sim-0', 'filled', now(), '', 'succeeded', false, 'null', now(), now() \
+               '{LANE}', 0, '{tenant}', '', '{requires}', 0, 600000, 3, 1000, 200, 60000, 'run', \
+               '{{\"n\":' || i || '}}', now(), 1, 0, 'sim-0', 'filled', now(), '', '{outcome}', {have_failed}, {result}, \
+               now(), now() \
              from day, generate_series({from}::bigint, {to} - 1) as i"
         ))?;
         from = to;
     }
     database.query("vacuum (analyze) job_finished")?;
     database.query("checkpoint")?;
-    std::thread::sleep(SETTLES_IN);
     Ok(())
 }
 

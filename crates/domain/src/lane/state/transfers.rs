@@ -20,7 +20,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// These jobs are to be transferred, unless others are still to be; who asks asks again.
+    /// These jobs are to be transferred, unless others are still to be: then the instance sends them again.
     pub(super) fn want(&mut self, jobs: Vec<(JobId, InstanceId)>) {
         if self.wanted.is_empty() {
             self.wanted = jobs;
