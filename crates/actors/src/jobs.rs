@@ -52,6 +52,7 @@ mod sockets;
 mod statistics;
 mod submission_limits;
 mod submissions;
+mod tallies;
 mod transfers;
 mod upkeep;
 mod waiters;
@@ -100,6 +101,7 @@ use sockets::Sockets;
 use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};
 use submissions::Submissions;
+pub use tallies::{EventNumbers, Tally};
 use transfers::Transfers;
 use upkeep::Upkeep;
 use waiters::Waiters;
@@ -220,6 +222,7 @@ impl Jobs {
         let reporter = Arc::downgrade(&progress);
         let known_progress = Box::new(move |job| reporter.upgrade()?.event(job));
         watches::start(&watches, &bus, &me, outgoing, known_progress);
+        tallies::start(watches.tallies(), &bus, &me);
         let incoming = Arc::new(Incoming {
             bus: bus.clone(),
             gateway: Arc::clone(&gateway),
@@ -333,6 +336,12 @@ impl Jobs {
     /// [`Refusal::TooManyWatched`].
     pub fn watch(&self, topic: Topic) -> Result<Watch, Refusal> {
         self.watches.watch(topic).ok_or(Refusal::TooManyWatched)
+    }
+
+    /// Counts the events of all jobs from now on, those of other instances within a second.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.watches.tallies().open()
     }
 
     /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other

@@ -62,15 +62,14 @@ impl EventFeeds {
         Ok(Joined { batches, new: Some((out, new)) })
     }
 
-    /// Drops the sender of a feed that no stream follows. It is back where one has joined since.
-    pub fn leave(&self, out: Sender<Bytes>) -> Option<Sender<Bytes>> {
+    /// Removes a feed that no stream follows, so that none joins it any more. `false` where one has joined since.
+    pub fn remove(&self, out: &Sender<Bytes>) -> bool {
         let mut feeds = self.lock();
         if out.receiver_count() > 0 {
-            return Some(out);
+            return false;
         }
-        drop(out);
-        feeds.retain(|feed| feed.out.strong_count() > 0);
-        None
+        feeds.retain(|feed| feed.out.upgrade().is_some_and(|other| !other.same_channel(out)));
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Feed>> {

@@ -19,11 +19,13 @@ pub enum Channel {
     Jobs,
     /// Announcements of listeners, and events for them.
     Watches,
+    /// Announcements of callers that count the events of jobs, and numbers for them.
+    Tallies,
 }
 
 impl Channel {
     /// Every channel. Each bus listens to all of them, from its opening to its closing.
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Nodes, Self::Jobs, Self::Watches];
+    pub const ALL: [Self; 5] = [Self::Cluster, Self::Nodes, Self::Jobs, Self::Watches, Self::Tallies];
 
     /// The name, as it stands in Redis and in logs.
     #[must_use]
@@ -33,6 +35,7 @@ impl Channel {
             Self::Nodes => "nodes",
             Self::Jobs => "jobs",
             Self::Watches => "watches",
+            Self::Tallies => "tallies",
         }
     }
 }

@@ -64,7 +64,7 @@ impl AttemptWriter {
         let JobsVerdict::Written { jobs, .. } = verdict else { return };
         let written = noted.iter().zip(jobs).filter(|(_, verdict)| **verdict == JobVerdict::Written);
         for ((job, attempt, node), _) in written {
-            self.watches.tell(|| JobEvent {
+            self.watches.tell_change(|| JobEvent {
                 job: *job,
                 attempt: *attempt,
                 lane: self.gateway.attempts().lane(*job, *attempt),

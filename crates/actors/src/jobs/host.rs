@@ -48,7 +48,7 @@ impl LaneHost for InstanceHost {
     fn notify(&self, lane: &LaneId, notice: JobNotice) {
         let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
             let node = placed.map(|placed| placed.node);
-            self.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
+            self.watches.tell_change(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
         };
         match notice {
             JobNotice::Created(job, class) => {

@@ -54,6 +54,8 @@ pub const WANTED_TOPICS_MAX: usize = 100_000;
 pub const WANTED_FOR: Duration = Duration::from_secs(45);
 /// How often an instance announces the topics that it listens to, before jitter.
 pub const WANTED_AGAIN_EVERY: Duration = Duration::from_secs(10);
+/// How often an instance sends the numbers of its events to those that count them.
+pub const TALLIED_EVERY: Duration = Duration::from_secs(1);
 /// Notifications of one job that wait for a slow watch; beyond that they are lost, and the watch learns that.
 pub const NOTIFICATIONS_OF_JOB_MAX: usize = 32;
 /// Notifications of one lane's jobs that wait for a slow watch.

@@ -50,7 +50,11 @@ impl ProgressReporter {
 
     /// A node that is connected here says how far an attempt is.
     pub(super) fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
-        if !self.store.heard(node, job, attempt, progress) || self.watches.has_nobody() {
+        if !self.store.heard(node, job, attempt, progress) {
+            return;
+        }
+        if self.watches.has_nobody() {
+            self.watches.tallies().progressed();
             return;
         }
         match self.event(job) {
@@ -58,7 +62,7 @@ impl ProgressReporter {
             Some(JobEvent { lane: None, .. }) if self.store.has_lane_to_seek(job) => {
                 self.store.put_off(job);
             }
-            Some(event) => self.watches.tell(|| event),
+            Some(event) => self.watches.tell_progress(event),
             None => {}
         }
     }
@@ -68,6 +72,7 @@ impl ProgressReporter {
         let mut is_ledger_away = false;
         for job in self.store.take_due() {
             if self.watches.has_nobody() {
+                self.watches.tallies().progressed();
                 continue;
             }
             let Some(mut event) = self.event(job) else { continue };
@@ -83,7 +88,7 @@ impl ProgressReporter {
                     }
                 }
             }
-            self.watches.tell(|| event);
+            self.watches.tell_progress(event);
         }
     }
 

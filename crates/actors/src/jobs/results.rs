@@ -353,7 +353,7 @@ impl ResultWriter {
             self.waiters.finished(job);
         }
         let state = if outcome.is_some() { State::Finished } else { State::Created };
-        self.watches.tell(|| {
+        self.watches.tell_change(|| {
             let (lane, node) = (lane.cloned(), Some(node.clone()));
             JobEvent { job, attempt, lane, node, kind: JobEventKind::Changed(state, outcome) }
         });

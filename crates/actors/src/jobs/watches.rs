@@ -26,6 +26,7 @@ use super::limits::{
     NOTIFICATIONS_OF_LANE_MAX, OUTGOING_NOTICES_MAX, PROGRESS_ASKED, WANTED_AGAIN_EVERY, WANTED_FOR,
     WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
+use super::tallies::Tallies;
 use exchange::Notice;
 pub(super) use exchange::start;
 
@@ -120,6 +121,7 @@ pub(super) struct Watches {
     born: Instant,
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_sent: AtomicU64,
+    tallies: Arc<Tallies>,
 }
 
 /// A topic with a listener on this instance, now or a short while ago.
@@ -181,6 +183,7 @@ impl Watches {
             outgoing: (!is_alone).then_some(outgoing),
             born: Instant::now(),
             all_sent: AtomicU64::new(0),
+            tallies: Arc::default(),
         };
         (watches, to_tell)
     }
@@ -193,8 +196,24 @@ impl Watches {
         Some(Watch { watches: Arc::clone(self), topic, notifications })
     }
 
-    /// Tells all who listen, here and elsewhere.
-    pub(super) fn tell(&self, seen: impl FnOnce() -> JobEvent) {
+    /// The numbers of what this tells.
+    pub(super) fn tallies(&self) -> &Arc<Tallies> {
+        &self.tallies
+    }
+
+    /// Tells all who listen, here and elsewhere, that a job has changed.
+    pub(super) fn tell_change(&self, seen: impl FnOnce() -> JobEvent) {
+        self.tallies.changed();
+        self.tell(seen);
+    }
+
+    /// Tells all who listen, here and elsewhere, how far an attempt is.
+    pub(super) fn tell_progress(&self, seen: JobEvent) {
+        self.tallies.progressed();
+        self.tell(|| seen);
+    }
+
+    fn tell(&self, seen: impl FnOnce() -> JobEvent) {
         if self.has_nobody() {
             return;
         }

@@ -1,13 +1,14 @@
 //! The task of one feed: it reads the events, writes each of them once, and hands them in batches to the streams that
-//! follow it.
+//! follow it; or it counts them.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::web::Bytes;
-use actors::jobs::Topic;
+use actors::jobs::{Tally, Topic};
 use tokio::sync::broadcast::{Receiver, Sender};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use wire::events::{DIGEST_EVENT, DigestEvent, EventKind};
 
 use super::stream;
@@ -27,100 +28,127 @@ pub fn join(
     incarnation: &Arc<Incarnation>,
     of: &FeedKind,
 ) -> Result<Receiver<Bytes>, Refusal> {
-    let start = || -> Result<World, Refusal> {
+    let start = || -> Result<Source, Refusal> {
         let jobs = of.kinds.iter().any(|kind| matches!(kind, EventKind::Job | EventKind::Progress));
+        if of.is_digest {
+            let tally = jobs.then(|| incarnation.jobs.tally());
+            return Ok(Source::Numbers(World::new(incarnation, of.kinds.clone(), None), tally));
+        }
         let watch = jobs.then(|| incarnation.jobs.watch(Topic::All)).transpose()?;
-        Ok(World::new(incarnation, of.kinds.clone(), watch))
+        Ok(Source::Events(World::new(incarnation, of.kinds.clone(), watch)))
     };
     let Joined { batches, new } = state.event_feeds.join(of, incarnation, start)?;
-    if let Some((out, world)) = new {
-        let batch =
-            if of.is_digest { Batch::Digest(DigestEvent::default()) } else { Batch::Text(String::new()) };
-        state.spawn(run(Arc::clone(state), Arc::clone(incarnation), world, batch, out));
+    if let Some((out, source)) = new {
+        let feed = Feed { state: Arc::clone(state), incarnation: Arc::clone(incarnation), out };
+        match source {
+            Source::Events(world) => state.spawn(feed.send_events(world)),
+            Source::Numbers(world, tally) => state.spawn(feed.send_numbers(world, tally, of.kinds.clone())),
+        }
     }
     Ok(batches)
 }
 
-async fn run(
+/// What a feed is made of.
+enum Source {
+    Events(World),
+    /// The events of jobs are counted where they happen. What is read are those of nodes and the cluster.
+    Numbers(World, Option<Tally>),
+}
+
+struct Feed {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
-    mut world: World,
-    mut batch: Batch,
-    mut out: Sender<Bytes>,
-) {
-    let mut next_at = Instant::now();
-    loop {
-        let first = tokio::select! {
-            biased;
-            () = incarnation.jobs.until_over() => return,
-            () = out.closed() => match state.event_feeds.leave(out) {
-                Some(again) => {
-                    out = again;
-                    continue;
-                }
-                None => return,
-            },
-            event = world.next() => event,
-        };
-        batch.add(first);
-        // Those that come before the next batch may leave.
-        while !batch.is_full() {
+    out: Sender<Bytes>,
+}
+
+/// The incarnation is over, or no stream follows the feed.
+struct Over;
+
+impl Feed {
+    /// Waits for it beside the end of the feed.
+    async fn beside<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Over> {
+        let mut next = pin!(next);
+        loop {
             tokio::select! {
                 biased;
-                () = incarnation.jobs.until_over() => return,
-                () = sleep_until(next_at) => break,
-                event = world.next() => batch.add(event),
+                () = self.incarnation.jobs.until_over() => return Err(Over),
+                () = self.out.closed() => if self.state.event_feeds.remove(&self.out) {
+                    return Err(Over);
+                },
+                next = &mut next => return Ok(next),
             }
         }
-        // Without a receiver the loop ends in a moment.
-        let _ = out.send(batch.take());
-        next_at = Instant::now() + batch.every();
+    }
+
+    /// Sends the events themselves.
+    async fn send_events(mut self, mut world: World) {
+        let mut text = String::new();
+        let mut next_at = Instant::now();
+        while let Ok(first) = self.beside(world.next()).await {
+            add(&mut text, first);
+            // Those that come before the next batch may leave.
+            while text.len() < EVENT_BATCH_BYTES_MAX {
+                match self.beside(timeout_at(next_at, world.next())).await {
+                    Ok(Ok(event)) => add(&mut text, event),
+                    Ok(Err(_)) => break,
+                    Err(Over) => return,
+                }
+            }
+            // Without a receiver the loop ends in a moment.
+            let _ = self.out.send(Bytes::from(std::mem::take(&mut text)));
+            next_at = Instant::now() + EVENTS_GATHERED;
+        }
+    }
+
+    /// Sends how many events there were.
+    async fn send_numbers(mut self, mut world: World, mut tally: Option<Tally>, kinds: Vec<EventKind>) {
+        let mut digest = DigestEvent::default();
+        let mut ticks = interval(DIGEST_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let next = async {
+                tokio::select! {
+                    event = world.next() => Some(event),
+                    _ = ticks.tick() => None,
+                }
+            };
+            match self.beside(next).await {
+                Ok(Some(event)) => count(&mut digest, event.map(|(kind, _)| kind)),
+                Ok(None) => {
+                    if let Some(tally) = &mut tally {
+                        let (numbers, has_gap) = tally.take();
+                        let of = |kind, number| if kinds.contains(&kind) { number } else { 0 };
+                        digest.job += of(EventKind::Job, numbers.changes);
+                        digest.progress += of(EventKind::Progress, numbers.progress);
+                        digest.missed |= has_gap;
+                    }
+                    if digest != DigestEvent::default() {
+                        let text = stream::event(DIGEST_EVENT, None, &std::mem::take(&mut digest));
+                        let _ = self.out.send(Bytes::from(text));
+                    }
+                }
+                Err(Over) => return,
+            }
+        }
     }
 }
 
-/// What is sent together.
-enum Batch {
-    /// The events themselves.
-    Text(String),
-    /// Their numbers.
-    Digest(DigestEvent),
+/// Adds an event; `None` where events were missed.
+fn add(text: &mut String, event: Option<Event>) {
+    match event {
+        Some((kind, json)) => text.push_str(&stream::event(kind.as_str(), None, &json)),
+        None => text.push_str(stream::LEFT_OUT),
+    }
 }
 
-impl Batch {
-    /// Adds an event; `None` where events were missed.
-    fn add(&mut self, event: Option<Event>) {
-        match (self, event) {
-            (Self::Text(text), Some((kind, json))) => {
-                text.push_str(&stream::event(kind.as_str(), None, &json))
-            }
-            (Self::Text(text), None) => text.push_str(stream::LEFT_OUT),
-            (Self::Digest(digest), Some((kind, _))) => match kind {
-                EventKind::Job => digest.job += 1,
-                EventKind::Progress => digest.progress += 1,
-                EventKind::Node => digest.node += 1,
-                EventKind::Cluster => digest.cluster += 1,
-            },
-            (Self::Digest(digest), None) => digest.missed = true,
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Text(text) if text.len() >= EVENT_BATCH_BYTES_MAX)
-    }
-
-    const fn every(&self) -> Duration {
-        match self {
-            Self::Text(_) => EVENTS_GATHERED,
-            Self::Digest(_) => DIGEST_EVERY,
-        }
-    }
-
-    /// The bytes of the batch; the next one begins.
-    fn take(&mut self) -> Bytes {
-        Bytes::from(match self {
-            Self::Text(text) => std::mem::take(text),
-            Self::Digest(digest) => stream::event(DIGEST_EVENT, None, &std::mem::take(digest)),
-        })
+/// Counts an event; `None` where events were missed.
+fn count(digest: &mut DigestEvent, event: Option<EventKind>) {
+    match event {
+        Some(EventKind::Job) => digest.job += 1,
+        Some(EventKind::Progress) => digest.progress += 1,
+        Some(EventKind::Node) => digest.node += 1,
+        Some(EventKind::Cluster) => digest.cluster += 1,
+        None => digest.missed = true,
     }
 }
 
@@ -132,24 +160,13 @@ mod tests {
 
     #[test]
     fn a_batch_has_the_events_in_their_order_and_a_digest_their_numbers() {
-        let event = |kind| Some((kind, Json::parse("1").unwrap()));
-        let mut texts = Batch::Text(String::new());
-        let mut digest = Batch::Digest(DigestEvent::default());
-        for batch in [&mut texts, &mut digest] {
-            batch.add(event(EventKind::Job));
-            batch.add(None);
-            batch.add(event(EventKind::Node));
-            batch.add(event(EventKind::Job));
+        let (mut text, mut digest) = (String::new(), DigestEvent::default());
+        for kind in [Some(EventKind::Job), None, Some(EventKind::Node), Some(EventKind::Job)] {
+            add(&mut text, kind.map(|kind| (kind, Json::parse("1").unwrap())));
+            count(&mut digest, kind);
         }
         let written = "event: job\ndata: 1\n\n: some events were left out\n\nevent: node\ndata: 1\n\nevent: job\ndata: 1\n\n";
-        assert_eq!(texts.take(), written);
-        let counted =
-            "event: digest\ndata: {\"job\":2,\"progress\":0,\"node\":1,\"cluster\":0,\"missed\":true}\n\n";
-        assert_eq!(digest.take(), counted);
-        for _ in 0..EVENT_BATCH_BYTES_MAX {
-            texts.add(event(EventKind::Job));
-            digest.add(event(EventKind::Job));
-        }
-        assert!(texts.is_full() && !digest.is_full());
+        assert_eq!(text, written);
+        assert_eq!(digest, DigestEvent { job: 2, progress: 0, node: 1, cluster: 0, missed: true });
     }
 }

@@ -84,9 +84,9 @@ async fn streams_of_the_same_kinds_share_a_feed_until_the_last_one_leaves() {
         assert_eq!(stream.recv().await.unwrap().as_ptr(), batch.as_ptr(), "the bytes are the same ones");
     }
     drop(first);
-    let out = feeds.leave(out).expect("one stream is left");
+    assert!(!feeds.remove(&out), "one stream is left");
     drop(second);
     out.closed().now_or_never().expect("no stream is left");
-    assert!(feeds.leave(out).is_none());
+    assert!(feeds.remove(&out));
     assert!(feeds.join(&of(false), &incarnation, start).unwrap().new.is_some(), "a new feed");
 }

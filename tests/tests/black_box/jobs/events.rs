@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::wire::events::{ClusterHappening, EventKind, NodeHappening};
+use client::wire::events::{ClusterHappening, DigestEvent, EventKind, NodeHappening};
 use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::nodes::NodeState;
 use client::{Client, Error, Event, Events, JobEvents, JobUpdate};
@@ -332,6 +332,80 @@ async fn what_happens_anywhere_is_told() {
         assert_eq!(left.unwrap(), gone.as_str().unwrap());
         assert_eq!(mode.unwrap().as_str(), "basic");
     }
+    rig.no_defect().await;
+}
+
+/// The digests of a stream, added up until there are so many events of jobs.
+struct Digests {
+    stream: reqwest::Response,
+    unread: String,
+}
+
+impl Digests {
+    async fn open(rig: &Rig, index: usize) -> Self {
+        let path = format!("{}/v1/events?kinds=job,progress&digest=true", rig.urls[index]);
+        let stream = plain_http(PATIENCE).unwrap().get(path).send().await.unwrap();
+        Self { stream, unread: String::new() }
+    }
+
+    async fn next(&mut self) -> DigestEvent {
+        loop {
+            if let Some((event, rest)) = self.unread.split_once("\n\n") {
+                let data = event
+                    .strip_prefix("event: digest\ndata: ")
+                    .map(|data| serde_json::from_str(data).unwrap());
+                self.unread = rest.to_owned();
+                match data {
+                    Some(digest) => return digest,
+                    None => continue,
+                }
+            }
+            let chunk = tokio::time::timeout(PATIENCE, self.stream.chunk()).await.expect("a digest comes");
+            self.unread.push_str(std::str::from_utf8(&chunk.unwrap().expect("the stream goes on")).unwrap());
+        }
+    }
+
+    async fn until(&mut self, jobs: u64) -> DigestEvent {
+        let mut all = DigestEvent::default();
+        while all.job < jobs {
+            let digest = self.next().await;
+            all.job += digest.job;
+            all.progress += digest.progress;
+            all.missed |= digest.missed;
+        }
+        all
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_counts_what_happens_here_and_on_other_instances() {
+    let rig = Rig::together(2).await;
+    let mut digests = Digests::open(&rig, 0).await;
+    let jobs = |count| json!({ "jobs": vec![echo(1); count] });
+    rig.post(0, "/v1/jobs/batch", Some(&jobs(10)), 202).await;
+    let counted = digests.until(10).await;
+    assert_eq!(counted, DigestEvent { job: 10, ..DigestEvent::default() });
+    // The other one counts for it when it has heard that somebody wants it.
+    let heard = async {
+        loop {
+            rig.submit(1, echo(1)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        _ = digests.until(1) => {}
+        () = heard => {}
+    }
+    rig.post(1, "/v1/jobs/batch", Some(&jobs(100)), 202).await;
+    rig.post(0, "/v1/jobs/batch", Some(&jobs(100)), 202).await;
+    let counted = digests.until(200).await;
+    assert!(!counted.missed && counted.progress == 0, "{counted:?}");
+    let id = rig.submit(1, json!({ "payload": {"steps": 1} })).await;
+    let node = rig.node(&[1], "n", |_| {}).await;
+    node.runs.release(1);
+    while digests.next().await.progress == 0 {}
+    node.runs.release(1);
+    rig.finished(1, &id).await;
     rig.no_defect().await;
 }
 
