@@ -27,14 +27,14 @@ use crate::progress::Bar;
 use crate::statements::{self, StatementCost};
 use crate::submit::{self, Pace};
 pub use finished::Reads;
-use viewers::Viewers;
+use viewers::{OPENED_WITHIN, Viewers};
 
 /// Jobs before anything is measured.
 const WARM_UP_JOBS: usize = 4_000;
 /// From one idle job to the next, and from one bare commit to the next.
 const IDLE_EVERY: Duration = Duration::from_millis(20);
-/// Loads without open dashboards, and as many with them, in turns.
-const VIEWED_ROUNDS: usize = 3;
+/// Loads without open dashboards, and as many with them, in turns. Single rounds differ by a fifth on a shared machine.
+const VIEWED_ROUNDS: usize = 11;
 /// No job is recorded for so long: something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -262,6 +262,8 @@ impl Work<'_> {
         let (plan, mut loads) = (self.plan, Vec::new());
         for round in 1..=VIEWED_ROUNDS {
             bar.say(&format!("round {round}: no dashboard"));
+            // As long a pause as before the other.
+            tokio::time::sleep(OPENED_WITHIN).await;
             loads.push(self.load(&plan.name).await?);
             bar.say(&format!("round {round}: {} dashboards", plan.viewers));
             let (began, viewers) = (Instant::now(), Viewers::open(self.fleet.urls(), plan.viewers).await?);

@@ -27,7 +27,7 @@ const LIST_EVERY: Duration = Duration::from_secs(3);
 const LIST_AFTER_EVENTS: Duration = Duration::from_secs(2);
 const STREAM: &str = "/v1/events?kinds=job&digest=true";
 /// The pages were not all opened at once.
-const OPENED_WITHIN: Duration = Duration::from_secs(3);
+pub const OPENED_WITHIN: Duration = Duration::from_secs(3);
 
 /// The open dashboards. They close when this is dropped.
 pub struct Viewers {
