@@ -307,7 +307,7 @@ fn leaves_some(start: u64, length: u64, of: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let detail =
-        format!("start must be at most {highest}: with a {of} of {length} a higher one leaves no id");
+        format!("start must be at most {highest}: with the {of} {length}, a higher one leaves no id");
     Err(Refusal::invalid(detail))
 }
 
