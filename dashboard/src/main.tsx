@@ -46,7 +46,7 @@ function Page({ place }: { place: Place }) {
         case '': return <Overview />;
         case 'jobs': return id ? <JobPage key={id} id={id} /> : <Jobs query={query} />;
         case 'bulk': return id ? <BulkPage key={id} id={id} /> : <Bulks query={query} />;
-        case 'sessions': return id ? <SessionPage key={id} id={id} query={query} /> : <Sessions />;
+        case 'sessions': return id ? <SessionPage key={id} id={id} query={query} /> : <Sessions query={query} />;
         case 'nodes': return id ? <NodePage key={id} id={id} /> : <Nodes query={query} />;
         case 'plans': return id ? <PlanPage key={id} id={id} query={query} /> : <Plans query={query} />;
         case 'tasks': return id ? <TaskPage key={id} id={id} query={query} /> : <NoPage />;

@@ -104,7 +104,8 @@ export type Stats = {
     plans_counted_ms_ago: number;
 };
 
-export type Session = {
+/** A session as a list shows it. */
+export type ListedSession = {
     id: string;
     ordering: string;
     tenant: string | null;
@@ -113,12 +114,14 @@ export type Session = {
     requires: string[];
     idle_ms: number;
     idle_for_ms: number;
+    created_at: string;
+    closed_at: string | null;
+};
+export type Session = ListedSession & {
     owner: string | null;
     last_node: string | null;
     last_seq: number;
     jobs: { created: number; dispatched: number; running: number; finished: number };
-    created_at: string;
-    closed_at: string | null;
 };
 
 export type Node = {

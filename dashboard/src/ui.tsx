@@ -36,6 +36,12 @@ export function Maybe({ children }: { children?: ComponentChildren }) {
     return isNone ? <span class="none">–</span> : <>{children}</>;
 }
 
+/** A text in one line, cut where its column ends, and whole in the title. */
+export function Cut({ text, children }: { text: string | null | undefined; children?: (text: string) => ComponentChildren }) {
+    if (!text) return <span class="none">–</span>;
+    return <span class="cut" title={text}>{children ? children(text) : text}</span>;
+}
+
 export function Id({ to, id, label }: { to: string[]; id: string | null | undefined; label?: string }) {
     if (!id) return <span class="none">–</span>;
     const brief = short(id);
@@ -108,13 +114,15 @@ export function Table<T>(props: {
     rows: T[];
     id: (row: T) => string;
     rowClass?: (row: T) => string | undefined;
+    /** The class of a table whose columns share the width that there is. */
+    fits?: string | undefined;
 }) {
     const [most, setMost] = useState(ROWS_MAX);
     const left = props.rows.length - most;
     return (
         <>
             <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
-                <table>
+                <table class={props.fits ? `fits ${props.fits}` : undefined}>
                     <thead>
                         <tr>{props.columns.map((column) => <th key={column.head} class={column.class} scope="col">{column.head}</th>)}</tr>
                     </thead>
@@ -209,6 +217,7 @@ export function FrozenList<T>(props: {
     label: string;
     columns: Column<FrozenRow<T>>[];
     id: (item: T) => string;
+    fits?: string;
 }) {
     const isFull = props.of.data?.next_cursor != null;
     const { rows, fresh, show } = useFrozen(props.list, props.of.data?.items, props.id, !isFull);
@@ -226,6 +235,7 @@ export function FrozenList<T>(props: {
                             id={({ item }) => props.id(item)}
                             rowClass={({ left }) => (left ? 'left' : undefined)}
                             columns={props.columns}
+                            fits={props.fits}
                         />
                     )}
                     <Pager next={next_cursor} cursor={props.cursor} />

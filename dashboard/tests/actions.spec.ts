@@ -128,6 +128,23 @@ test('dead jobs are retried, dismissed and deleted together', async ({ page, wor
     expect((await daemon.ask('GET', '/v1/jobs?kind=flaky')).items).toEqual([]);
 });
 
+test('the dialog that dismisses all dead jobs has the number of the dry run, and says what it covers', async ({ page, world: { daemon }, world }) => {
+    const matched = async () => (await daemon.ask('POST', '/v1/bulk', { action: 'dismiss', filter: {}, dry_run: true })).matched as number;
+    const { id } = await daemon.submit({ payload: 'fail', pool: 'batch', max_attempts: 1 });
+    await daemon.reaches(id, 'FINISHED');
+    // The list shows the job of the failed stage too.
+    expect((await daemon.ask('GET', '/v1/jobs?dead=true')).items.length).toBeGreaterThan(await matched());
+    await enter(page, world, 'root', '#/jobs');
+    await page.getByRole('button', { name: 'Dismiss all' }).click();
+    const dialog = page.getByRole('dialog');
+    const jobs = (await matched()) === 1 ? '1 job' : `${await matched()} jobs`;
+    await expect(dialog).toContainText(new RegExp(`${jobs} match(es)? now: every dead job that is no stage of a plan`));
+    await expect(dialog).toContainText('Stages of plans are not counted and stay as they are, even if the list shows them.');
+    await expect(dialog.getByRole('button', { name: `Dismiss ${jobs}` })).toBeEnabled();
+    await page.keyboard.press('Escape');
+    await daemon.ask('DELETE', `/v1/jobs/${id}`);
+});
+
 test('a bulk operation that has begun is cancelled', async ({ page, world: { daemon }, world }) => {
     for (let at = 0; at < 30; at += 1) await daemon.submit({ payload: at, requires: ['quantum'], tenant: 'slowly' });
     const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'slowly' }, rate: 1 });

@@ -74,6 +74,13 @@ test('without tokens nobody is asked for one', async ({ page, world, watch }) =>
         await expect(page.locator('main h1')).toHaveText('Overview');
         await expect(page.locator('main')).toContainText('No jobs yet');
         await expect(page.getByText('no tokens are configured')).toBeVisible();
+        await visit(page, '#/sessions');
+        await expect(page.locator('main')).toContainText('No session is kept.');
+        // While no pool is configured, all jobs are those of the pool of all nodes, also those that name none.
+        for (const job of [{}, {}, { pool: 'default' }, { delay_ms: 3_600_000 }]) await daemon.submit({ payload: 'x', ...job });
+        await visit(page, '#/nodes');
+        await expect(page.locator('main')).toContainText('fencepost pool set');
+        await expect(page.getByRole('row').filter({ has: page.getByRole('link', { name: 'default', exact: true }) })).toContainText(/default\s*[\d.]+ m?s\s*3/, { timeout: 60_000 });
     } finally {
         watch.origin = world.daemon.url;
         watch.allowsFailures = true;

@@ -8,11 +8,11 @@ import { enter, expect, test, visit } from './world';
 const OUT = resolve(process.env.PICTURES_OUT ?? '../target/dashboard-pictures');
 
 test('pictures', async ({ page, world }) => {
-    test.setTimeout(180_000);
+    test.setTimeout(300_000);
     mkdirSync(OUT, { recursive: true });
     for (const theme of ['light', 'dark'] as const) {
         await page.emulateMedia({ colorScheme: theme });
-        for (const width of [1440, 390]) {
+        for (const width of [1440, 1200, 390]) {
             await page.setViewportSize({ width, height: width === 390 ? 844 : 900 });
             await enter(page, world, 'root');
             for (const [name, address, [text]] of pages(world)) {

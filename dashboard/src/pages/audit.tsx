@@ -3,7 +3,7 @@
 import { useCan } from '../caller';
 import { useList } from '../live';
 import type { Audit } from '../shapes';
-import { Empty, Filter, FrozenList, Maybe, When } from '../ui';
+import { Cut, Empty, Filter, FrozenList, Maybe, When } from '../ui';
 
 const ACTIONS = [
     'cancel_job', 'retry_job', 'retry_jobs', 'dismiss_job', 'delete_job', 'bulk_retry', 'bulk_cancel', 'bulk_delete', 'bulk_dismiss', 'cancel_bulk',
@@ -46,9 +46,9 @@ function Entries({ query }: { query: URLSearchParams }) {
                 { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
                 { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
                 { head: 'subject', cell: ({ item }) => <span class="id">{item.subject}</span> },
-                { head: 'before', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.before}</Maybe></span> },
-                { head: 'after', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.after}</Maybe></span> },
-                { head: 'reason', class: 'wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
+                { head: 'before', class: 'wide', cell: ({ item }) => <Cut text={item.before} /> },
+                { head: 'after', class: 'wide', cell: ({ item }) => <Cut text={item.after} /> },
+                { head: 'reason', class: 'text wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
             ]}
         />
     );

@@ -11,12 +11,16 @@ import { Action, Ago, Badge, Card, Facts, Found, Listed, Maybe, When } from '../
 const RATE = 200;
 const RATE_MAX = 10_000;
 
-const ACTIONS: Record<BulkAction, { title: string; about: string; isFinal: boolean }> = {
-    retry: { title: 'Retry all', about: 'Each is submitted anew, as another job. Jobs that were retried before are left out.', isFinal: false },
-    cancel: { title: 'Cancel all', about: 'They end as cancelled. Nodes that run them are told to stop.', isFinal: true },
+/** What each does, and what can be done with a stage of a plan, which all of them leave out. */
+const ACTIONS: Record<BulkAction, { title: string; about: string; stages?: string; isFinal: boolean }> = {
+    retry: { title: 'Retry all', about: 'Each is submitted anew, as another job. Jobs that were retried before are left out.', stages: 'Retry their tasks instead.', isFinal: false },
+    cancel: { title: 'Cancel all', about: 'They end as cancelled. Nodes that run them are told to stop.', stages: 'Cancel their tasks instead.', isFinal: true },
     delete: { title: 'Delete all', about: 'The finished jobs among them are forgotten, with their payloads and results.', isFinal: true },
-    dismiss: { title: 'Dismiss all', about: 'They keep their outcome, and are not dead any more.', isFinal: false },
+    dismiss: { title: 'Dismiss all', about: 'The dead ones among them keep their outcome, and are not dead any more.', stages: 'The page of such a job dismisses it.', isFinal: false },
 };
+
+/** What an empty filter means. */
+const EVERY = 'every dead job that is no stage of a plan';
 
 type BulkFilter = Record<string, string | boolean>;
 
@@ -45,7 +49,7 @@ export function BulkActions({ filters }: { filters: Record<string, string | unde
         <div class="bar">
             {useCan('submit') ? (
                 <>
-                    <span class="aside">{isNamed ? 'All jobs that match:' : 'All dead jobs:'}</span>
+                    <span class="aside">{isNamed ? 'All jobs that match:' : 'All dead jobs but stages of plans:'}</span>
                     {offered(filter).map((action) => <Begin key={action} action={action} filter={filter} />)}
                     {isNamed ? null : <span class="aside">Choose filters to retry, cancel or delete many.</span>}
                     <span class="space" />
@@ -57,7 +61,7 @@ export function BulkActions({ filters }: { filters: Record<string, string | unde
 }
 
 function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
-    const { title, about, isFinal } = ACTIONS[action];
+    const { title, about, stages, isFinal } = ACTIONS[action];
     return (
         <Action
             ask={{
@@ -69,7 +73,7 @@ function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
                     const { matched } = await send<{ matched: number }>('POST', '/v1/bulk', { action, filter, dry_run: true });
                     const jobs = `${count(matched)} ${matched === 1 ? 'job' : 'jobs'}`;
                     return {
-                        about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none="every dead job" /></p><p>{about} Stages of plans are left out.</p></>,
+                        about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none={EVERY} /></p><p>{about}</p><p>Stages of plans are not counted and stay as they are, even if the list shows them. {stages}</p></>,
                         forbids: matched === 0,
                         confirm: `${title.split(' ')[0]} ${jobs}`,
                         ...(isFinal && matched > 0 ? { type: String(matched) } : {}),
@@ -105,7 +109,7 @@ export function Bulks({ query }: { query: URLSearchParams }) {
                 columns={[
                     { head: 'operation', cell: (it) => <a href={link(['bulk', it.id])}>{it.action}</a> },
                     { head: 'status', cell: (it) => <Badge of={it.status} /> },
-                    { head: 'jobs', cell: (it) => <Conditions of={it.filter} none="every dead job" /> },
+                    { head: 'jobs', cell: (it) => <Conditions of={it.filter} none={EVERY} /> },
                     { head: 'progress', cell: (it) => <Progress of={it} /> },
                     { head: 'skipped', class: 'num wide', cell: (it) => count(it.skipped) },
                     { head: 'failed', class: 'num wide', cell: (it) => count(it.failed) },
@@ -164,7 +168,7 @@ export function BulkPage({ id }: { id: string }) {
                         <Card title="Operation">
                             <Facts
                                 of={[
-                                    ['jobs', <Conditions of={it.filter} none="every dead job" />],
+                                    ['jobs', <Conditions of={it.filter} none={EVERY} />],
                                     [it.action === 'cancel' ? 'submitted before' : 'finished before', <When at={it.before} />],
                                     ['rate', `${count(it.rate)} jobs per second at most`],
                                     ['begun by', it.by],

@@ -14,7 +14,7 @@ export function Ids({ query }: { query: URLSearchParams }) {
     if (!useCan('submit')) {
         return <><h1>IDs</h1><Empty>IDs need a token with the scope <code>submit</code>.</Empty></>;
     }
-    return <><h1>IDs</h1><Decode /><Segments query={query} /></>;
+    return <><h1>IDs</h1><Decode /><Segments query={query} /><Sequences /></>;
 }
 
 function Segments({ query }: { query: URLSearchParams }) {
@@ -44,6 +44,15 @@ function Segments({ query }: { query: URLSearchParams }) {
                 ]}
             />
         </Card>
+    );
+}
+
+/** The API has no list of sequences, and a request for one by its name takes numbers of it. */
+function Sequences() {
+    return (
+        <p class="note">
+            Sequences are looked up by name, and a look takes a number: <code>fencepost id sequence NAME</code>. There is no list of them.
+        </p>
     );
 }
 

@@ -135,7 +135,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 { head: '#', cell: (it) => it.attempt },
                                 { head: 'node', cell: (it) => <Id to={['nodes', it.node]} id={it.node} /> },
                                 { head: 'state', cell: (it) => <Badge of={it.state} /> },
-                                { head: 'reason', cell: (it) => <Maybe>{it.reason}</Maybe> },
+                                { head: 'reason', class: 'text', cell: (it) => <Maybe>{it.reason}</Maybe> },
                                 { head: 'at', class: 'num', cell: (it) => <When at={it.at} /> },
                             ]}
                         />

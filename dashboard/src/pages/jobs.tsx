@@ -4,7 +4,7 @@ import { useCaller, useCan } from '../caller';
 import { length, short } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import type { Job } from '../shapes';
-import { Ago, Badge, Filter, FrozenList, Id, Maybe, type Column } from '../ui';
+import { Ago, Badge, Cut, Filter, FrozenList, Id, Maybe, type Column } from '../ui';
 import { BulkActions } from './bulk';
 
 const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
@@ -45,30 +45,35 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
             label="Jobs"
             id={(job) => job.id}
             columns={COLUMNS}
+            fits="jobs"
         />
     );
 }
 
+/** The columns share the width that there is, so the table is never wider: style.css has the shares of `table.jobs`. */
 const COLUMNS: Column<FrozenRow<Job>>[] = [
-    { head: 'job', cell: ({ item }) => <><Id to={['jobs', item.id]} id={item.id} />{item.kind ? <small class="under">{item.kind}</small> : null}</> },
-    { head: 'kind', class: 'wide', cell: ({ item }) => <span class="cut"><Maybe>{item.kind}</Maybe></span> },
+    { head: 'job', class: 'job', cell: ({ item }) => <><Id to={['jobs', item.id]} id={item.id} />{item.kind ? <small class="under">{item.kind}</small> : null}</> },
+    { head: 'kind', class: 'kind wide', cell: ({ item }) => <Cut text={item.kind} /> },
     {
         head: 'state',
+        class: 'state',
         cell: ({ item, left }) => (
             <>
                 <Badge of={item.outcome ?? item.state} />
                 {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
+                {item.error ? <small class="under lines" title={item.error}>{item.error}</small> : null}
             </>
         ),
     },
-    { head: 'pool', class: 'wide', cell: ({ item }) => <Maybe>{item.pool}</Maybe> },
-    { head: 'tenant', class: 'wide', cell: ({ item }) => <Maybe>{item.tenant}</Maybe> },
-    { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
-    { head: 'node', class: 'wide', cell: ({ item }) => <Id to={['nodes', item.node ?? '']} id={item.node} /> },
-    { head: 'attempt', class: 'num wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
-    { head: 'created', class: 'num', cell: ({ item }) => <Ago at={item.created_at} /> },
-    { head: 'took', class: 'num wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
+    { head: 'error', class: 'error wide', cell: ({ item }) => <Cut text={item.error} /> },
+    { head: 'pool', class: 'wide', cell: ({ item }) => <Cut text={item.pool} /> },
+    { head: 'tenant', class: 'wide', cell: ({ item }) => <Cut text={item.tenant} /> },
+    { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
+    { head: 'node', class: 'wide', cell: ({ item }) => <Cut text={item.node}>{(node) => <Id to={['nodes', node]} id={node} />}</Cut> },
+    { head: 'attempt', class: 'num attempt wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
+    { head: 'created', class: 'num age', cell: ({ item }) => <Ago at={item.created_at} /> },
+    { head: 'took', class: 'num age wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];
 
 function took(job: Job): string | null {

@@ -68,11 +68,11 @@ function Figures({ stats }: { stats: Stats }) {
                 <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} lead>
                     {oldest === null ? 'none waits' : length(oldest)}
                 </Figure>
-                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })}>{count(jobs.CREATED - delayed)}</Figure>
-                <Figure name="Delayed" to={link(['jobs'], { state: 'CREATED' })}>{count(delayed)}</Figure>
+                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={delayed === 0 ? undefined : `+ ${count(delayed)} delayed`}>{count(jobs.CREATED - delayed)}</Figure>
                 <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })}>{count(jobs.DISPATCHED)}</Figure>
                 <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })}>{count(jobs.RUNNING)}</Figure>
                 <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })}>{count(jobs.FINISHED)}</Figure>
+                <Failures history={stats.history} />
                 <Figure name="Slots in use" to={link(['nodes'])}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
             </div>
             {isIdle ? (
@@ -134,12 +134,32 @@ function Figures({ stats }: { stats: Stats }) {
     );
 }
 
-function Figure(props: { name: string; to: string; tone?: string | undefined; lead?: boolean; children: ComponentChildren }) {
+function Figure(props: { name: string; to: string; tone?: string | undefined; lead?: boolean; under?: string | undefined; children: ComponentChildren }) {
     return (
         <a class={`figure ${props.lead ? 'lead' : ''} ${props.tone ?? ''}`} href={props.to}>
             <span>{props.name}</span>
             <b>{props.children}</b>
+            {props.under === undefined ? null : <small>{props.under}</small>}
         </a>
+    );
+}
+
+/**
+ * The jobs that failed or timed out within the 15 minutes of the history, each number with the way to such jobs. How many
+ * dead jobs are kept is not counted anywhere, so the way to them has no number.
+ */
+function Failures({ history: { failed, timed_out } }: { history: Stats['history'] }) {
+    const sum = (steps: number[]) => steps.reduce((all, one) => all + one, 0);
+    const [failures, late] = [sum(failed), sum(timed_out)];
+    return (
+        <div class={`figure failures ${failures + late > 0 ? 'bad' : ''}`}>
+            <span>Failed, last 15 min</span>
+            <a href={link(['jobs'], { outcome: 'failed' })}><b>{count(failures)}</b><span class="unseen"> failed</span></a>
+            <small>
+                {late > 0 ? <><a href={link(['jobs'], { outcome: 'timed_out' })}>{count(late)} timed out</a>, </> : null}
+                <a href={link(['jobs'], { dead: 'true' })}>dead jobs</a>
+            </small>
+        </div>
     );
 }
 
@@ -244,7 +264,7 @@ export function Instances({ of }: { of: Cluster }) {
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
                 { head: 'bus', class: 'wide', cell: (it) => <span class="id"><Maybe>{it.bus}</Maybe></span> },
-                { head: 'started', class: 'wide', cell: (it) => <Ago at={it.started_at} /> },
+                { head: 'started', class: 'wide spare', cell: (it) => <Ago at={it.started_at} /> },
                 { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
             ]}
         />

@@ -29,7 +29,7 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 label="Plans"
                 id={(plan) => plan.id}
                 columns={[
-                    { head: 'plan', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
+                    { head: 'plan', class: 'text', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
                     { head: 'status', cell: (plan) => <Badge of={plan.status} /> },
                     { head: 'tasks', cell: (plan) => <Progress of={plan} /> },
                     { head: 'failed', class: 'num', cell: (plan) => count((plan.progress.failed ?? 0) + (plan.progress.interrupted ?? 0)) },
@@ -57,7 +57,7 @@ export function PlanPage({ id, query }: { id: string; query: URLSearchParams }) 
             <p class="crumbs"><a href={link(['plans'])}>Plans</a></p>
             <Found of={polled}>{(plan) => <ShownPlan plan={plan} refresh={polled.refresh} />}</Found>
             <Tasks plan={id} query={query} />
-            <Events of={path('/v1/plans', id)} />
+            <Events of={path('/v1/plans', id)} tasks={path('/v1/plans', id)} />
         </>
     );
 }
@@ -93,7 +93,7 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                             { head: 'tenant', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
                             { head: 'status', cell: (it) => <Badge of={it.status} /> },
                             { head: 'stage', cell: (it) => <Maybe>{it.stage_name}</Maybe> },
-                            { head: 'reason', cell: (it) => <Maybe>{it.reason}</Maybe> },
+                            { head: 'reason', class: 'text', cell: (it) => <Maybe>{it.reason}</Maybe> },
                         ]}
                     />
                 </Card>
@@ -170,9 +170,16 @@ const EVENTS_SHOWN = 300;
 /** The events that were read, and the cursor of the last page, so that a poll reads only what is new. */
 type Kept = { of: string; events: PlanEvent[]; cursor: string | undefined };
 
-/** The events of a plan or a task, the newest first. The API lists them from the oldest on. */
-export function Events({ of }: { of: string }) {
+/** As many tasks as a plan has at most. */
+const TASKS_MAX = 1_000;
+
+/**
+ * The events of a plan or a task, the newest first. The API lists them from the oldest on, and names tasks by their ids: the
+ * tasks of the plan `tasks` are read once, since a plan never gets others.
+ */
+export function Events({ of, tasks }: { of: string; tasks?: string }) {
     const kept = useRef<Kept>({ of, events: [], cursor: undefined });
+    const names = useRef<{ of?: string; tasks: Map<string, Task> }>({ tasks: new Map() });
     const polled = usePoll(`events ${of}`, async (signal) => {
         const { events: before, cursor: last }: Kept = kept.current.of === of ? kept.current : { of, events: [], cursor: undefined };
         const events = new Map(before.map((event) => [event.seq, event]));
@@ -185,6 +192,10 @@ export function Events({ of }: { of: string }) {
         }
         kept.current = { of, events: [...events.values()].slice(-EVENTS_MAX), cursor };
         const all = kept.current.events;
+        if (tasks !== undefined && names.current.of !== tasks && all.some((event) => event.task !== null)) {
+            const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX }, signal);
+            names.current = { of: tasks, tasks: new Map(page.items.map((task) => [task.id, task])) };
+        }
         return { events: all.slice(-EVENTS_SHOWN).reverse(), isCut: all.length > EVENTS_SHOWN };
     });
     return (
@@ -201,13 +212,25 @@ export function Events({ of }: { of: string }) {
                                 rows={events}
                                 id={(event) => String(event.seq)}
                                 columns={[
-                                    { head: 'at', cell: (event) => <When at={event.at} /> },
-                                    { head: 'what', cell: (event) => <b>{event.kind.replaceAll('_', ' ')}</b> },
-                                    { head: 'change', cell: (event) => <Maybe>{event.before || event.after ? `${event.before ?? '–'} → ${event.after ?? '–'}` : null}</Maybe> },
-                                    { head: 'stage', class: 'num', cell: (event) => <Maybe>{event.stage}</Maybe> },
+                                    { head: 'at', class: 'at', cell: (event) => <When at={event.at} /> },
+                                    ...(tasks === undefined
+                                        ? []
+                                        : [{ head: 'tenant / task', cell: (event: PlanEvent) => <About event={event} task={names.current.tasks.get(event.task ?? '')} /> }]),
+                                    {
+                                        head: 'what',
+                                        cell: (event) => (
+                                            <>
+                                                <b>{event.kind.replaceAll('_', ' ')}</b>
+                                                <small class="under">{[changed(event), event.stage === null ? null : `stage ${event.stage}`].filter(Boolean).join(', ')}</small>
+                                                {event.reason ? <small class="under">{event.reason}</small> : null}
+                                            </>
+                                        ),
+                                    },
+                                    { head: 'change', class: 'wide', cell: (event) => <Maybe>{changed(event)}</Maybe> },
+                                    { head: 'stage', class: 'num wide', cell: (event) => <Maybe>{event.stage}</Maybe> },
                                     { head: 'run', class: 'num wide', cell: (event) => <Maybe>{event.run}</Maybe> },
                                     { head: 'by', class: 'wide', cell: (event) => <Maybe>{event.principal}</Maybe> },
-                                    { head: 'reason', cell: (event) => <Maybe>{event.reason}</Maybe> },
+                                    { head: 'reason', class: 'text wide', cell: (event) => <Maybe>{event.reason}</Maybe> },
                                 ]}
                             />
                         </>
@@ -216,4 +239,15 @@ export function Events({ of }: { of: string }) {
             </Found>
         </Card>
     );
+}
+
+function changed({ before, after }: PlanEvent): string | null {
+    return before || after ? `${before ?? '–'} → ${after ?? '–'}` : null;
+}
+
+/** Whose event of a plan it is: a task's, or the plan's own. */
+function About({ event, task }: { event: PlanEvent; task: Task | undefined }) {
+    if (event.task === null) return <i>the plan</i>;
+    if (task === undefined) return <Id to={['tasks', event.task]} id={event.task} />;
+    return <a class="text" href={link(['tasks', task.id])} title={task.id}>{task.tenant}{task.name ? ` / ${task.name}` : ''}</a>;
 }

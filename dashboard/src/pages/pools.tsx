@@ -13,7 +13,8 @@ const DEFAULT: Pool = { name: 'default' };
 const MINUTE_MS = 60_000;
 const PAUSE_MINUTES_MAX = 30 * 24 * 60;
 
-type Row = Pool & { pause: PoolPause | undefined; stats: PoolStats | undefined };
+/** A pool; or without a name, the jobs that name none. */
+type Row = Omit<Pool, 'name'> & { name: string | null; pause: PoolPause | undefined; stats: PoolStats | undefined };
 
 /** The pools and their pauses. The ledger is read for each answer, so they are asked for seldom. */
 export function usePools(everyMs = 10_000): Polled<Pools> {
@@ -33,14 +34,14 @@ export function PoolsCard() {
                     <>
                         <Paused of={found.paused} done={pools.refresh} />
                         {found.pools.length === 0 ? (
-                            <Empty>No pool is configured: any node takes any job whose labels it has. <code>PUT /v1/config/pools</code> makes pools.</Empty>
+                            <Empty>No pool is configured: any node takes any job whose labels it has. To make pools, edit what <code>fencepost pool show --json</code> prints, and give it to <code>fencepost pool set -f FILE</code>.</Empty>
                         ) : null}
                         <Table
                             label="Pools"
                             rows={rows(found, stats.data)}
-                            id={(pool) => pool.name}
+                            id={(pool) => pool.name ?? ''}
                             columns={[
-                                { head: 'pool', cell: (pool) => <><a href={link(['jobs'], { pool: pool.name })}>{pool.name}</a> {pool.pause ? <Badge of="paused" /> : null}</> },
+                                { head: 'pool', cell: (pool) => <><Name of={pool} isAll={found.pools.length === 0} /> {pool.pause ? <Badge of="paused" /> : null}</> },
                                 ...(sees_everything
                                     ? [
                                           num('oldest', ({ oldest_waiting_ms: oldest }) => (oldest === null ? '' : length(oldest))),
@@ -49,8 +50,8 @@ export function PoolsCard() {
                                     : []),
                                 { head: 'routes', class: 'wide', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
                                 { head: 'requires', class: 'wide', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
-                                { head: 'weight', class: 'num wide', cell: (pool) => pool.weight ?? 1 },
-                                ...(isAdmin ? [{ head: 'action', cell: (pool: Row) => <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
+                                { head: 'weight', class: 'num wide', cell: (pool) => pool.name === null ? <Maybe /> : (pool.weight ?? 1) },
+                                ...(isAdmin ? [{ head: 'action', cell: (pool: Row) => pool.name === null ? null : <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
                             ]}
                         />
                     </>
@@ -60,11 +61,32 @@ export function PoolsCard() {
     );
 }
 
-/** The configured pools, with what is known of each. */
+/** The configured pools, with what is known of each, and the jobs that name none. While no pool is configured, these are those of DEFAULT. */
 function rows({ pools, paused }: Pools, stats: Stats | undefined): Row[] {
     const pauses = new Map(paused.map((pause) => [pause.pool, pause]));
     const counts = new Map(stats?.pools.map((of) => [of.pool, of]));
-    return (pools.length === 0 ? [DEFAULT] : pools).map((pool) => ({ ...pool, pause: pauses.get(pool.name), stats: counts.get(pool.name) }));
+    const unnamed = counts.get(null);
+    const row = (pool: Pool): Row => ({ ...pool, pause: pauses.get(pool.name), stats: counts.get(pool.name) });
+    if (pools.length === 0) return [{ ...row(DEFAULT), stats: together(unnamed, counts.get(DEFAULT.name)) }];
+    return [...pools.map(row), ...(unnamed ? [{ name: null, pause: undefined, stats: unnamed }] : [])];
+}
+
+/** What waits among the jobs of both. */
+function together(one: PoolStats | undefined, other: PoolStats | undefined): PoolStats | undefined {
+    if (one === undefined || other === undefined) return one ?? other;
+    const oldest = Math.max(one.oldest_waiting_ms ?? -1, other.oldest_waiting_ms ?? -1);
+    return {
+        ...one,
+        jobs: { ...one.jobs, CREATED: one.jobs.CREATED + other.jobs.CREATED },
+        delayed: one.delayed + other.delayed,
+        oldest_waiting_ms: oldest < 0 ? null : oldest,
+    };
+}
+
+/** The pool, with the way to its jobs: to all jobs, if it is the pool of all nodes. */
+function Name({ of: { name }, isAll }: { of: Row; isAll: boolean }) {
+    if (name === null) return <i>no pool named</i>;
+    return <a href={link(['jobs'], isAll ? {} : { pool: name })}>{name}</a>;
 }
 
 /** The pauses, each with its reason and its end; also those of pools that are configured no more. */

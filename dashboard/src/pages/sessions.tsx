@@ -1,25 +1,59 @@
-// Sessions, by their ids: the API lists none.
+// Sessions: the list, and one session with its jobs.
 
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { count, length } from '../format';
-import { usePoll } from '../live';
+import { useList, usePoll } from '../live';
 import { go, link } from '../router';
-import type { Session } from '../shapes';
-import { Action, Badge, Card, Empty, Facts, Found, Id, LookUp, When } from '../ui';
+import type { ListedSession, Session } from '../shapes';
+import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, When } from '../ui';
 import { JobList } from './jobs';
 
-export function Sessions() {
+const STATES = { open: 'true', closed: 'false' };
+
+export function Sessions({ query }: { query: URLSearchParams }) {
+    const cursor = query.get('cursor') ?? undefined;
+    const state = query.get('state');
+    const open = state === 'open' || state === 'closed' ? STATES[state] : undefined;
+    const polled = useList<ListedSession>('/v1/sessions', { open, cursor });
     return (
         <>
             <h1>Sessions</h1>
-            <LookUp label="Session id" go={(id) => go(['sessions', id])} />
-            <Empty>
-                A session is shown by its id, which its client knows, and every job of it. <a href={link(['jobs'])}>Find a job</a> and
-                follow its session, or open one with <code>POST /v1/sessions</code>.
-            </Empty>
+            <div class="filters" role="search" aria-label="Filters of the list">
+                <Filter name="state" label="State" query={query} options={Object.keys(STATES)} />
+                <LookUp label="Session id" go={(id) => go(['sessions', id])} />
+            </div>
+            <Listed
+                of={polled}
+                cursor={cursor}
+                empty={
+                    open === undefined ? (
+                        <><b>No session is kept.</b> <code>fencepost session open</code> or <code>POST /v1/sessions</code> opens one. A closed one is listed until none of its jobs is kept.</>
+                    ) : (
+                        <>No session is {state}.</>
+                    )
+                }
+                label="Sessions"
+                id={(it) => it.id}
+                columns={[
+                    { head: 'session', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
+                    { head: 'state', cell: (it) => <Badge of={it.closed_at === null ? 'open' : 'closed'} /> },
+                    { head: 'ordering', class: 'wide', cell: (it) => it.ordering },
+                    { head: 'tenant', cell: (it) => <Maybe>{it.tenant}</Maybe> },
+                    { head: 'needs', class: 'text wide', cell: (it) => <Maybe>{needs(it)}</Maybe> },
+                    { head: 'idle for', class: 'num', cell: (it) => it.closed_at === null ? length(it.idle_for_ms) : <Maybe /> },
+                    { head: 'opened', class: 'num wide', cell: (it) => <Ago at={it.created_at} /> },
+                ]}
+            />
+            <p class="note">Sessions are in the order of their ids, which says nothing of their age.</p>
         </>
     );
+}
+
+/** What the session's jobs need of a node, if they say nothing else. */
+function needs({ pool, route, requires }: ListedSession): string {
+    const parts = [pool ? `pool ${pool}` : null, route ? `route ${route.source}:${route.target}` : null, ...requires];
+    return parts.filter((part) => part !== null).join(', ');
 }
 
 export function SessionPage({ id, query }: { id: string; query: URLSearchParams }) {

@@ -15,6 +15,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
         <>
             <h1>Signers</h1>
             <LookUp label="Signer" placeholder="eip155:1:0xab" go={(signer) => go(['signers', signer])} />
+            <p class="note">Holes are the released nonces: granted once, never sent, and free. The next grant takes the lowest of them first.</p>
             <Listed
                 of={polled}
                 cursor={cursor}
@@ -22,7 +23,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
                 label="Signers"
                 id={(it) => it.signer}
                 columns={[
-                    { head: 'signer', cell: (it) => <><Id to={['signers', it.signer]} id={it.signer} /> {it.recovering ? <Badge of="recovering" /> : null}</> },
+                    { head: 'signer', class: 'text', cell: (it) => <><Id to={['signers', it.signer]} id={it.signer} /> {it.recovering ? <Badge of="recovering" /> : null}</> },
                     { head: 'next', class: 'num', cell: (it) => count(it.next_nonce) },
                     { head: 'held', class: 'num', cell: (it) => count(it.held) },
                     { head: 'holes', class: 'num', cell: (it) => count(it.released) },
@@ -30,7 +31,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
                     { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
                     { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
                     { head: 'on expiry', class: 'wide', cell: (it) => it.policy.on_expiry },
-                    { head: 'owner', class: 'wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
+                    { head: 'owner', class: 'text wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
                 ]}
             />
         </>
@@ -56,7 +57,7 @@ export function SignerPage({ signer, query }: { signer: string; query: URLSearch
                         <div class="figures">
                             <div class="figure"><span>Next nonce</span><b>{count(it.next_nonce)}</b></div>
                             <a class="figure" href={link(['signers', signer], { status: 'HELD' })}><span>Held</span><b>{count(it.held)}</b></a>
-                            <a class="figure" href={link(['signers', signer], { status: 'RELEASED' })}><span>Holes</span><b>{count(it.released)}</b></a>
+                            <a class="figure" href={link(['signers', signer], { status: 'RELEASED' })}><span>Holes <small>(released)</small></span><b>{count(it.released)}</b></a>
                             <a class={`figure ${it.quarantined > 0 ? 'warn' : ''}`} href={link(['signers', signer], { status: 'QUARANTINED' })}><span>Quarantined</span><b>{count(it.quarantined)}</b></a>
                             <a class="figure" href={link(['signers', signer], { status: 'CONSUMED' })}><span>Consumed</span><b>{count(it.consumed)}</b></a>
                         </div>
@@ -90,6 +91,12 @@ export function SignerPage({ signer, query }: { signer: string; query: URLSearch
     );
 }
 
+const EMPTY: Record<string, string> = {
+    QUARANTINED: 'No nonce is quarantined: nothing waits for a decision.',
+    RELEASED: 'There is no hole: no nonce is released.',
+    all: 'No nonce was granted yet.',
+};
+
 function Nonces({ signer, query, changed }: { signer: string; query: URLSearchParams; changed: () => void }) {
     const status = query.get('status') ?? 'QUARANTINED';
     const cursor = query.get('cursor') ?? undefined;
@@ -109,7 +116,7 @@ function Nonces({ signer, query, changed }: { signer: string; query: URLSearchPa
             <Listed
                 of={polled}
                 cursor={cursor}
-                empty={status === 'QUARANTINED' ? 'No nonce is quarantined: nothing waits for a decision.' : 'No nonce has this status.'}
+                empty={EMPTY[status] ?? 'No nonce has this status.'}
                 label="Nonces"
                 id={(it) => String(it.nonce)}
                 columns={[
@@ -136,7 +143,7 @@ function Resolve({ signer, nonce, done }: { signer: string; nonce: Nonce; done: 
                 about: (
                     <>
                         <p>Nobody knows whether a transaction used nonce <b>{String(nonce.nonce)}</b> of <b>{signer}</b>. Ask the chain first.</p>
-                        <p><b>consumed</b>: it was used; it is final. <b>never_sent</b>: nobody sent it and nobody will; the next grant takes it.</p>
+                        <p><b>consumed</b>: it was used; it is final. <b>never_sent</b>: nobody sent it and nobody will; it becomes a hole, which the next grant takes.</p>
                     </>
                 ),
                 danger: true,

@@ -1,0 +1,101 @@
+// Tables and figures: that all of them fits on the screen, whom each row is about, and where the numbers lead.
+
+import { pages } from './pages';
+import { enter, expect, test, visit } from './world';
+import type { Page } from '@playwright/test';
+
+/** The tables of which a part is out of sight, or the page itself. */
+function cutOff(page: Page): Promise<string[]> {
+    return page.evaluate(() => {
+        const boxes = [document.documentElement, ...document.querySelectorAll<HTMLElement>('main .scroll')];
+        return boxes
+            .filter((box) => box.scrollWidth > box.clientWidth)
+            .map((box) => `${box.getAttribute('aria-label') ?? 'the page'}: ${box.scrollWidth} of ${box.clientWidth}`);
+    });
+}
+
+const LONG = 'a-name-that-is-as-long-as-people-make-them-if-nobody-stops-them';
+
+for (const width of [1440, 1200, 390]) {
+    test(`no table is cut off at ${width} pixels`, async ({ page, world: { daemon }, world }) => {
+        const long = { payload: 'x', kind: LONG, tenant: LONG, pool: LONG, session: world.session };
+        const { id } = await daemon.submit(long);
+        await page.setViewportSize({ width, height: 900 });
+        await enter(page, world, 'root');
+        for (const [name, address, texts] of [...pages(world), ['jobs with long names', `#/jobs?kind=${LONG}`, [id]] as const]) {
+            await visit(page, address);
+            for (const text of texts) await expect(page.locator('main'), `${name} shows ${text}`).toContainText(text);
+            expect.soft(await cutOff(page), name).toEqual([]);
+        }
+        await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    });
+}
+
+test('a table that needs more room than there is scrolls in its own box', async ({ page, world }) => {
+    await page.setViewportSize({ width: 830, height: 800 });
+    await enter(page, world, 'root', '#/jobs');
+    await expect(page.locator('main')).toContainText(world.failed);
+    expect((await cutOff(page)).filter((box) => box.startsWith('the page'))).toEqual([]);
+});
+
+test('the list of jobs says why a job failed', async ({ page, world }) => {
+    await page.setViewportSize({ width: 1200, height: 800 });
+    await enter(page, world, 'root', '#/jobs?dead=true');
+    const row = page.locator('main tbody tr').filter({ hasText: world.failed });
+    const error = row.locator('td.error .cut');
+    await expect(error).toContainText('<b id=evil>broken</b>');
+    const { error: whole } = await world.daemon.ask('GET', `/v1/jobs/${world.failed}`);
+    await expect(error).toHaveAttribute('title', whole);
+    const { height } = (await row.boundingBox())!;
+    expect(height, 'the text is in one line').toBeLessThan(60);
+});
+
+test('the overview counts what failed, and leads to it', async ({ page, world }) => {
+    await enter(page, world, 'viewer');
+    const card = page.locator('.failures');
+    await expect(card).toContainText('Failed, last 15 min');
+    // A job of the world and a stage have failed.
+    await expect(card.locator('b')).toHaveText(/^[1-9]/, { timeout: 60_000 });
+    await expect(card).toHaveClass(/bad/);
+    await card.getByRole('link', { name: 'failed' }).click();
+    await expect(page).toHaveURL(/#\/jobs\?outcome=failed$/);
+    await expect(page.locator('main')).toContainText(world.failed);
+    await visit(page, '#/');
+    await card.getByRole('link', { name: 'dead jobs' }).click();
+    await expect(page).toHaveURL(/#\/jobs\?dead=true$/);
+});
+
+test('each event of a plan names the task that it is about, also on a narrow screen', async ({ page, world }) => {
+    await page.setViewportSize({ width: 390, height: 800 });
+    await enter(page, world, 'viewer', `#/plans/${world.failedPlan}`);
+    const { items } = await world.daemon.ask('GET', `/v1/plans/${world.failedPlan}/events`);
+    const { reason } = items.find((event: { reason: string | null }) => event.reason !== null);
+    const events = page.getByRole('region', { name: 'Events' }).last();
+    await expect(events.getByRole('link', { name: 'umbrella' }).first()).toHaveAttribute('href', `#/tasks/${world.failedTask}`);
+    await expect(events.getByRole('row').last()).toContainText('the plan');
+    await expect(events.getByText(reason).filter({ visible: true }).first()).toBeVisible();
+    await visit(page, `#/plans/${world.plan}`);
+    await expect(events.getByRole('link', { name: 'globex / globex eu' }).first()).toHaveAttribute('href', `#/tasks/${world.task}`);
+});
+
+test('sessions are listed in pages, open and closed', async ({ page, world: { daemon }, world }) => {
+    const open = () => daemon.ask('POST', '/v1/sessions', { tenant: 'paged' });
+    const made = [];
+    for (let round = 0; round < 11; round += 1) made.push(...(await Promise.all(Array.from({ length: 10 }, open))));
+    const { id: closed } = await open();
+    await daemon.ask('DELETE', `/v1/sessions/${closed}`);
+    await enter(page, world, 'viewer', '#/sessions?state=open');
+    const rows = page.locator('main tbody tr');
+    await expect(rows).toHaveCount(100);
+    const seen = await page.locator('main tbody').textContent();
+    await page.getByRole('button', { name: 'Next page' }).click();
+    await expect(page.getByRole('button', { name: 'First page' })).toBeVisible();
+    await expect.poll(() => page.locator('main tbody').textContent()).not.toBe(seen);
+    const all = `${seen}${await page.locator('main tbody').textContent()}`;
+    for (const { id } of made) expect(all).toContain(id);
+    expect(all).not.toContain(closed);
+    await page.locator('#filter-state').selectOption('closed');
+    await expect(page.locator('main tbody')).toContainText(closed);
+    await page.getByRole('link', { name: closed }).click();
+    await expect(page.locator('main h1')).toHaveText(closed);
+});
