@@ -29,7 +29,7 @@ test('pictures', async ({ page, world }) => {
 test('the picture of the README', async ({ page, world: { daemon }, world }) => {
     test.setTimeout(180_000);
     mkdirSync(OUT, { recursive: true });
-    await page.setViewportSize({ width: 1280, height: 860 });
+    await page.setViewportSize({ width: 1440, height: 900 });
     await daemon.ask('POST', '/v1/pools/spare/resume');
     await enter(page, world, 'root');
     const until = Date.now() + 70_000;

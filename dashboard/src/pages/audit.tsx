@@ -45,7 +45,7 @@ function Entries({ query }: { query: URLSearchParams }) {
                 { head: 'at', cell: ({ item }) => <When at={item.at} /> },
                 { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
                 { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
-                { head: 'subject', cell: ({ item }) => <span class="id">{item.subject}</span> },
+                { head: 'subject', class: 'text', cell: ({ item }) => <span class="id">{item.subject}</span> },
                 { head: 'before', class: 'wide', cell: ({ item }) => <Cut text={item.before} /> },
                 { head: 'after', class: 'wide', cell: ({ item }) => <Cut text={item.after} /> },
                 { head: 'reason', class: 'text wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },

@@ -134,9 +134,9 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             columns={[
                                 { head: '#', cell: (it) => it.attempt },
                                 { head: 'node', cell: (it) => <Id to={['nodes', it.node]} id={it.node} /> },
-                                { head: 'state', cell: (it) => <Badge of={it.state} /> },
+                                { head: 'state', cell: (it) => <><Badge of={it.state} /><small class="under"><When at={it.at} /></small></> },
                                 { head: 'reason', class: 'text', cell: (it) => <Maybe>{it.reason}</Maybe> },
-                                { head: 'at', class: 'num', cell: (it) => <When at={it.at} /> },
+                                { head: 'at', class: 'num wide', cell: (it) => <When at={it.at} /> },
                             ]}
                         />
                     )}

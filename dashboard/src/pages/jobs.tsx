@@ -62,11 +62,11 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
                 <Badge of={item.outcome ?? item.state} />
                 {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
-                {item.error ? <small class="under lines" title={item.error}>{item.error}</small> : null}
+                {failure(item) ? <small class="under lines" title={failure(item)!}>{failure(item)}</small> : null}
             </>
         ),
     },
-    { head: 'error', class: 'error wide', cell: ({ item }) => <Cut text={item.error} /> },
+    { head: 'error', class: 'error wide', cell: ({ item }) => <Cut text={failure(item)} /> },
     { head: 'pool', class: 'wide', cell: ({ item }) => <Cut text={item.pool} /> },
     { head: 'tenant', class: 'wide', cell: ({ item }) => <Cut text={item.tenant} /> },
     { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
@@ -75,6 +75,11 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'created', class: 'num age', cell: ({ item }) => <Ago at={item.created_at} /> },
     { head: 'took', class: 'num age wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];
+
+/** Why the job failed. A cancelled one has an error that says no more than its outcome. */
+function failure({ outcome, error }: Job): string | null {
+    return outcome === 'cancelled' ? null : error;
+}
 
 function took(job: Job): string | null {
     return job.finished_at === null ? null : length(Date.parse(job.finished_at) - Date.parse(job.created_at));

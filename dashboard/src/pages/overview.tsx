@@ -9,7 +9,7 @@ import { usePoll } from '../live';
 import { link } from '../router';
 import { history, recall, sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
-import { Ago, Badge, Card, Empty, Facts, Found, Maybe, Table, Trouble, When } from '../ui';
+import { Ago, Badge, Card, Cut, Empty, Facts, Found, Table, Trouble, When } from '../ui';
 import { Paused, usePools } from './pools';
 
 const SLOW_MS = 60_000;
@@ -263,7 +263,7 @@ export function Instances({ of }: { of: Cluster }) {
                 },
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
-                { head: 'bus', class: 'wide', cell: (it) => <span class="id"><Maybe>{it.bus}</Maybe></span> },
+                { head: 'bus', class: 'wide', cell: (it) => <span class="id"><Cut text={it.bus} /></span> },
                 { head: 'started', class: 'wide spare', cell: (it) => <Ago at={it.started_at} /> },
                 { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
             ]}

@@ -215,7 +215,7 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
                                     { head: 'at', class: 'at', cell: (event) => <When at={event.at} /> },
                                     ...(tasks === undefined
                                         ? []
-                                        : [{ head: 'tenant / task', cell: (event: PlanEvent) => <About event={event} task={names.current.tasks.get(event.task ?? '')} /> }]),
+                                        : [{ head: 'tenant / task', class: 'text', cell: (event: PlanEvent) => <About event={event} task={names.current.tasks.get(event.task ?? '')} /> }]),
                                     {
                                         head: 'what',
                                         cell: (event) => (
@@ -226,7 +226,7 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
                                             </>
                                         ),
                                     },
-                                    { head: 'change', class: 'wide', cell: (event) => <Maybe>{changed(event)}</Maybe> },
+                                    { head: 'change', class: 'line wide', cell: (event) => <Maybe>{changed(event)}</Maybe> },
                                     { head: 'stage', class: 'num wide', cell: (event) => <Maybe>{event.stage}</Maybe> },
                                     { head: 'run', class: 'num wide', cell: (event) => <Maybe>{event.run}</Maybe> },
                                     { head: 'by', class: 'wide', cell: (event) => <Maybe>{event.principal}</Maybe> },
@@ -249,5 +249,5 @@ function changed({ before, after }: PlanEvent): string | null {
 function About({ event, task }: { event: PlanEvent; task: Task | undefined }) {
     if (event.task === null) return <i>the plan</i>;
     if (task === undefined) return <Id to={['tasks', event.task]} id={event.task} />;
-    return <a class="text" href={link(['tasks', task.id])} title={task.id}>{task.tenant}{task.name ? ` / ${task.name}` : ''}</a>;
+    return <a href={link(['tasks', task.id])} title={task.id}>{task.tenant}{task.name ? ` / ${task.name}` : ''}</a>;
 }
