@@ -110,8 +110,9 @@ test('ten thousand nodes and a thousand pools: the page draws a part of them, an
     expect(await ofNodes!.count()).toBe(100);
     await page.getByRole('button', { name: 'Next page' }).click();
     await expect(ofNodes!.first()).toContainText('node-00100');
+    // The last row is of the jobs that name no pool.
     await expect(ofPools!).toHaveCount(200);
-    await page.getByRole('button', { name: 'Show 200 more of 800' }).click();
+    await page.getByRole('button', { name: 'Show 200 more of 801' }).click();
     await expect(ofPools!).toHaveCount(400);
     await page.getByLabel('Node id').fill('alpha-1');
     await page.getByRole('button', { name: 'Show', exact: true }).click();
