@@ -256,7 +256,9 @@ fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter,
             ));
         }
         BulkAction::Retry if outcome.is_none() && *dead != Some(true) => {
-            return Err(Refusal::invalid("name an outcome, or \"dead\": true"));
+            return Err(Refusal::invalid(
+                "name an outcome, or say that the jobs are dead: a retry of all jobs is refused",
+            ));
         }
         BulkAction::Retry => filter.retried = Some(false),
         BulkAction::Dismiss if *dead == Some(false) || outcome.is_some_and(is_never_dead) => {

@@ -153,6 +153,7 @@ async fn serve(
                 let answer = request.into_response(found.respond());
                 return Ok(count_unsent(state, id, &Method::GET, &principal, answer));
             }
+            Turn::Failed(refusal) => return Ok(request.into_response(refusal.respond(id))),
             Turn::Read(reading) => Some(reading),
             Turn::Alone => None,
         },
@@ -176,6 +177,9 @@ async fn serve(
                 Some(refusal) => {
                     if refusal.code() == Code::Forbidden {
                         log_refused(&refusal);
+                    }
+                    if let Some(reading) = reading {
+                        reading.refused(&refusal);
                     }
                     answer.into_response(refusal.respond(id))
                 }

@@ -145,7 +145,7 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
         }
     }
     let mut by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
-    by.after = Some(format!("start={start:?} step={step:?}"));
+    by.after = named([("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
     let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
     // The start was moved on, and no range was taken from there yet: those in memory lie before it.
@@ -199,7 +199,7 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
         }
     }
     let mut by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
-    by.after = Some(format!("start={:?} increment={:?}", asked.start, asked.increment));
+    by.after = named([("start", asked.start), ("increment", asked.increment)]);
     let change = SequenceChange { start: asked.start, increment: asked.increment };
     let record =
         put(state.read(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
@@ -298,6 +298,13 @@ fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Resul
         }
         Put::Full => Err(Refusal::new(Code::Conflict, "there are as many of these as there may be")),
     }
+}
+
+/// What was set, for the audit: names and numbers, those alone that were given.
+fn named<const N: usize>(fields: [(&str, Option<u64>); N]) -> Option<String> {
+    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    let text = given.collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
 }
 
 /// Refuses a start after which not even the first ids could be taken.

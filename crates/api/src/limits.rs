@@ -139,6 +139,8 @@ pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 /// How old the answer of a shared read may be, from the beginning of the read.
 pub const SHARED_READ_AGE_MAX: Duration = Duration::from_secs(1);
+/// Longest path and query of a shared read, in bytes.
+pub const SHARED_READ_TARGET_BYTES_MAX: usize = 1_024;
 /// Shared reads whose answers are kept. Callers with further ones read themselves.
 pub const SHARED_READS_MAX: usize = 1_024;
 /// Largest answer of a shared read that is kept, in bytes.

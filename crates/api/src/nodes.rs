@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ::nodes::{DEFAULT_POOL, Pools, Record, Registry, Wanted};
+use ::nodes::{Pools, Record, Registry, Wanted};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bus::NodeState;
 use domain::{AuditEntry, NodeId, PoolName};
@@ -279,10 +279,7 @@ async fn configured(state: &State) -> Result<Pools, Refusal> {
 
 /// Whether nodes can be in a pool of this name.
 async fn is_pool(state: &State, pool: &PoolName) -> Result<bool, Refusal> {
-    let pools = configured(state).await?;
-    let configured = pools.configured();
-    Ok(configured.iter().any(|known| known.name == *pool)
-        || configured.is_empty() && pool.as_str() == DEFAULT_POOL)
+    Ok(configured(state).await?.has(pool))
 }
 
 fn unknown_pool() -> Refusal {

@@ -3,7 +3,8 @@
 //! [`SHARED_READ_AGE_MAX`] ago. Every other caller's read goes to the ledger.
 //!
 //! Only callers with the same scopes who both see everything share, or those with the same token. An answer that is no
-//! success is not shared: callers who waited for it read themselves.
+//! success is not kept. Callers who waited for it share it where the daemon or the ledger has failed, and read themselves
+//! otherwise: so a stalled ledger keeps no caller for longer than its own read would have.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -19,7 +20,11 @@ use actix_web::web::Bytes;
 use tokio::sync::watch;
 
 use crate::auth::{Principal, Scope};
-use crate::limits::{SHARED_READ_AGE_MAX, SHARED_READ_BYTES_MAX, SHARED_READS_BYTES_MAX, SHARED_READS_MAX};
+use crate::limits::{
+    SHARED_READ_AGE_MAX, SHARED_READ_BYTES_MAX, SHARED_READ_TARGET_BYTES_MAX, SHARED_READS_BYTES_MAX,
+    SHARED_READS_MAX,
+};
+use crate::refusal::Refusal;
 use crate::routes::{self, Route};
 
 /// The paths whose answers are shared.
@@ -94,7 +99,9 @@ impl Key {
         }
         let target = request.uri().path_and_query()?.as_str();
         // A request that waits for a change wants no earlier answer.
-        let is_shared = SHARED.contains(&route?) && !request.query_string().contains("wait");
+        let is_shared = SHARED.contains(&route?)
+            && target.len() <= SHARED_READ_TARGET_BYTES_MAX
+            && !request.query_string().contains("wait");
         is_shared.then(|| Self::new(principal, target))
     }
 
@@ -146,6 +153,9 @@ impl SharedAnswer {
     }
 }
 
+/// What came of a read. A refusal is of those that say that the daemon or the ledger has failed.
+type Outcome = Result<SharedAnswer, Refusal>;
+
 /// The reads under way, and the answers of those that began a moment ago.
 pub struct SharedReads {
     age_max: Duration,
@@ -165,8 +175,8 @@ struct Read {
     began: Instant,
     /// The bytes of the answer. 0 while the read is under way.
     bytes: usize,
-    /// The sender is dropped without an answer when the read has failed.
-    answer: watch::Receiver<Option<SharedAnswer>>,
+    /// The sender is dropped without an outcome when the callers are to read themselves.
+    answer: watch::Receiver<Option<Outcome>>,
 }
 
 impl Default for SharedReads {
@@ -179,6 +189,8 @@ impl Default for SharedReads {
 pub enum Turn<'s> {
     /// Another caller's answer.
     Shared(SharedAnswer),
+    /// Another caller's read has failed just now.
+    Failed(Refusal),
     /// The request is served, and others wait for its answer.
     Read(Reading<'s>),
     /// The request is served as if there were no others.
@@ -190,7 +202,7 @@ pub struct Reading<'s> {
     shared: &'s SharedReads,
     key: Key,
     id: u64,
-    out: watch::Sender<Option<SharedAnswer>>,
+    out: watch::Sender<Option<Outcome>>,
 }
 
 impl SharedReads {
@@ -209,8 +221,12 @@ impl SharedReads {
             }
         };
         match answer.wait_for(Option::is_some).await {
-            Ok(found) => found.clone().map_or(Turn::Alone, Turn::Shared),
-            Err(_failed) => Turn::Alone,
+            Ok(found) => match found.clone() {
+                Some(Ok(answer)) => Turn::Shared(answer),
+                Some(Err(refusal)) => Turn::Failed(refusal),
+                None => Turn::Alone,
+            },
+            Err(_dropped) => Turn::Alone,
         }
     }
 
@@ -287,7 +303,15 @@ impl Reading<'_> {
                 reads.remove(&self.key, |read| read.id == self.id);
             }
         }
-        self.out.send_replace(Some(found));
+        self.out.send_replace(Some(Ok(found)));
+    }
+
+    /// Tells those who wait that the read has failed, if the same would become of theirs.
+    pub fn refused(self, refusal: &Refusal) {
+        if StatusCode::from_u16(refusal.code().status()).is_ok_and(|status| status.is_server_error()) {
+            self.shared.lock().remove(&self.key, |read| read.id == self.id);
+            self.out.send_replace(Some(Err(refusal.clone())));
+        }
     }
 }
 
@@ -302,6 +326,7 @@ impl Drop for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::HeaderValue;
+    use wire::Code;
 
     use super::*;
     use crate::auth::{Access, Auth, Sees, Token, digest};
@@ -340,14 +365,14 @@ mod tests {
     async fn body(shared: &SharedReads, key: &Key) -> Option<Bytes> {
         match shared.turn(key.clone()).await {
             Turn::Shared(found) => Some(found.body),
-            Turn::Read(_) | Turn::Alone => None,
+            Turn::Read(_) | Turn::Failed(_) | Turn::Alone => None,
         }
     }
 
     async fn reading<'s>(shared: &'s SharedReads, key: &Key) -> Reading<'s> {
         match shared.turn(key.clone()).await {
             Turn::Read(reading) => reading,
-            Turn::Shared(_) | Turn::Alone => panic!("nobody has read it"),
+            Turn::Shared(_) | Turn::Failed(_) | Turn::Alone => panic!("nobody has read it"),
         }
     }
 
@@ -373,6 +398,25 @@ mod tests {
         assert_eq!(body(&shared, &key(3)).await.unwrap(), "of a");
         reading(&shared, &key(4)).await.keep(answer(b"of b"));
         assert_eq!(body(&shared, &key(4)).await.unwrap(), "of b");
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_share_a_failure_of_the_ledger_and_no_other_refusal() {
+        let callers = principals(&[("one", Scope::Read, Sees::default())]);
+        let (shared, key) = (shared(), Key::new(&callers[0], "/v1/jobs"));
+        for (code, is_shared) in [(Code::LedgerUnavailable, true), (Code::NotFound, false)] {
+            let first = reading(&shared, &key).await;
+            let mut other = Box::pin(shared.turn(key.clone()));
+            assert!(futures_util::poll!(&mut other).is_pending(), "the read is under way");
+            first.refused(&Refusal::new(code, "why"));
+            match other.await {
+                Turn::Failed(refusal) => assert!(is_shared && refusal.code() == code),
+                Turn::Alone => assert!(!is_shared),
+                Turn::Shared(_) | Turn::Read(_) => panic!("{code}"),
+            }
+            // It is not kept: the next caller reads.
+            drop(reading(&shared, &key).await);
+        }
     }
 
     #[tokio::test]

@@ -243,7 +243,7 @@ pub struct Tls {
 /// Which daemon to ask, how to print, and whether to follow.
 #[derive(Args, Clone, Debug)]
 pub struct Shown {
-    /// Follow what changes: show it again every second, until Ctrl-C
+    /// Follow what changes: show it again every second, until Ctrl-C or the end of what is shown
     #[arg(short, long)]
     pub watch: bool,
     #[command(flatten)]

@@ -41,7 +41,7 @@ impl Ranges for ledger::Handle {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
     /// There is no such tag or sequence.
-    #[error("there is no such tag or sequence; create it with PUT first")]
+    #[error("there is no such tag or sequence; set it first")]
     Unknown,
     /// Its numbers are used up.
     #[error("its numbers are used up: the next one would be above 2^63 - 1")]

@@ -55,6 +55,15 @@ struct PoolForm {
 }
 
 impl Pools {
+    /// Whether there is such a pool. Without configured ones there is `default` alone.
+    #[must_use]
+    pub fn has(&self, name: &PoolName) -> bool {
+        match self.list.is_empty() {
+            true => name.as_str() == DEFAULT_POOL,
+            false => self.list.iter().any(|pool| pool.name == *name),
+        }
+    }
+
     /// None configured: all nodes are in `default`, whatever pools they limit themselves to.
     #[must_use]
     pub const fn unconfigured() -> Self {

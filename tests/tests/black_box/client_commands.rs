@@ -304,7 +304,7 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     // Nobody answers the question.
     refused("job", &["delete", &good], 2, "nothing was changed").await;
     refused("job", &["bulk", "delete", "--kind", "a"], 2, "2 jobs match. Delete them").await;
-    refused("job", &["bulk", "cancel", "--kind", "w"], 2, "1 jobs match. Cancel them").await;
+    refused("job", &["bulk", "cancel", "--kind", "w"], 2, "1 job matches. Cancel it").await;
     refused("job", &["bulk", "retry", "--kind", "a"], 1, "name an outcome").await;
     refused("job", &["bulk", "delete", "--yes"], 1, "name one condition").await;
     refused("job", &["bulk", "dismiss", "--before", "yesterday"], 1, "before must be a time").await;
@@ -322,7 +322,7 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     let retried = document(&url, "job", &["bulk", "retry", "--outcome", "failed", "--kind", "a"]).await;
     assert_eq!((&retried["status"], &retried["done"]), (&json!("DONE"), &json!(1)), "{retried}");
     let said = run_at(&url, "job", &["bulk", "cancel", "--kind", "w", "--yes"]).await;
-    assert!(said.stderr.contains("is under way; 1 jobs match"), "{}", said.stderr);
+    assert!(said.stderr.contains("is under way; 1 job matches"), "{}", said.stderr);
     assert!(said.stdout.ends_with("is DONE: 1 jobs cancelled, 0 skipped, 0 failed\n"), "{}", said.stdout);
     assert_eq!(rig.job(0, &waits).await["outcome"], "cancelled");
 

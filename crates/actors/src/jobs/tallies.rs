@@ -82,6 +82,13 @@ struct Message {
 }
 
 impl EventNumbers {
+    fn and(&self, more: &Self) -> Self {
+        Self {
+            changes: self.changes.wrapping_add(more.changes),
+            progress: self.progress.wrapping_add(more.progress),
+        }
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             changes: self.changes.wrapping_sub(earlier.changes),
@@ -123,10 +130,7 @@ impl Tallies {
 
     fn all(&self) -> EventNumbers {
         let (here, elsewhere) = (self.here.numbers(), self.elsewhere.numbers());
-        EventNumbers {
-            changes: here.changes.wrapping_add(elsewhere.changes),
-            progress: here.progress.wrapping_add(elsewhere.progress),
-        }
+        here.and(&elsewhere)
     }
 }
 
@@ -147,7 +151,8 @@ pub(super) fn start(tallies: &Arc<Tallies>, bus: &bus::Handle, me: &InstanceId) 
                 _ = ticks.tick() => {
                     let Some(tallies) = weak.upgrade() else { return };
                     if let Some(message) = talk.due(&tallies, &me, Instant::now()) {
-                        publish(&bus, &message).await;
+                        let is_sent = publish(&bus, &message).await;
+                        talk.tried(&message, is_sent);
                     }
                     continue;
                 }
@@ -164,11 +169,13 @@ pub(super) fn start(tallies: &Arc<Tallies>, bus: &bus::Handle, me: &InstanceId) 
     });
 }
 
-async fn publish(bus: &bus::Handle, message: &Message) {
+async fn publish(bus: &bus::Handle, message: &Message) -> bool {
     let payload = serde_json::to_vec(message).expect("it has text keys only");
-    if let Err(error) = bus.publish(Channel::Tallies, &payload).await {
-        tracing::debug!(%error, "numbers of job events were lost");
+    let published = bus.publish(Channel::Tallies, &payload).await;
+    if let Err(error) = &published {
+        tracing::debug!(%error, "numbers of job events could not be sent yet");
     }
+    published.is_ok()
 }
 
 /// What was said, and what is to be said.
@@ -192,10 +199,21 @@ impl Talk {
         }
         let here = tallies.here.numbers();
         let is_wanted = self.wanted_until.is_some_and(|until| now < until);
-        let numbers = if is_wanted { here.since(&self.sent) } else { EventNumbers::default() };
-        self.sent = here;
+        if !is_wanted {
+            self.sent = here;
+        }
+        let numbers = here.since(&self.sent);
         let is_due = wants || numbers != EventNumbers::default();
         is_due.then(|| Message { from: me.to_string(), wants, numbers })
+    }
+
+    /// Numbers that could not be sent go with the next ones.
+    fn tried(&mut self, message: &Message, is_sent: bool) {
+        if is_sent {
+            self.sent = self.sent.and(&message.numbers);
+        } else {
+            self.say_again_at = None;
+        }
     }
 
     fn hear(&mut self, tallies: &Tallies, me: &InstanceId, payload: &[u8], now: Instant) {
@@ -269,6 +287,10 @@ mod tests {
         b.progressed();
         let told = of_b.due(&b, &id_b, now).unwrap();
         assert_eq!((told.wants, told.numbers), (false, numbers(1, 1)));
+        of_b.tried(&told, false);
+        let told = of_b.due(&b, &id_b, now).unwrap();
+        assert_eq!(told.numbers, numbers(1, 1), "it could not be sent the first time");
+        of_b.tried(&told, true);
         carry(&a, &mut of_a, &id_a, &told, now);
         carry(&b, &mut of_b, &id_b, &told, now);
         assert_eq!(tally.take(), (numbers(1, 1), false));

@@ -7,7 +7,7 @@ use domain::job::{OnRecovery, Requirements, State};
 use domain::session::Ordering;
 use domain::{PoolName, PoolPause, Timestamp};
 use ledger::JobRecord;
-use nodes::{Explanation, Reason, Wanted};
+use nodes::{Explanation, Pools, Reason, Wanted};
 
 use super::Jobs;
 
@@ -94,7 +94,7 @@ impl Jobs {
         }
         let registry = &self.statistics.registry;
         let explained = registry.explain(&Wanted::new(&job.spec.needs), &mut rand::rng());
-        Some(for_a_node(&job.spec.needs, &explained, &registry.pauses(), sees))
+        Some(for_a_node(&job.spec.needs, &explained, &registry.pools(), &registry.pauses(), sees))
     }
 
     /// What the ledger knows: the order of its session, and the owner of its lane.
@@ -148,6 +148,7 @@ fn by_itself(job: &JobRecord, now: Timestamp) -> Option<WaitingFor> {
 fn for_a_node(
     needs: &Requirements,
     explained: &Explanation,
+    pools: &Pools,
     pauses: &[PoolPause],
     sees: impl Fn(&PoolName) -> bool,
 ) -> WaitingFor {
@@ -203,6 +204,10 @@ fn for_a_node(
         let detail = format!("no node in its pools has all of: {}", lacks.join(", "));
         return waits(WaitingReason::Labels, detail);
     }
+    if let Some(pool) = needs.pool.as_ref().filter(|pool| !pools.has(pool)) {
+        let detail = format!("there is no pool {pool}: it is not configured");
+        return waits(WaitingReason::NoNode, detail);
+    }
     let what = match (&needs.pool, &needs.route) {
         (Some(pool), _) => format!(" in the pool {pool}"),
         (None, Some(route)) => format!(" in a pool that serves {route}"),
@@ -248,6 +253,11 @@ mod tests {
             since: Timestamp::from_micros(1),
             until: Some(Timestamp::from_micros(9)),
         };
+        let pools = Pools::from_json(
+            1,
+            r#"[{"name": "a", "weight": 1}, {"name": "b", "weight": 1}, {"name": "secret", "weight": 1}]"#,
+        );
+        let pools = pools.unwrap();
         let (any, a) = (needs(None, &[], None), needs(Some("a"), &["gpu"], Some("zh:en")));
         use WaitingReason as W;
         type Case<'c> = (&'c Requirements, &'c [(Reason, usize)], &'c [PoolPause], W, &'c str);
@@ -265,18 +275,23 @@ mod tests {
             (&any, &[(Reason::Paused, 2), (Reason::Full, 1)], &[pause("b")], W::NoFreeSlot, "1 node could"),
         ];
         for (needs, rejected, pauses, reason, says) in table {
-            let found = for_a_node(needs, &explained(rejected), pauses, |_| true);
+            let found = for_a_node(needs, &explained(rejected), &pools, pauses, |_| true);
             assert_eq!(found.reason, reason, "{rejected:?}: {found:?}");
             assert!(found.detail.contains(says), "{rejected:?}: {found:?}");
             assert_eq!(found.until.is_some(), reason == W::PoolPaused);
         }
+        let unknown = for_a_node(&a, &explained(&[(Reason::Pool, 3)]), &Pools::unconfigured(), &[], |_| true);
+        assert_eq!(
+            (unknown.reason, &*unknown.detail),
+            (W::NoNode, "there is no pool a: it is not configured")
+        );
         let node = domain::NodeId::parse("n").unwrap();
         let chosen = Explanation { chosen: Some((node, PoolName::parse("a").unwrap())), ..explained(&[]) };
-        assert_eq!(for_a_node(&any, &chosen, &[], |_| true).reason, W::Queued);
+        assert_eq!(for_a_node(&any, &chosen, &pools, &[], |_| true).reason, W::Queued);
         // Nobody hears of a pool that is none of theirs, nor of one of which it is not known whether it serves the job.
         let paused = explained(&[(Reason::Paused, 2)]);
-        let of_one = for_a_node(&any, &paused, &[pause("secret")], |pool| pool.as_str() != "secret");
-        let of_two = for_a_node(&any, &paused, &[pause("secret"), pause("b")], |_| true);
+        let of_one = for_a_node(&any, &paused, &pools, &[pause("secret")], |pool| pool.as_str() != "secret");
+        let of_two = for_a_node(&any, &paused, &pools, &[pause("secret"), pause("b")], |_| true);
         for found in [of_one, of_two] {
             assert_eq!((found.reason, found.until), (W::PoolPaused, None));
             assert!(!found.detail.contains("secret") && !found.detail.contains("repair"), "{found:?}");

@@ -61,7 +61,7 @@ pub struct Node {
     /// A language that the node speaks (label tts:LANG)
     #[arg(long, value_name = "LANG")]
     pub tts: Vec<String>,
-    /// A pool to join [default: every pool whose requirements the node meets]
+    /// A configured pool to join; without configured pools every node is in `default` [default: every pool whose requirements the node meets]
     #[arg(long = "pool", value_name = "POOL")]
     pub pools: Vec<String>,
     /// A variable of the node's environment that the command gets; repeat it for more [always: PATH, HOME, USER, LOGNAME,
@@ -212,7 +212,7 @@ impl JobOptions {
 pub enum Job {
     /// List jobs, newest first
     List {
-        /// Only jobs in this state
+        /// Only jobs in this state; how finished ones ended is --outcome
         #[arg(long, ignore_case = true, value_parser = words(JobState::ALL, JobState::as_str))]
         state: Option<JobState>,
         #[command(flatten)]

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::cli::Backup;
 use crate::config::{self, Options, Sources};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::logging;
 
 /// Runs the command.
@@ -15,6 +15,10 @@ pub async fn run(command: Backup) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
+    if command.file.exists() {
+        let message = format!("{} exists already; a backup is written to a new file", command.file.display());
+        return Err(Failure::new(Exit::Config, message));
+    }
     let bytes = ledger::backup(&config.ledger.options(), &command.file).await?;
     let url = config::redact::url(&config.ledger.url);
     // A reader that closed the pipe has read enough.

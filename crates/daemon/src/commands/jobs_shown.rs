@@ -51,7 +51,13 @@ pub fn job(job: &Job) -> String {
 pub fn waits(job: &Job) -> Option<String> {
     let waits = job.waiting_for.as_ref()?;
     let until = waits.until.as_ref().map(|at| format!(", until {at}")).unwrap_or_default();
-    let hint = if waits.reason == "no_node" { "; `fencepost node --exec CMD…` starts one" } else { "" };
+    let hint = match (waits.reason.as_str(), &job.pool) {
+        ("no_node", None) => "; `fencepost node --exec CMD…` starts one",
+        ("no_node", Some(_)) => {
+            "; `fencepost pool show` lists the pools, `fencepost node list` the nodes in each"
+        }
+        _ => "",
+    };
     Some(shown::one_line(&format!("{}{until}{hint}", waits.detail)))
 }
 
@@ -88,7 +94,9 @@ pub fn change(job: &Job) -> String {
         line += &format!(", attempt {}", job.attempt);
     }
     line += &job.node.as_ref().map(|node| format!(", node {node}")).unwrap_or_default();
-    line += &job.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    // Of a cancelled job the error says no more than the state.
+    let error = job.error.as_ref().filter(|error| **error != state(job));
+    line += &error.map(|error| format!(": {error}")).unwrap_or_default();
     shown::one_line(&line)
 }
 

@@ -22,7 +22,7 @@ use crate::plans::{
 };
 use crate::records;
 use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
-use crate::store::jobs::{SUBMIT, between};
+use crate::store::jobs::{SUBMIT, between, removal};
 use crate::train::{Fence, FenceClaim};
 use crate::{Error, Kind, Ledger as _, Result, batch_limits, sql};
 
@@ -325,6 +325,10 @@ async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Re
         if transaction.touch(ask).await? != rows as u64 {
             return Ok(Ending::Undone(PlanVerdict::Diverged));
         }
+    }
+    if !writes.superseded.is_empty() {
+        // Those that were dismissed before, or are forgotten, stay as they are.
+        removal::dismiss(transaction, &writes.superseded).await?;
     }
     Ok(Ending::Written { at: written_at, locks })
 }

@@ -374,6 +374,9 @@ async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
         actions.len(),
         "one entry for each action: {listed}"
     );
+    let text = listed.to_string();
+    assert!(text.contains("\"step=100\""), "{text}");
+    assert!(!text.contains("Some(") && !text.contains("None"), "entries are for people: {text}");
 
     // An id that an operator gives twice hides nothing.
     for what in ["drain", "undrain", "drain", "undrain"] {

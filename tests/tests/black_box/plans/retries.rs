@@ -33,6 +33,8 @@ async fn a_retry_goes_on_behind_the_last_stage_that_is_completed(rig: Rig) {
     let plan = Plan::make(&rig, 0, plan(&[task("acme", &broken_at_the_sixth())])).await;
     let failed = plan.task_is(0, "FAILED").await;
     assert_eq!(failed["checkpoint"]["last_completed"], 5, "{failed}");
+    let dead = async || rig.get(0, "/v1/jobs?dead=true&tenant=acme").await["items"].as_array().unwrap().len();
+    assert_eq!(dead().await, 1, "the failed stage's job");
     let last = rig.urls.len() - 1;
     let body = retry(json!({"stages": mended(5), "context_patch": {"by_hand": true, "n": null}}));
     let retried = rig.post(last, "/v1/tenants/acme/retry", Some(&body), 202).await;
@@ -46,6 +48,7 @@ async fn a_retry_goes_on_behind_the_last_stage_that_is_completed(rig: Rig) {
     let run = node.runs.all().into_iter().rfind(|run| run.stage["number"] == 6).unwrap();
     assert_eq!((&run.stage["run"], &run.stage["context"]), (&json!(2), &json!({"by_hand": true})));
     plan.is("SUCCEEDED").await;
+    assert_eq!(dead().await, 0, "what is run again is not dead any more");
 }
 
 async fn a_retry_from_the_start_keeps_the_history(rig: Rig) {

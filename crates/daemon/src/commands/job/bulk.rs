@@ -52,7 +52,7 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
     if begun.dry_run {
         let counted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
         shown::answer(json, &counted, |counted: &BulkAccepted| {
-            format!("{} jobs match; nothing was changed\n", counted.matched)
+            format!("{}; nothing was changed\n", matching(counted.matched))
         });
         return Ok(());
     }
@@ -61,7 +61,12 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         request.dry_run = Some(true);
         let matched = client.bulks().begin(&request, None).await.map_err(refused)?.matched;
         request.dry_run = None;
-        confirm::ask(&format!("{matched} jobs match. {}?", asked(action)))?;
+        if matched == 0 {
+            let none = BulkAccepted { id: None, matched };
+            shown::answer(json, &none, |_| format!("{}; nothing was changed\n", matching(0)));
+            return Ok(());
+        }
+        confirm::ask(&format!("{}. {}?", matching(matched), asked(action, matched)))?;
     }
     let accepted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
     let Some(id) = accepted.id.clone() else {
@@ -72,7 +77,7 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         return Ok(());
     }
     if !json {
-        eprintln!("bulk operation {id} is under way; {} jobs match", accepted.matched);
+        eprintln!("bulk operation {id} is under way; {}", matching(accepted.matched));
     }
     let bulk = follow(&client, &id, json).await?;
     shown::answer(json, &bulk, |bulk| line(bulk) + "\n");
@@ -126,13 +131,19 @@ const fn worked_on(bulk: &Shown) -> u64 {
     bulk.done + bulk.skipped + bulk.failed
 }
 
-const fn asked(action: BulkAction) -> &'static str {
+fn asked(action: BulkAction, matched: u64) -> String {
+    let (it, their) =
+        if matched == 1 { ("it", "its payload and result") } else { ("them", "their payloads and results") };
     match action {
-        BulkAction::Retry => "Retry them",
-        BulkAction::Cancel => "Cancel them",
-        BulkAction::Delete => "Delete them, with their payloads and results",
-        BulkAction::Dismiss => "Dismiss them",
+        BulkAction::Retry => format!("Retry {it}"),
+        BulkAction::Cancel => format!("Cancel {it}"),
+        BulkAction::Delete => format!("Delete {it}, with {their}"),
+        BulkAction::Dismiss => format!("Dismiss {it}"),
     }
+}
+
+fn matching(jobs: u64) -> String {
+    if jobs == 1 { "1 job matches".to_owned() } else { format!("{jobs} jobs match") }
 }
 
 /// What is done to a job.

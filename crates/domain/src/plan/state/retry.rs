@@ -99,7 +99,10 @@ impl StepBuilder {
             }
             (None, checkpoint) => checkpoint,
         };
+        let failed = now.stages.iter().filter(|stage| stage.status == StageStatus::Failed);
+        let superseded: Vec<_> = failed.filter_map(|stage| stage.job).collect();
         self.cancel_older(waits_for);
+        self.writes.superseded.extend(superseded);
         let task = self.touch(at);
         task.run += 1;
         task.run_at = None;
