@@ -310,7 +310,7 @@ pub trait Bulks: Send + Sync {
     async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>>;
 
     /// Dismisses or deletes jobs, as the action says, and notes in the same transaction that all up to `behind` were worked
-    /// on.
+    /// on. Those are left out that are not dead, or dead, where the filter says the contrary.
     ///
     /// # Errors
     /// As [`Self::note_progress`].

@@ -1,8 +1,10 @@
 -- Deletes finished jobs; answers them, each with its session and its place there. The job of a stage whose plan still waits
--- for its result stays.
+-- for its result stays. A line with a mark is there only if a bulk operation's filter asks for it.
 -- ?1 JSON array of ids
 DELETE FROM job_finished
 WHERE id IN (SELECT value FROM json_each(?1))
+  AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? dead
+  AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL) --? not_dead
   AND NOT EXISTS (
       SELECT 1 FROM plan_stage_run r
       JOIN plan_task t ON t.id = r.task AND t.run = r.run

@@ -217,7 +217,7 @@ impl Bulks for Store {
                 Box::pin(async move {
                     let mut transaction = session.begin().await?;
                     let removed = match bulk.action {
-                        BulkAction::Delete => removal::delete(&mut transaction, &page).await?,
+                        BulkAction::Delete => removal::delete(&mut transaction, &page, &bulk.filter).await?,
                         _ => removal::dismiss(&mut transaction, &page).await?,
                     };
                     let done = removed.len() as i64;

@@ -246,7 +246,7 @@ impl Jobs for Store {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
-                let deleted = removal::delete(&mut transaction, &jobs).await?;
+                let deleted = removal::delete(&mut transaction, &jobs, &JobFilter::default()).await?;
                 transaction.commit().await?;
                 Ok(deleted)
             })

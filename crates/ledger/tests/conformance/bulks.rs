@@ -1,6 +1,6 @@
 //! Bulk operations: one owner at a time, whose writes count only while it is the owner.
 
-use domain::job::{Attempt, Change, Outcome, Revoked};
+use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, Timestamp};
 use ledger::{
     AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan,
@@ -10,7 +10,7 @@ use ledger::{
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
 use crate::shop::{cancel, job, of_lane, plain, session, submit, submit_placed};
 
-async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
+pub async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
     NewBulk {
         id: BulkId::from_u128(n),
         principal: "me".to_owned(),
@@ -25,7 +25,7 @@ async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBu
     }
 }
 
-async fn made(b: &Bench, new: &NewBulk) -> BulkRecord {
+pub async fn made(b: &Bench, new: &NewBulk) -> BulkRecord {
     match b.ledger.create_bulk(new, None).await.unwrap() {
         BulkMade::Made(made) => *made,
         other => panic!("{other:?}"),
@@ -37,7 +37,7 @@ fn failed() -> JobFilter {
 }
 
 /// The jobs 0 to 5: three failed, one was cancelled, two wait.
-async fn stock(b: &Bench) {
+pub async fn stock(b: &Bench) {
     let lane = b.lane(session("s"), &owner("lanes")).await;
     let kinds = |n: u64| {
         let mut new = plain(job(n));
@@ -226,17 +226,58 @@ pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {
     assert_eq!((noted.error.as_deref(), noted.behind), (Some("no"), Some(job(2))));
 }
 
+/// A job may be retried or dismissed after the scan that found it.
+pub async fn jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes(b: Bench) {
+    stock(&b).await;
+    let lane = b.lane(session("other"), &owner("lanes")).await;
+    let retry = Some(Retry { of: job(0), once: true });
+    b.does(of_lane(&lane, [submit(NewJob { retry, ..plain(job(9)) })])).await;
+    assert_eq!(b.ledger.dismiss_jobs(&[job(1)]).await.unwrap(), [job(1)]);
+    let of = |dead| JobFilter { dead: Some(dead), ..JobFilter::default() };
+    for (n, dead, page, deleted) in [
+        (1, true, [0, 1, 2], vec![2]),
+        // Of the rest one is retried, one is dismissed and one was cancelled: none is dead.
+        (2, true, [0, 1, 3], vec![]),
+        (3, false, [0, 1, 3], vec![0, 1, 3]),
+    ] {
+        let bulk = made(&b, &new(&b, n, BulkAction::Delete, of(dead)).await).await;
+        let noted = b.ledger.remove_page(&bulk, &page.map(job), job(page[2])).await.unwrap().unwrap();
+        let done = deleted.len() as u64;
+        assert_eq!((noted.done, noted.skipped), (done, 3 - done), "dead: {dead}, {page:?}");
+        for n in page {
+            let is_there = b.ledger.job(job(n)).await.unwrap().is_some();
+            assert_eq!(is_there, !deleted.contains(&n), "dead: {dead}, job {n}");
+        }
+    }
+}
+
+pub async fn a_dead_job_is_not_deleted_with_those_that_are_not(b: Bench) {
+    stock(&b).await;
+    let filter = JobFilter { dead: Some(false), ..JobFilter::default() };
+    let bulk = made(&b, &new(&b, 1, BulkAction::Delete, filter).await).await;
+    let noted = b.ledger.remove_page(&bulk, &[job(2), job(3)], job(3)).await.unwrap().unwrap();
+    assert_eq!((noted.done, noted.skipped), (1, 1));
+    assert!(b.found(job(2)).await.is_dead() && b.ledger.job(job(3)).await.unwrap().is_none());
+}
+
 pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
     let live = owner("live");
     b.lane(domain::LaneId::instance(&live, 0), &live).await;
     let asked = NewBulk { owner: live.clone(), ..new(&b, 1, BulkAction::Dismiss, failed()).await };
-    made(&b, &asked).await;
+    let first = made(&b, &asked).await;
     let open = b.ledger.open_bulks().await.unwrap();
     assert!(open[0].is_owned);
     let other: InstanceId = owner("other");
     assert_eq!(b.ledger.take_bulk(&open[0], &other).await.unwrap(), None);
     let own = b.ledger.take_bulk(&open[0], &live).await.unwrap().unwrap();
-    assert_eq!((own.owner, own.token), (live, 2), "itself it may begin anew");
+    assert_eq!((&own.owner, own.token), (&live, 2), "itself it may begin anew");
+    let step = BulkStep { done: 1, ..BulkStep::default() };
+    assert_eq!(
+        b.ledger.note_progress(&first, job(1), &step).await.unwrap(),
+        None,
+        "what it sent before is void"
+    );
+    assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(own));
 }
 
 pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {

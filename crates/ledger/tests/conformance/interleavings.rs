@@ -5,11 +5,14 @@
 
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
-use ledger::{Acquisition, Batch, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim};
+use ledger::{
+    Acquisition, Batch, BulkAction, JobFilter, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim,
+};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::bulks;
 use crate::shop::{self, dispatch, job, of_lane, plain, submit};
 
 /// A session beside the ledger's own.
@@ -361,4 +364,28 @@ async fn a_mark_that_meets_a_takeover_half_way_waits_for_it_and_is_not_raised() 
     let mark_ms: i64 =
         sqlx::query_scalar("SELECT mark_ms FROM id_worker").fetch_one(&mut takeover).await.unwrap();
     assert_eq!(mark_ms, 0);
+}
+
+/// A dead job is retried while a bulk operation on dead jobs is about to delete it: the retry came first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_dead_no_more_once_it_is_locked_is_not_deleted() {
+    let b = Bench::postgres().await;
+    bulks::stock(&b).await;
+    let dead = JobFilter { dead: Some(true), ..JobFilter::default() };
+    let bulk = bulks::made(&b, &bulks::new(&b, 1, BulkAction::Delete, dead).await).await;
+    let mut retry = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut retry).await.unwrap();
+    sqlx::query("UPDATE job_finished SET retried_as = gen_random_uuid() WHERE id = $1")
+        .bind(sqlx::types::Uuid::from_u128(job(1).as_u128()))
+        .execute(&mut retry)
+        .await
+        .unwrap();
+    let ledger = b.ledger.clone();
+    let deleting =
+        tokio::spawn(async move { ledger.remove_page(&bulk, &[job(0), job(1), job(2)], job(2)).await });
+    until_waiting(&b, 1).await;
+    sqlx::query("COMMIT").execute(&mut retry).await.unwrap();
+    let noted = deleting.await.unwrap().unwrap().unwrap();
+    assert_eq!((noted.done, noted.skipped), (2, 1));
+    assert!(b.found(job(1)).await.finished.is_some_and(|finished| finished.retried_as.is_some()));
 }

@@ -188,6 +188,8 @@ on_every_ledger! {
         a_scan_is_bounded_and_scans_together_find_every_job_once,
         jobs_that_were_made_long_after_its_time_are_not_read,
         an_owner_that_was_replaced_writes_nothing,
+        jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes,
+        a_dead_job_is_not_deleted_with_those_that_are_not,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
         a_cancelled_bulk_operation_begins_no_page;
     job_random:

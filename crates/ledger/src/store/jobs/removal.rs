@@ -3,6 +3,7 @@
 use domain::JobId;
 
 use super::write::between;
+use crate::jobs::JobFilter;
 use crate::sessions::rows::{PurgedRow, highest_places};
 use crate::sql::{Id, Statement, Transaction, record, statement};
 use crate::store::partitions::note_places;
@@ -30,14 +31,17 @@ pub(in crate::store) async fn dismiss(
     Ok(dismissed.into_iter().map(|(id,)| id.0).collect())
 }
 
-/// Deletes those of these jobs that are finished and that no plan waits for; answers them. Their places in their sessions are
-/// not given again.
+/// Deletes those of these jobs that are finished and that no plan waits for, and that are dead, or not dead, where the filter
+/// says so; answers them. What else a filter says of a finished job does not change. Their places in their sessions are not
+/// given again.
 pub(in crate::store) async fn delete(
     transaction: &mut Transaction<'_>,
     jobs: &[JobId],
+    filter: &JobFilter,
 ) -> sqlx::Result<Vec<JobId>> {
     let kind = transaction.kind();
-    let ask = DELETE.on(kind).array(jobs.iter().copied().map(Id).collect());
+    let delete = DELETE.on(kind).reworded(|text| filter.narrowed(text));
+    let ask = delete.array(jobs.iter().copied().map(Id).collect());
     let ask = between(ask, kind, jobs.iter().min(), jobs.iter().max());
     let deleted: Vec<DeletedRow> = transaction.all(ask).await?;
     let ids = deleted.iter().map(|row| row.id.0).collect();
