@@ -324,7 +324,8 @@ pub trait Bulks: Send + Sync {
     /// Notes that all jobs up to this one were worked on.
     ///
     /// # Errors
-    /// [`crate::Error`]. After [`crate::Error::Unknown`] read the row before repeating: it may be noted.
+    /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be noted, or be noted later: take the operation anew before
+    /// repeating ([`Self::take_bulk`]).
     async fn note_progress(
         &self,
         bulk: &BulkRecord,

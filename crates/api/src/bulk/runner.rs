@@ -16,7 +16,7 @@ use actix_web::body::MessageBody;
 use domain::job::Outcome;
 use domain::{BulkId, IdempotencyKey, JobId};
 use futures_util::StreamExt;
-use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord};
+use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk};
 use rand::RngExt;
 use sha2::{Digest, Sha256};
 use wire::Code;
@@ -133,8 +133,7 @@ impl Worker {
     async fn work(&self, mut bulk: BulkRecord) {
         let (mut pause, mut is_stale) = (BULK_ROUND_PAUSE, false);
         while !self.state().traffic.is_draining() && bulk.owner == self.state().incarnation().identity.id {
-            let stepped =
-                if is_stale { self.look_again(&mut bulk).await } else { self.step(&mut bulk).await };
+            let stepped = if is_stale { self.take_anew(&mut bulk).await } else { self.step(&mut bulk).await };
             match stepped {
                 Ok(true) => return,
                 Ok(false) => (pause, is_stale) = (BULK_ROUND_PAUSE, false),
@@ -144,7 +143,7 @@ impl Worker {
                 }
                 Err(Stop::Away(refusal)) => {
                     tracing::debug!(bulk = %self.id, %refusal, "a bulk operation waits");
-                    // Whether the last write was done is not known before the row is read again.
+                    // Whether the last write was done, or will be, is not known before the operation is taken anew.
                     is_stale = true;
                     self.sleep(pause).await;
                     pause = (pause * 2).min(BULK_ROUND_PAUSE * 20);
@@ -246,6 +245,18 @@ impl Worker {
             let next = found.next(&scan);
             return Ok((found.jobs, next));
         }
+    }
+
+    /// Takes the operation with the next token, as a takeover does. A write that was sent before and whose outcome is not known
+    /// is seen in the row now, or finds no row with its token when the ledger comes to it.
+    async fn take_anew(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
+        let (state, me) = (self.state(), bulk.owner.clone());
+        // The token is not the one that is known here where the answer to an earlier taking was lost.
+        let now = state.read(state.ledger.bulk(self.id)).await?;
+        let now = now.filter(|now| now.owner == me && !now.status.is_over()).ok_or(Stop::Lost)?;
+        let open = OpenBulk { id: now.id, owner: now.owner, token: now.token, is_owned: true };
+        *bulk = state.read(state.ledger.take_bulk(&open, &me)).await?.ok_or(Stop::Lost)?;
+        Ok(false)
     }
 
     /// Reads the row again, as it is now.

@@ -6,7 +6,8 @@
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
 use ledger::{
-    Acquisition, Batch, BulkAction, JobFilter, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim,
+    Acquisition, Batch, BulkAction, BulkStep, JobFilter, JobsVerdict, Lane, Marked, Renewal, Verdict,
+    WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -364,6 +365,30 @@ async fn a_mark_that_meets_a_takeover_half_way_waits_for_it_and_is_not_raised() 
     let mark_ms: i64 =
         sqlx::query_scalar("SELECT mark_ms FROM id_worker").fetch_one(&mut takeover).await.unwrap();
     assert_eq!(mark_ms, 0);
+}
+
+/// A connection dies, its note of progress is carried out late, and the same owner takes the operation anew: it waits for
+/// the note, and its reload has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_takes_its_bulk_operation_anew_waits_for_its_own_late_note() {
+    let b = Bench::postgres().await;
+    let made = bulks::made(&b, &bulks::new(&b, 1, BulkAction::Cancel, JobFilter::default()).await).await;
+    let noted = b.ledger.begin_page(&made, &[job(0), job(1)]).await.unwrap().unwrap();
+    let open = b.ledger.open_bulks().await.unwrap().remove(0);
+    let mut late = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut late).await.unwrap();
+    sqlx::query("UPDATE bulk SET page = NULL, done = done + 2 WHERE token = 1")
+        .execute(&mut late)
+        .await
+        .unwrap();
+    let (ledger, me) = (b.ledger.clone(), noted.owner.clone());
+    let taking = tokio::spawn(async move { ledger.take_bulk(&open, &me).await });
+    until_waiting(&b, 1).await;
+    sqlx::query("COMMIT").execute(&mut late).await.unwrap();
+    let taken = taking.await.unwrap().unwrap().unwrap();
+    assert_eq!((taken.token, taken.done, taken.page.len()), (2, 2, 0));
+    let step = BulkStep { done: 2, ..BulkStep::default() };
+    assert_eq!(b.ledger.note_progress(&noted, job(1), &step).await.unwrap(), None, "one that comes later");
 }
 
 /// A dead job is retried while a bulk operation on dead jobs is about to delete it: the retry came first.

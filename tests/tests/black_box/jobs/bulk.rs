@@ -235,3 +235,40 @@ async fn the_same_key_is_the_same_operation_and_what_is_wrong_is_refused() {
     }
     assert_eq!(rig.get(0, "/v1/bulk").await["items"].as_array().unwrap().len(), 2, "nothing else is made");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_whose_note_is_carried_out_after_its_connection_died_is_counted_once() {
+    let (rig, way) = Rig::with_a_long_way_to_the_ledger().await;
+    let database = rig.database.as_ref().unwrap();
+    let sql = |text: &str| tokio::task::block_in_place(|| database.query(text).unwrap());
+    let sessions_that = async |wait: &str| {
+        let text =
+            format!("select count(*) from pg_stat_activity where datname = current_database() and {wait}");
+        sql(&text) != [["0"]]
+    };
+    // What notes the end of a page is held up in the server until there is a row.
+    sql("create table go (now boolean);
+         create function hold_up() returns trigger language plpgsql as $$
+             begin
+                 while not exists (select from go) loop perform pg_sleep(0.02); end loop;
+                 return new;
+             end $$;
+         create trigger hold_up before update on bulk for each row
+             when (old.page is not null and new.page is null) execute function hold_up()");
+    for _ in 0..3 {
+        rig.submit(0, later("k")).await;
+    }
+    let (id, matched) = begin(&rig, 0, json!({"action": "cancel", "filter": {"kind": "k"}})).await;
+    until("the page's end is being noted", async || sessions_that("wait_event = 'PgSleep'").await).await;
+    // The server goes on with what it was sent, and the instance does not know what became of it.
+    way.cut().await.unwrap();
+    way.heal().await.unwrap();
+    until("the owner's next write waits for the one before", async || {
+        sessions_that("wait_event_type = 'Lock'").await
+    })
+    .await;
+    sql("insert into go values (true)");
+    let bulk = over(&rig, 0, &id).await;
+    assert_eq!((matched, counts(&bulk)), (3, ("DONE", 3, 0, 0)), "{bulk}");
+    rig.no_defect().await;
+}

@@ -196,6 +196,18 @@ impl Rig {
         (Self::start(setups, servers).await, ways)
     }
 
+    /// One instance with a way of its own to PostgreSQL, whose calls may take as long as a call may.
+    pub async fn with_a_long_way_to_the_ledger() -> (Self, Proxy) {
+        let servers = Servers::start(false).await;
+        let address = address_of(servers.database_url());
+        let way = Proxy::start(address).await.unwrap();
+        let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
+        let setup = servers.setup(&url, &servers.redis_url());
+        let setup = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
+        let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "60000");
+        (Self::start(vec![setup], servers).await, way)
+    }
+
     /// So many instances on one PostgreSQL and one Redis, of its own or not, shaped so.
     pub async fn shaped(count: usize, has_own_redis: bool, shape: impl Fn(Setup) -> Setup) -> Self {
         let servers = Servers::start(has_own_redis).await;
