@@ -89,6 +89,11 @@ impl ServedLane {
         self.taken += 1;
         Some(command)
     }
+
+    /// How many commands the owner was sent that the test has not taken.
+    pub(super) fn left(&self) -> u64 {
+        self.handle.sent() - self.taken
+    }
 }
 
 /// An owner that keeps what it is sent.
@@ -109,17 +114,25 @@ impl Handler<Deliver<LaneCommand>> for Keeper {
 
 /// Serves a lane in a directory; what its owner is sent.
 pub(super) fn serve(lanes: &Directory, name: &str) -> ServedLane {
-    let (kept, commands) = mpsc::unbounded_channel();
+    serve_all(lanes, std::iter::once(name)).swap_remove(0)
+}
+
+/// Serves lanes in a directory, all on one thread.
+pub(super) fn serve_all<'n>(lanes: &Directory, names: impl Iterator<Item = &'n str>) -> Vec<ServedLane> {
     let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
-    let address = arbiters.start_actor(0, LANE_MAILBOX_MESSAGES_MAX, move |_| Keeper(kept));
-    let handle = LaneHandle::new(address.recipient(), Arc::default());
-    lanes.insert(lane(name), handle.clone());
-    ServedLane { _arbiters: arbiters, handle, commands, taken: 0 }
+    let served = names.map(|name| {
+        let (kept, commands) = mpsc::unbounded_channel();
+        let address = arbiters.start_actor(0, LANE_MAILBOX_MESSAGES_MAX, move |_| Keeper(kept));
+        let handle = LaneHandle::new(address.recipient(), Arc::default());
+        lanes.insert(lane(name), handle.clone());
+        ServedLane { _arbiters: arbiters.clone(), handle, commands, taken: 0 }
+    });
+    served.collect()
 }
 
 /// The event of an attempt that a lane's owner was sent; `None` if there is none.
 pub(super) async fn event_now(lane: &mut ServedLane) -> Option<(JobId, AttemptEvent)> {
-    if lane.taken == lane.handle.sent() {
+    if lane.left() == 0 {
         return None;
     }
     match lane.recv().await? {

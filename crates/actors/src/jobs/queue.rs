@@ -87,12 +87,26 @@ impl<T> Queue<T> {
         self.ids.keys()
     }
 
-    /// The jobs of one class: by priority, and within a priority by tenant.
-    pub(super) fn jobs(&self, needs: &Requirements) -> impl Iterator<Item = (JobId, &T)> {
+    /// The jobs of one class, in no certain order.
+    pub(super) fn jobs(&self, needs: &Requirements) -> impl Iterator<Item = &T> {
+        let tenants = self.levels(needs).flat_map(|level| level.tenants.values());
+        tenants.flat_map(BTreeMap::values)
+    }
+
+    /// Those jobs of one class that are wanted: by priority, and within a priority one of each tenant in turn. The tenant at
+    /// place `first` begins.
+    pub(super) fn jobs_in_turn<'q>(
+        &'q self,
+        needs: &Requirements,
+        first: usize,
+        wanted: impl Fn(&T) -> bool + Copy + 'q,
+    ) -> impl Iterator<Item = (JobId, &'q T)> {
+        self.levels(needs).flat_map(move |level| level.jobs_in_turn(first, wanted))
+    }
+
+    fn levels(&self, needs: &Requirements) -> impl Iterator<Item = &Level<T>> {
         let class = self.ids.get(needs).and_then(|id| self.classes.get(id));
-        let levels = class.into_iter().flat_map(|class| class.levels.values());
-        let jobs = levels.flat_map(|level| level.tenants.values()).flatten();
-        jobs.map(|((_, job), item)| (*job, item))
+        class.into_iter().flat_map(|class| class.levels.values())
     }
 
     /// Whether a job with these needs would have to wait behind others of at least its priority.
@@ -243,6 +257,28 @@ impl<T> Level<T> {
         Self { tenants: HashMap::new(), turns: VecDeque::new() }
     }
 
+    /// One wanted job of each tenant in turn, until there are no more. The tenant at place `first` begins.
+    fn jobs_in_turn<'q>(
+        &'q self,
+        first: usize,
+        wanted: impl Fn(&T) -> bool + Copy + 'q,
+    ) -> impl Iterator<Item = (JobId, &'q T)> {
+        let (behind, before) = (self.turns.iter().skip(first % self.turns.len().max(1)), self.turns.iter());
+        let tenants =
+            behind.chain(before).take(self.turns.len()).filter_map(|tenant| self.tenants.get(tenant));
+        let mut turns: VecDeque<_> =
+            tenants.map(|jobs| jobs.iter().filter(move |(_, item)| wanted(item))).collect();
+        std::iter::from_fn(move || {
+            loop {
+                let mut jobs = turns.pop_front()?;
+                if let Some(((_, job), item)) = jobs.next() {
+                    turns.push_back(jobs);
+                    return Some((*job, item));
+                }
+            }
+        })
+    }
+
     fn push(&mut self, tenant: Option<TenantId>, order: Order, item: T) {
         let jobs = self.tenants.entry(tenant.clone()).or_default();
         if jobs.is_empty() {
@@ -382,6 +418,41 @@ mod tests {
         queue.push(&Arc::new(Requirements::default()), turn(2, 1, ""), ());
         assert_eq!(queue.classes.len(), 2);
         assert_eq!(drained(&mut queue), [2, 1]);
+    }
+
+    #[test]
+    fn wanted_jobs_are_shown_by_priority_and_one_of_each_tenant_in_turn() {
+        let mut queue = Queue::default();
+        for (job, priority, tenant) in [
+            (1, 0, "a"),
+            (2, 0, "a"),
+            (3, 0, "a"),
+            (4, 0, "b"),
+            (5, 0, ""),
+            (6, 0, "b"),
+            (7, 1, "a"),
+            (8, 0, "c"),
+        ] {
+            queue.push(&needs("a"), turn(job, priority, tenant), job);
+        }
+        queue.push(&needs("b"), turn(9, 0, ""), 9);
+        let shown = |first, unwanted: u128| -> Vec<_> {
+            let of = needs("a");
+            let jobs = queue.jobs_in_turn(&of, first, |item| *item != unwanted);
+            jobs.map(|(job, item)| (job.as_u128(), *item))
+                .inspect(|(job, item)| assert_eq!(job, item))
+                .collect()
+        };
+        let shown =
+            |first, unwanted| shown(first, unwanted).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
+        assert_eq!(shown(0, 0), [7, 1, 4, 5, 8, 2, 6, 3]);
+        assert_eq!(shown(2, 0), [7, 5, 8, 1, 4, 2, 6, 3]);
+        assert_eq!(shown(7, 0), [7, 8, 1, 4, 5, 2, 6, 3]);
+        assert_eq!(shown(0, 1), [7, 2, 4, 5, 8, 3, 6]);
+        assert_eq!(queue.jobs_in_turn(&needs("c"), 1, |_| true).count(), 0);
+        let mut all: Vec<_> = queue.jobs(&needs("a")).copied().collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     /// Whatever is pushed, popped and removed: each job comes out once, and the counts add up.

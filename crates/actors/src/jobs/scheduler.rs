@@ -81,11 +81,25 @@ impl Scheduler {
         self.queue().needs().cloned().collect()
     }
 
-    /// The jobs that wait and need this, at most so many, with their lanes.
-    pub(super) fn jobs_with(&self, needs: &Requirements, limit: usize) -> Vec<(JobId, LaneId, LaneHandle)> {
+    /// The jobs of instances' lanes that wait and need this, at most so many, with their lanes. Of equal priority it is one
+    /// of each tenant in turn, and the tenant at place `first` begins.
+    pub(super) fn instance_jobs(
+        &self,
+        needs: &Requirements,
+        first: usize,
+        limit: usize,
+    ) -> Vec<(JobId, LaneId, LaneHandle)> {
         let queue = self.queue();
-        let jobs = queue.jobs(needs).take(limit);
-        jobs.map(|(job, queued)| (job, queued.lane_id.clone(), queued.lane.clone())).collect()
+        let jobs = queue.jobs_in_turn(needs, first, |queued| queued.lane_id.instance_id().is_some());
+        jobs.take(limit).map(|(job, queued)| (job, queued.lane_id.clone(), queued.lane.clone())).collect()
+    }
+
+    /// The sessions that have a job that waits and needs this, each once.
+    pub(super) fn sessions_with(&self, needs: &Requirements) -> HashMap<LaneId, LaneHandle> {
+        let queue = self.queue();
+        let of_sessions = queue.jobs(needs).filter(|queued| queued.lane_id.is_session());
+        let each: HashMap<_, _> = of_sessions.map(|queued| (&queued.lane_id, &queued.lane)).collect();
+        each.into_iter().map(|(lane, handle)| (lane.clone(), handle.clone())).collect()
     }
 
     /// Puts a job of this lane into the queue; or back into it, if it was taken out for nothing.

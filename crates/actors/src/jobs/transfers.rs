@@ -43,6 +43,15 @@ struct Known {
     /// Transfers to this instance that its lane was sent to look for.
     given: u64,
     unserved: Unserved,
+    turns: Turns,
+}
+
+/// Where the next look begins, so that each tenant and each session has its turn though one look does not reach all.
+#[derive(Default)]
+struct Turns {
+    tenant: usize,
+    /// The session that was asked last to move.
+    session: Option<LaneId>,
 }
 
 /// What jobs need that no node serves that this instance reaches: since when, and when such a job was seen last.
@@ -89,7 +98,8 @@ impl Transfers {
         };
         let others: Others = notes.into_iter().map(read).collect();
         if !others.is_empty() {
-            give(scheduler, &unserved, &others);
+            give_jobs(scheduler, &unserved, &others, &mut known.turns);
+            pass_sessions_on(scheduler, &unserved, &others, &mut known.turns);
         }
         Ok(())
     }
@@ -140,14 +150,17 @@ impl Unserved {
     }
 }
 
-/// Has the lanes give what no node serves here to instances whose nodes serve it.
-fn give(scheduler: &Scheduler, unserved: &HashSet<Arc<Requirements>>, others: &Others) {
+/// Has the lanes of instances give the jobs that no node serves here to instances whose nodes serve them.
+fn give_jobs(
+    scheduler: &Scheduler,
+    unserved: &HashSet<Arc<Requirements>>,
+    others: &Others,
+    turns: &mut Turns,
+) {
     let mut jobs: BTreeMap<LaneId, (LaneHandle, Vec<(JobId, InstanceId)>)> = BTreeMap::new();
-    let mut sessions: BTreeMap<LaneId, (LaneHandle, BTreeSet<InstanceId>)> = BTreeMap::new();
     for needs in unserved {
         let able = able(needs, others);
-        // A session moves to any that can take one of its jobs: single jobs to those that have room first.
-        let all: BTreeSet<_> = able.iter().map(|(id, _)| (*id).clone()).collect();
+        // To those that have room first.
         let free: Vec<_> =
             able.iter().filter(|(_, spare)| *spare == Spare::Free).map(|(id, _)| *id).collect();
         let to = if free.is_empty() { able.iter().map(|(id, _)| *id).collect() } else { free };
@@ -155,35 +168,56 @@ fn give(scheduler: &Scheduler, unserved: &HashSet<Arc<Requirements>>, others: &O
             continue;
         }
         let first = rand::random_range(0..to.len());
-        for (at, (job, lane, handle)) in scheduler.jobs_with(needs, TRANSFER_JOBS_MAX).into_iter().enumerate()
-        {
-            if lane.is_session() {
-                sessions.entry(lane).or_insert((handle, BTreeSet::new())).1.extend(all.iter().cloned());
-            } else if lane.plan_id().is_none() {
-                let (_, of_lane) = jobs.entry(lane).or_insert((handle, Vec::new()));
-                if of_lane.len() < TRANSFER_JOBS_MAX {
-                    of_lane.push((job, to[(first + at) % to.len()].clone()));
-                }
+        let given = scheduler.instance_jobs(needs, turns.tenant, TRANSFER_JOBS_MAX);
+        for (at, (job, lane, handle)) in given.into_iter().enumerate() {
+            let (_, of_lane) = jobs.entry(lane).or_insert((handle, Vec::new()));
+            if of_lane.len() < TRANSFER_JOBS_MAX {
+                of_lane.push((job, to[(first + at) % to.len()].clone()));
             }
         }
     }
+    turns.tenant = turns.tenant.wrapping_add(TRANSFER_JOBS_MAX);
     for (handle, jobs) in jobs.into_values() {
         handle.send(LaneCommand::Transfer(jobs));
+    }
+}
+
+/// Has sessions none of whose jobs is served here pass their leases on to instances whose nodes serve one of them.
+fn pass_sessions_on(
+    scheduler: &Scheduler,
+    unserved: &HashSet<Arc<Requirements>>,
+    others: &Others,
+    turns: &mut Turns,
+) {
+    let mut sessions: BTreeMap<LaneId, (LaneHandle, BTreeSet<InstanceId>)> = BTreeMap::new();
+    for needs in unserved {
+        let able: Vec<_> = able(needs, others).into_iter().map(|(id, _)| id.clone()).collect();
+        if able.is_empty() {
+            continue;
+        }
+        for (lane, handle) in scheduler.sessions_with(needs) {
+            sessions.entry(lane).or_insert((handle, BTreeSet::new())).1.extend(able.iter().cloned());
+        }
     }
     if sessions.is_empty() {
         return;
     }
     // One that has a job that is served here stays until that one has run.
     for needs in scheduler.needs().into_iter().filter(|needs| !unserved.contains(needs)) {
-        for (_, lane, _) in scheduler.jobs_with(&needs, usize::MAX) {
-            sessions.remove(&lane);
+        for lane in scheduler.sessions_with(&needs).keys() {
+            sessions.remove(lane);
         }
     }
-    for (lane, (handle, able)) in sessions.into_iter().take(SESSIONS_PASSED_ON_MAX) {
+    // One whose attempt is under way stays as well, which only its owner knows: the next look begins behind those asked now.
+    let last = turns.session.take();
+    let had_its_turn = |lane: &LaneId| last.as_ref().is_some_and(|last| lane <= last);
+    let (before, behind): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|(lane, _)| had_its_turn(lane));
+    for (lane, (handle, able)) in behind.into_iter().chain(before).take(SESSIONS_PASSED_ON_MAX) {
         // All who look choose the same of those that are able.
         if let Some(to) = cluster::owner_among(lane.lease(), &able) {
             handle.send(LaneCommand::PassOn(to));
         }
+        turns.session = Some(lane);
     }
 }
 
@@ -194,9 +228,14 @@ fn able<'o>(needs: &Requirements, others: &'o Others) -> Vec<(&'o InstanceId, Sp
 
 #[cfg(test)]
 mod tests {
-    use domain::PoolName;
+    use domain::job::{Attempt, CurrentAttempt, LiveJob, Priority, Spec, State};
+    use domain::lane::Enqueue;
+    use domain::{Label, NodeTimeouts, PoolName, TenantId, Timestamp, Token};
 
     use super::*;
+    use crate::jobs::fixture::{self, ServedLane, instance, lane, serve, serve_all, spec};
+    use crate::jobs::messages::Directory;
+    use crate::jobs::progress_store::ProgressStore;
 
     fn needs(pool: &str) -> Arc<Requirements> {
         Arc::new(Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() })
@@ -225,5 +264,157 @@ mod tests {
         assert_eq!(look(&[&b], &none, late - second), "b");
         assert_eq!(look(&[&b], &none, late), "b");
         assert_eq!(look(&[&a, &b], &none, late), "b");
+    }
+
+    /// The queue of instance `a`. Only a node of instance `b` has the label `l`.
+    struct Queued {
+        scheduler: Scheduler,
+        directory: Directory,
+        others: Others,
+        turns: Turns,
+        _ledger: fixture::Ledger,
+    }
+
+    impl Queued {
+        async fn new() -> Self {
+            let ledger = fixture::Ledger::open().await;
+            let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
+            let gateway = fixture::gateway(&ledger, Arc::<ProgressStore>::default());
+            let others = ["b", "c"].map(|id| {
+                let note = if id == "b" { r#"[{"labels":["l"],"free":true}]"# } else { "[]" };
+                (instance(id), registry.read_note(&instance(id), note))
+            });
+            let scheduler = Scheduler::new(registry, bus::Hub::default().join(), gateway);
+            Self {
+                scheduler,
+                directory: Directory::default(),
+                others: others.into(),
+                turns: Turns::default(),
+                _ledger: ledger,
+            }
+        }
+
+        /// A job of a lane that is served.
+        fn push(&self, of: &str, number: u128, seq: Option<u64>, priority: i64, tenant: &str, label: &str) {
+            let id = lane(of);
+            let job = LiveJob {
+                id: fixture::job(number),
+                lane: id.clone(),
+                seq,
+                client_ref: None,
+                spec: Spec {
+                    priority: Priority::new(priority).unwrap(),
+                    tenant: TenantId::parse(tenant).ok(),
+                    needs: labelled(label),
+                    ..spec()
+                },
+                newest: CurrentAttempt {
+                    state: State::Created,
+                    attempt: Attempt::new(0),
+                    charged_attempts: 0,
+                },
+                placed: None,
+                retry_of: None,
+                created_at: Timestamp::from_micros(1),
+                due_at: None,
+                dispatched_at: None,
+                running_at: None,
+            };
+            let enqueue = Enqueue {
+                job: Arc::new(job),
+                attempt: Attempt::new(1),
+                token: Token::new(1),
+                avoid: None,
+                prefer: None,
+                is_back: false,
+            };
+            self.scheduler.enqueue(&self.directory.get(&id).unwrap(), &id, enqueue);
+        }
+
+        /// One look, while no node here has the label `l`.
+        fn look(&mut self) {
+            let unserved = HashSet::from([Arc::new(labelled("l"))]);
+            give_jobs(&self.scheduler, &unserved, &self.others, &mut self.turns);
+            pass_sessions_on(&self.scheduler, &unserved, &self.others, &mut self.turns);
+        }
+    }
+
+    fn labelled(label: &str) -> Requirements {
+        Requirements { requires: vec![Label::parse(label).unwrap()], ..Requirements::default() }
+    }
+
+    /// The jobs that a lane is to give to instance `b`, which it was sent alone.
+    async fn given(lane: &mut ServedLane) -> Vec<JobId> {
+        assert_eq!(lane.left(), 1, "commands that it was sent");
+        match lane.recv().await {
+            Some(LaneCommand::Transfer(jobs)) => {
+                assert!(jobs.iter().all(|(_, to)| *to == instance("b")));
+                jobs.into_iter().map(|(job, _)| job).collect()
+            }
+            _ => panic!("it was to give jobs"),
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_that_cannot_move_take_no_places_of_those_that_can() {
+        let mut queued = Queued::new().await;
+        let (session, plan) = ("session:s", "plan:01890a5d-ac96-774b-bcce-b302099a8057");
+        let mut of_session = serve(&queued.directory, session);
+        let of_plan = serve(&queued.directory, plan);
+        let mut of_instance = serve(&queued.directory, "instance:a");
+        let many = TRANSFER_JOBS_MAX as u64 + 200;
+        for n in 1..=many {
+            queued.push(session, u128::from(n), Some(n), 1, "", "l");
+            queued.push(plan, u128::from(many + n), None, 1, "", "l");
+        }
+        let last = 2 * many as u128 + 1;
+        queued.push("instance:a", last, None, 0, "", "l");
+        queued.look();
+        assert_eq!(given(&mut of_instance).await, [fixture::job(last)]);
+        assert!(matches!(of_session.recv().await, Some(LaneCommand::PassOn(to)) if to == instance("b")));
+        assert_eq!((of_session.left(), of_plan.left()), (0, 0), "the session is asked once, the plan never");
+
+        // The session has a job that is served here: it stays.
+        queued.push(session, last + 1, Some(many + 1), 0, "", "served");
+        queued.look();
+        assert_eq!(given(&mut of_instance).await, [fixture::job(last)]);
+        assert_eq!((of_session.left(), of_plan.left()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_look_passes_on_a_bounded_number_of_jobs_and_all_tenants_have_their_turn() {
+        let mut queued = Queued::new().await;
+        let mut of_instance = serve(&queued.directory, "instance:a");
+        let (jobs, tenants) = (TRANSFER_JOBS_MAX as u128 + 500, TRANSFER_JOBS_MAX + 100);
+        for n in 0..jobs {
+            queued.push("instance:a", n, None, 0, "big", "l");
+        }
+        for n in 1..tenants {
+            queued.push("instance:a", jobs + n as u128, None, 0, &format!("small-{n}"), "l");
+        }
+        let mut small = HashSet::new();
+        for look in 0..2 {
+            queued.look();
+            let given = given(&mut of_instance).await;
+            assert_eq!(given.len(), TRANSFER_JOBS_MAX, "look {look}");
+            small.extend(given.into_iter().filter(|job| job.as_u128() >= jobs));
+        }
+        assert_eq!(small.len(), tenants - 1, "of each small tenant");
+    }
+
+    #[tokio::test]
+    async fn sessions_that_do_not_move_take_no_places_of_those_behind_them() {
+        let mut queued = Queued::new().await;
+        let count = SESSIONS_PASSED_ON_MAX + 10;
+        let names: Vec<_> = (0..count).map(|n| format!("session:{n:05}")).collect();
+        let lanes = serve_all(&queued.directory, names.iter().map(String::as_str));
+        for (n, name) in names.iter().enumerate() {
+            queued.push(name, n as u128, Some(1), 0, "", "l");
+        }
+        let asked = |times| lanes.iter().filter(|lane| lane.left() == times).count();
+        queued.look();
+        assert_eq!((asked(0), asked(1)), (10, count - 10), "how many were asked");
+        queued.look();
+        assert_eq!((asked(0), asked(1), asked(2)), (0, 20, count - 20), "how many were asked");
     }
 }
