@@ -390,6 +390,10 @@ impl Worker {
         if record.finished.is_some() {
             return Ok(may_be_done && is_cancelled(&record));
         }
+        // It may have gone on since the page was noted, which an earlier owner may have done.
+        if bulk.filter.state.is_some_and(|state| state != record.state) {
+            return Ok(false);
+        }
         match state.call(state.incarnation().jobs.cancel(id)).await {
             Ok(record) => Ok(is_cancelled(&record)),
             Err(actors::jobs::Refusal::UnknownJob) => Ok(false),

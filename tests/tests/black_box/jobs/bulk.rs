@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use testkit::process::Signal;
 
-use super::rig::{Rig, echo, with};
+use super::rig::{Rig, echo, hold, with};
 use crate::until;
 
 fn broken(kind: &str) -> Value {
@@ -270,5 +270,41 @@ async fn a_page_whose_note_is_carried_out_after_its_connection_died_is_counted_o
     sql("insert into go values (true)");
     let bulk = over(&rig, 0, &id).await;
     assert_eq!((matched, counts(&bulk)), (3, ("DONE", 3, 0, 0)), "{bulk}");
+    rig.no_defect().await;
+}
+
+/// Has the instances take over an operation whose owner died with these jobs at hand. The operation, when it is over.
+async fn taken_over(rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
+    let id = format!("018f0000-0000-7000-8000-{:012x}", rand::random::<u32>());
+    let page = json!(page);
+    let made = format!(
+        "insert into bulk (id, principal, action, filter, before, rate, status, matched, done, skipped, failed, created_at,
+                           owner, token, body_hash, page)
+         values ('{id}', '', '{action}', '{filter}', now(), 100, 'RUNNING', 1, 0, 0, 0, now(), 'dead', 1, 'h', '{page}')"
+    );
+    let database = rig.database.as_ref().unwrap();
+    tokio::task::block_in_place(|| database.query(&made)).unwrap();
+    over(rig, 0, &id).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_in_another_state_when_its_turn_comes_is_not_cancelled() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let mut ids = Vec::new();
+    // On both instances: one runs by now, and one waits still.
+    for index in [0, 1] {
+        ids.push(rig.submit(index, hold(1)).await);
+        rig.in_state(0, ids.last().unwrap(), "RUNNING").await;
+        ids.push(rig.submit(index, later("k")).await);
+    }
+    let page: Vec<_> = ids.iter().collect();
+    let filter = json!({"state": "CREATED", "without_stages": true});
+    let bulk = taken_over(&rig, "cancel", filter, &page).await;
+    assert_eq!(counts(&bulk), ("DONE", 2, 2, 0), "{bulk}");
+    node.runs.release(2);
+    for (id, outcome) in ids.iter().zip(["succeeded", "cancelled"].iter().cycle()) {
+        assert_eq!(rig.finished(0, id).await["outcome"], *outcome);
+    }
     rig.no_defect().await;
 }
