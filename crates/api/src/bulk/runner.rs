@@ -327,7 +327,9 @@ impl Worker {
         let tried = left.len() as u64;
         let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
         let deadline = Instant::now() + state.settings.request_timeout;
-        let mut retries = Retries::in_background(&self.forwarder, forwarded, keys(), deadline);
+        let is_about_dead = bulk.filter.dead == Some(true);
+        let mut retries =
+            Retries::in_background(&self.forwarder, forwarded, (keys(), is_about_dead), deadline);
         retries.run(&left).await?;
         let (made, not_retried) = retries.into_outcome();
         step.done += made;

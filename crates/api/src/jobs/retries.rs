@@ -111,6 +111,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         forwarded: ForwardedRequest::of(&request, Vec::new()),
         keys,
         once,
+        leaves_dismissed: false,
         deadline: begun + state.settings.request_timeout,
         made,
         not_retried: Vec::new(),
@@ -138,6 +139,8 @@ pub struct Retries<'f> {
     keys: RetryKeys,
     /// Whether a job that was retried before is left out.
     once: bool,
+    /// Whether a job that was dismissed before is left out.
+    leaves_dismissed: bool,
     /// When the answer is due, whatever is done by then.
     deadline: Instant,
     /// The new jobs.
@@ -148,11 +151,12 @@ pub struct Retries<'f> {
 }
 
 impl<'f> Retries<'f> {
-    /// Retries of a bulk operation, which the audit has noted: each job once.
+    /// Retries of a bulk operation, which the audit has noted: each job once. The flag says whether it is about dead jobs
+    /// alone, so that those that were dismissed since they were found are left out.
     pub fn in_background(
         forwarder: &'f Forwarder,
         forwarded: ForwardedRequest,
-        keys: RetryKeys,
+        (keys, leaves_dismissed): (RetryKeys, bool),
         deadline: Instant,
     ) -> Self {
         Self {
@@ -161,6 +165,7 @@ impl<'f> Retries<'f> {
             forwarded,
             keys,
             once: true,
+            leaves_dismissed,
             deadline,
             made: Vec::new(),
             not_retried: Vec::new(),
@@ -181,10 +186,10 @@ impl<'f> Retries<'f> {
     pub async fn run(&mut self, jobs: &[JobId]) -> Result<(), Refusal> {
         let forwarder = self.forwarder;
         let state = forwarder.state();
-        let principal = Arc::clone(&self.keys.principal);
+        let (principal, leaves_dismissed) = (Arc::clone(&self.keys.principal), self.leaves_dismissed);
         let read = |id: JobId| {
             let sees = principal.sees();
-            async move { retriable(state, sees, id).await }
+            async move { retriable(state, sees, id, leaves_dismissed).await }
         };
         let mut records = std::pin::pin!(
             futures_util::stream::iter(jobs.iter().copied()).map(read).buffered(RETRY_READS_AT_ONCE)
@@ -298,7 +303,12 @@ impl<'f> Retries<'f> {
 }
 
 /// A job that may be retried, without what came of it.
-async fn retriable(state: &State, sees: &Sees, id: JobId) -> Result<JobRecord, Refusal> {
+async fn retriable(
+    state: &State,
+    sees: &Sees,
+    id: JobId,
+    leaves_dismissed: bool,
+) -> Result<JobRecord, Refusal> {
     let record = state.read(state.ledger.job(id)).await?;
     let unknown = || Refusal::new(Code::NotFound, "no such job, or this token does not see it");
     let mut record = record.ok_or_else(unknown)?;
@@ -312,7 +322,10 @@ async fn retriable(state: &State, sees: &Sees, id: JobId) -> Result<JobRecord, R
     if record.spec.stage.is_some() {
         return Err(Refusal::new(Code::Conflict, A_STAGE));
     }
-    record.finished = None;
+    let finished = record.finished.take();
+    if leaves_dismissed && finished.is_some_and(|finished| finished.dismissed_at.is_some()) {
+        return Err(Refusal::new(Code::Conflict, "the job was dismissed"));
+    }
     Ok(record)
 }
 

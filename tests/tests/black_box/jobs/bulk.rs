@@ -308,3 +308,37 @@ async fn a_job_that_is_in_another_state_when_its_turn_comes_is_not_cancelled() {
     }
     rig.no_defect().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_dismissed_before_its_turn_is_not_retried_with_the_dead_ones() {
+    let rig = Rig::together(1).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(rig.submit(0, broken("k")).await);
+        rig.finished(0, ids.last().unwrap()).await;
+    }
+    for id in &ids[..2] {
+        rig.post(0, &format!("/v1/jobs/{id}/dismiss"), None, 200).await;
+    }
+    let filter = json!({"dead": true, "retried": false, "without_stages": true});
+    let bulk = taken_over(&rig, "retry", filter, &[&ids[0], &ids[2]]).await;
+    assert_eq!(counts(&bulk), ("DONE", 1, 1, 0), "{bulk}");
+    assert!(
+        rig.job(0, &ids[0]).await["retried_as"].is_null()
+            && rig.job(0, &ids[2]).await["retried_as"].is_string()
+    );
+    // A filter that does not say dead says nothing of dismissals.
+    let filter = json!({"outcome": "failed", "retried": false, "without_stages": true});
+    let bulk = taken_over(&rig, "retry", filter, &[&ids[0], &ids[1]]).await;
+    // The retry from before, which may have failed meanwhile, is among them.
+    assert_eq!(
+        (&bulk["status"], &bulk["skipped"], &bulk["failed"]),
+        (&json!("DONE"), &json!(0), &json!(0)),
+        "{bulk}"
+    );
+    for id in &ids {
+        assert!(rig.job(0, id).await["retried_as"].is_string());
+    }
+    rig.no_defect().await;
+}
