@@ -37,6 +37,7 @@ mod node_gateway;
 mod orphaned_attempts;
 mod outgoing_bytes;
 mod own_lanes;
+mod passing_on;
 mod plan_lane;
 mod pools;
 mod progress;
@@ -87,6 +88,7 @@ use messages::{Directory, LaneCommand};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
 use own_lanes::OwnLanes;
+use passing_on::PassingOn;
 pub(crate) use plan_lane::PlanLane;
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
@@ -195,6 +197,7 @@ impl Jobs {
             cluster_view: cluster_view.clone(),
             scheduler: Arc::clone(&scheduler),
             directory: Arc::clone(&directory),
+            passing_on: PassingOn::default(),
             deaths,
         });
         let waiters = Arc::<Waiters>::default();

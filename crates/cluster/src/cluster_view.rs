@@ -4,7 +4,7 @@
 //! Two instances may see different rings for a moment. No decision depends on their agreement: the holder of
 //! the lease serves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,13 +93,10 @@ impl View {
     }
 }
 
-/// The owner of a key on the ring of these instances alone; `None` if there are none.
-pub fn owner_among<'i>(
-    resource: &Resource,
-    instances: impl IntoIterator<Item = &'i InstanceId>,
-) -> Option<InstanceId> {
-    let ring = Ring::new(instances.into_iter().map(InstanceId::as_str));
-    ring.owner(resource.as_str()).and_then(|id| InstanceId::parse(id).ok())
+/// Answers the owner of each key on the ring of these instances alone; `None` if there are none.
+pub fn owners_among(instances: &BTreeSet<InstanceId>) -> impl Fn(&Resource) -> Option<InstanceId> + use<> {
+    let ring = Ring::new(instances.iter().map(InstanceId::as_str));
+    move |resource| ring.owner(resource.as_str()).and_then(|id| InstanceId::parse(id).ok())
 }
 
 /// Cheap to clone; all clones see the same.
@@ -242,7 +239,7 @@ impl ClusterView {
         }
         if view.modes != before.modes {
             let Modes { version, mode, only } = &*view.modes;
-            let named = only.as_ref().map(std::collections::BTreeSet::len);
+            let named = only.as_ref().map(BTreeSet::len);
             tracing::info!(version, mode = mode.as_str(), named, "the mode has changed");
         }
         self.inner.view.store(Arc::new(view.relabelled()));

@@ -11,7 +11,7 @@ mod membership;
 mod other_buses;
 mod presence_publisher;
 
-pub use cluster_view::{ClusterView, KeyOwner, Member, RING_AGE, View, owner_among};
+pub use cluster_view::{ClusterView, KeyOwner, Member, RING_AGE, View, owners_among};
 pub use failure_detector::FailureDetector;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
 pub use membership::{InstanceLease, JoinOptions, Membership, Process, RENEWALS_PER_LEASE};

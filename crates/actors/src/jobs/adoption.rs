@@ -2,25 +2,25 @@
 //! instances.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::{InstanceId, LaneId, PlanId};
+use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
 
 use super::incoming::Incoming;
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
+use super::limits::{ADOPTIONS_EVERY, PASSED_ON_OPENED_AT_ONCE, PASSED_ON_OPENED_MAX};
 use crate::pause::jittered;
 
-/// The pause between two searches, before jitter.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a lane is left to the instance that the ring names.
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);
 /// Lanes looked at in one statement.
 const PAGE_LANES: u32 = 500;
-/// Lanes adopted in one look.
+/// Lanes adopted in one look, but sessions that others have passed on to this instance.
 const ADOPTIONS_MAX: usize = 32;
 /// Lanes for which the start of that time is remembered.
 const LEFT_REMEMBERED_MAX: usize = 10_000;
@@ -52,7 +52,7 @@ impl Adopter {
     pub(super) async fn run(self) {
         let mut found = Found::default();
         loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            tokio::time::sleep(jittered(ADOPTIONS_EVERY)).await;
             if !self.lifetime.is_serving() {
                 return;
             }
@@ -67,11 +67,12 @@ impl Adopter {
     }
 
     async fn adopt_left_lanes(&self, found: &mut Found) -> ledger::Result<()> {
-        let (mut after, mut adopted, now) = (None, 0, Instant::now());
+        let (mut after, mut adopted, mut opened, now) = (None, 0, 0, Instant::now());
         let mut seen = HashSet::new();
         loop {
             let (left, next) =
                 self.ledger.left_lanes(self.keeper.me(), after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
+            let mut passed_on = Vec::new();
             for left in left {
                 let lane = left.lane;
                 // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
@@ -86,25 +87,31 @@ impl Adopter {
                     }
                     continue;
                 }
+                let is_mine = left.owner.as_ref() == Some(self.keeper.me());
                 let is_served = self.serves(&lane) || self.keeper.is_own(&lane);
-                if is_served || !is_free || adopted >= ADOPTIONS_MAX {
+                if is_served || !is_free {
+                    continue;
+                }
+                // A lease that another instance has passed on is in this instance's name already.
+                if is_mine && lane.is_session() {
+                    if opened < PASSED_ON_OPENED_MAX {
+                        opened += 1;
+                        passed_on.push(lane);
+                    }
+                    continue;
+                }
+                if adopted >= ADOPTIONS_MAX {
                     continue;
                 }
                 let since = *found.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
-                // A lease that another instance has passed on is in this instance's name already.
-                let is_mine = left.owner.as_ref() == Some(self.keeper.me())
-                    || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
-                if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
+                let is_its_place = is_mine || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
+                if is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
-                    if self.keeper.adopt(&lane).await?.is_ok() {
-                        metrics::counter!(
-                            "fencepost_lease_takeover_total", "kind" => lane.lease().kind().as_str(), "reason" => "adopted"
-                        )
-                        .increment(1);
-                    }
+                    self.adopt(&lane).await?;
                 }
             }
+            self.open_passed_on(passed_on).await?;
             match next {
                 Some(next) => after = Some(next),
                 None => break,
@@ -115,6 +122,34 @@ impl Adopter {
             found.left_since.clear();
         }
         Ok(())
+    }
+
+    async fn adopt(&self, lane: &LaneId) -> ledger::Result<()> {
+        if self.keeper.adopt(lane).await?.is_ok() {
+            metrics::counter!(
+                "fencepost_lease_takeover_total", "kind" => lane.lease().kind().as_str(), "reason" => "adopted"
+            )
+            .increment(1);
+        }
+        Ok(())
+    }
+
+    /// Serves sessions from now on that were passed on to this instance, before their leases run out.
+    async fn open_passed_on(&self, lanes: Vec<LaneId>) -> ledger::Result<()> {
+        let failed = OnceLock::new();
+        let open = |lane: LaneId| {
+            let failed = &failed;
+            async move {
+                // The first failure is reported. What is left then is found again.
+                if failed.get().is_none()
+                    && let Err(error) = self.adopt(&lane).await
+                {
+                    let _ = failed.set(error);
+                }
+            }
+        };
+        stream::iter(lanes).for_each_concurrent(PASSED_ON_OPENED_AT_ONCE, open).await;
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed.

@@ -33,6 +33,7 @@ use super::lease::{LaneLease, Lost};
 use super::limits::{LANE_COMMITS_MAX, LANE_MAILBOX_MESSAGES_MAX};
 pub(super) use super::messages::Ends;
 use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
+use super::passing_on::PassingOn;
 use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
 use crate::mailbox::Deliver;
@@ -54,6 +55,7 @@ pub(super) struct LaneServices {
     pub(super) cluster_view: ClusterView,
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
+    pub(super) passing_on: PassingOn,
     /// Where owners that died are reported.
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
 }
@@ -300,8 +302,12 @@ fn loaded<A: Shell>(read: Result<(Token, Snapshot), Lost>, actor: &mut A, contex
 fn handle<A: Shell>(actor: &mut A, Deliver(command): Deliver<LaneCommand>, context: &mut Context<A>) {
     let owner = actor.owner();
     owner.handled += 1;
-    let effects = owner.state.apply(command, Instant::now());
-    run(actor, effects, context);
+    // It is asked again at the next look.
+    let stays = matches!(&command, LaneCommand::PassOn(to) if !owner.state.may_pass_on() || !owner.services.passing_on.take(to));
+    if !stays {
+        let effects = owner.state.apply(command, Instant::now());
+        run(actor, effects, context);
+    }
     stop_if_all_is_handled(actor, context);
 }
 

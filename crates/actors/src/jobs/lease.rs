@@ -15,6 +15,7 @@ use domain::{InstanceId, LaneId, Resource, ResourceKind, Timestamp, Token};
 use ledger::Acquisition;
 use tokio::sync;
 
+use super::limits::PASSED_ON_FOR;
 use crate::handed_on;
 use crate::releases::Releases;
 use crate::renewals::{LeaseDeadline, Renewals};
@@ -268,7 +269,8 @@ impl AdoptedLease {
     /// Passes the lease on. `false` if it may be this instance's still.
     async fn pass_on(&self, next: &InstanceId) -> bool {
         let (taker, token) = (&self.taker, self.token());
-        match taker.ledger.pass_lease(&self.resource, &taker.me, token, next, taker.length_ms()).await {
+        let lease_ms = taker.length.max(PASSED_ON_FOR).as_millis() as u64;
+        match taker.ledger.pass_lease(&self.resource, &taker.me, token, next, lease_ms).await {
             Ok(is_passed) => {
                 if is_passed {
                     handed_on::count("session", 1);

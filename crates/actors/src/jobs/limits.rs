@@ -88,8 +88,37 @@ const _: () = assert!(SUBMISSION_BYTES_MAX >= 2 * domain::lane::limits::ROUND_BY
 pub const UNSERVED_MAX: Duration = Duration::from_secs(2);
 /// How long an instance remembers since when it serves no such jobs, after the last of them has left its memory.
 pub const UNSERVED_REMEMBERED: Duration = Duration::from_secs(10);
-/// Sessions that are passed on to other instances in one look.
-pub const SESSIONS_PASSED_ON_MAX: usize = 500;
+/// Between two looks of an instance for what it gives to others through the ledger, before jitter.
+pub const TRANSFERS_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks of an instance for lanes without an owner, before jitter.
+pub const ADOPTIONS_EVERY: Duration = Duration::from_secs(1);
+/// Sessions that all others together pass on to one instance in one look of theirs; each has an equal share of it.
+pub const SESSIONS_PASSED_ON_MAX: usize = 100;
+/// Sessions that an instance asks to move in one look. Those whose attempts are under way stay, and take no share.
+pub const SESSIONS_ASKED_MAX: usize = 5_000;
+/// Sessions that were passed on to an instance and that it opens in one look.
+pub const PASSED_ON_OPENED_MAX: usize = 2_000;
+/// Of those, how many are opened at once.
+pub const PASSED_ON_OPENED_AT_ONCE: usize = 16;
+/// How long the ledger may take for the acquire of a lease, on average, while sessions are passed on.
+pub const ACQUIRE_EXPECTED: Duration = Duration::from_millis(25);
+/// A session that is passed on is its receiver's for so long, or for a lease's length, whichever is longer.
+pub const PASSED_ON_FOR: Duration = Duration::from_secs(60);
+
+/// The ledger may be so many times slower than that for a while, and still no lease runs out that was passed on.
+const LEDGER_SLOWER_MAX: u128 = 6;
+/// The longest look of a receiver, with its pause before, in milliseconds. A pause is half to one and a half times as long as
+/// said.
+const ADOPTION_MS_MAX: u128 = ADOPTIONS_EVERY.as_millis() * 3 / 2
+    + ACQUIRE_EXPECTED.as_millis() * PASSED_ON_OPENED_MAX as u128 / PASSED_ON_OPENED_AT_ONCE as u128;
+
+// In that time the others pass on no more than the receiver opens in one look. So it opens all that it finds, each session in
+// its second look at the latest.
+const _: () = assert!(
+    SESSIONS_PASSED_ON_MAX as u128 * ADOPTION_MS_MAX
+        <= PASSED_ON_OPENED_MAX as u128 * (TRANSFERS_EVERY.as_millis() / 2)
+);
+const _: () = assert!(2 * ADOPTION_MS_MAX * LEDGER_SLOWER_MAX <= PASSED_ON_FOR.as_millis());
 
 /// The lengths of time over which rates of jobs are given.
 pub const RATE_WINDOWS: [Duration; 3] =

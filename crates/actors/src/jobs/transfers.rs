@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use domain::job::Requirements;
 use domain::{InstanceId, JobId, LaneId};
@@ -19,13 +19,10 @@ use nodes::{NodesElsewhere, Registry, Spare};
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
-use super::limits::{SESSIONS_PASSED_ON_MAX, UNSERVED_MAX, UNSERVED_REMEMBERED};
+use super::limits::{SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED};
 use super::messages::{LaneCommand, LaneHandle};
 use super::scheduler::Scheduler;
 use crate::pause::jittered;
-
-/// The pause between two looks, before jitter.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What one instance gives and is given through the ledger.
 pub(super) struct Transfers {
@@ -66,7 +63,7 @@ impl Transfers {
     pub(super) async fn run(self) {
         let mut known = Known::default();
         loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            tokio::time::sleep(jittered(TRANSFERS_EVERY)).await;
             let is_serving = self.lifetime.is_serving();
             let is_apart = is_serving && self.lifetime.takes_work() && self.keeper.services.is_apart();
             if let Err(error) = self.look(&mut known, is_apart).await {
@@ -98,6 +95,9 @@ impl Transfers {
         };
         let others: Others = notes.into_iter().map(read).collect();
         if !others.is_empty() {
+            // Every live instance but the receiver may pass sessions on to it.
+            let givers = self.keeper.services.cluster_view.view().members().count().saturating_sub(1);
+            self.keeper.services.passing_on.begin(givers, others.iter().map(|(id, _)| id));
             give_jobs(scheduler, &unserved, &others, &mut known.turns);
             pass_sessions_on(scheduler, &unserved, &others, &mut known.turns);
         }
@@ -212,9 +212,11 @@ fn pass_sessions_on(
     let last = turns.session.take();
     let had_its_turn = |lane: &LaneId| last.as_ref().is_some_and(|last| lane <= last);
     let (before, behind): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|(lane, _)| had_its_turn(lane));
-    for (lane, (handle, able)) in behind.into_iter().chain(before).take(SESSIONS_PASSED_ON_MAX) {
+    let mut rings = HashMap::new();
+    for (lane, (handle, able)) in behind.into_iter().chain(before).take(SESSIONS_ASKED_MAX) {
         // All who look choose the same of those that are able.
-        if let Some(to) = cluster::owner_among(lane.lease(), &able) {
+        let owner_of = rings.entry(able).or_insert_with_key(cluster::owners_among);
+        if let Some(to) = owner_of(lane.lease()) {
             handle.send(LaneCommand::PassOn(to));
         }
         turns.session = Some(lane);
@@ -228,6 +230,8 @@ fn able<'o>(needs: &Requirements, others: &'o Others) -> Vec<(&'o InstanceId, Sp
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use domain::job::{Attempt, CurrentAttempt, LiveJob, Priority, Spec, State};
     use domain::lane::Enqueue;
     use domain::{Label, NodeTimeouts, PoolName, TenantId, Timestamp, Token};
@@ -405,7 +409,7 @@ mod tests {
     #[tokio::test]
     async fn sessions_that_do_not_move_take_no_places_of_those_behind_them() {
         let mut queued = Queued::new().await;
-        let count = SESSIONS_PASSED_ON_MAX + 10;
+        let count = SESSIONS_ASKED_MAX + 10;
         let names: Vec<_> = (0..count).map(|n| format!("session:{n:05}")).collect();
         let lanes = serve_all(&queued.directory, names.iter().map(String::as_str));
         for (n, name) in names.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Instances that the bus does not join: jobs pass between them through the ledger, each runs once, and a session keeps its
 //! order.
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::rig::{Node, Rig, echo, hold, with};
@@ -8,6 +9,8 @@ use crate::until;
 
 /// Jobs submitted to each instance.
 const JOBS: u64 = 5;
+/// Sessions that move at once. By 32 of them each second not all would be adopted before their leases run out.
+const SESSIONS: usize = 1_000;
 
 /// For the node of this label alone.
 fn on(label: &str, job: Value) -> Value {
@@ -178,5 +181,36 @@ async fn a_session_moves_to_an_instance_with_a_node_and_keeps_its_order() {
         let id = rig.submit(2, with(echo("after"), json!({ "session": session }))).await;
         assert_eq!(rig.finished(0, &id).await["outcome"], "succeeded");
     }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_sessions_that_move_at_once_are_all_served_and_none_is_passed_on_twice() {
+    let rig = Rig::on_three_buses().await;
+    super::sessions::settled(&rig).await;
+    let able = rig.instance(3).await.ready().instance.clone();
+    let spec = json!({ "requires": ["bare"] });
+    let opened = stream::iter(0..).map(|n: usize| {
+        let (rig, spec) = (&rig, &spec);
+        async move { rig.post(n % 3, "/v1/sessions", Some(spec), 201).await }
+    });
+    let elsewhere = opened.buffer_unordered(8).filter(|opened| std::future::ready(opened["owner"] != *able));
+    let sessions: Vec<_> = elsewhere.take(SESSIONS).collect().await;
+    let submitted = stream::iter(sessions.iter().enumerate()).map(|(n, session)| {
+        let (rig, job) = (&rig, with(echo(n as u64), json!({ "session": session["id"] })));
+        async move { rig.submit(n % 3, job).await }
+    });
+    let jobs: Vec<_> = submitted.buffer_unordered(8).collect().await;
+    assert_eq!(handed_on(&rig, "session").await, 0.0, "no node is there yet");
+    let node = Node::start(&rig.urls[3..], "bare", |options| {
+        options.capacity = 50;
+        options.labels = vec!["bare".to_owned()];
+    });
+    node.connected().await;
+    for id in &jobs {
+        ran_once(&rig, 3, &node, "bare", id).await;
+    }
+    let passed_on = handed_on(&rig, "session").await;
+    assert!((1.0..=SESSIONS as f64).contains(&passed_on), "{passed_on} leases of {SESSIONS} were passed on");
     rig.no_defect().await;
 }

@@ -84,9 +84,15 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// The owner of a session's lane ends, unless an attempt is under way, which may go on.
+    /// Whether the lane can be passed on now: it is a session's, and no attempt is under way, which may go on.
+    #[must_use]
+    pub fn may_pass_on(&self) -> bool {
+        self.is_sessions() && !self.stopping && self.jobs.first_under_way().is_none()
+    }
+
+    /// The owner of a session's lane ends, if it can be passed on now.
     pub(super) fn pass_on(&mut self, to: InstanceId) {
-        if self.is_sessions() && self.jobs.first_under_way().is_none() {
+        if self.may_pass_on() {
             self.transfers.pass_to = Some(to);
             self.stopping = true;
         }
@@ -174,6 +180,6 @@ mod tests {
         );
         assert_eq!(words(&state.waiting_read(Ok((Vec::new(), true)), now)), "");
         assert_eq!(give(&mut state, Command::PassOn(to()), now), "flush");
-        assert!(state.passes_to().is_none(), "it is no session's");
+        assert!(!state.may_pass_on() && state.passes_to().is_none(), "it is no session's");
     }
 }
