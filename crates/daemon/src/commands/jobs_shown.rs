@@ -54,7 +54,7 @@ pub fn waits(job: &Job) -> Option<String> {
     let hint = match (waits.reason.as_str(), &job.pool) {
         ("no_node", None) => "; `fencepost node --exec CMD…` starts one",
         ("no_node", Some(_)) => {
-            "; `fencepost pool show` lists the pools, `fencepost node list` the nodes in each"
+            "; `fencepost pool show` lists the pools, `fencepost nodes list` the nodes in each"
         }
         _ => "",
     };

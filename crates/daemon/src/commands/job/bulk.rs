@@ -51,21 +51,19 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
     let refused = |error| shown::failure(json, error);
     if begun.dry_run {
         let counted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
-        shown::answer(json, &counted, |counted: &BulkAccepted| {
-            format!("{}; nothing was changed\n", matching(counted.matched))
-        });
+        shown::answer(json, &counted, unchanged);
         return Ok(());
     }
     let is_final = matches!(action, BulkAction::Cancel | BulkAction::Delete);
     if is_final && !begun.yes {
         request.dry_run = Some(true);
-        let matched = client.bulks().begin(&request, None).await.map_err(refused)?.matched;
+        let counted = client.bulks().begin(&request, None).await.map_err(refused)?;
         request.dry_run = None;
-        if matched == 0 {
-            let none = BulkAccepted { id: None, matched };
-            shown::answer(json, &none, |_| format!("{}; nothing was changed\n", matching(0)));
+        if counted.matched == 0 {
+            shown::answer(json, &counted, unchanged);
             return Ok(());
         }
+        let matched = counted.matched;
         confirm::ask(&format!("{}. {}?", matching(matched), asked(action, matched)))?;
     }
     let accepted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
@@ -140,6 +138,10 @@ fn asked(action: BulkAction, matched: u64) -> String {
         BulkAction::Delete => format!("Delete {it}, with {their}"),
         BulkAction::Dismiss => format!("Dismiss {it}"),
     }
+}
+
+fn unchanged(counted: &BulkAccepted) -> String {
+    format!("{}; nothing was changed\n", matching(counted.matched))
 }
 
 fn matching(jobs: u64) -> String {
