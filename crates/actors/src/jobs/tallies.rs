@@ -231,8 +231,6 @@ impl Talk {
     }
 }
 
-// With jitter, half as long again lies between two times that it is said.
-const _: () = assert!(WANTED_FOR.as_millis() >= 3 * WANTED_AGAIN_EVERY.as_millis());
 const _: () = assert!(TALLIED_EVERY.as_millis() <= Duration::from_secs(1).as_millis());
 
 #[cfg(test)]
