@@ -170,6 +170,9 @@ pub struct Load {
     /// Send every request under an idempotency key of its own.
     #[arg(long)]
     keys: bool,
+    /// Also show which statements took PostgreSQL's time; counting them costs some of it.
+    #[arg(long, conflicts_with = "url")]
+    statements: bool,
 }
 
 impl Load {
@@ -177,7 +180,7 @@ impl Load {
         nonces::Plan {
             name: name.to_owned(),
             urls: self.url.clone(),
-            blueprint: start.blueprint(),
+            blueprint: Blueprint { counting: self.statements, ..start.blueprint() },
             signers: 1,
             skew: 0.0,
             count: 1,

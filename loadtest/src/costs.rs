@@ -49,6 +49,13 @@ impl Costs {
         }
     }
 
+    /// Of the daemons, PostgreSQL, Redis and this program, for a table.
+    #[must_use]
+    pub fn line(self) -> String {
+        let Self { daemon, postgres, redis, generator } = self;
+        format!("{daemon:.3}, {postgres:.3}, {redis:.3}, {generator:.3}")
+    }
+
     /// All together.
     #[must_use]
     pub fn sum(self) -> f64 {

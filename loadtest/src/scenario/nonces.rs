@@ -8,11 +8,14 @@ use anyhow::Result;
 use serde::Serialize;
 use testkit::fleet::Blueprint;
 
+use crate::costs::Costs;
 use crate::figures::Summary;
 use crate::load::{Ask, Route, Zipf};
+use crate::machine::{MachineCounters, MachineUse};
 use crate::plot::Panel;
 use crate::progress::Bar;
 use crate::report::{self, Report};
+use crate::statements::{self, StatementCost};
 use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
 use crate::verify::Verdict;
 
@@ -56,6 +59,12 @@ pub struct Granting {
     pub load: Summary,
     /// Leases acquired, by result, for each 1,000 requests granted.
     pub acquires_per_1000: std::collections::BTreeMap<String, f64>,
+    /// Of instances that were started, for each 1,000 requests granted, those of the warm-up too.
+    pub costs: Option<Costs>,
+    /// How much of the machine that took.
+    pub machine: MachineUse,
+    /// Where PostgreSQL's time went, if it counts.
+    pub statements: Vec<StatementCost>,
     /// What the checker found.
     pub verdict: Verdict,
 }
@@ -70,8 +79,17 @@ impl Report for Granting {
                 .iter()
                 .map(|(result, count)| (format!("leases {result} per 1,000 grants"), format!("{count:.2}"))),
         );
+        if let Some(costs) = self.costs {
+            lines.push(("CPU s per 1,000: daemons, PostgreSQL, Redis, generator".to_owned(), costs.line()));
+        }
+        lines.push((
+            "machine: idle %, stolen %, switches a request".to_owned(),
+            self.machine.cells().join(", "),
+        ));
         lines.extend(self.verdict.lines());
-        let tables = format!("{}\n\n{}", report::loads(&[&self.load]), report::two_columns(&lines));
+        let statements = statements::table(&self.statements, "requests");
+        let loads = report::loads(&[&self.load]);
+        let tables = format!("{loads}{statements}\n\n{}", report::two_columns(&lines));
         report::with_violations(tables, &self.verdict.violations)
     }
 
@@ -106,8 +124,20 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
         route: plan.route,
         seed: plan.seed,
     };
+    let counting = plan.blueprint.counting;
+    if let Some(database) = target.database() {
+        statements::forget(database, counting).await?;
+    }
     let before = target.metrics().await?;
+    let (costs, machine) = (costs_of(&target).await?, MachineCounters::read()?);
     let (log, load) = run.on(&target, bar).await?;
+    let granted = log.entries.iter().filter(|entry| entry.is_fine()).count();
+    let machine = MachineCounters::read()?.since(machine, granted);
+    let costs = costs_of(&target).await?.zip(costs).map(|(now, before)| now.per_1000(before, granted));
+    let statements = match target.database() {
+        Some(database) => statements::read(database, counting, granted).await?,
+        None => Vec::new(),
+    };
     let metrics = target.metrics().await?.since(&before);
     bar.say("verifying");
     let mut verdict = run.verified(&log, &target).await?;
@@ -115,7 +145,6 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
         verdict.violations.extend(fleet.defects_logged().await);
     }
     bar.done();
-    let granted = log.entries.iter().filter(|entry| entry.is_fine()).count().max(1) as f64;
     let acquires = metrics.by("fencepost_lease_acquire_total", "result");
     let rhythm = match plan.rhythm {
         Rhythm::Open(rate, _) => format!("{rate} arrivals/s"),
@@ -134,8 +163,19 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
         load,
         acquires_per_1000: acquires
             .into_iter()
-            .map(|(result, count)| (result, count * 1_000.0 / granted))
+            .map(|(result, count)| (result, count * 1_000.0 / granted.max(1) as f64))
             .collect(),
+        costs,
+        machine,
+        statements,
         verdict,
     })
+}
+
+/// Of instances that were started.
+async fn costs_of(target: &Target) -> Result<Option<Costs>> {
+    match target.fleet() {
+        Some(fleet) => Ok(Some(Costs::read(fleet).await?)),
+        None => Ok(None),
+    }
 }
