@@ -8,6 +8,8 @@
 mod others;
 mod snowflakes;
 
+use std::cell::LazyCell;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -228,7 +230,10 @@ impl Forwarder {
             incarnation.cluster_view.mode(&key) == Mode::Basic || incarnation.signers.owns(signer)
         };
         let serve = async |incarnation: &Incarnation| serve(&incarnation.signers).await;
-        self.to_owner(&ForwardedRequest::of(request, body), &key, is_here, serve).await
+        let is_forwarded = ForwardedRequest::is_forwarded(request);
+        // Most requests are served here, and are not copied.
+        let forwarded = LazyCell::new(|| ForwardedRequest::of(request, body));
+        self.to_owner(forwarded, is_forwarded, &key, is_here, serve).await
     }
 
     /// Brings a request to the owner of a session. `serve` asks this instance's own owners.
@@ -240,7 +245,7 @@ impl Forwarder {
     ) -> Result<Routed<T>, Refusal> {
         let is_here = |incarnation: &Incarnation| incarnation.jobs.serves_session(session);
         let serve = async |incarnation: &Incarnation| serve(&incarnation.jobs).await;
-        self.to_owner(forwarded, &Resource::session(session), is_here, serve).await
+        self.to_owner(forwarded, forwarded.is_forwarded, &Resource::session(session), is_here, serve).await
     }
 
     /// Brings a request to the owner of a plan. `serve` asks this instance's own owners.
@@ -252,13 +257,15 @@ impl Forwarder {
     ) -> Result<Routed<T>, Refusal> {
         let is_here = |incarnation: &Incarnation| incarnation.plans.owns(plan);
         let serve = async |incarnation: &Incarnation| serve(&incarnation.plans).await;
-        self.to_owner(forwarded, &Resource::plan(plan), is_here, serve).await
+        self.to_owner(forwarded, forwarded.is_forwarded, &Resource::plan(plan), is_here, serve).await
     }
 
-    /// Brings a request to the owner of a key. `is_here` says whether this instance is known to own it.
+    /// Brings a request to the owner of a key. `is_forwarded` says whether another instance has forwarded it; `is_here`
+    /// whether this one is known to own the key.
     async fn to_owner<T, R: OwnersRefusal>(
         &self,
-        forwarded: &ForwardedRequest,
+        forwarded: impl Deref<Target = ForwardedRequest>,
+        is_forwarded: bool,
         key: &Resource,
         is_here: impl Fn(&Incarnation) -> bool,
         serve: impl AsyncFn(&Incarnation) -> Result<T, R>,
@@ -268,7 +275,7 @@ impl Forwarder {
         let incarnation = self.state.incarnation();
         let cluster_view = &incarnation.cluster_view;
         let mut tries = 2;
-        let mut place = if forwarded.is_forwarded {
+        let mut place = if is_forwarded {
             // A forwarded request is served or refused here.
             tries = 1;
             KeyOwner::Here
@@ -294,12 +301,12 @@ impl Forwarder {
                         }
                     }
                 },
-                KeyOwner::Elsewhere(member) if self.redirects(forwarded) => {
+                KeyOwner::Elsewhere(member) if self.redirects(&forwarded) => {
                     metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
                     return Err(redirect(&member));
                 }
                 KeyOwner::Elsewhere(member) => {
-                    match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
+                    match self.ask_there(&incarnation, &forwarded, &member, deadline).await? {
                         Asked::Answered(answer) => {
                             if tries == 0 {
                                 self.found(key, &member);

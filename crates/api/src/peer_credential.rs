@@ -198,7 +198,12 @@ impl Credentials {
 
 /// Whether a request says that an instance forwarded it.
 pub fn is_claimed(headers: &HeaderMap) -> bool {
-    [FORWARDED_BY, FORWARDED_TO, FORWARDED_CREDENTIAL].iter().any(|name| headers.contains_key(*name))
+    static CLAIMING: [HeaderName; 3] = [
+        HeaderName::from_static(FORWARDED_BY),
+        HeaderName::from_static(FORWARDED_TO),
+        HeaderName::from_static(FORWARDED_CREDENTIAL),
+    ];
+    CLAIMING.iter().any(|name| headers.contains_key(name))
 }
 
 /// Takes away what only instances may say.

@@ -51,12 +51,14 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let asked: shape::GrantRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let count = asked.count.unwrap_or(1);
     let principal = Principal::of(&request);
-    let body_hash = grant_hash(count, asked.hold_ms);
     admit(forwarder.state(), &principal, &signer)?;
     if let Some(key) = &key {
         idempotency::admit_key(forwarder.state(), &principal, signer.as_str(), key)?;
     }
-    let key = key.map(|key| RequestKey { principal: principal.name().into(), key, body_hash });
+    let key = key.map(|key| {
+        let body_hash = grant_hash(count, asked.hold_ms);
+        RequestKey { principal: principal.name().into(), key, body_hash }
+    });
     let wish = GrantRequest {
         count: usize::try_from(count).map_err(|_| Refusal::invalid("count is out of range"))?,
         hold_ms: asked.hold_ms,
