@@ -73,12 +73,19 @@ pub struct DueHold {
 pub struct Overdue {
     /// Those that ran out, longest overdue first.
     pub due: Vec<DueHold>,
-    /// How many did not, by this process's clock.
+    /// How many did not, by this process's clock, though they may have by the database's.
     pub kept: usize,
-    /// When the first of these does.
+    /// When to look again: the first of all that did not may run out then.
     pub next: Option<Duration>,
     /// There may be more than were read.
     pub has_more: bool,
+}
+
+impl Overdue {
+    fn look_in(&mut self, micros: u64) {
+        let next = Duration::from_micros(micros);
+        self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
+    }
 }
 
 /// A row, and what is left of its hold.
@@ -198,11 +205,20 @@ impl DatabaseClock {
         u64::try_from(ahead).map_or(0, |ahead| ahead.div_ceil(1_000))
     }
 
-    /// Which of the holds ran out. `max` were asked for; `due_max` are answered at most.
+    /// Which of the holds ran out. They are in the order in which they do by the database's clock, and those that will be next
+    /// are behind them. `max` were asked for; `due_max` are answered at most.
     #[must_use]
     pub fn overdue(&self, holds: &[HeldNonce], max: usize, due_max: usize, now: Instant) -> Overdue {
         let mut overdue = Overdue { has_more: holds.len() >= max, ..Overdue::default() };
+        let behind = i64::try_from(self.behind_ms(now)).unwrap_or(i64::MAX).saturating_mul(1_000);
         for held in holds {
+            let early = held.held_until.as_micros().saturating_sub(held.read_at.as_micros());
+            if early > behind {
+                // By neither clock, and nor did those behind it.
+                overdue.look_in((early - behind).unsigned_abs());
+                overdue.has_more = false;
+                break;
+            }
             let age = self.age(held.granted_at, now);
             let length = held.held_until.as_micros().saturating_sub(held.granted_at.as_micros());
             let is_late = held.held_until <= held.read_at;
@@ -210,9 +226,8 @@ impl DatabaseClock {
             let is_exact = is_late && !age.has_stepped;
             let missing = length - age.at_least - if is_exact { STEP } else { 0 };
             if missing > 0 {
-                let next = Duration::from_micros(missing.unsigned_abs());
                 overdue.kept += 1;
-                overdue.next = Some(overdue.next.map_or(next, |earlier| earlier.min(next)));
+                overdue.look_in(missing.unsigned_abs());
             } else if overdue.due.len() < due_max {
                 let early_ms = if is_late { 0 } else { held.held_until.ms_since(held.read_at) + 1 };
                 let (nonce, hold, is_doubtful) = (held.nonce, held.hold, age.is_doubtful);

@@ -1,7 +1,13 @@
--- Longest overdue first.
+-- Longest overdue first, and behind them those that will be next, all at one time.
 -- $1 signer, $2 limit, $3 how far ahead of the time to look, in ms
 SELECT nonce, hold, updated_at AS granted_at, held_until, now() AS read_at
 FROM signer_nonce_allocation
-WHERE signer = $1 AND status = 'HELD' AND held_until <= now() + $3 * interval '1 millisecond'
+WHERE signer = $1 AND status = 'HELD'
+  AND held_until <= coalesce((
+          SELECT held_until FROM signer_nonce_allocation
+          WHERE signer = $1 AND status = 'HELD' AND held_until > now() + $3 * interval '1 millisecond'
+          ORDER BY held_until
+          LIMIT 1
+      ), now() + $3 * interval '1 millisecond')
 ORDER BY held_until
 LIMIT $2
