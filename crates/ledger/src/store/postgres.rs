@@ -37,8 +37,9 @@ const BY_INDEXES: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")
 /// it is.
 const BY_KEYS: [(&str, &str); 3] =
     [("plan_cache_mode", "force_generic_plan"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
-/// Trains of nonces under way at once. Two: while one waits for the disk, the other fills.
-const COMMITTERS: usize = 2;
+/// Trains of nonces under way at once, one for each two arbiters. Two: while one waits for the disk, the other fills. Where
+/// there are only two cores for everything, a second train is only half of the first, and costs as much.
+const COMMITTERS_MAX: usize = 2;
 /// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
 /// A connection that was idle for longer is pinged before it is lent.
@@ -131,9 +132,10 @@ pub(super) async fn open(
         vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS)),
     };
     let here = runtime::Handle::current();
+    let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
-        trains: Trains::start(&vec![here.clone(); COMMITTERS], || committer(&trains)),
+        trains: Trains::start(&vec![here.clone(); committers], || committer(&trains)),
         job_trains: Trains::start(job_committers, || committer(&trains))
             .with_unordered(&here, committer(&trains)),
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
