@@ -28,8 +28,8 @@ COPY . .
 # are most of its size.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked -p daemon \
-    && strip --strip-debug -o /usr/local/bin/fencepost target/release/fencepost
+    cargo build --profile dist --locked -p daemon \
+    && strip --strip-debug -o /usr/local/bin/fencepost target/dist/fencepost
 
 FROM ${BASE_IMAGE}
 # The certificates are for PostgreSQL over TLS.

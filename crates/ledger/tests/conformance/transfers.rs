@@ -154,6 +154,8 @@ pub async fn a_lease_is_passed_to_a_live_instance_and_fences_who_passed_it(b: Be
     };
     assert!(!pass(&old, &gone).await, "a dead instance gets nothing");
     assert!(pass(&old, &to.owner).await);
+    let passed = b.ledger.lease(lease).await.unwrap().unwrap();
+    assert_eq!((passed.owner.as_ref(), passed.token.get()), (Some(&to.owner), old.token.get() + 1));
     assert!(!pass(&old, &to.owner).await, "it is not its own any more");
     let stale = b.ledger.commit_jobs(of_lane(&old, [dispatch(job(1), 1)])).await.unwrap();
     assert_eq!(stale, JobsVerdict::Fenced);
