@@ -95,9 +95,9 @@ fn finish(name: &str, report: &impl Report, output: &Output) -> Result<ExitCode>
         None => println!("{}", report.table()),
     }
     if let Some(file) = &output.plot {
-        let panels = report.panels();
-        ensure!(!panels.is_empty(), "there is nothing to be drawn of {name}");
-        let picture = plot::svg(&format!("loadtest {name}"), &panels);
+        let (bars, panels) = (report.bars(), report.panels());
+        ensure!(!bars.is_empty() || !panels.is_empty(), "there is nothing to be drawn of {name}");
+        let picture = plot::svg(&format!("loadtest {name}"), &bars, &panels);
         std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;
     }
     Ok(if report::is_good(report) { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,6 +1,10 @@
-//! A plot as SVG: lines over axes, in panels one below the other. Pure: text in, text out.
+//! A plot as SVG: bars, and lines over axes, in panels one below the other. Pure: text in, text out.
+
+mod bars;
 
 use std::fmt::Write as _;
+
+pub use bars::{Bar, Bars};
 
 /// How values are laid along the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +56,20 @@ const MARK: &str = "#b00020";
 
 /// The whole picture.
 #[must_use]
-pub fn svg(title: &str, panels: &[Panel]) -> String {
-    let height = 40.0 + PANEL * panels.len() as f64;
+pub fn svg(title: &str, bars: &[Bars], panels: &[Panel]) -> String {
+    let of_bars: f64 = bars.iter().map(Bars::height).sum();
+    let height = 40.0 + of_bars + PANEL * panels.len() as f64;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     text(&mut out, (LEFT, 26.0), "start", 16, title);
+    let mut top = 40.0;
+    for bars in bars {
+        bars.draw(&mut out, top);
+        top += bars.height();
+    }
     for (index, panel) in panels.iter().enumerate() {
-        draw(&mut out, panel, 40.0 + PANEL * index as f64);
+        draw(&mut out, panel, top + PANEL * index as f64);
     }
     out.push_str("</svg>\n");
     out
@@ -258,11 +268,18 @@ mod tests {
             curves: vec![Curve { name: "a \"b\"".into(), points }],
             marks: vec![(1.0, "kill".into())],
         };
-        let picture =
-            svg("x", &[panel(vec![], Scale::Log), panel(vec![(0.0, 0.0), (2.0, 3.0)], Scale::Linear)]);
+        let bar = |value, rounds| Bar { name: "<b>".into(), value, rounds, is_ours: true };
+        let bars = [
+            Bars { title: "none".into(), bars: vec![] },
+            Bars { title: "two".into(), bars: vec![bar(0.0, vec![]), bar(2.0, vec![1.0, 2.0])] },
+        ];
+        let panels = [panel(vec![], Scale::Log), panel(vec![(0.0, 0.0), (2.0, 3.0)], Scale::Linear)];
+        let picture = svg("x", &bars, &panels);
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
         assert!(picture.contains("rates &lt;&amp;&gt;") && picture.contains("a &quot;b&quot;"));
         assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
         assert_eq!(picture.matches("<polyline").count(), 2);
+        assert_eq!(picture.matches("<circle").count(), 2);
+        assert!(picture.contains("&lt;b&gt;"));
     }
 }

@@ -1,15 +1,20 @@
 //! What a scenario hands back, and tables for people.
 
 use crate::figures::{Summary, ms};
-use crate::plot::{Curve, Panel, Scale};
+use crate::plot::{Bars, Curve, Panel, Scale};
 
 /// What a scenario hands back: for people, for programs (it serialises), and for the eye.
 pub trait Report: serde::Serialize {
     /// The report as tables.
     fn table(&self) -> String;
 
-    /// What there is to be drawn.
+    /// What there is to be drawn over time, or by percentile.
     fn panels(&self) -> Vec<Panel> {
+        Vec::new()
+    }
+
+    /// What there is to be compared.
+    fn bars(&self) -> Vec<Bars> {
         Vec::new()
     }
 

@@ -75,17 +75,12 @@ pub struct Overdue {
     pub due: Vec<DueHold>,
     /// How many did not, by this process's clock, though they may have by the database's.
     pub kept: usize,
-    /// When to look again: the first of all that did not may run out then.
+    /// When the first of these does.
     pub next: Option<Duration>,
+    /// When, by the database's clock, the first does that has not by either.
+    pub later: Option<Duration>,
     /// There may be more than were read.
     pub has_more: bool,
-}
-
-impl Overdue {
-    fn look_in(&mut self, micros: u64) {
-        let next = Duration::from_micros(micros);
-        self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
-    }
 }
 
 /// A row, and what is left of its hold.
@@ -205,18 +200,17 @@ impl DatabaseClock {
         u64::try_from(ahead).map_or(0, |ahead| ahead.div_ceil(1_000))
     }
 
-    /// Which of the holds ran out. They are in the order in which they do by the database's clock, and those that will be next
-    /// are behind them. `max` were asked for; `due_max` are answered at most.
+    /// Which of the holds ran out. They are in the order in which they do by the database's clock. `max` were asked for, and the
+    /// next behind them; `due_max` are answered at most.
     #[must_use]
     pub fn overdue(&self, holds: &[HeldNonce], max: usize, due_max: usize, now: Instant) -> Overdue {
         let mut overdue = Overdue { has_more: holds.len() >= max, ..Overdue::default() };
         let behind = i64::try_from(self.behind_ms(now)).unwrap_or(i64::MAX).saturating_mul(1_000);
-        for held in holds {
+        for (number, held) in holds.iter().enumerate() {
             let early = held.held_until.as_micros().saturating_sub(held.read_at.as_micros());
             if early > behind {
-                // By neither clock, and nor did those behind it.
-                overdue.look_in((early - behind).unsigned_abs());
-                overdue.has_more = false;
+                overdue.later = Some(Duration::from_micros((early - behind).unsigned_abs()));
+                overdue.has_more = number >= max;
                 break;
             }
             let age = self.age(held.granted_at, now);
@@ -226,8 +220,9 @@ impl DatabaseClock {
             let is_exact = is_late && !age.has_stepped;
             let missing = length - age.at_least - if is_exact { STEP } else { 0 };
             if missing > 0 {
+                let next = Duration::from_micros(missing.unsigned_abs());
                 overdue.kept += 1;
-                overdue.look_in(missing.unsigned_abs());
+                overdue.next = Some(overdue.next.map_or(next, |earlier| earlier.min(next)));
             } else if overdue.due.len() < due_max {
                 let early_ms = if is_late { 0 } else { held.held_until.ms_since(held.read_at) + 1 };
                 let (nonce, hold, is_doubtful) = (held.nonce, held.hold, age.is_doubtful);

@@ -104,8 +104,8 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
 
-    /// Holds of the signer that ran out, or will within `ahead_ms`, and are still HELD, longest overdue first; behind them
-    /// those that will be next, all at one time. `max` at most.
+    /// Holds of the signer that ran out, or will within `ahead_ms`, and are still HELD: `max` at most, longest overdue
+    /// first. Behind them the next that will.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -16,7 +16,8 @@ use testkit::servers::{Postgres, Redis};
 
 use super::jobs;
 use crate::machine::MachineUse;
-use crate::progress::Bar;
+use crate::plot::{Bar, Bars};
+use crate::progress;
 use crate::report::{self, Report};
 
 /// Ours has to be so many times as fast as BullMQ's `add`, and as its `addBulk`.
@@ -109,7 +110,7 @@ struct Said {
 ///
 /// # Errors
 /// Something does not start, or does not do all its jobs.
-pub async fn run(plan: &Plan, bar: &Bar) -> Result<Beside> {
+pub async fn run(plan: &Plan, bar: &progress::Bar) -> Result<Beside> {
     let apalis = home().join("apalis/target/release/beside-apalis");
     let apalis = apalis.is_file().then_some(apalis);
     let mut measured: Vec<Measured> = Vec::new();
@@ -165,7 +166,7 @@ async fn settle() -> Result<()> {
 /// One round of ours; answers what promises were broken.
 async fn ours_of(ours: jobs::Plan, form: &'static str, measured: &mut Vec<Measured>) -> Result<Vec<String>> {
     settle().await?;
-    let came = jobs::run(&ours, &Bar::hidden()).await?;
+    let came = jobs::run(&ours, &progress::Bar::hidden()).await?;
     let load = came.loads.first().context("a load")?;
     let seconds = load.costs.daemon + load.costs.postgres + load.costs.redis;
     let cost = RoundCost { job_us: seconds * 1_000.0, machine: load.machine };
@@ -283,6 +284,20 @@ impl Report for Beside {
             report::table(&["ratio", "wanted", "reached"], &self.ratios.iter().map(row).collect::<Vec<_>>());
         let costs = costs(&self.measured);
         report::with_violations(format!("{rates}\n\n{ratios}\n\n{costs}"), &self.violations)
+    }
+
+    fn bars(&self) -> Vec<Bars> {
+        let bar = |one: &Measured| Bar {
+            name: one.who.to_owned(),
+            value: median(&one.per_second),
+            rounds: one.per_second.clone(),
+            is_ours: one.who == OURS,
+        };
+        let of_form = |form| {
+            let title = format!("{form}: jobs per second, medians and rounds");
+            Bars { title, bars: self.measured.iter().filter(|one| one.form == form).map(bar).collect() }
+        };
+        [SINGLE, BULK, TWO].map(of_form).into()
     }
 
     fn violations(&self) -> &[String] {

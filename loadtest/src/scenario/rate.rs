@@ -17,8 +17,8 @@ use testkit::servers::Database;
 use crate::figures::{Summary, ms};
 use crate::load::{Ask, Route, Zipf};
 use crate::metrics::Metrics;
-use crate::plot::Panel;
-use crate::progress::Bar;
+use crate::plot::{Bar, Bars, Panel};
+use crate::progress;
 use crate::report::{self, Report};
 use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
 use crate::verify::Verdict;
@@ -189,6 +189,17 @@ impl Report for Rates {
         report::load_panels(&loads.iter().collect::<Vec<_>>())
     }
 
+    fn bars(&self) -> Vec<Bars> {
+        let bar = |one: &Measured| Bar {
+            name: format!("{}: {}", one.mode, one.case),
+            value: one.load.per_second,
+            rounds: Vec::new(),
+            is_ours: one.case != EMPTY,
+        };
+        let bars = self.cases.iter().filter(|one| one.ledger == "postgres").map(bar).collect();
+        vec![Bars { title: "Requests per second, PostgreSQL".to_owned(), bars }]
+    }
+
     fn violations(&self) -> &[String] {
         &self.verdict.violations
     }
@@ -199,7 +210,7 @@ impl Report for Rates {
 /// # Errors
 /// A server or an instance does not start, or a connection breaks. Missed targets and broken promises are
 /// in the report, not here.
-pub async fn run(plan: &Plan, bar: &Bar) -> Result<Rates> {
+pub async fn run(plan: &Plan, bar: &progress::Bar) -> Result<Rates> {
     let mut cases = Vec::new();
     let mut verdict = Verdict::default();
     let ledgers: &[&str] = if plan.sqlite { &["sqlite", "postgres"] } else { &["postgres"] };
@@ -240,7 +251,7 @@ async fn on(
     plan: &Plan,
     target: &Target,
     verdict: &mut Verdict,
-    bar: &Bar,
+    bar: &progress::Bar,
 ) -> Result<Vec<Measured>> {
     let one = Arc::new(Zipf::new(1, 0.0));
     let run = Run {
@@ -331,7 +342,12 @@ async fn lease_statements(target: &Target) -> Result<Option<f64>> {
 
 /// The same rows into a table of the same shape and indexes, and nothing else: prepared once, so that not
 /// even the rows travel.
-async fn bare_inserts(database: Database, rows: usize, length: Duration, bar: &Bar) -> Result<Bulk> {
+async fn bare_inserts(
+    database: Database,
+    rows: usize,
+    length: Duration,
+    bar: &progress::Bar,
+) -> Result<Bulk> {
     let dir = tempfile::TempDir::with_prefix("fencepost-pgbench-")?;
     let script = dir.path().join("bulk.sql");
     std::fs::write(&script, bulk_script(rows))?;

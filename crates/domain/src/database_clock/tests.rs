@@ -81,7 +81,7 @@ fn a_hold_ends_when_both_clocks_say_so() {
     world.pass(1_000);
     let hold = world.grant(60_000);
     world.pass(59_000);
-    assert_eq!(world.overdue(hold), Overdue { next: Some(Duration::from_secs(1)), ..Overdue::default() });
+    assert_eq!(world.overdue(hold), Overdue { later: Some(Duration::from_secs(1)), ..Overdue::default() });
     assert!((900..=1_000).contains(&world.left_ms(hold)), "{}", world.left_ms(hold));
     world.pass(1_000);
     assert_eq!(due(&world.overdue(hold)), Some((0, false)));

@@ -380,7 +380,7 @@ fn a_hold_that_has_not_run_out_by_the_own_clock_is_kept_and_looked_at_again_when
 fn an_owner_looks_for_holds_from_before_its_lease_when_the_first_runs_out_and_not_sooner() {
     let mut world = World::new(Mode::WorkerQueue, 1);
     world.policy = Some(Policy::default());
-    for (number, left_ms) in [(0, 400), (1, 700)] {
+    for (number, left_ms) in [(0, 1_400), (1, 2_700)] {
         let at = Timestamp::from_micros(world.micros);
         let hold = HoldId::from_u128(u128::from(number) + 1_000_000);
         let (status, held_until) = (Status::Held, at.plus_ms(left_ms));
@@ -399,12 +399,14 @@ fn an_owner_looks_for_holds_from_before_its_lease_when_the_first_runs_out_and_no
         granted(&world, number)
     };
     assert_eq!(granted_at(0, true), [2]);
-    assert_eq!(granted_at(300, false), [3]);
+    assert_eq!(granted_at(900, false), [3]);
+    assert_eq!(granted_at(400, false), [4]);
     assert_eq!(granted_at(100, true), [0], "the first has run out");
-    assert_eq!(granted_at(200, false), [4]);
+    assert_eq!(granted_at(900, false), [5]);
+    assert_eq!(granted_at(300, false), [6]);
     assert_eq!(granted_at(100, true), [1]);
     // Nothing is left but what it has granted itself.
-    for number in 5..9 {
+    for number in 7..11 {
         assert_eq!(granted_at(900, false), [number]);
     }
 }

@@ -502,9 +502,9 @@ impl World {
                     is_doubtful: self.doubtful.contains(&row.nonce),
                 });
                 let held = self.rows.values().filter(|row| row.status == Status::Held && row.held_until > at);
-                let first = held.map(|row| Duration::from_millis(row.held_until.ms_since(at))).min();
-                let next = (kept > 0).then_some(Duration::from_millis(10)).into_iter().chain(first).min();
-                let overdue = Overdue { due: due.collect(), kept, next, has_more: late.len() >= max };
+                let later = held.map(|row| Duration::from_millis(row.held_until.ms_since(at))).min();
+                let next = (kept > 0).then_some(Duration::from_millis(10));
+                let overdue = Overdue { due: due.collect(), kept, next, later, has_more: late.len() >= max };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())
             }
             Call::Commit { id, batch } => {
