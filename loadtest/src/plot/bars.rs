@@ -46,7 +46,7 @@ impl Bars {
         text(out, (LEFT, top + 22.0), "start", 13, &self.title);
         for (row, bar) in self.bars.iter().enumerate() {
             let y = top + TITLE + ROW * row as f64;
-            let colour = COLOURS[usize::from(!bar.is_ours) * 6];
+            let colour = if bar.is_ours { COLOURS[0] } else { COLOURS[6] };
             let _ = writeln!(
                 out,
                 "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>",
