@@ -54,15 +54,28 @@ pub fn tokens(database: &Database) -> Result<Vec<TokenSeen>> {
         .collect()
 }
 
-/// How many holds ran out but are still `HELD`.
+/// What the database's clock shows, as it writes it.
 ///
 /// # Errors
 /// The database does not answer.
-pub fn overdue(database: &Database) -> Result<u64> {
-    let rows = database.query(
-        "select count(*) from signer_nonce_allocation where status = 'HELD' and held_until < clock_timestamp()",
-    )?;
-    Ok(rows.first().and_then(|row| row.first()).context("a count")?.parse()?)
+pub fn now(database: &Database) -> Result<String> {
+    value(database, "select clock_timestamp()")
+}
+
+/// How many holds ran out before this moment of the database's clock but are still `HELD`.
+///
+/// # Errors
+/// The database does not answer.
+pub fn overdue(database: &Database, before: &str) -> Result<u64> {
+    let count = format!(
+        "select count(*) from signer_nonce_allocation where status = 'HELD' and held_until < '{before}'"
+    );
+    Ok(value(database, &count)?.parse()?)
+}
+
+fn value(database: &Database, query: &str) -> Result<String> {
+    let rows = database.query(query)?;
+    rows.into_iter().flatten().next().context("a row of one value")
 }
 
 /// The rows of one signer as the instance at `base` lists them.

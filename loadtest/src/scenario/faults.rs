@@ -221,11 +221,12 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
     Ok(())
 }
 
-/// Waits until no overdue hold is left (nobody is forgotten) and reads the tables.
+/// Waits until no hold is left that has run out by now (nobody is forgotten) and reads the tables. Others run out
+/// meanwhile: what clients left is held for a minute.
 pub(super) async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let (began, give_up) = (tables::now(fleet.database())?, Instant::now() + Duration::from_secs(20));
     loop {
-        let overdue = tables::overdue(fleet.database())?;
+        let overdue = tables::overdue(fleet.database(), &began)?;
         if overdue == 0 {
             break;
         }

@@ -49,6 +49,7 @@ pub(super) struct CommandNode {
     credentials: Credentials,
     labels: Vec<&'static str>,
     dir: TempDir,
+    /// When each life before this one ended.
     deaths: Vec<u64>,
     /// Ends that were nobody's order.
     ends: Vec<String>,
@@ -90,7 +91,7 @@ impl CommandNode {
             command.args(["--label", label]);
         }
         command.args(["--env", "DIARY", "--env", "NAME", "--exec", "sh", "-c", SCRIPT]);
-        command.env("DIARY", self.file()).env("NAME", &self.name);
+        command.env("DIARY", self.file(self.deaths.len())).env("NAME", &self.name);
         let (stdout, stderr) = (self.dir.path().join("stdout.log"), self.log());
         let (process, _) = Process::spawn(&Launch {
             program: &command,
@@ -121,14 +122,8 @@ impl CommandNode {
     }
 
     pub(super) fn diary(&self) -> Result<Diary> {
-        let text = match std::fs::read_to_string(self.file()) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let mut lines = text.lines().map(read).collect::<Result<Vec<_>>>()?;
-        lines.extend(self.deaths.iter().map(|at_us| Line { at_us: *at_us, wrote: Wrote::Died }));
-        lines.sort_by_key(|line| line.at_us);
+        let lives = (0..=self.deaths.len()).map(|life| self.life(life));
+        let lines = lives.collect::<Result<Vec<_>>>()?.concat();
         let log = tail(&self.log(), usize::MAX);
         let blames = log.lines().filter(|line| line.contains(BLAMED) && !is_ours_to_bear(line));
         let mut blames: Vec<_> = blames.map(str::to_owned).collect();
@@ -139,8 +134,25 @@ impl CommandNode {
         Ok(Diary { node: self.name.clone(), capacity: CAPACITY, lines, blames, ..Diary::default() })
     }
 
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("diary")
+    /// The lines of one life, from the first, 0, on. A script may outlive its node by a little, and write a line that
+    /// belongs to the life before the death all the same.
+    fn life(&self, life: usize) -> Result<Vec<Line>> {
+        let text = match std::fs::read_to_string(self.file(life)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut lines = text.lines().map(read).collect::<Result<Vec<_>>>()?;
+        lines.sort_by_key(|line| line.at_us);
+        if let Some(death) = self.deaths.get(life) {
+            lines.iter_mut().for_each(|line| line.at_us = line.at_us.min(*death));
+            lines.push(Line { at_us: *death, wrote: Wrote::Died });
+        }
+        Ok(lines)
+    }
+
+    fn file(&self, life: usize) -> PathBuf {
+        self.dir.path().join(format!("diary-{life}"))
     }
 
     fn log(&self) -> PathBuf {
@@ -173,6 +185,32 @@ fn read(line: &str) -> Result<Line> {
 mod tests {
     use super::*;
     use crate::fault_nodes::Chore;
+
+    #[test]
+    fn what_a_script_writes_after_the_death_of_its_node_belongs_to_the_life_before() {
+        let mut node = CommandNode {
+            running: None,
+            name: "c-0".to_owned(),
+            urls: vec![],
+            credentials: Credentials::default(),
+            labels: vec![],
+            dir: tempfile::tempdir().unwrap(),
+            deaths: vec![2],
+            ends: vec![],
+        };
+        let write = |life, text| std::fs::write(node.file(life), text).unwrap();
+        write(0, "began j 1 1000 \nbegan k 1 3000 \n");
+        write(1, "began l 1 4000 \n");
+        let began = |at_us, job: &str| Line {
+            at_us,
+            wrote: Wrote::Began { run: Run { job: job.to_owned(), attempt: 1 }, place: None, stage: None },
+        };
+        let died = Line { at_us: 2, wrote: Wrote::Died };
+        let lines = vec![began(1, "j"), began(2, "k"), died.clone(), began(4, "l")];
+        assert_eq!(node.diary().unwrap().lines, lines);
+        node.deaths.push(5);
+        assert_eq!(node.diary().unwrap().lines, [lines, vec![Line { at_us: 5, ..died }]].concat());
+    }
 
     #[test]
     fn the_script_does_what_a_chore_says_and_writes_it_down() {
