@@ -38,7 +38,7 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_of_many_large_jobs_holds_few_of_them_in_memory() {
-    const JOBS: usize = 128;
+    const JOBS: usize = 160;
     let mut daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "60000")]).await;
     let ids = finished(&daemon, JOBS, MIB - 1_024).await;
     // What it needed for the submissions would hide what it needs now.
@@ -62,8 +62,9 @@ async fn a_retry_of_many_large_jobs_holds_few_of_them_in_memory() {
     assert!(reply.body["results"].is_null());
     let grown = most.saturating_sub(before);
     // What a lane keeps of jobs that wait (64 MiB), a part of 8 MiB several times over on its way into the ledger, and what is
-    // read ahead. Measured: 187 MiB for 64 jobs, 225 for 128, 226 for 160.
-    assert!(grown < 288 * MIB, "{} MiB for {JOBS} jobs of 1 MiB", grown / MIB);
+    // read ahead. Measured: 187 MiB for 64 jobs, 225 for 128, 237 for 200; 271 with a sixth of the processor time. As one part
+    // 128 jobs take 318, and more are refused.
+    assert!(grown < 352 * MIB, "{} MiB for {JOBS} jobs of 1 MiB", grown / MIB);
     daemon.serves_others().await;
     daemon.is_sound();
 }
