@@ -73,10 +73,12 @@ pub struct DueHold {
 pub struct Overdue {
     /// Those that ran out, longest overdue first.
     pub due: Vec<DueHold>,
-    /// How many did not, by this process's clock.
+    /// How many did not, by this process's clock, though they may have by the database's.
     pub kept: usize,
     /// When the first of these does.
     pub next: Option<Duration>,
+    /// When, by the database's clock, the first does that has not by either.
+    pub later: Option<Duration>,
     /// There may be more than were read.
     pub has_more: bool,
 }
@@ -198,11 +200,19 @@ impl DatabaseClock {
         u64::try_from(ahead).map_or(0, |ahead| ahead.div_ceil(1_000))
     }
 
-    /// Which of the holds ran out. `max` were asked for; `due_max` are answered at most.
+    /// Which of the holds ran out. They are in the order in which they do by the database's clock. `max` were asked for, and the
+    /// next behind them; `due_max` are answered at most.
     #[must_use]
     pub fn overdue(&self, holds: &[HeldNonce], max: usize, due_max: usize, now: Instant) -> Overdue {
         let mut overdue = Overdue { has_more: holds.len() >= max, ..Overdue::default() };
-        for held in holds {
+        let behind = i64::try_from(self.behind_ms(now)).unwrap_or(i64::MAX).saturating_mul(1_000);
+        for (number, held) in holds.iter().enumerate() {
+            let early = held.held_until.as_micros().saturating_sub(held.read_at.as_micros());
+            if early > behind {
+                overdue.later = Some(Duration::from_micros((early - behind).unsigned_abs()));
+                overdue.has_more = number >= max;
+                break;
+            }
             let age = self.age(held.granted_at, now);
             let length = held.held_until.as_micros().saturating_sub(held.granted_at.as_micros());
             let is_late = held.held_until <= held.read_at;

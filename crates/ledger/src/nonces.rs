@@ -105,7 +105,7 @@ pub trait Nonces: Send + Sync {
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
 
     /// Holds of the signer that ran out, or will within `ahead_ms`, and are still HELD: `max` at most, longest overdue
-    /// first.
+    /// first. Behind them the next that will.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -21,9 +21,11 @@ use crate::nonce::{Allocator, Loaded, Verdict};
 
 /// Before a batch whose lease row was locked is sent again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(1);
-/// Holds from before the lease was acquired, of which its owner does not know when they run out, are looked for so
-/// often.
-const OVERDUE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks for holds that ran out, so that those that do one after the other are let go together. Those that were
+/// left, since there were too many or they are written just now, are looked for again after this.
+const OVERDUE_LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Even if no hold is known to run out, its owner looks after this: one read of an index costs little.
+const OVERDUE_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at a lease that another instance has, before jitter.
 const LOOK_PAUSE: Duration = Duration::from_millis(15);
 /// After a turn that ran its full length, before jitter.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use domain::limits::BASIC_ROUND_COMMANDS_MAX;
-use domain::nonce::{Outcome, Status};
+use domain::nonce::{Outcome, Policy, Row, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
-use domain::{AuditEntry, Mode};
+use domain::{AuditEntry, HoldId, Mode, Timestamp};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, short, window};
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
     match &world.outcomes[&number] {
@@ -356,12 +356,14 @@ fn a_sweep_expires_what_is_overdue() {
 #[test]
 fn a_hold_that_has_not_run_out_by_the_own_clock_is_kept_and_looked_at_again_when_it_does() {
     let mut world = World::new(Mode::WorkerQueue, 1);
-    world.ask(grant(2));
-    world.serve();
+    for _ in 0..2 {
+        world.ask(short(500));
+        world.serve();
+    }
     // The database's clock jumps past the end of the holds.
     world.kept = world.rows.keys().copied().collect();
-    world.micros += i64::try_from(crate::world::HOLD_MS * 1_000).unwrap();
-    world.pass(Duration::from_millis(1_000));
+    world.micros += 500_000;
+    world.pass(Duration::from_millis(500));
     let beside = world.ask(grant(1));
     world.serve();
     assert_eq!(granted(&world, beside), [2], "a nonce was granted twice inside its length");
@@ -372,6 +374,41 @@ fn a_hold_that_has_not_run_out_by_the_own_clock_is_kept_and_looked_at_again_when
     let after = world.ask(grant(3));
     world.serve();
     assert_eq!(granted(&world, after), [0, 1, 3]);
+}
+
+#[test]
+fn an_owner_looks_for_holds_from_before_its_lease_when_the_first_runs_out_and_not_sooner() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.policy = Some(Policy::default());
+    for (number, left_ms) in [(0, 1_400), (1, 2_700)] {
+        let at = Timestamp::from_micros(world.micros);
+        let hold = HoldId::from_u128(u128::from(number) + 1_000_000);
+        let (status, held_until) = (Status::Held, at.plus_ms(left_ms));
+        world.granted.push((nonce(number), hold));
+        let row = Row { nonce: nonce(number), status, hold, written_at: at, held_until, tx_hash: None };
+        world.rows.insert(nonce(number), row);
+    }
+    let mut granted_at = |pass_ms, looks: bool| {
+        world.pass(Duration::from_millis(pass_ms));
+        let number = world.apply(grant(1));
+        world.proceed();
+        if !matches!(world.calls[..], [Call::Acquire]) {
+            assert_eq!(matches!(world.calls[..], [Call::Overdue { .. }]), looks, "{:?}", world.calls);
+        }
+        world.serve();
+        granted(&world, number)
+    };
+    assert_eq!(granted_at(0, true), [2]);
+    assert_eq!(granted_at(900, false), [3]);
+    assert_eq!(granted_at(400, false), [4]);
+    assert_eq!(granted_at(100, true), [0], "the first has run out");
+    assert_eq!(granted_at(900, false), [5]);
+    assert_eq!(granted_at(300, false), [6]);
+    assert_eq!(granted_at(100, true), [1]);
+    // Nothing is left but what it has granted itself.
+    for number in 7..11 {
+        assert_eq!(granted_at(900, false), [number]);
+    }
 }
 
 #[test]

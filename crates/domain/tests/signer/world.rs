@@ -501,8 +501,10 @@ impl World {
                     early_ms: 0,
                     is_doubtful: self.doubtful.contains(&row.nonce),
                 });
+                let held = self.rows.values().filter(|row| row.status == Status::Held && row.held_until > at);
+                let later = held.map(|row| Duration::from_millis(row.held_until.ms_since(at))).min();
                 let next = (kept > 0).then_some(Duration::from_millis(10));
-                let overdue = Overdue { due: due.collect(), kept, next, has_more: late.len() >= max };
+                let overdue = Overdue { due: due.collect(), kept, next, later, has_more: late.len() >= max };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())
             }
             Call::Commit { id, batch } => {
@@ -633,6 +635,10 @@ pub fn nonce(number: u64) -> Nonce {
 
 pub fn grant(count: usize) -> Command {
     Command::Grant(GrantRequest { count, hold_ms: None, key: None })
+}
+
+pub fn short(hold_ms: u64) -> Command {
+    Command::Grant(GrantRequest { count: 1, hold_ms: Some(hold_ms), key: None })
 }
 
 pub fn keyed(count: usize, key: &str) -> Command {

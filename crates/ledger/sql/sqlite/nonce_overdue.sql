@@ -1,9 +1,21 @@
--- Longest overdue first. nonce_holes says why the index is named.
+-- Those that ran out, and the next that will. nonce_holes says why the index is named.
 -- ?1 signer, ?2 limit, ?3 how far ahead of the time to look, in ms
-SELECT nonce, hold, updated_at AS granted_at, held_until,
-       CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at
-FROM signer_nonce_allocation INDEXED BY signer_nonce_held
-WHERE signer = ?1 AND status = 'HELD'
-  AND held_until <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
-ORDER BY held_until
-LIMIT ?2
+SELECT * FROM (
+    SELECT nonce, hold, updated_at AS granted_at, held_until,
+           CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at
+    FROM signer_nonce_allocation INDEXED BY signer_nonce_held
+    WHERE signer = ?1 AND status = 'HELD'
+      AND held_until <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+    ORDER BY held_until
+    LIMIT ?2
+)
+UNION ALL
+SELECT * FROM (
+    SELECT nonce, hold, updated_at AS granted_at, held_until,
+           CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at
+    FROM signer_nonce_allocation INDEXED BY signer_nonce_held
+    WHERE signer = ?1 AND status = 'HELD'
+      AND held_until > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+    ORDER BY held_until
+    LIMIT 1
+)

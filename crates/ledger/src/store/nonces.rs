@@ -47,7 +47,9 @@ impl Nonces for Store {
 
     async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>> {
         let ask = self.ask(&OVERDUE).bind(signer.as_str()).bind(max as i64).bind(ahead_ms as i64);
-        records::all(self.all::<HeldRow>(Way::KeyReads, ask).await?)
+        let mut held: Vec<HeldNonce> = records::all(self.all::<HeldRow>(Way::KeyReads, ask).await?)?;
+        held.sort_by_key(|held| held.held_until);
+        Ok(held)
     }
 
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {

@@ -105,9 +105,17 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
     b.commits(batch(&s, &a, token, vec![new_grant(0, 30), new_grant(1, LONG_MS)])).await;
-    eventually("the hold runs out", async || !b.ledger.overdue(&s, 0, 10).await.unwrap().is_empty()).await;
-    let found = b.ledger.overdue(&s, 0, 10).await.unwrap();
-    assert_eq!(found.iter().map(|held| (held.nonce, held.hold)).collect::<Vec<_>>(), [(nonce(0), hold(0))]);
+    let found = async |max| b.ledger.overdue(&s, 0, max).await.unwrap();
+    eventually("the hold runs out", async || found(10).await.len() == 2).await;
+    assert_eq!(found(1).await.len(), 2, "the next is beside the limit");
+    let found = found(10).await;
+    let named: Vec<_> = found.iter().map(|held| (held.nonce, held.hold)).collect();
+    assert_eq!(
+        named,
+        [(nonce(0), hold(0)), (nonce(1), hold(1))],
+        "the next to run out comes behind those that did"
+    );
+    assert!(found[1].read_at < found[1].held_until);
     assert_eq!(found[0].held_until.ms_since(found[0].granted_at), 30);
     assert!(found[0].read_at >= found[0].held_until);
     assert_eq!(
@@ -124,7 +132,10 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     b.commits(batch(&s, &a, token, vec![expire(0)])).await;
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(1)])).await.unwrap(), Verdict::Diverged);
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(0)])).await.unwrap(), Verdict::Diverged);
-    assert!(b.ledger.overdue(&s, 0, 10).await.unwrap().is_empty());
+    let next = b.ledger.overdue(&s, 0, 10).await.unwrap();
+    assert_eq!(next.iter().map(|held| held.nonce).collect::<Vec<_>>(), [nonce(1)], "the next to run out");
+    assert!(next[0].read_at < next[0].held_until);
+    assert!(b.ledger.overdue(&signer("other"), 0, 10).await.unwrap().is_empty());
 }
 
 pub async fn holes_come_lowest_first_and_say_whether_there_are_more(b: Bench) {

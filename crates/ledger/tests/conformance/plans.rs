@@ -34,35 +34,68 @@ async fn sqlite_loads_by_the_indexes_of_open_nonces() {
                 .await
                 .unwrap();
         let plan: Vec<_> = plan.into_iter().map(|step| step.3).collect();
-        assert!(plan[0].contains("USING INDEX signer_nonce_h"), "{name}: {plan:?}");
+        let of_rows: Vec<_> = plan.iter().filter(|step| step.contains("signer_nonce_allocation")).collect();
+        let by_open =
+            |step: &&&String| step.starts_with("SEARCH") && step.contains("USING INDEX signer_nonce_h");
+        assert!(!of_rows.is_empty() && of_rows.iter().all(|step| by_open(&step)), "{name}: {plan:?}");
         assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{name} sorts: {plan:?}");
     }
 }
 
+const HOT_SIGNER: &str = "
+    INSERT INTO signer_nonce_allocation
+    SELECT 'hot', n, 'HELD', gen_random_uuid(), now() + '1 hour', NULL, 1, 'a', now(), now()
+    FROM generate_series(0, 49999) n;
+    ANALYZE signer_nonce_allocation;";
+const MANY_SIGNERS: &str = "
+    INSERT INTO signer_nonce_allocation
+    SELECT 's' || n % 50, n, CASE n / 50 % 100 WHEN 0 THEN 'RELEASED' WHEN 1 THEN 'HELD' ELSE 'CONSUMED' END,
+           gen_random_uuid(), now() + '2 hours', NULL, 1, 'a', now(), now()
+    FROM generate_series(0, 99999) n;";
+
 #[tokio::test]
 async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans() {
     let b = Bench::postgres().await;
-    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-    sqlx::raw_sql(
-        "INSERT INTO signer_nonce_allocation
-         SELECT 's' || n % 50, n, CASE n / 50 % 100 WHEN 0 THEN 'RELEASED' WHEN 1 THEN 'HELD' ELSE 'CONSUMED' END,
-                gen_random_uuid(), now(), NULL, 1, 'a', now(), now()
-         FROM generate_series(0, 99999) n;
-         ANALYZE signer_nonce_allocation;
-         SET plan_cache_mode = force_generic_plan",
-    )
-    .execute(&mut session)
-    .await
-    .unwrap();
-    for (name, _, statement) in LOADS {
-        let prepare = format!("PREPARE {name} (text, bigint, bigint) AS {statement}");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(prepare)).execute(&mut session).await.unwrap();
-        let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ('s7', 10, 0)");
-        let plan: Vec<String> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(explain)).fetch_all(&mut session).await.unwrap();
-        let plan = plan.join("\n");
-        let open_only = ["signer_nonce_hole", "signer_nonce_held", "signer_nonce_overdue"];
-        let by_open = open_only.iter().any(|index| plan.contains(index));
-        assert!(by_open && !plan.contains("Seq Scan"), "{name}: {plan}");
+    let does = async |session: &mut PgConnection, text: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(session).await.unwrap();
+    };
+    // A plan is kept that was made before there were any rows, or when there was one signer.
+    for (before, after) in [
+        (
+            String::new(),
+            format!("{HOT_SIGNER} {MANY_SIGNERS}").replace("ANALYZE signer_nonce_allocation;", ""),
+        ),
+        (HOT_SIGNER.to_owned(), MANY_SIGNERS.to_owned()),
+        (format!("{MANY_SIGNERS} {HOT_SIGNER}"), String::new()),
+    ] {
+        let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+        let settings =
+            "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+                        SET enable_mergejoin = off";
+        does(&mut session, settings.to_owned()).await;
+        does(&mut session, format!("TRUNCATE signer_nonce_allocation; {before}")).await;
+        for (name, _, statement) in LOADS {
+            does(&mut session, format!("PREPARE {name} (text, bigint, bigint) AS {statement}")).await;
+            plan_of(&mut session, name, "s7").await;
+        }
+        does(&mut session, after).await;
+        for ((name, ..), signer) in LOADS.iter().flat_map(|load| ["s7", "none"].map(|signer| (load, signer)))
+        {
+            let plan = plan_of(&mut session, name, signer).await;
+            let by_open = ["signer_nonce_hole", "signer_nonce_held"].iter().any(|index| plan.contains(index));
+            assert!(by_open && !plan.contains("Seq Scan"), "{name}: {plan}");
+            // What another signer holds is not looked through for what this one does.
+            let removed = plan.lines().filter_map(|line| line.split_once("Removed by Filter: "));
+            let removed: u64 = removed.map(|(_, rows)| rows.trim().parse::<u64>().unwrap()).sum();
+            assert!(removed <= 1, "{name}: {plan}");
+        }
     }
+}
+
+/// Runs a prepared statement of a load, and tells how.
+async fn plan_of(session: &mut PgConnection, name: &str, signer: &str) -> String {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ('{signer}', 10, 0)");
+    let plan: Vec<String> =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(explain)).fetch_all(session).await.unwrap();
+    plan.join("\n")
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    BatchId, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState, Step, Trust,
-    unless_hopeless,
+    BatchId, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState,
+    Step, Trust, unless_hopeless,
 };
 use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
@@ -92,14 +92,17 @@ impl<R: Caller> SignerState<R> {
     pub(super) fn expire(&mut self, overdue: &Overdue, moment: &Moment, effects: &mut Effects<R>) {
         let (Some(mut preparing), Some(lease)) = (self.preparing.take(), &mut self.lease) else { return };
         lease.kept_overdue = overdue.kept;
-        if let Some(next) = overdue.next {
-            lease.look_for_overdue = lease.look_for_overdue.min(moment.now + next);
+        // What a batch on its way writes is looked at again later.
+        let is_free = |due: &&DueHold| !self.pending.iter().any(|batch| batch.builder.writes(due.nonce));
+        let due: Vec<_> = overdue.due.iter().filter(is_free).collect();
+        let is_left = overdue.has_more || due.len() < overdue.due.len();
+        let later = overdue.later.map(|later| later.max(OVERDUE_LOOK_AGAIN));
+        for look in [overdue.next, later, is_left.then_some(OVERDUE_LOOK_AGAIN)].into_iter().flatten() {
+            lease.look_for_overdue = lease.look_for_overdue.min(moment.now + look);
         }
         let target = lease.allocator.policy().on_expiry.target();
-        // What a batch on its way writes is looked at again later.
-        let is_free = |nonce| !self.pending.iter().any(|batch| batch.builder.writes(nonce));
-        let due = overdue.due.iter().filter(|due| is_free(due.nonce));
         let changes: Vec<_> = due
+            .into_iter()
             .map(|&DueHold { nonce, hold, early_ms, is_doubtful }| {
                 let to = if is_doubtful { Status::Quarantined } else { target };
                 Change::Expire { nonce, hold, early_ms, to }
