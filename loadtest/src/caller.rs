@@ -17,6 +17,8 @@ use crate::nonce_calls;
 
 /// Attempts at one request before the client gives it up.
 const ATTEMPTS_MAX: usize = 40;
+/// The longest hold that a client asks for.
+pub const HOLD_MAX: Duration = Duration::from_secs(60);
 /// Old grants that are remembered to be asked for again.
 const REMEMBERED_MAX: usize = 50;
 
@@ -124,7 +126,8 @@ impl Caller {
         let signer =
             self.dice.random_range(0..if hot { self.signers.len().min(2) } else { self.signers.len() });
         let count = if self.dice.random_bool(0.6) { 1 } else { self.dice.random_range(2..=20) };
-        let hold_ms = if self.dice.random_bool(0.3) { self.dice.random_range(200..2_000) } else { 60_000 };
+        let is_short = self.dice.random_bool(0.3);
+        let hold_ms = if is_short { self.dice.random_range(200..2_000) } else { HOLD_MAX.as_millis() as u64 };
         let key = self.dice.random_bool(0.7).then(|| {
             self.keys += 1;
             format!("c{}-{}", self.number, self.keys)

@@ -17,7 +17,7 @@ use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 
 use crate::access::{Access, Role};
-use crate::caller::Caller;
+use crate::caller::{Caller, HOLD_MAX};
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
 use crate::history::{Answer, Asked, History, Record, TokenSeen};
@@ -27,6 +27,8 @@ use crate::{report, tables};
 
 /// Within this time everything must work again by itself, without a restart.
 const HEALED_WITHIN: Duration = Duration::from_secs(60);
+/// So long after its end by the instances' clocks no hold is still held.
+const EXPIRED_WITHIN: Duration = Duration::from_secs(20);
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +206,12 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
     let give_up = Instant::now() + HEALED_WITHIN;
     for url in fleet.urls() {
         for signer in signers {
-            let asked = Asked::Grant { signer: signer.clone(), count: 1, hold_ms: 60_000, key: None };
+            let asked = Asked::Grant {
+                signer: signer.clone(),
+                count: 1,
+                hold_ms: HOLD_MAX.as_millis() as u64,
+                key: None,
+            };
             loop {
                 let answer = nonce_calls::ask(client, history, usize::MAX, url, &asked).await;
                 if answer.is_success() {
@@ -222,15 +229,20 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
 }
 
 /// Waits until no hold is left that has run out by now (nobody is forgotten) and reads the tables. Others run out
-/// meanwhile: what clients left is held for a minute.
+/// meanwhile. An instance that has just started counts the length of earlier holds from its start, since it does not know
+/// whether the database's clock has jumped.
 pub(super) async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
-    let (began, give_up) = (tables::now(fleet.database())?, Instant::now() + Duration::from_secs(20));
+    let (began, give_up) = (tables::now(fleet.database())?, Instant::now() + HOLD_MAX + EXPIRED_WITHIN);
     loop {
         let overdue = tables::overdue(fleet.database(), &began)?;
         if overdue == 0 {
             break;
         }
-        ensure!(Instant::now() < give_up, "{overdue} holds that ran out are still HELD after 20 s");
+        ensure!(
+            Instant::now() < give_up,
+            "{overdue} holds that ran out are still HELD after {:?}",
+            HOLD_MAX + EXPIRED_WITHIN
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     tables::read(fleet.database(), client, &fleet.urls()[0]).await
