@@ -32,9 +32,6 @@ const RELEASE: Statement = statement!("job_release");
 static ROUND: LazyLock<Statement> =
     LazyLock::new(|| expanded(Statement::only(sql_file!("postgres-only", "job_round"))));
 
-/// Where lanes write at once, each row's lane is compared with all of them, and each key with all: so often at most.
-const AT_ONCE_COMPARED_MAX: usize = 20_000;
-
 #[async_trait::async_trait]
 impl Write for JobBatch {
     /// On PostgreSQL what nodes say of ends is one statement, and so is what lanes write most. Both lock the rows in
@@ -47,7 +44,7 @@ impl Write for JobBatch {
             return Ok(None);
         }
         if batches.iter().all(Self::goes_at_once) {
-            return Ok(write_rounds(session, batches).await?);
+            return Ok(Some(write_rounds(session, batches).await?));
         }
         if !batches.iter().all(Self::ends_attempts) {
             return Ok(None);
@@ -70,19 +67,12 @@ impl Write for JobBatch {
     }
 }
 
-/// New jobs, attempts that begin, and good ends; `None` where there are too many for one statement.
-async fn write_rounds(
-    session: &mut Session<'_>,
-    batches: &[JobBatch],
-) -> Result<Option<Vec<JobsVerdict>>, Error> {
+/// New jobs, attempts that begin, and good ends.
+async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result<Vec<JobsVerdict>, Error> {
     let claims = fence_claims(batches);
     let mut admitted = Admitted::of(batches, vec![Fence::Holds; batches.len()]);
     let WritePlan { new, dispatched, finished, .. } = admitted.at_once();
     let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
-    let compared = claims.len() * (new.len() + dispatched.len() + finished.len()) + keyed.len() * keyed.len();
-    if compared > AT_ONCE_COMPARED_MAX {
-        return Ok(None);
-    }
     let lanes: Vec<_> = batches.iter().filter_map(|batch| batch.lane.as_ref()).collect();
     let ask = ROUND
         .on(Kind::Postgres)
@@ -110,7 +100,7 @@ async fn write_rounds(
     admitted.judged(fences);
     admitted.written.extend(rows.iter().filter_map(|(_, id, _)| Some((*id)?.0)));
     admitted.key_taken.extend(keyed);
-    Ok(Some(admitted.verdicts(at)))
+    Ok(admitted.verdicts(at))
 }
 
 /// Writes the batches that the fence lets pass; answers the verdict on every batch, and whether there is anything to
