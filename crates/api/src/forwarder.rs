@@ -306,7 +306,9 @@ impl Forwarder {
                     return Err(redirect(&member));
                 }
                 KeyOwner::Elsewhere(member) => {
-                    match self.ask_there(&incarnation, &forwarded, &member, deadline).await? {
+                    // Boxed: most requests stay here, and the future of each would have room for it, and be copied with it.
+                    let asked = Box::pin(self.ask_there(&incarnation, &forwarded, &member, deadline));
+                    match asked.await? {
                         Asked::Answered(answer) => {
                             if tries == 0 {
                                 self.found(key, &member);
