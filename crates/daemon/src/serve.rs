@@ -322,7 +322,22 @@ async fn cluster_secret(config: &Config, ledger: &ledger::Handle) -> Result<Clus
     let random: [u8; 32] = rand::rng().random();
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let proposed = ClusterSecret::parse(&text).expect("64 digits are a secret");
-    Ok(ledger.decide_cluster_secret(&proposed).await?)
+    let give_up = Instant::now() + Duration::from_millis(config.ledger.connect_timeout_ms);
+    Ok(once_there(give_up, async || ledger.decide_cluster_secret(&proposed).await).await?)
+}
+
+/// Asks the ledger, and again while it is away: it may go away between any two steps of a start.
+async fn once_there<T>(give_up: Instant, ask: impl AsyncFn() -> ledger::Result<T>) -> ledger::Result<T> {
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && Instant::now() < give_up => {
+                // The ledger logs that it is away, once.
+                tracing::debug!(%error, "waiting for the ledger");
+                tokio::time::sleep(TRY_AGAIN_PAUSE).await;
+            }
+            found => return found,
+        }
+    }
 }
 
 /// Opens the bus on an arbiter, because the owners of jobs wait for its answers.
@@ -342,17 +357,7 @@ async fn open_ledger(
     let connect_timeout_ms = patience.as_millis() as u64;
     let options = ledger::Options { connect_timeout_ms, ..config.ledger.options() };
     let ledger = ledger::open_on(&options, job_committers, config.ledger.migrate()).await?;
-    // It may have gone away again meanwhile.
-    let health = loop {
-        match ledger.check().await {
-            Err(error) if error.is_retryable() && Instant::now() < give_up => {
-                // The ledger logs that it is away, once.
-                tracing::debug!(%error, "waiting for the ledger");
-                tokio::time::sleep(TRY_AGAIN_PAUSE).await;
-            }
-            found => break found?,
-        }
-    };
+    let health = once_there(give_up, async || ledger.check().await).await?;
     for warning in health.durability_warnings {
         tracing::warn!(warning, "the ledger may lose committed data");
     }
@@ -472,4 +477,39 @@ fn size(number: u64) -> usize {
 
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+
+    use ledger::Error;
+
+    use super::*;
+
+    /// Answers so many times that the ledger is away, and then as said; the number of calls.
+    async fn asked(away: u32, then: ledger::Result<()>, patience: Duration) -> (ledger::Result<()>, u32) {
+        let calls = Cell::new(0);
+        let found = once_there(Instant::now() + patience, async || {
+            calls.set(calls.get() + 1);
+            if calls.get() <= away {
+                return Err(Error::unavailable(io::Error::from(io::ErrorKind::ConnectionReset)));
+            }
+            then.clone()
+        });
+        (found.await, calls.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ledger_that_goes_away_between_two_steps_of_a_start_is_asked_again() {
+        let patience = TRY_AGAIN_PAUSE * 10;
+        let (found, calls) = asked(3, Ok(()), patience).await;
+        assert!(found.is_ok() && calls == 4, "{found:?} after {calls}");
+        let (found, calls) = asked(u32::MAX, Ok(()), patience).await;
+        assert!(found.unwrap_err().is_retryable() && (10..=11).contains(&calls), "{calls}");
+        let refused = Error::refused(io::Error::from(io::ErrorKind::PermissionDenied));
+        let (found, calls) = asked(0, Err(refused), patience).await;
+        assert!(!found.unwrap_err().is_retryable() && calls == 1, "{calls}");
+    }
 }
