@@ -49,11 +49,12 @@ impl Costs {
         }
     }
 
-    /// Of the daemons, PostgreSQL, Redis and this program, for a table.
+    /// What was used for each 1,000, as a line of a table: its name and its figures.
     #[must_use]
-    pub fn line(self) -> String {
+    pub fn line_per_1000(self) -> (String, String) {
         let Self { daemon, postgres, redis, generator } = self;
-        format!("{daemon:.3}, {postgres:.3}, {redis:.3}, {generator:.3}")
+        let figures = format!("{daemon:.3}, {postgres:.3}, {redis:.3}, {generator:.3}");
+        ("CPU s per 1,000: daemons, PostgreSQL, Redis, generator".to_owned(), figures)
     }
 
     /// All together.

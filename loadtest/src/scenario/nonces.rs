@@ -80,7 +80,7 @@ impl Report for Granting {
                 .map(|(result, count)| (format!("leases {result} per 1,000 grants"), format!("{count:.2}"))),
         );
         if let Some(costs) = self.costs {
-            lines.push(("CPU s per 1,000: daemons, PostgreSQL, Redis, generator".to_owned(), costs.line()));
+            lines.push(costs.line_per_1000());
         }
         lines.push((
             "machine: idle %, stolen %, switches a request".to_owned(),

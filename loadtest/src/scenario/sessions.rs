@@ -200,7 +200,7 @@ impl Report for Sessions {
         let lines = [
             ("sessions, and their order".to_owned(), format!("{}, {}", self.sessions, self.ordering)),
             ("results/s of all".to_owned(), format!("{:.0}", self.per_second)),
-            ("CPU s per 1,000: daemons, PostgreSQL, Redis, generator".to_owned(), self.costs.line()),
+            self.costs.line_per_1000(),
             ("machine: idle %, stolen %, switches a result".to_owned(), self.machine.cells().join(", ")),
             ("broken promises".to_owned(), self.violations.len().to_string()),
         ];

@@ -250,6 +250,29 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     }
 }
 
+/// What many lanes write at once is read once, and not again for each lane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    let settings =
+        "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+                    SET enable_mergejoin = off";
+    sqlx::raw_sql(settings).execute(&mut session).await.unwrap();
+    // Of the columns of a new job those that the statement names itself.
+    let round = include_str!("../../sql/postgres-only/job_round.sql")
+        .replace("{given from $19}", "$19::uuid[], $20::text[], $21::text[]")
+        .replace("{given of w}", "w.id, w.lane, w.node")
+        .replace("{given}", "id, lane, node");
+    let types = "text[], bigint[], text[], text[], uuid[], text[], bigint[], text[], text[], text[], text[], bytea[], text[],
+                 uuid[], text[], bigint[], text[], text[], uuid[], text[], text[]";
+    let values = vec!["'{}'"; 21].join(", ");
+    let plan = explained(&mut session, "round", &round, types, &values).await;
+    // Of new jobs, their keys, attempts that begin, and ends.
+    assert_eq!(plan.matches("hashed SubPlan").count(), 4, "{plan}");
+    assert!(!plan.contains("Join Filter"), "{plan}");
+}
+
 /// Rows are found by their keys whatever is known of the tables: here that they are empty, which they were when they
 /// were looked at last. The server counts what was read otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
