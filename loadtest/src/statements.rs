@@ -1,10 +1,10 @@
 //! The statements that took PostgreSQL's time during a load, where it counts them.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 use testkit::servers::Database;
 
-use crate::report;
+use crate::{report, tables};
 
 /// So many are shown, those that took longest first.
 const SHOWN_MAX: usize = 14;
@@ -42,8 +42,7 @@ pub async fn calls(database: &Database, counting: bool) -> Result<f64> {
         return Ok(0.0);
     }
     let (database, ask) = (database.clone(), "select coalesce(sum(calls), 0) from pg_stat_statements");
-    let rows = tokio::task::spawn_blocking(move || database.query(ask)).await??;
-    Ok(rows.first().and_then(|row| row.first()).context("a row")?.parse()?)
+    Ok(tokio::task::spawn_blocking(move || tables::value(&database, ask)).await??.parse()?)
 }
 
 /// Those that took longest since [`forget`]; none where PostgreSQL does not count.

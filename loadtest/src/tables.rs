@@ -73,7 +73,11 @@ pub fn overdue(database: &Database, before: &str) -> Result<u64> {
     Ok(value(database, &count)?.parse()?)
 }
 
-fn value(database: &Database, query: &str) -> Result<String> {
+/// The value that a query of one row and one column answers.
+///
+/// # Errors
+/// The database does not answer, or answers no row.
+pub fn value(database: &Database, query: &str) -> Result<String> {
     let rows = database.query(query)?;
     rows.into_iter().flatten().next().context("a row of one value")
 }

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::plot::Panel;
 use crate::progress::Bar;
 use crate::report::{self, Report};
+use crate::tables;
 use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
 use crate::verify::Verdict;
 
@@ -179,7 +180,8 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     let memory_with = memory().await?;
     let renewed = metrics_then.since(&metrics);
     let statements = statements_then.since(statements);
-    let live = database.query(
+    let live = tables::value(
+        database,
         "select count(*) from lease where resource like 'signer:%' and owner is not null and expires_at > clock_timestamp()",
     )?;
 
@@ -191,7 +193,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     bar.done();
     Ok(Live {
         seed: plan.seed,
-        live: live.first().and_then(|row| row.first()).map_or(Ok(0), |count| count.parse())?,
+        live: live.parse()?,
         brought_up_s,
         memory_before_mib: mib(memory_before),
         memory_with_mib: mib(memory_with),

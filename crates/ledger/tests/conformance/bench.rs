@@ -8,6 +8,10 @@ use ledger::{Acquisition, Batch, Handle, KeptKey, KeyScope, Options, Verdict};
 use sqlx::Connection;
 use testkit::servers::Database;
 
+/// Settings of the sessions that write trains and read by keys, of which a plan is asked.
+pub const BY_KEYS: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+                           SET enable_mergejoin = off";
 /// Long enough for any case.
 pub const LONG_MS: u64 = 60_000;
 /// How long a case waits for what must happen.

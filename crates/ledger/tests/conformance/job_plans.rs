@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use domain::job::Retry;
 use ledger::{JobFilter, WaitingGroup};
 
-use crate::bench::{Bench, owner};
+use crate::bench::{BY_KEYS, Bench, owner};
 use crate::shop::{
     complete, dispatch, job, node, of_lane, plain, run, said, session, session_id, submit, submit_placed,
 };
@@ -255,10 +255,7 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
 async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
     let b = Bench::postgres().await;
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-    let settings =
-        "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
-                    SET enable_mergejoin = off";
-    sqlx::raw_sql(settings).execute(&mut session).await.unwrap();
+    sqlx::raw_sql(BY_KEYS).execute(&mut session).await.unwrap();
     // Of the columns of a new job those that the statement names itself.
     let round = include_str!("../../sql/postgres-only/job_round.sql")
         .replace("{given from $19}", "$19::uuid[], $20::text[], $21::text[]")

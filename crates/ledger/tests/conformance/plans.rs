@@ -3,7 +3,7 @@
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::bench::Bench;
+use crate::bench::{BY_KEYS, Bench};
 
 /// The statements of a load, and what each may use. A scan of the table, or of all nonces that the signer
 /// ever had, is neither.
@@ -69,10 +69,7 @@ async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans()
         (format!("{MANY_SIGNERS} {HOT_SIGNER}"), String::new()),
     ] {
         let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-        let settings =
-            "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
-                        SET enable_mergejoin = off";
-        does(&mut session, settings.to_owned()).await;
+        does(&mut session, BY_KEYS.to_owned()).await;
         does(&mut session, format!("TRUNCATE signer_nonce_allocation; {before}")).await;
         for (name, _, statement) in LOADS {
             does(&mut session, format!("PREPARE {name} (text, bigint, bigint) AS {statement}")).await;
