@@ -25,7 +25,7 @@ pub(crate) mod testing;
 
 pub use messages::{
     Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Command, CommitFailure, Completed,
-    CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PendingSubmission,
+    CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PageId, PendingSubmission,
     PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch, SlotsFound, Snapshot,
     Submission, WithdrawOrder, WrittenBatch,
 };

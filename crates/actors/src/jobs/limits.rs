@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-pub use domain::lane::limits::{PAGE_JOBS, REREAD_EVERY, ROUND_JOBS_MAX, SESSION_JOBS_MAX};
+pub use domain::lane::limits::{
+    PAGE_JOBS, REREAD_EVERY, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX, SESSION_JOBS_MAX,
+};
 
 /// While other instances are live, one in this many slots is freed and not passed on, so that jobs that wait
 /// there can reserve it.
@@ -78,7 +80,7 @@ pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
 /// jitter.
 pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
-const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
+const _: () = assert!(ROUND_COMMANDS_MAX + ROUND_NEW_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
 
 // What one lane has in memory may all be on its way at once.
 const _: () = assert!(OUTGOING_BYTES_MAX >= domain::lane::limits::JOBS_BYTES_MAX);

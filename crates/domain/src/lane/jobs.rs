@@ -84,6 +84,18 @@ struct Group {
     outside: Option<Priority>,
 }
 
+/// What was read of a group.
+pub(super) struct ReadJobs {
+    /// The first of those that wait, in their order.
+    pub(super) jobs: Vec<LiveJob>,
+    /// Whether no others waited.
+    pub(super) is_all: bool,
+    /// Whether some that were read are left out, since they do not wait any more.
+    pub(super) is_outdated: bool,
+    /// The highest priority of those that came since, and are in the ledger alone.
+    pub(super) left: Option<Priority>,
+}
+
 /// The unfinished jobs of one lane.
 pub(super) struct LaneJobs {
     timeouts: NodeTimeouts,
@@ -207,12 +219,13 @@ impl LaneJobs {
         }
     }
 
-    /// What was read of a group: the first of those that wait, in their order. Answers those that are new here.
-    pub(super) fn fill(&mut self, group: &WaitingGroup, read: Vec<LiveJob>, is_all: bool) -> Vec<JobId> {
+    /// What was read of a group. Answers the jobs that are new here.
+    pub(super) fn fill(&mut self, group: &WaitingGroup, read: ReadJobs) -> Vec<JobId> {
+        let ReadJobs { jobs, is_all, is_outdated, left } = read;
         let mut last = None;
         let mut new = Vec::new();
         let mut is_full = false;
-        for job in read {
+        for job in jobs {
             last = Some(job.spec.priority);
             if self.entries.contains_key(&job.id) {
                 continue;
@@ -225,8 +238,10 @@ impl LaneJobs {
             self.insert_waiting(Arc::new(job));
         }
         let known = self.groups.entry(group.clone()).or_default();
-        known.outside = if is_all && !is_full { None } else { last.or(known.outside) };
-        known.enough = (new.is_empty() || is_full).then_some(known.inside);
+        let behind = if is_all && !is_full { None } else { last.or(known.outside) };
+        known.outside = behind.max(left);
+        let is_enough = (new.is_empty() && !is_outdated && left.is_none()) || is_full;
+        known.enough = is_enough.then_some(known.inside);
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }
@@ -433,7 +448,7 @@ fn run_for(job: &LiveJob) -> Duration {
     Duration::from_millis(job.spec.timeout_ms)
 }
 
-fn group_of(job: &LiveJob) -> WaitingGroup {
+pub(super) fn group_of(job: &LiveJob) -> WaitingGroup {
     WaitingGroup { pool: job.spec.needs.pool.clone(), tenant: job.spec.tenant.clone() }
 }
 

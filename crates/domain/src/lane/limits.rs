@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::PAYLOAD_BYTES_MAX;
 
 /// How long the owner waits for an attempt whose node has left the instance that it was sent to and does not have it:
 /// until that instance, if it lives, has said whether the attempt was sent.
@@ -14,13 +14,17 @@ pub const JOBS_BYTES_MAX: usize = 64 << 20;
 /// Waiting jobs of one pool and tenant that are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
 /// The same while less than half of [`JOBS_MAX`] is taken.
-pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
+pub const GROUP_JOBS_ALONE_MAX: usize = 20_000;
 /// Bytes of their payloads that are kept in memory.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
-/// More are read when there are fewer than this.
-pub const GROUP_JOBS_LOW: usize = 250;
-/// Jobs written in one commit of one lane, counted before the last command.
-pub const ROUND_JOBS_MAX: usize = 1_000;
+/// More are read when there are fewer than this: enough that nodes do not run out of jobs meanwhile.
+pub const GROUP_JOBS_LOW: usize = 500;
+/// Jobs of a group that are read at once, beside those that are known.
+pub const WAITING_PAGE_JOBS: u32 = 1_000;
+/// Commands taken into one round of one lane.
+pub const ROUND_COMMANDS_MAX: usize = 1_000;
+/// New jobs in one round of one lane. The nodes' slots stand still meanwhile, so that a large batch is written in several.
+pub const ROUND_NEW_JOBS_MAX: usize = 250;
 /// Bytes of payloads written in one commit of one lane, counted before the last submission.
 pub const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Submissions that wait in one lane for a commit; the lane refuses further ones as overloaded.
@@ -53,4 +57,3 @@ const _: () = assert!(PAYLOAD_BYTES_MAX < FIFO_BYTES_MAX / 2);
 const _: () = assert!(FIFO_JOBS_LOW < FIFO_JOBS_MAX);
 const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < GROUP_JOBS_ALONE_MAX);
 const _: () = assert!(GROUP_JOBS_ALONE_MAX < JOBS_MAX / 2);
-const _: () = assert!(ROUND_JOBS_MAX >= BATCH_JOBS_MAX);

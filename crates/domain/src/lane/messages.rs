@@ -168,6 +168,10 @@ pub enum Command<C: Callers> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(pub u64);
 
+/// A page of jobs that an owner reads, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageId(pub u64);
+
 /// Where the jobs of a session prefer to go: the node that had the last one, or else its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
@@ -302,8 +306,10 @@ pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State, Instant)>);
 pub enum Read {
     /// An unfinished job; answered by [`super::LaneState::job_read`].
     Job(JobId),
-    /// The first waiting jobs of a group; answered by [`super::LaneState::waiting_read`].
+    /// The first waiting jobs of a group, read beside the rounds; answered by [`super::LaneState::waiting_read`].
     Waiting {
+        /// Which read this is.
+        page: PageId,
         /// Which group.
         group: WaitingGroup,
         /// The largest number to read.

@@ -9,6 +9,7 @@
 //! again: nothing is decided on a guess.
 
 mod after;
+mod pages;
 mod reading;
 mod rounds;
 mod transfers;
@@ -30,6 +31,7 @@ use super::session::SessionState;
 use super::spread::Spread;
 use crate::job::{LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
+use pages::Pages;
 use transfers::Transfers;
 
 /// How a lane works.
@@ -94,6 +96,7 @@ pub struct LaneState<C: Callers> {
     wants_coming: bool,
     wants_groups: bool,
     stranded: Option<Read>,
+    pages: Pages,
     /// No page is read before, since the last one could not be.
     no_page_before: Option<Instant>,
     reread_at: Instant,
@@ -137,6 +140,7 @@ impl<C: Callers> LaneState<C> {
             wants_coming: false,
             wants_groups: false,
             stranded: None,
+            pages: Pages::default(),
             no_page_before: None,
             reread_at: now,
             closing: Vec::new(),
@@ -171,9 +175,11 @@ impl<C: Callers> LaneState<C> {
     /// When [`Self::flush`] is to be called at the latest; `None` while an answer is waited for.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
-        let page = self.page_to_read();
-        let wants_quiet =
-            self.has_read_due() || page.is_some() || !self.closing.is_empty() || self.transfers.are_wanted();
+        let fifo_page = self.fifo_to_read();
+        let wants_quiet = self.has_read_due()
+            || fifo_page.is_some()
+            || !self.closing.is_empty()
+            || self.transfers.are_wanted();
         if self.stage != Stage::Serving || !self.can_start() || (wants_quiet && !self.is_quiet()) {
             return None;
         }
@@ -181,7 +187,9 @@ impl<C: Callers> LaneState<C> {
         if let Some(alarm) = self.jobs.next_alarm() {
             at = at.min(alarm);
         }
-        if let (Some(_), Some(page)) = (page, self.no_page_before) {
+        if let Some(page) = self.no_page_before
+            && (fifo_page.is_some() || self.page_to_read().is_some())
+        {
             at = at.min(page);
         }
         Some(at)
@@ -335,6 +343,7 @@ impl<C: Callers> LaneState<C> {
                 }
                 return;
             }
+            self.start_page(now, effects);
             self.advance_fifo(now, effects);
             if !self.can_start() || !self.has_work(now) {
                 break;
@@ -346,9 +355,12 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    /// Whether no batch and no search for slots is under way.
+    /// Whether no batch, no search for slots and no page is under way.
     fn is_quiet(&self) -> bool {
-        self.in_flight.is_empty() && self.placing.is_none() && self.to_commit.is_empty()
+        self.in_flight.is_empty()
+            && self.placing.is_none()
+            && self.to_commit.is_empty()
+            && !self.pages.is_under_way()
     }
 
     /// Whether something is under way that nothing else may be beside.
@@ -424,6 +436,7 @@ impl<C: Callers> LaneState<C> {
         self.wants_coming = false;
         self.wants_groups = false;
         self.reading = None;
+        self.pages.forget();
         self.is_closing = false;
         self.transfers.forget();
         self.jobs = LaneJobs::new(self.settings.timeouts);
@@ -470,8 +483,10 @@ impl<C: Callers> LaneState<C> {
             self.jobs.forget(id);
             return;
         }
-        if self.jobs.wait_in_group(job) {
+        if self.jobs.wait_in_group(Arc::clone(&job)) {
             self.enqueue(id, false, now, effects);
+        } else {
+            self.pages.left_outside(&job);
         }
     }
 

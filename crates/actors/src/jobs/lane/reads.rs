@@ -239,7 +239,7 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
                 run(actor, effects, context);
             });
         }
-        Read::Waiting { group, limit } => {
+        Read::Waiting { page: id, group, limit } => {
             let page = async move {
                 let jobs = read(services.ledger.waiting(&lane, &group, limit).await, &lane)?;
                 // A page also ends when its payloads are many bytes.
@@ -248,8 +248,8 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
                     jobs.len() < limit as usize && bytes + PAYLOAD_BYTES_MAX < PAGE_BYTES_MAX as usize;
                 Ok::<_, Unread>((jobs, is_all))
             };
-            spawn(context, page, |page, actor, context| {
-                let effects = actor.owner().state.waiting_read(page, Instant::now());
+            spawn(context, page, move |page, actor, context| {
+                let effects = actor.owner().state.waiting_read(id, page, Instant::now());
                 run(actor, effects, context);
             });
         }

@@ -51,6 +51,7 @@ impl<C: Callers> LaneState<C> {
         }
         let jobs: Vec<_> = batch.jobs().collect();
         let id = batch.id;
+        self.pages.committed(&batch);
         self.follow_all(batch, verdicts, Moment { at, now }, &mut effects);
         self.revoke_on_departed(id, &jobs);
         for job in jobs {

@@ -12,8 +12,7 @@ use crate::Timestamp;
 use crate::job::{
     Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
 };
-use crate::lane::messages::SessionSnapshot;
-use crate::lane::messages::{AttemptEvent, Completed, SlotsFound, WrittenBatch};
+use crate::lane::messages::{AttemptEvent, Completed, PageId, SessionSnapshot, SlotsFound, WrittenBatch};
 use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission};
 use crate::session::{Ordering, Spec};
 
@@ -25,6 +24,13 @@ struct Row {
     live: LiveJob,
     due: Option<Instant>,
     is_finished: bool,
+}
+
+struct AskedPage {
+    id: PageId,
+    limit: u32,
+    /// The jobs, and whether these are all that wait.
+    read: Option<(Vec<LiveJob>, bool)>,
 }
 
 struct World {
@@ -43,6 +49,9 @@ struct World {
     /// Batches that are written, or not, and of which the lane has not heard. `None`: nobody knows.
     done: Vec<(WrittenBatch, Option<Vec<JobVerdict>>)>,
     reads: Vec<Read>,
+    /// Pages that were asked for, also under leases that are gone, with how they were when the ledger read them.
+    pages: Vec<AskedPage>,
+    is_page_awaited: bool,
     searches: Vec<usize>,
     wanted: Vec<JobId>,
     /// Jobs whose transfer is under way.
@@ -79,6 +88,8 @@ impl World {
             in_flight: Vec::new(),
             done: Vec::new(),
             reads: Vec::new(),
+            pages: Vec::new(),
+            is_page_awaited: false,
             searches: Vec::new(),
             wanted: Vec::new(),
             leaving: None,
@@ -218,21 +229,26 @@ impl World {
             }
             Effect::Dequeue(job) => drop(self.queue.remove(&job)),
             Effect::DequeueAll => self.queue.clear(),
+            Effect::Read(Read::Waiting { page: id, limit, .. }) => {
+                let is_free = self.reads.is_empty() && self.leaving.is_none() && !self.is_page_awaited;
+                assert!(is_free, "pages are read one by one, and beside rounds alone");
+                self.is_page_awaited = true;
+                self.pages.push(AskedPage { id, limit, read: None });
+            }
             Effect::Read(read) => {
-                let is_alone = self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty();
-                assert!(is_alone && self.leaving.is_none(), "it reads alone");
+                assert!(self.is_quiet() && self.leaving.is_none(), "it reads alone");
                 self.reads.push(read);
             }
             Effect::AcquireAnew => {
                 self.loads += 1;
                 self.leaving = None;
+                self.is_page_awaited = false;
                 self.in_flight.clear();
                 self.done.clear();
             }
             Effect::CloseSession => self.closes += 1,
             Effect::Transfer(jobs) => {
-                let is_alone = self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty();
-                assert!(is_alone && self.leaving.is_none(), "jobs are transferred alone");
+                assert!(self.is_quiet() && self.leaving.is_none(), "jobs are transferred alone");
                 self.leaving = Some(jobs.into_iter().map(|(job, _)| job).collect());
             }
             Effect::Closed(..)
@@ -244,6 +260,10 @@ impl World {
             | Effect::Bind(_)
             | Effect::Stop => {}
         }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty() && !self.is_page_awaited
     }
 
     /// An attempt leaves for its node: only if it is so in the ledger, or was, and never twice.
@@ -386,12 +406,7 @@ impl World {
                 let found = self.rows.get(&id).filter(|row| !row.is_finished).map(|row| row.live.clone());
                 self.lane.job_read(id, if fails { Err(Unread) } else { Ok(found) }, now)
             }
-            Read::Waiting { limit, .. } => {
-                let waiting = self.unfinished().filter(|row| row.live.placed.is_none() && row.due.is_none());
-                let jobs: Vec<_> = waiting.take(limit as usize).map(|row| row.live.clone()).collect();
-                let is_all = jobs.len() < limit as usize;
-                self.lane.waiting_read(if fails { Err(Unread) } else { Ok((jobs, is_all)) }, now)
-            }
+            Read::Waiting { .. } => unreachable!("pages are read beside the others"),
             Read::Fifo { after } => {
                 let mut next: Vec<_> = self
                     .unfinished()
@@ -434,6 +449,39 @@ impl World {
                 self.lane.stranded_read(lost, now)
             }
         };
+        self.take(effects);
+    }
+
+    /// The ledger reads a page that was asked for, or the lane hears of one: in any order, and long after.
+    fn page(&mut self, may_fail: bool) {
+        if self.pages.is_empty() {
+            return;
+        }
+        let index = self.rng.below(self.pages.len() as u64) as usize;
+        let Some(read) = self.pages[index].read.take() else {
+            // Pages end with their limit, or where they are many bytes.
+            let limit = if self.chance(50) { 1 + self.rng.below(5) as u32 } else { self.pages[index].limit };
+            let mut jobs: Vec<_> = self
+                .unfinished()
+                .filter(|row| row.live.placed.is_none() && row.due.is_none())
+                .map(|row| row.live.clone())
+                .collect();
+            // As the ledger sorts them.
+            jobs.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
+            let is_all = jobs.len() < limit as usize;
+            jobs.truncate(limit as usize);
+            self.pages[index].read = Some((jobs, is_all));
+            return;
+        };
+        let page = self.pages.remove(index);
+        let fails = may_fail && self.chance(10);
+        // One that was asked for under an earlier lease is nobody's.
+        let is_last = self.pages.iter().all(|other| other.id.0 < page.id.0);
+        if is_last {
+            self.is_page_awaited = false;
+        }
+        let answer = if fails { Err(Unread) } else { Ok(read) };
+        let effects = self.lane.waiting_read(page.id, answer, self.now);
         self.take(effects);
     }
 
@@ -572,14 +620,14 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.below(if self.is_session { 16 } else { 19 }) {
-            16 => {
+        match self.rng.below(if self.is_session { 17 } else { 20 }) {
+            17 => {
                 let to = crate::InstanceId::parse("other").unwrap();
                 let jobs: Vec<_> = (1..self.next).map(|n| (job(n), to.clone())).collect();
                 self.give(Command::Transfer(jobs));
             }
-            17 => self.transfer(true),
-            18 => self.receive(),
+            18 => self.transfer(true),
+            19 => self.receive(),
             0..=2 => {
                 let count = 1 + self.rng.below(3);
                 let mut new = Vec::new();
@@ -589,6 +637,8 @@ impl World {
                     let mut pending = submission(self.next, due, key.as_deref(), self.now);
                     // Failures do not end a job here.
                     pending.submission.spec.max_attempts = 1_000;
+                    let priority = self.rng.below(3) as i64;
+                    pending.submission.spec.priority = crate::job::Priority::new(priority).unwrap();
                     self.submitted.insert(self.next);
                     self.next += 1;
                     new.push(pending);
@@ -605,6 +655,7 @@ impl World {
             6 => self.write_next(true),
             7 => self.answer(),
             8 => self.read(true),
+            15 => self.page(true),
             9 => self.find(70),
             10 => self.schedule(70),
             11 | 12 => self.work(false),
@@ -633,17 +684,17 @@ impl World {
             self.flush();
             self.find(100);
             self.read(false);
+            self.page(false);
             self.transfer(false);
             self.write_next(false);
             self.answer();
-            let is_quiet = self.loads == 0
+            let is_at_rest = self.loads == 0
                 && self.flushes == 0
                 && self.searches.is_empty()
-                && self.reads.is_empty()
+                && self.pages.is_empty()
                 && self.leaving.is_none()
-                && self.in_flight.is_empty()
-                && self.done.is_empty();
-            if is_quiet {
+                && self.is_quiet();
+            if is_at_rest {
                 return;
             }
         }

@@ -1,5 +1,6 @@
 //! What a lane's owner reads of the ledger: everything after its lease was acquired, a little now and then. While it
-//! reads, no batch is under way, so that what was read is not older than what was written.
+//! reads, no batch is under way, so that what was read is not older than what was written. Only pages of waiting jobs are
+//! read beside the rounds, see [`super::pages`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::JobId;
 use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
-use crate::lane::limits::{PAGE_JOBS, READ_AGAIN_AFTER, REREAD_EVERY};
+use crate::lane::limits::{READ_AGAIN_AFTER, REREAD_EVERY};
 use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
 use crate::lane::session::SessionState;
 
@@ -98,11 +99,14 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether something is to be read before the next round.
     pub(super) fn wants_read(&self, now: Instant) -> bool {
-        let may_page = self.no_page_before.is_none_or(|at| at <= now);
-        self.has_read_due() || (may_page && self.page_to_read().is_some())
+        self.has_read_due() || (self.may_page(now) && self.fifo_to_read().is_some())
     }
 
-    /// Whether something is to be read that is no page of waiting jobs.
+    pub(super) fn may_page(&self, now: Instant) -> bool {
+        self.no_page_before.is_none_or(|at| at <= now)
+    }
+
+    /// Whether something is to be read that is no page of jobs.
     pub(super) fn has_read_due(&self) -> bool {
         !self.lookups.is_empty()
             || self.wants_attempts
@@ -111,13 +115,9 @@ impl<C: Callers> LaneState<C> {
             || self.stranded.is_some()
     }
 
-    /// More waiting jobs, where few of many are known.
-    pub(super) fn page_to_read(&self) -> Option<Read> {
-        if let Some(fifo) = self.fifo() {
-            return fifo.to_read().map(|after| Read::Fifo { after });
-        }
-        let (group, inside) = self.jobs.group_to_fill()?;
-        Some(Read::Waiting { group, limit: PAGE_JOBS + inside as u32 })
+    /// More jobs of a strict session, where few of many are known.
+    pub(super) fn fifo_to_read(&self) -> Option<Read> {
+        self.fifo()?.to_read().map(|after| Read::Fifo { after })
     }
 
     pub(super) fn start_read(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
@@ -131,7 +131,7 @@ impl<C: Callers> LaneState<C> {
         } else if std::mem::take(&mut self.wants_groups) {
             Some(Read::Groups)
         } else {
-            self.stranded.take().or_else(|| self.page_to_read())
+            self.stranded.take().or_else(|| self.fifo_to_read())
         };
         let Some(read) = read else { return };
         self.asked = now;
@@ -176,27 +176,6 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// The first waiting jobs of a group were read, in their order, and whether these are all. Answers [`Read::Waiting`].
-    pub fn waiting_read(
-        &mut self,
-        read: Result<(Vec<LiveJob>, bool), Unread>,
-        now: Instant,
-    ) -> Vec<Effect<C>> {
-        let mut effects = Vec::new();
-        if let Some(Read::Waiting { group, .. }) = self.end_read(|read| matches!(read, Read::Waiting { .. }))
-        {
-            self.page_was_read(read.is_ok(), now);
-            if let Ok((jobs, is_all)) = read {
-                let jobs = jobs.into_iter().filter(|job| !Self::is_held(job)).collect();
-                for job in self.jobs.fill(&group, jobs, is_all) {
-                    self.enqueue(job, false, now, &mut effects);
-                }
-            }
-        }
-        self.advance(now, &mut effects);
-        effects
-    }
-
     /// Jobs of a strict session were read, with the milliseconds until each is due. Answers [`Read::Fifo`].
     pub fn fifo_read(&mut self, read: Result<Vec<(LiveJob, u64)>, Unread>, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
@@ -215,7 +194,7 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    fn page_was_read(&mut self, is_read: bool, now: Instant) {
+    pub(super) fn page_was_read(&mut self, is_read: bool, now: Instant) {
         self.no_page_before = (!is_read).then(|| now + self.spread.jittered(READ_AGAIN_AFTER));
     }
 

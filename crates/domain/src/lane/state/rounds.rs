@@ -9,7 +9,7 @@ use crate::job::{
     Revoked, State, Step, decide,
 };
 use crate::lane::jobs::{Due, Phase};
-use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_JOBS_MAX};
+use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX};
 use crate::lane::messages::{
     AttemptEvent, BatchId, Callers, Command, CompletionRequest, Effect, KeyedAnswer, PendingSubmission,
     PlacementRequest, Refused, ReservedSlot, SlotSearch, SlotsFound, WrittenBatch,
@@ -24,7 +24,7 @@ impl<C: Callers> LaneState<C> {
     /// Takes commands in, and has the round committed as soon as it has its slots.
     pub(super) fn start_round(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         let mut round = PendingBatch::default();
-        for _ in 0..ROUND_JOBS_MAX {
+        for _ in 0..ROUND_COMMANDS_MAX {
             let Some(command) = self.inbox.pop_front() else { break };
             self.take_in(command, &mut round, now, effects);
         }
@@ -429,7 +429,7 @@ impl<C: Callers> LaneState<C> {
         let mut bytes = 0;
         let (mut accepted, mut later, mut by_key) = (Vec::new(), Vec::new(), Vec::new());
         let (mut keys, mut retried) = (HashSet::new(), HashSet::new());
-        while accepted.len() < ROUND_JOBS_MAX
+        while accepted.len() < ROUND_NEW_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(mut pending) = self.submissions.pop_front()
         {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::job::{Attempt, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State};
+use crate::lane::limits::ROUND_NEW_JOBS_MAX;
 use crate::lane::messages::{AttemptEvent, SlotsFound};
 use crate::lane::messages::{JobNotice, SessionSnapshot};
 use crate::lane::testing::{
@@ -108,6 +109,23 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
 }
 
 /// Every command in every state of the job that it is about: what is not in this table does nothing.
+#[test]
+fn a_large_batch_is_written_in_rounds_that_also_end_and_begin_attempts() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 1, now);
+    let new = (2..2 + ROUND_NEW_JOBS_MAX as u64 + 1).map(|n| submission(n, Due::InMs(60_000), None, now));
+    let effects = give(&mut state, Command::Submit(new.collect()), now);
+    let first = batch(&effects);
+    assert_eq!(words(&give(&mut state, completion(1, 1, "n"), now)), "");
+    let effects = state.committed(first, AT, &[JobVerdict::Written; ROUND_NEW_JOBS_MAX], now);
+    let find = effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::FindSlots(search) if search.offers.len() == 1));
+    assert_eq!(find.count(), 1, "the result does not wait for the rest of the batch");
+    let effects = state.slots_found(SlotsFound::default(), now);
+    assert_eq!(words(&effects), "commit(complete,submit)");
+}
+
 #[test]
 fn each_command_does_this_in_each_state() {
     let phases = ["unknown", "delayed", "waiting", "dispatched", "running", "written"];

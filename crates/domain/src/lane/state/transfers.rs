@@ -108,7 +108,7 @@ mod tests {
     use crate::job::{Due, JobVerdict};
     use crate::lane::messages::{Command, SlotsFound, Snapshot};
     use crate::lane::testing::{Numbered, job, own_lane, slot, submission, words};
-    use crate::lane::{BatchId, Read};
+    use crate::lane::{BatchId, PageId, Read};
     use crate::{Timestamp, Token};
 
     /// Applies a command and lets the round begin.
@@ -178,7 +178,7 @@ mod tests {
             "{}",
             words(&effects)
         );
-        assert_eq!(words(&state.waiting_read(Ok((Vec::new(), true)), now)), "");
+        assert_eq!(words(&state.waiting_read(PageId(1), Ok((Vec::new(), true)), now)), "");
         assert_eq!(give(&mut state, Command::PassOn(to()), now), "flush");
         assert!(!state.may_pass_on() && state.passes_to().is_none(), "it is no session's");
     }
