@@ -2,7 +2,7 @@
 
 use super::evidence::{Attempts, Evidence};
 use super::{Rule, SLACK_US, Violation, accuse};
-use crate::history::{Answer, Asked, Granted, Outcome};
+use crate::history::{Answer, Asked, Granted, Outcome, Record};
 
 pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
     for grant in &evidence.attempts {
@@ -76,12 +76,29 @@ fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<
                 found,
                 Rule::LiveHoldServes,
                 format!(
-                    "{:?} was called stale at {} µs, yet nothing moved on",
-                    record.asked, record.ended_us
+                    "{:?} was called stale at {} µs, yet nothing moved on; its attempts: {}",
+                    record.asked,
+                    record.ended_us,
+                    told(grant).join(", ")
                 ),
             );
         }
     }
+}
+
+/// When each attempt was sent and answered, and with what.
+fn told(grant: &Attempts<'_>) -> Vec<String> {
+    let answer = |answer: &Answer| match answer {
+        Answer::Granted { token, grants } => {
+            let left = grants.first().map_or(0, |one| one.held_for_ms);
+            format!("granted under token {token} for {left} ms")
+        }
+        Answer::Refused { status, code } => format!("{status} {code}"),
+        other => format!("{other:?}"),
+    };
+    let told =
+        |record: &&Record| format!("{} to {} µs {}", record.sent_us, record.ended_us, answer(&record.answer));
+    grant.records.iter().map(told).collect()
 }
 
 /// A replay never hands out a hold that is over: it may be somebody else's nonce by now.

@@ -3,7 +3,7 @@
 //!
 //! Beside the attempts under way, of which there are never more than slots, it holds at most [`JOBS_MAX`] jobs, and
 //! payloads of [`JOBS_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while less than
-//! half of the room is taken, and [`GROUP_BYTES_MAX`]. Jobs that do not fit stay in the ledger and are read from there
+//! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. Jobs that do not fit stay in the ledger and are read from there
 //! when there is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +14,9 @@ use super::limits::{
     GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX, JOBS_MAX,
     NODE_ELSEWHERE_WAIT,
 };
-use crate::job::{Assignment, Attempt, CurrentAttempt, LiveJob, Priority, Revoked, State, WaitingGroup};
+use crate::job::{
+    Assignment, Attempt, CurrentAttempt, LiveJob, Priority, Revoked, Spec, State, WaitingGroup,
+};
 use crate::limits::PRIORITY_MAX;
 use crate::{JobId, NodeId, NodeTimeouts};
 
@@ -82,6 +84,23 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in the book.
     outside: Option<Priority>,
+    /// The number of the last page of it that was asked for; 0 before the first.
+    asked: u64,
+}
+
+impl Group {
+    /// Whether few of many are in the book, and the ledger may have more that fit.
+    fn is_low(&self) -> bool {
+        let is_asked = self.enough.is_none_or(|enough| self.inside < enough);
+        self.outside.is_some() && self.inside < GROUP_JOBS_LOW && is_asked
+    }
+}
+
+/// A group that has few jobs in the book and more in the ledger.
+pub(super) struct GroupToFill {
+    pub(super) group: WaitingGroup,
+    /// How many of it are in the book.
+    pub(super) inside: usize,
 }
 
 /// What was read of a group.
@@ -201,7 +220,7 @@ impl LaneJobs {
     /// if not, it is one of those outside.
     pub(super) fn wait_in_group(&mut self, job: Arc<LiveJob>) -> bool {
         self.forget(job.id);
-        let (group, priority) = (group_of(&job), job.spec.priority);
+        let (group, priority) = (group_of(&job.spec), job.spec.priority);
         let fits = self.fits_group(&group, &job);
         let known = self.groups.entry(group).or_default();
         if !fits || known.outside.is_some_and(|outside| priority <= outside) {
@@ -248,18 +267,36 @@ impl LaneJobs {
         new
     }
 
-    /// A group that has few jobs in the book and more in the ledger, and how many of it are in the book.
-    pub(super) fn group_to_fill(&self) -> Option<(WaitingGroup, usize)> {
-        let low = |group: &Group| {
-            let is_asked = group.enough.is_none_or(|enough| group.inside < enough);
-            group.outside.is_some() && group.inside < GROUP_JOBS_LOW && is_asked
-        };
-        self.groups.iter().find(|(_, group)| low(group)).map(|(name, group)| (name.clone(), group.inside))
+    /// The group to be read next: of those that are low one of which no job is known, and then the one that was read longest
+    /// ago.
+    pub(super) fn group_to_fill(&self) -> Option<GroupToFill> {
+        let low = self.groups.iter().filter(|(_, group)| group.is_low());
+        let next = low.min_by_key(|(_, group)| (group.inside > 0, group.asked));
+        next.map(|(name, group)| GroupToFill { group: name.clone(), inside: group.inside })
+    }
+
+    /// This page of a group is asked for.
+    pub(super) fn asked_for(&mut self, group: &WaitingGroup, page: u64) {
+        if let Some(known) = self.groups.get_mut(group) {
+            known.asked = page;
+        }
+    }
+
+    /// Whether there is a group that is to be read and of which no job is known.
+    pub(super) fn has_unknown_group(&self) -> bool {
+        self.groups.values().any(|group| group.inside == 0 && group.is_low())
     }
 
     /// Whether there are jobs that wait in the ledger alone.
     pub(super) fn has_more_outside(&self) -> bool {
         self.groups.values().any(|group| group.outside.is_some())
+    }
+
+    /// Whether jobs that wait in the ledger alone are before a new one like this.
+    pub(super) fn has_outside_before(&self, spec: &Spec) -> bool {
+        // Mostly there are none, and the group need not be named.
+        self.has_more_outside()
+            && self.groups.get(&group_of(spec)).is_some_and(|group| group.outside >= Some(spec.priority))
     }
 
     /// The ledger is asked again about all groups: what did not fit may now.
@@ -300,7 +337,7 @@ impl LaneJobs {
             self.alarms.remove(&(at, job));
         }
         if matches!(entry.phase, Phase::Waiting) && entry.job.due_at.is_none() {
-            let group = group_of(&entry.job);
+            let group = group_of(&entry.job.spec);
             if let Some(known) = self.groups.get_mut(&group) {
                 known.inside -= 1;
                 known.bytes -= weight(&entry.job);
@@ -419,12 +456,15 @@ impl LaneJobs {
             true => GROUP_JOBS_ALONE_MAX,
             false => GROUP_JOBS_MAX,
         };
-        let has_share = known.inside < share && known.bytes + weight(job) <= GROUP_BYTES_MAX;
+        // Those of a higher priority than the ones outside have as much again: they must not wait behind those inside.
+        let shares = 1 + usize::from(known.outside.is_some_and(|outside| job.spec.priority > outside));
+        let has_share =
+            known.inside < shares * share && known.bytes + weight(job) <= shares * GROUP_BYTES_MAX;
         known.inside == 0 || (has_share && self.has_room(job))
     }
 
     fn insert_waiting(&mut self, job: Arc<LiveJob>) {
-        let known = self.groups.entry(group_of(&job)).or_default();
+        let known = self.groups.entry(group_of(&job.spec)).or_default();
         known.inside += 1;
         known.bytes += weight(&job);
         let newest = job.newest;
@@ -448,8 +488,8 @@ fn run_for(job: &LiveJob) -> Duration {
     Duration::from_millis(job.spec.timeout_ms)
 }
 
-pub(super) fn group_of(job: &LiveJob) -> WaitingGroup {
-    WaitingGroup { pool: job.spec.needs.pool.clone(), tenant: job.spec.tenant.clone() }
+pub(super) fn group_of(spec: &Spec) -> WaitingGroup {
+    WaitingGroup { pool: spec.needs.pool.clone(), tenant: spec.tenant.clone() }
 }
 
 fn weight(job: &LiveJob) -> usize {

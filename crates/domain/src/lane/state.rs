@@ -180,7 +180,8 @@ impl<C: Callers> LaneState<C> {
             || fifo_page.is_some()
             || !self.closing.is_empty()
             || self.transfers.are_wanted();
-        if self.stage != Stage::Serving || !self.can_start() || (wants_quiet && !self.is_quiet()) {
+        let is_held_up = (wants_quiet && !self.is_quiet()) || self.is_held_up_by_page();
+        if self.stage != Stage::Serving || !self.can_start() || is_held_up {
             return None;
         }
         let mut at = self.reread_at;
@@ -344,6 +345,9 @@ impl<C: Callers> LaneState<C> {
                 return;
             }
             self.start_page(now, effects);
+            if self.waits_for_page(now) {
+                return;
+            }
             self.advance_fifo(now, effects);
             if !self.can_start() || !self.has_work(now) {
                 break;
@@ -486,7 +490,7 @@ impl<C: Callers> LaneState<C> {
         if self.jobs.wait_in_group(Arc::clone(&job)) {
             self.enqueue(id, false, now, effects);
         } else {
-            self.pages.left_outside(&job);
+            self.pages.left_outside(job);
         }
     }
 

@@ -90,6 +90,7 @@ impl<C: Callers> LaneState<C> {
             && self.closing.is_empty()
             && !self.stopping
             && !self.wants_read(now)
+            && !self.waits_for_page(now)
             && now < self.reread_at
             && !batch.leaves_some_waiting()
     }

@@ -1,13 +1,15 @@
-//! Pages of jobs that wait: the lane of a long backlog reads them while it commits rounds, so that its nodes need not wait for
-//! the read. A page may therefore be older than what the lane has written meanwhile; that is noted until the page is there.
+//! Pages of jobs that wait. A group of which no job is known is read before the next round, so that nothing overtakes its jobs. One
+//! that runs low is read while the lane commits rounds, so that its nodes need not wait for the read; such a page may be older than
+//! what the lane has written meanwhile, which is noted until the page is there.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::JobId;
 use crate::job::{Change, LiveJob, Priority, WaitingGroup};
-use crate::lane::jobs::{ReadJobs, group_of};
-use crate::lane::limits::WAITING_PAGE_JOBS;
+use crate::lane::jobs::{GroupToFill, ReadJobs, group_of};
+use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, WAITING_PAGE_JOBS};
 use crate::lane::messages::{Callers, Effect, PageId, Read};
 use crate::lane::round::CommittedBatch;
 
@@ -18,6 +20,8 @@ use super::{LaneState, Unread};
 pub(super) struct Pages {
     under_way: Option<Page>,
     last: u64,
+    /// The last one had nothing that was new and could be told: what is being committed will tell.
+    waits_for_commit: bool,
 }
 
 struct Page {
@@ -25,7 +29,10 @@ struct Page {
     group: WaitingGroup,
     /// Jobs that have begun or ended meanwhile.
     written: HashSet<JobId>,
-    /// The highest priority of the group's jobs that came meanwhile and are in the ledger alone.
+    /// Jobs of the group that came meanwhile and wait behind the others, at most [`GROUP_JOBS_LOW`] of them.
+    came: Vec<Arc<LiveJob>>,
+    came_bytes: usize,
+    /// The highest priority of more such jobs, which are in the ledger alone.
     left: Option<Priority>,
 }
 
@@ -37,47 +44,74 @@ impl Pages {
     /// The answer to the page that is under way will be that to none.
     pub(super) fn forget(&mut self) {
         self.under_way = None;
+        self.waits_for_commit = false;
     }
 
     fn begin(&mut self, group: WaitingGroup) -> PageId {
         self.last += 1;
         let id = PageId(self.last);
-        self.under_way = Some(Page { id, group, written: HashSet::new(), left: None });
+        let (written, came) = (HashSet::new(), Vec::new());
+        self.under_way = Some(Page { id, group, written, came, came_bytes: 0, left: None });
         id
     }
 
     /// A batch is committed. Its new jobs are known from here on, or were left in the ledger.
     pub(super) fn committed<C: Callers>(&mut self, batch: &CommittedBatch<C>) {
+        self.waits_for_commit = false;
         if let Some(page) = &mut self.under_way {
             let old = batch.writes.iter().filter(|write| !matches!(write.change, Change::Submit(_)));
             page.written.extend(old.map(|write| write.change.job()));
         }
     }
 
-    /// A job that waits was left in the ledger.
-    pub(super) fn left_outside(&mut self, job: &LiveJob) {
-        if let Some(page) = self.under_way.as_mut().filter(|page| page.group == group_of(job)) {
+    /// A job waits behind those of its group that are in the ledger alone.
+    pub(super) fn left_outside(&mut self, job: Arc<LiveJob>) {
+        let Some(page) = self.under_way.as_mut().filter(|page| page.group == group_of(&job.spec)) else {
+            return;
+        };
+        let bytes = page.came_bytes + job.spec.text_bytes();
+        if page.came.len() < GROUP_JOBS_LOW && bytes <= GROUP_BYTES_MAX {
+            page.came_bytes = bytes;
+            page.came.push(job);
+        } else {
             page.left = page.left.max(Some(job.spec.priority));
         }
     }
 }
 
 impl<C: Callers> LaneState<C> {
-    /// The group of which more waiting jobs are to be read, since few of many are known, and how many are.
-    pub(super) fn page_to_read(&self) -> Option<(WaitingGroup, usize)> {
-        let is_free = !self.pages.is_under_way() && !self.stopping && self.fifo().is_none();
+    /// The group of which more waiting jobs are to be read, since few of many are known.
+    pub(super) fn page_to_read(&self) -> Option<GroupToFill> {
+        let is_free = !self.is_page_awaited() && !self.stopping && self.fifo().is_none();
         is_free.then(|| self.jobs.group_to_fill()).flatten()
+    }
+
+    /// Whether no page can be asked for before something else is heard.
+    fn is_page_awaited(&self) -> bool {
+        let waits_for_commit = self.pages.waits_for_commit && !self.in_flight.is_empty();
+        self.pages.is_under_way() || waits_for_commit
+    }
+
+    /// Whether nothing can be done before a page is read, which something that is under way leads to.
+    pub(super) fn is_held_up_by_page(&self) -> bool {
+        self.is_page_awaited() && !self.stopping && self.fifo().is_none() && self.jobs.has_unknown_group()
     }
 
     /// Begins to read more waiting jobs, if so.
     pub(super) fn start_page(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
-        if let Some((group, inside)) = self.page_to_read()
+        if let Some(GroupToFill { group, inside }) = self.page_to_read()
             && self.may_page(now)
         {
             let page = self.pages.begin(group.clone());
+            self.jobs.asked_for(&group, page.0);
             let limit = WAITING_PAGE_JOBS + inside as u32;
             effects.push(Effect::Read(Read::Waiting { page, group, limit }));
         }
+    }
+
+    /// Whether no round may begin before more was read: jobs of a group of which none is known would be overtaken.
+    pub(super) fn waits_for_page(&self, now: Instant) -> bool {
+        self.may_page(now) && !self.stopping && self.fifo().is_none() && self.jobs.has_unknown_group()
     }
 
     /// The first waiting jobs of a group were read, in their order, and whether these are all. Answers [`Read::Waiting`].
@@ -106,7 +140,7 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let Page { group, written, left, .. } = page;
+        let Page { group, written, came, left, .. } = page;
         let mut read = ReadJobs { jobs: Vec::new(), is_all, is_outdated: false, left };
         jobs.retain(|job| {
             // Of a job that is just being made, or called off, the commit decides what it is.
@@ -116,8 +150,17 @@ impl<C: Callers> LaneState<C> {
             !is_outdated && !Self::is_held(job)
         });
         read.jobs = jobs;
-        for job in self.jobs.fill(&group, read) {
+        let is_outdated = read.is_outdated;
+        let new = self.jobs.fill(&group, read);
+        self.pages.waits_for_commit = new.is_empty() && is_outdated;
+        for job in new {
             self.enqueue(job, false, now, effects);
+        }
+        for job in came {
+            let is_known = self.jobs.get(job.id).is_some() || written.contains(&job.id);
+            if !is_known && !self.busy.contains(&job.id) {
+                self.wait_in_group(job, now, effects);
+            }
         }
     }
 }
@@ -128,6 +171,7 @@ mod tests {
 
     use super::*;
     use crate::job::{Attempt, CurrentAttempt, Due, JobVerdict, State};
+    use crate::lane::limits::GROUP_JOBS_ALONE_MAX;
     use crate::lane::messages::{BatchId, Command, CommitFailure, SlotsFound, Snapshot};
     use crate::lane::testing::{Numbered, completion, job, own_lane, slot, submission, words};
     use crate::{Timestamp, Token};
@@ -174,10 +218,8 @@ mod tests {
     }
 
     fn submit(state: &mut LaneState<Numbered>, n: u64, now: Instant) {
-        assert_eq!(
-            give(state, Command::Submit(vec![submission(n, Due::Now, None, now)]), now),
-            "flush find(0,1)"
-        );
+        let new = Command::Submit(vec![submission(n, Due::Now, None, now)]);
+        assert_eq!(give(state, new, now), "flush commit(submit)");
     }
 
     /// Commits the batch that is under way.
@@ -185,75 +227,156 @@ mod tests {
         words(&state.committed(BatchId(state.last_batch), AT, &[JobVerdict::Written], now))
     }
 
+    /// A lane that knows jobs 101 and 102, and reads what comes behind them.
+    fn reading_more(now: Instant) -> LaneState<Numbered> {
+        let mut state = reading(now);
+        let page = vec![row(&state, 101, now), row(&state, 102, now)];
+        let effects = state.waiting_read(PageId(1), Ok((page, false)), now);
+        assert_eq!(words(&effects), "enqueue enqueue read");
+        state
+    }
+
+    /// What follows from the second page.
+    fn second_page(state: &mut LaneState<Numbered>, jobs: &[u64], is_all: bool, now: Instant) -> String {
+        let jobs = jobs.iter().map(|n| row(state, *n, now)).collect();
+        words(&state.waiting_read(PageId(2), Ok((jobs, is_all)), now))
+    }
+
+    #[test]
+    fn no_round_begins_before_a_group_of_which_nothing_is_known_was_read() {
+        let now = Instant::now();
+        let mut state = reading(now);
+        assert_eq!(give(&mut state, Command::Submit(vec![submission(7, Due::Now, None, now)]), now), "flush");
+        assert_eq!(state.wake_at(), None, "the page is waited for");
+        let page = vec![row(&state, 1, now)];
+        assert_eq!(
+            words(&state.waiting_read(PageId(1), Ok((page, false)), now)),
+            "enqueue read commit(submit)",
+            "the new job asks for no slot before those that are in the ledger"
+        );
+        assert_eq!(commit(&mut state, now), "accepted notify");
+    }
+
+    #[test]
+    fn groups_are_read_in_turns() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let groups: Vec<_> = ["a", "b", "c"]
+            .map(|name| WaitingGroup { pool: None, tenant: Some(crate::TenantId::parse(name).unwrap()) })
+            .into();
+        let mut effects =
+            state.reloaded(Token::new(1), Snapshot { groups: groups.clone(), ..Snapshot::default() }, now);
+        let mut read = Vec::new();
+        for n in 1..=9 {
+            let Some(Effect::Read(Read::Waiting { page, group, .. })) = effects.pop() else {
+                panic!("nothing is read: {}", words(&effects));
+            };
+            // Each time there is one job more, and others behind it.
+            let mut job = row(&state, n, now);
+            job.spec.tenant.clone_from(&group.tenant);
+            read.push(groups.iter().position(|other| *other == group).unwrap());
+            effects = state.waiting_read(page, Ok((vec![job], false)), now);
+        }
+        for turns in read.chunks(3) {
+            assert_eq!(turns.iter().sum::<usize>(), 3, "{read:?}");
+        }
+        assert_eq!(read[..3], read[3..6]);
+    }
+
     #[test]
     fn rounds_go_on_while_a_page_is_read() {
         let now = Instant::now();
-        let mut state = reading(now);
-        submit(&mut state, 1, now);
-        let found = SlotsFound { reserved: [(job(1), slot("n"))].into(), ..SlotsFound::default() };
-        assert_eq!(words(&state.slots_found(found, now)), "commit(submit)");
-        assert_eq!(commit(&mut state, now), "accepted notify notify dequeue dispatch");
-        let page = vec![row(&state, 8, now), row(&state, 9, now)];
-        assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue enqueue");
+        let mut state = reading_more(now);
+        let reserved = Command::SlotReserved(job(101), Attempt::new(1), slot("n"));
+        assert_eq!(give(&mut state, reserved, now), "flush commit(dispatch)");
+        assert_eq!(commit(&mut state, now), "notify dequeue dispatch");
+        assert_eq!(second_page(&mut state, &[101, 102, 103], true, now), "enqueue");
         assert!(!state.jobs.has_more_outside());
     }
 
     #[test]
     fn a_job_that_was_written_meanwhile_is_not_taken_from_the_page() {
         let now = Instant::now();
-        let mut state = reading(now);
-        let old = row(&state, 1, now);
-        assert_eq!(
-            words(&state.waiting_read(PageId(1), Ok((vec![old.clone()], false)), now)),
-            "enqueue read"
-        );
-        let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
-        assert_eq!(give(&mut state, reserved, now), "flush commit(dispatch)");
-        assert_eq!(commit(&mut state, now), "notify dequeue dispatch");
-        assert_eq!(give(&mut state, completion(1, 1, "n"), now), "flush find(1,0)");
+        let mut state = reading_more(now);
+        let reserved = Command::SlotReserved(job(101), Attempt::new(1), slot("n"));
+        give(&mut state, reserved, now);
+        commit(&mut state, now);
+        assert_eq!(give(&mut state, completion(101, 1, "n"), now), "flush find(1,0)");
         assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(complete)");
         assert_eq!(commit(&mut state, now), "dequeue notify completed");
         // Nothing new is on it, and it does not say that nothing else waits: there is more to be read at once.
-        assert_eq!(words(&state.waiting_read(PageId(2), Ok((vec![old], false)), now)), "read");
+        assert_eq!(second_page(&mut state, &[101, 102], false, now), "read");
         assert_eq!(words(&state.waiting_read(PageId(3), Ok((Vec::new(), true)), now)), "");
     }
 
     #[test]
     fn a_job_that_is_just_being_made_is_not_taken_from_the_page() {
         let now = Instant::now();
-        let mut state = reading(now);
-        submit(&mut state, 1, now);
-        assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(submit)");
-        let page = vec![row(&state, 1, now)];
-        assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "");
-        assert_eq!(commit(&mut state, now), "accepted notify enqueue");
+        for (is_all, expected) in [(true, "accepted notify enqueue"), (false, "accepted notify read")] {
+            let mut state = reading_more(now);
+            submit(&mut state, 1, now);
+            assert_eq!(second_page(&mut state, &[1], is_all, now), "", "the commit is waited for");
+            assert_eq!(commit(&mut state, now), expected);
+        }
     }
 
     #[test]
-    fn a_job_that_came_meanwhile_is_read_with_the_next_page() {
+    fn a_job_that_came_meanwhile_is_behind_those_of_the_page() {
         let now = Instant::now();
-        let mut state = reading(now);
+        for (is_all, expected) in [(true, "enqueue enqueue"), (false, "enqueue read")] {
+            let mut state = reading_more(now);
+            submit(&mut state, 1, now);
+            assert_eq!(commit(&mut state, now), "accepted notify", "the others of its group are before it");
+            assert_eq!(second_page(&mut state, &[103], is_all, now), expected);
+            assert_eq!(state.jobs.has_more_outside(), !is_all);
+        }
+        // Of more than are kept in mind the ledger is asked again.
+        for (page, expected) in [(&[103][..], "enqueue read"), (&[], "read")] {
+            let mut state = reading_more(now);
+            for _ in 0..=GROUP_JOBS_LOW {
+                state.pages.left_outside(Arc::new(row(&state, 103, now)));
+            }
+            assert_eq!(second_page(&mut state, page, true, now), expected);
+        }
+        // One that was called off again is forgotten.
+        let mut state = reading_more(now);
         submit(&mut state, 1, now);
-        state.slots_found(SlotsFound::default(), now);
-        assert_eq!(commit(&mut state, now), "accepted notify", "the others of its group are before it");
-        assert_eq!(words(&state.waiting_read(PageId(1), Ok((Vec::new(), true)), now)), "read");
-        let page = vec![row(&state, 1, now)];
-        assert_eq!(words(&state.waiting_read(PageId(2), Ok((page, true)), now)), "enqueue");
-        assert!(!state.jobs.has_more_outside());
+        commit(&mut state, now);
+        let cancel = Command::Cancel(job(1), crate::job::Class::default(), 7);
+        assert_eq!(give(&mut state, cancel, now), "flush dequeue commit(end)");
+        assert_eq!(commit(&mut state, now), "dequeue notify cancelled");
+        assert_eq!(second_page(&mut state, &[103], true, now), "enqueue");
     }
 
     #[test]
     fn the_answer_to_a_page_of_an_earlier_lease_is_nobodys() {
         let now = Instant::now();
-        let mut state = reading(now);
+        let mut state = reading_more(now);
         submit(&mut state, 1, now);
-        state.slots_found(SlotsFound::default(), now);
         let failed = state.commit_failed(BatchId(1), CommitFailure::Unknown, now);
         assert_eq!(words(&failed), "refused(OutcomeUnknown) dequeue_all anew");
         assert_eq!(words(&state.reloaded(Token::new(2), snapshot(), now)), "read");
-        assert_eq!(words(&state.waiting_read(PageId(1), Ok((Vec::new(), true)), now)), "");
+        assert_eq!(second_page(&mut state, &[], true, now), "");
         let page = vec![row(&state, 1, now)];
-        assert_eq!(words(&state.waiting_read(PageId(2), Ok((page, true)), now)), "enqueue");
+        assert_eq!(words(&state.waiting_read(PageId(3), Ok((page, true)), now)), "enqueue");
+    }
+
+    #[test]
+    fn higher_jobs_do_not_wait_behind_a_group_that_is_full() {
+        let now = Instant::now();
+        let mut state = reading(now);
+        let template = row(&state, 1, now);
+        let jobs =
+            (0..=GROUP_JOBS_ALONE_MAX as u64).map(|n| LiveJob { id: job(1_000 + n), ..template.clone() });
+        state.waiting_read(PageId(1), Ok((jobs.collect(), true)), now);
+        assert!(state.jobs.has_more_outside());
+        submit(&mut state, 1, now);
+        assert_eq!(commit(&mut state, now), "accepted notify");
+        let mut higher = submission(2, Due::Now, None, now);
+        higher.submission.spec.priority = Priority::new(1).unwrap();
+        assert_eq!(give(&mut state, Command::Submit(vec![higher]), now), "flush find(0,1)");
+        assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(submit)");
+        assert_eq!(commit(&mut state, now), "accepted notify enqueue");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::Timestamp;
 use crate::job::{
     Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
 };
+use crate::lane::jobs::group_of;
 use crate::lane::messages::{AttemptEvent, Completed, PageId, SessionSnapshot, SlotsFound, WrittenBatch};
 use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission};
 use crate::session::{Ordering, Spec};
@@ -28,6 +29,7 @@ struct Row {
 
 struct AskedPage {
     id: PageId,
+    group: WaitingGroup,
     limit: u32,
     /// The jobs, and whether these are all that wait.
     read: Option<(Vec<LiveJob>, bool)>,
@@ -138,16 +140,18 @@ impl World {
             unfinished: self.unfinished().count() as u64,
             affinity: None,
         });
-        let is_waiting = |row: &&Row| row.live.placed.is_none() && row.due.is_none();
-        let groups = if !self.is_strict && self.unfinished().any(|row| is_waiting(&row)) {
-            vec![WaitingGroup::default()]
-        } else {
-            Vec::new()
-        };
+        let groups = if self.is_strict { Vec::new() } else { self.groups() };
         let coming = if self.is_strict { Vec::new() } else { self.coming() };
         let snapshot = Snapshot { session, in_flight, groups, coming };
         let effects = self.lane.reloaded(Token::new(self.token), snapshot, self.now);
         self.take(effects);
+    }
+
+    /// The groups that have jobs that wait.
+    fn groups(&self) -> Vec<WaitingGroup> {
+        let waiting = self.unfinished().filter(|row| row.live.placed.is_none() && row.due.is_none());
+        let groups: HashSet<_> = waiting.map(|row| group_of(&row.live.spec)).collect();
+        groups.into_iter().collect()
     }
 
     fn due_in_ms(&self, row: &Row) -> u64 {
@@ -229,11 +233,11 @@ impl World {
             }
             Effect::Dequeue(job) => drop(self.queue.remove(&job)),
             Effect::DequeueAll => self.queue.clear(),
-            Effect::Read(Read::Waiting { page: id, limit, .. }) => {
+            Effect::Read(Read::Waiting { page: id, group, limit }) => {
                 let is_free = self.reads.is_empty() && self.leaving.is_none() && !self.is_page_awaited;
                 assert!(is_free, "pages are read one by one, and beside rounds alone");
                 self.is_page_awaited = true;
-                self.pages.push(AskedPage { id, limit, read: None });
+                self.pages.push(AskedPage { id, group, limit, read: None });
             }
             Effect::Read(read) => {
                 assert!(self.is_quiet() && self.leaving.is_none(), "it reads alone");
@@ -418,11 +422,7 @@ impl World {
                 self.lane.fifo_read(if fails { Err(Unread) } else { Ok(next) }, now)
             }
             Read::Groups => {
-                let is_waiting = |row: &Row| row.live.placed.is_none() && row.due.is_none();
-                let groups = match self.unfinished().any(is_waiting) {
-                    true => vec![WaitingGroup::default()],
-                    false => Vec::new(),
-                };
+                let groups = self.groups();
                 self.lane.groups_read(if fails { Err(Unread) } else { Ok(groups) }, now)
             }
             Read::Attempts => {
@@ -464,6 +464,7 @@ impl World {
             let mut jobs: Vec<_> = self
                 .unfinished()
                 .filter(|row| row.live.placed.is_none() && row.due.is_none())
+                .filter(|row| group_of(&row.live.spec) == self.pages[index].group)
                 .map(|row| row.live.clone())
                 .collect();
             // As the ledger sorts them.
@@ -639,6 +640,9 @@ impl World {
                     pending.submission.spec.max_attempts = 1_000;
                     let priority = self.rng.below(3) as i64;
                     pending.submission.spec.priority = crate::job::Priority::new(priority).unwrap();
+                    let tenants = ["a", "b"].map(|name| crate::TenantId::parse(name).unwrap());
+                    // A session is one tenant's.
+                    pending.submission.spec.tenant = self.any(&tenants).filter(|_| !self.is_session);
                     self.submitted.insert(self.next);
                     self.next += 1;
                     new.push(pending);

@@ -167,7 +167,9 @@ impl<C: Callers> LaneState<C> {
                 }
                 None => self.over(id, now, &mut effects),
             },
-            Err(Unread) => self.jobs.look_again(id, now + REREAD_EVERY),
+            Err(Unread) if self.jobs.get(id).is_some() => self.jobs.look_again(id, now + REREAD_EVERY),
+            // Nothing is known of it here: it is looked for among those that wait.
+            Err(Unread) => self.transfers.are_unread |= self.fifo().is_none(),
         }
         for command in self.deferred.drain(..).rev() {
             self.inbox.push_front(command);

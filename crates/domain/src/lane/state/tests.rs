@@ -110,6 +110,26 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
 
 /// Every command in every state of the job that it is about: what is not in this table does nothing.
 #[test]
+fn a_new_job_that_could_not_be_read_is_looked_for_among_those_that_wait() {
+    let now = Instant::now();
+    let mut state = loaded(1, Snapshot::default(), now);
+    assert_eq!(words(&give(&mut state, Command::Written(vec![job(5)]), now)), "read");
+    assert_eq!(words(&state.job_read(job(5), Err(Unread), now)), "");
+    let later = now + REREAD_EVERY * 2;
+    let (mut effects, mut read) = (state.flush(later), Vec::new());
+    while let Some(Effect::Read(what)) = effects.pop() {
+        effects = match &what {
+            Read::Attempts => state.attempts_read(Ok(Vec::new()), later),
+            Read::Coming { .. } => state.coming_read(Ok(Vec::new()), later),
+            Read::Groups => state.groups_read(Ok(Vec::new()), later),
+            other => panic!("{other:?} is read"),
+        };
+        read.push(what);
+    }
+    assert!(read.contains(&Read::Groups), "{read:?}");
+}
+
+#[test]
 fn a_large_batch_is_written_in_rounds_that_also_end_and_begin_attempts() {
     let now = Instant::now();
     let mut state = with_job("dispatched", 1, now);
