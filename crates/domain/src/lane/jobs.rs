@@ -292,13 +292,6 @@ impl LaneJobs {
         self.groups.values().any(|group| group.outside.is_some())
     }
 
-    /// Whether jobs that wait in the ledger alone are before a new one like this.
-    pub(super) fn has_outside_before(&self, spec: &Spec) -> bool {
-        // Mostly there are none, and the group need not be named.
-        self.has_more_outside()
-            && self.groups.get(&group_of(spec)).is_some_and(|group| group.outside >= Some(spec.priority))
-    }
-
     /// The ledger is asked again about all groups: what did not fit may now.
     pub(super) fn retry_full_groups(&mut self) {
         self.groups.values_mut().for_each(|group| group.enough = None);

@@ -14,13 +14,11 @@ pub const JOBS_BYTES_MAX: usize = 64 << 20;
 /// Waiting jobs of one pool and tenant that are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
 /// The same while less than half of [`JOBS_MAX`] is taken.
-pub const GROUP_JOBS_ALONE_MAX: usize = 20_000;
+pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
 /// Bytes of their payloads that are kept in memory.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
 /// More are read when there are fewer than this: enough that nodes do not run out of jobs meanwhile.
-pub const GROUP_JOBS_LOW: usize = 500;
-/// Jobs of a group that are read at once, beside those that are known.
-pub const WAITING_PAGE_JOBS: u32 = 1_000;
+pub const GROUP_JOBS_LOW: usize = 250;
 /// Commands taken into one round of one lane.
 pub const ROUND_COMMANDS_MAX: usize = 1_000;
 /// New jobs in one round of one lane. The nodes' slots stand still meanwhile, so that a large batch is written in several.

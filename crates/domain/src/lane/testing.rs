@@ -6,8 +6,10 @@ use super::messages::{
     Callers, Command, CompletionRequest, Effect, PendingSubmission, ReservedSlot, Submission,
 };
 use super::state::{LaneSettings, LaneState};
-use crate::job::{Assignment, Attempt, Change, Due, JobKey, Spec};
-use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Token};
+use crate::job::{Assignment, Attempt, Change, CurrentAttempt, Due, JobKey, LiveJob, Spec, State};
+use crate::{
+    IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Timestamp, Token,
+};
 
 /// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
 pub(crate) fn seed() -> u64 {
@@ -71,6 +73,24 @@ pub(super) fn submission(
         arrived: now,
         deadline: now + Duration::from_secs(3_600),
         reply: number,
+    }
+}
+
+/// A job that waits, as the ledger has it.
+pub(super) fn waiting(lane: &LaneId, number: u64, now: Instant) -> LiveJob {
+    LiveJob {
+        id: job(number),
+        lane: lane.clone(),
+        seq: None,
+        client_ref: None,
+        spec: submission(number, Due::Now, None, now).submission.spec,
+        newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
+        placed: None,
+        retry_of: None,
+        created_at: Timestamp::from_micros(1),
+        due_at: None,
+        dispatched_at: None,
+        running_at: None,
     }
 }
 

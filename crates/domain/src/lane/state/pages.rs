@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::JobId;
 use crate::job::{Change, LiveJob, Priority, WaitingGroup};
 use crate::lane::jobs::{GroupToFill, ReadJobs, group_of};
-use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, WAITING_PAGE_JOBS};
+use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, PAGE_JOBS};
 use crate::lane::messages::{Callers, Effect, PageId, Read};
 use crate::lane::round::CommittedBatch;
 
@@ -104,7 +104,7 @@ impl<C: Callers> LaneState<C> {
         {
             let page = self.pages.begin(group.clone());
             self.jobs.asked_for(&group, page.0);
-            let limit = WAITING_PAGE_JOBS + inside as u32;
+            let limit = PAGE_JOBS + inside as u32;
             effects.push(Effect::Read(Read::Waiting { page, group, limit }));
         }
     }
@@ -170,10 +170,10 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::job::{Attempt, CurrentAttempt, Due, JobVerdict, State};
+    use crate::job::{Attempt, Due, JobVerdict};
     use crate::lane::limits::GROUP_JOBS_ALONE_MAX;
     use crate::lane::messages::{BatchId, Command, CommitFailure, SlotsFound, Snapshot};
-    use crate::lane::testing::{Numbered, completion, job, own_lane, slot, submission, words};
+    use crate::lane::testing::{Numbered, completion, job, own_lane, slot, submission, waiting, words};
     use crate::{Timestamp, Token};
 
     const AT: Timestamp = Timestamp::from_micros(1);
@@ -193,24 +193,6 @@ mod tests {
         state
     }
 
-    /// A job that waits, as the ledger has it.
-    fn row(state: &LaneState<Numbered>, n: u64, now: Instant) -> LiveJob {
-        LiveJob {
-            id: job(n),
-            lane: state.lane.clone(),
-            seq: None,
-            client_ref: None,
-            spec: submission(n, Due::Now, None, now).submission.spec,
-            newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
-            placed: None,
-            retry_of: None,
-            created_at: AT,
-            due_at: None,
-            dispatched_at: None,
-            running_at: None,
-        }
-    }
-
     fn give(state: &mut LaneState<Numbered>, command: Command<Numbered>, now: Instant) -> String {
         let mut effects = state.apply(command, now);
         effects.extend(state.flush(now));
@@ -219,7 +201,8 @@ mod tests {
 
     fn submit(state: &mut LaneState<Numbered>, n: u64, now: Instant) {
         let new = Command::Submit(vec![submission(n, Due::Now, None, now)]);
-        assert_eq!(give(state, new, now), "flush commit(submit)");
+        assert_eq!(give(state, new, now), "flush find(0,1)");
+        assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(submit)");
     }
 
     /// Commits the batch that is under way.
@@ -230,7 +213,7 @@ mod tests {
     /// A lane that knows jobs 101 and 102, and reads what comes behind them.
     fn reading_more(now: Instant) -> LaneState<Numbered> {
         let mut state = reading(now);
-        let page = vec![row(&state, 101, now), row(&state, 102, now)];
+        let page = vec![waiting(&state.lane, 101, now), waiting(&state.lane, 102, now)];
         let effects = state.waiting_read(PageId(1), Ok((page, false)), now);
         assert_eq!(words(&effects), "enqueue enqueue read");
         state
@@ -238,7 +221,7 @@ mod tests {
 
     /// What follows from the second page.
     fn second_page(state: &mut LaneState<Numbered>, jobs: &[u64], is_all: bool, now: Instant) -> String {
-        let jobs = jobs.iter().map(|n| row(state, *n, now)).collect();
+        let jobs = jobs.iter().map(|n| waiting(&state.lane, *n, now)).collect();
         words(&state.waiting_read(PageId(2), Ok((jobs, is_all)), now))
     }
 
@@ -248,13 +231,8 @@ mod tests {
         let mut state = reading(now);
         assert_eq!(give(&mut state, Command::Submit(vec![submission(7, Due::Now, None, now)]), now), "flush");
         assert_eq!(state.wake_at(), None, "the page is waited for");
-        let page = vec![row(&state, 1, now)];
-        assert_eq!(
-            words(&state.waiting_read(PageId(1), Ok((page, false)), now)),
-            "enqueue read commit(submit)",
-            "the new job asks for no slot before those that are in the ledger"
-        );
-        assert_eq!(commit(&mut state, now), "accepted notify");
+        let page = vec![waiting(&state.lane, 1, now)];
+        assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, false)), now)), "enqueue read find(0,1)");
     }
 
     #[test]
@@ -272,7 +250,7 @@ mod tests {
                 panic!("nothing is read: {}", words(&effects));
             };
             // Each time there is one job more, and others behind it.
-            let mut job = row(&state, n, now);
+            let mut job = waiting(&state.lane, n, now);
             job.spec.tenant.clone_from(&group.tenant);
             read.push(groups.iter().position(|other| *other == group).unwrap());
             effects = state.waiting_read(page, Ok((vec![job], false)), now);
@@ -334,7 +312,7 @@ mod tests {
         for (page, expected) in [(&[103][..], "enqueue read"), (&[], "read")] {
             let mut state = reading_more(now);
             for _ in 0..=GROUP_JOBS_LOW {
-                state.pages.left_outside(Arc::new(row(&state, 103, now)));
+                state.pages.left_outside(Arc::new(waiting(&state.lane, 103, now)));
             }
             assert_eq!(second_page(&mut state, page, true, now), expected);
         }
@@ -357,7 +335,7 @@ mod tests {
         assert_eq!(words(&failed), "refused(OutcomeUnknown) dequeue_all anew");
         assert_eq!(words(&state.reloaded(Token::new(2), snapshot(), now)), "read");
         assert_eq!(second_page(&mut state, &[], true, now), "");
-        let page = vec![row(&state, 1, now)];
+        let page = vec![waiting(&state.lane, 1, now)];
         assert_eq!(words(&state.waiting_read(PageId(3), Ok((page, true)), now)), "enqueue");
     }
 
@@ -365,7 +343,7 @@ mod tests {
     fn higher_jobs_do_not_wait_behind_a_group_that_is_full() {
         let now = Instant::now();
         let mut state = reading(now);
-        let template = row(&state, 1, now);
+        let template = waiting(&state.lane, 1, now);
         let jobs =
             (0..=GROUP_JOBS_ALONE_MAX as u64).map(|n| LiveJob { id: job(1_000 + n), ..template.clone() });
         state.waiting_read(PageId(1), Ok((jobs.collect(), true)), now);

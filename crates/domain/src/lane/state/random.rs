@@ -14,7 +14,7 @@ use crate::job::{
 };
 use crate::lane::jobs::group_of;
 use crate::lane::messages::{AttemptEvent, Completed, PageId, SessionSnapshot, SlotsFound, WrittenBatch};
-use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission};
+use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission, waiting};
 use crate::session::{Ordering, Spec};
 
 const AT: Timestamp = Timestamp::from_micros(1_000_000);
@@ -509,22 +509,9 @@ impl World {
     /// Another lane's owner has moved a job here.
     fn receive(&mut self) {
         let id = job(self.next);
-        let new = submission(self.next, Due::Now, None, self.now);
+        let mut live = waiting(&self.lane.lane, self.next, self.now);
+        live.spec.max_attempts = 1_000;
         self.next += 1;
-        let live = LiveJob {
-            id,
-            lane: self.lane.lane.clone(),
-            seq: None,
-            client_ref: None,
-            spec: crate::job::Spec { max_attempts: 1_000, ..new.submission.spec },
-            newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
-            placed: None,
-            retry_of: None,
-            created_at: AT,
-            due_at: None,
-            dispatched_at: None,
-            running_at: None,
-        };
         self.rows.insert(id, Row { live, due: None, is_finished: false });
         self.give(Command::LookForTransferred);
     }

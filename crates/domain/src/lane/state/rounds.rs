@@ -517,9 +517,7 @@ impl<C: Callers> LaneState<C> {
             None => accepted.len(),
         };
         let prefer = self.session.as_ref().and_then(SessionState::affinity);
-        let due = accepted.iter().take(may_go).filter(|(_, one)| {
-            one.submission.due == DueAt::Now && !self.jobs.has_outside_before(&one.submission.spec)
-        });
+        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
         search.requests.extend(due.map(|(_, one)| PlacementRequest {
             job: one.id,
             attempt: Attempt::NONE.next(),
