@@ -75,7 +75,7 @@ pub use delivery::Dispatch;
 pub use domain::lane::{Accepted, Submission};
 pub use follow::{Following, Step};
 use host::InstanceHost;
-use incoming::Incoming;
+use incoming::{Incoming, ReadEntries};
 use inter_instance::InterInstance;
 use keeper::LaneKeeper;
 use lane::LaneServices;
@@ -232,6 +232,7 @@ impl Jobs {
             inter_instance: Arc::clone(&inter_instance),
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
+            read: ReadEntries::default(),
         });
         incoming.start();
         attempt_writer::start(ledger.clone(), &gateway, &watches);

@@ -47,6 +47,21 @@ pub(super) struct DispatchNotice {
     pub(super) owner: Option<InstanceId>,
 }
 
+/// A [`DispatchNotice`] as it was read from an inbox.
+#[derive(Clone, Debug)]
+pub(super) struct Noticed {
+    pub(super) notice: DispatchNotice,
+    /// It was read before, by this instance or by the dead one whose inbox it lies in: the node may have the attempt.
+    pub(super) was_read: bool,
+}
+
+impl Noticed {
+    /// Whether nobody may say that the node never had the attempt, and that matters: a stage must not run again.
+    pub(super) fn may_run(&self) -> bool {
+        self.was_read && self.notice.lane.plan_id().is_some()
+    }
+}
+
 impl DispatchNotice {
     /// The attempt, where it is still the job's newest, on this node.
     pub(super) fn dispatch(self, job: &LiveJob) -> Option<Dispatch> {

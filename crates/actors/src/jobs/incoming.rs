@@ -1,12 +1,15 @@
 //! The messages from other instances: the entries of this instance's inbox, and notices of finished jobs.
 //! `inter_instance` sends them.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bus::{Channel, Event};
+use bus::limits::INBOX_ENTRIES_MAX;
+use bus::{Channel, EntryId, Event};
 use domain::InstanceId;
 
+use super::delivery::Noticed;
 use super::finish_notices;
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
@@ -28,6 +31,30 @@ pub(super) struct Incoming {
     pub(super) inter_instance: Arc<InterInstance>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
+    pub(super) read: ReadEntries,
+}
+
+/// The entries of this instance's inbox that were read and are not known to be settled: the bus may give them out again.
+#[derive(Default)]
+pub(super) struct ReadEntries(Mutex<BTreeSet<EntryId>>);
+
+impl ReadEntries {
+    /// Notes that the entry is read. Whether it was before.
+    fn was_read(&self, entry: EntryId) -> bool {
+        // Nothing under it panics half-way through a change.
+        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_read = !read.insert(entry);
+        if read.len() > INBOX_ENTRIES_MAX {
+            // An inbox has no more: the oldest are gone.
+            read.pop_first();
+        }
+        was_read
+    }
+
+    fn settled(&self, entries: &[EntryId]) {
+        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        read.retain(|entry| !entries.contains(entry));
+    }
 }
 
 impl Incoming {
@@ -47,14 +74,16 @@ impl Incoming {
     }
 
     /// Handles the entries of an inbox, this instance's own or a dead one's, and settles them. Entries that
-    /// could not be settled are handled again, which has no further effect.
+    /// could not be settled are handled again, which has no further effect: what was read before, here or by the dead, is
+    /// never said not to have reached its node where that matters.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         let mut notices = Vec::new();
         for entry in entries {
+            let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
-                Some(InstanceMessage::Dispatch(notice)) => notices.push(notice),
+                Some(InstanceMessage::Dispatch(notice)) => notices.push(Noticed { notice, was_read }),
                 Some(InstanceMessage::Withdrawal(withdrawal)) => {
                     let (node, job, attempt) = (&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
                     self.gateway.cancel_at_node(node, job, attempt);
@@ -70,6 +99,7 @@ impl Incoming {
         self.gateway.hand_noticed(notices).await;
         for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
             self.bus.settle(of, ids).await?;
+            self.read.settled(ids);
         }
         Ok(())
     }
@@ -114,5 +144,26 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
         if let Err(error) = this.take(&me, entries).await {
             tracing::debug!(%error, "entries could not be settled; they will be read again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::Hub;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_entry_was_read_until_it_is_settled() {
+        let (bus, me) = (Hub::default().join(), InstanceId::parse("me").unwrap());
+        drop(bus.open_inbox(&me, INBOX_IDLE).await.unwrap());
+        bus.send(&me, &[b"a", b"b"]).await.unwrap();
+        let entries = bus.read_inbox(&me, None).await.unwrap();
+        let [a, b] = &entries[..] else { panic!("two were sent, not {entries:?}") };
+        let read = ReadEntries::default();
+        assert!(!read.was_read(a.id) && !read.was_read(b.id));
+        assert!(read.was_read(a.id) && read.was_read(b.id));
+        read.settled(&[a.id]);
+        assert!(!read.was_read(a.id) && read.was_read(b.id));
     }
 }

@@ -11,7 +11,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::mpsc;
 
-use super::delivery::{Dispatch, DispatchNotice, RetryPolicy, Withdrawal};
+use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
@@ -226,13 +226,13 @@ impl NodeGateway {
 
     /// Gives attempts that other instances dispatched to the sockets of their nodes. The jobs are read from the ledger; an
     /// attempt that is not its job's newest any more, or that the ledger places elsewhere, is dropped.
-    pub(super) async fn hand_noticed(&self, notices: Vec<DispatchNotice>) {
+    pub(super) async fn hand_noticed(&self, noticed: Vec<Noticed>) {
         let (here, gone): (Vec<_>, Vec<_>) =
-            notices.into_iter().partition(|notice| self.is_attached(&notice.placed.node));
-        for notice in gone {
-            self.not_handed(notice, "the node's socket is not on this instance");
+            noticed.into_iter().partition(|one| self.is_attached(&one.notice.placed.node));
+        for one in gone {
+            self.not_handed(one, "the node's socket is not on this instance");
         }
-        let jobs: Vec<_> = here.iter().map(|notice| notice.job).collect();
+        let jobs: Vec<_> = here.iter().map(|one| one.notice.job).collect();
         if jobs.is_empty() {
             return;
         }
@@ -240,12 +240,18 @@ impl NodeGateway {
             Ok(live) => live,
             Err(error) => {
                 tracing::debug!(%error, "the jobs of dispatches could not be read");
-                here.into_iter().for_each(|notice| self.not_handed(notice, "the job could not be read"));
+                here.into_iter().for_each(|one| self.not_handed(one, "the job could not be read"));
                 return;
             }
         };
-        for notice in here {
+        for one in here {
+            let may_run = one.may_run();
+            let notice = one.notice;
             let (job, attempt) = (notice.job, notice.attempt);
+            if may_run && self.attempts.is_expected(job, attempt) {
+                // It was handed over.
+                continue;
+            }
             let found = live.iter().find(|live| live.id == job);
             match found.and_then(|live| notice.dispatch(live)) {
                 Some(dispatch) => self.hand_to_node(dispatch),
@@ -254,8 +260,12 @@ impl NodeGateway {
         }
     }
 
-    fn not_handed(&self, notice: DispatchNotice, reason: &str) {
-        let DispatchNotice { job, attempt, lane, owner, .. } = notice;
+    fn not_handed(&self, noticed: Noticed, reason: &str) {
+        if noticed.may_run() {
+            // Its lane finds out what became of it, and takes no silence for an answer.
+            return tracing::debug!(job = %noticed.notice.job, reason, "a dispatch that was read before is dropped");
+        }
+        let DispatchNotice { job, attempt, lane, owner, .. } = noticed.notice;
         let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason.to_owned());
         self.inter_instance.report(AttemptReport { lane, job, attempt, event }, owner.as_ref());
     }

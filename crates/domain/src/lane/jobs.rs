@@ -3,8 +3,8 @@
 //!
 //! Beside the attempts under way, of which there are never more than slots, it holds at most [`JOBS_MAX`] jobs, and
 //! payloads of [`JOBS_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while less than
-//! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. Jobs that do not fit stay in the ledger and are read from there
-//! when there is room again.
+//! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. Jobs that
+//! do not fit stay in the ledger and are read from there when there is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -9,11 +9,15 @@ use crate::jobs::fixture::{
 use crate::jobs::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
 
+const PLAN: &str = "plan:00000000-0000-0000-0000-000000000001";
+
 /// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner gets.
 struct Here {
     gateway: Arc<NodeGateway>,
     registry: Registry,
     owner: ServedLane,
+    /// The lane of a plan.
+    plan: ServedLane,
     ledger: Ledger,
     bus: bus::Handle,
 }
@@ -23,12 +27,12 @@ async fn here() -> Here {
         (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
     let owners = Arc::<KnownOwners>::default();
     owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
-    let owner = serve(&lanes, "instance:b");
+    let (owner, plan) = (serve(&lanes, "instance:b"), serve(&lanes, PLAN));
     let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, owners);
     let registry = Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
-    Here { gateway, registry, owner, ledger, bus }
+    Here { gateway, registry, owner, plan, ledger, bus }
 }
 
 impl Here {
@@ -229,10 +233,11 @@ async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing(
         let notice = dispatch(number, "n", "a").notice();
         DispatchNotice { owner: Some(instance("b")), ..notice }
     };
+    let noticed = |notice| Noticed { notice, was_read: false };
     let later = DispatchNotice { attempt: FIRST.next(), ..notice(2) };
     let elsewhere = Assignment { node: node("n"), holder: instance("b") };
     let elsewhere = DispatchNotice { placed: elsewhere, ..notice(3) };
-    here.gateway.hand_noticed(vec![later, elsewhere, notice(4), notice(1)]).await;
+    here.gateway.hand_noticed([later, elsewhere, notice(4), notice(1)].map(noticed).into()).await;
     let messages = outbox.next(10).await;
     let [ToNode::Dispatch(sent)] = &messages[..] else { panic!("one is sent, not {messages:?}") };
     assert_eq!((sent.job, sent.is_foreign()), (job(1), true));
@@ -240,8 +245,30 @@ async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing(
     assert_eq!(event_now(&mut here.owner).await, None, "the others are nobody's");
     // Of a node that is elsewhere the lane hears.
     drop(outbox);
-    here.gateway.hand_noticed(vec![notice(2)]).await;
+    here.gateway.hand_noticed(vec![noticed(notice(2))]).await;
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+}
+
+#[tokio::test]
+async fn of_a_dispatch_that_was_read_before_a_plans_lane_does_not_hear_that_it_came_to_nothing() {
+    let mut here = here().await;
+    let noticed = |to: &str, was_read| {
+        let notice = DispatchNotice {
+            lane: crate::jobs::fixture::lane(to),
+            owner: Some(instance("b")),
+            ..dispatch(1, "n", "a").notice()
+        };
+        Noticed { notice, was_read }
+    };
+    for (lane, was_read, is_told) in
+        [("instance:b", false, true), ("instance:b", true, true), (PLAN, false, true), (PLAN, true, false)]
+    {
+        here.gateway.hand_noticed(vec![noticed(lane, was_read)]).await;
+        let served = if lane == PLAN { &mut here.plan } else { &mut here.owner };
+        let told = event_now(served).await;
+        let is_taken_back = matches!(told, Some((_, AttemptEvent::Revoked(Revoked::Undeliverable, _))));
+        assert_eq!(is_taken_back, is_told, "{lane}, read before: {was_read}, {told:?}");
+    }
 }
 
 /// Attempts with a payload of 1 MiB each, which share it in memory.
