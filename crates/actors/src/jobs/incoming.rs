@@ -34,7 +34,7 @@ pub(super) struct Incoming {
     pub(super) read: ReadEntries,
 }
 
-/// The entries of this instance's inbox that were read and are not known to be settled: the bus may give them out again.
+/// The dispatches in this instance's inbox that were read and are not known to be settled: the bus may give them out again.
 #[derive(Default)]
 pub(super) struct ReadEntries(Mutex<BTreeSet<EntryId>>);
 
@@ -53,7 +53,9 @@ impl ReadEntries {
 
     fn settled(&self, entries: &[EntryId]) {
         let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        read.retain(|entry| !entries.contains(entry));
+        for entry in entries {
+            read.remove(entry);
+        }
     }
 }
 
@@ -80,10 +82,12 @@ impl Incoming {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         let mut notices = Vec::new();
         for entry in entries {
-            let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
-                Some(InstanceMessage::Dispatch(notice)) => notices.push(Noticed { notice, was_read }),
+                Some(InstanceMessage::Dispatch(notice)) => {
+                    let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
+                    notices.push(Noticed { notice, was_read });
+                }
                 Some(InstanceMessage::Withdrawal(withdrawal)) => {
                     let (node, job, attempt) = (&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
                     self.gateway.cancel_at_node(node, job, attempt);

@@ -77,13 +77,13 @@ pub(super) fn submission(
 }
 
 /// A job that waits, as the ledger has it.
-pub(super) fn waiting(lane: &LaneId, number: u64, now: Instant) -> LiveJob {
+pub(super) fn waiting(lane: &LaneId, number: u64) -> LiveJob {
     LiveJob {
         id: job(number),
         lane: lane.clone(),
         seq: None,
         client_ref: None,
-        spec: submission(number, Due::Now, None, now).submission.spec,
+        spec: spec(),
         newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
         placed: None,
         retry_of: None,

@@ -82,8 +82,18 @@ impl Pages {
 impl<C: Callers> LaneState<C> {
     /// The group of which more waiting jobs are to be read, since few of many are known.
     pub(super) fn page_to_read(&self) -> Option<GroupToFill> {
-        let is_free = !self.is_page_awaited() && !self.stopping && self.fifo().is_none();
-        is_free.then(|| self.jobs.group_to_fill()).flatten()
+        let may_ask = self.reads_groups() && !self.is_page_awaited();
+        may_ask.then(|| self.jobs.group_to_fill()).flatten()
+    }
+
+    /// Whether the lane has groups, whose jobs it reads: not where a session has an order, nor at its end.
+    fn reads_groups(&self) -> bool {
+        !self.stopping && self.fifo().is_none()
+    }
+
+    /// Whether jobs would be overtaken that are in the ledger alone.
+    fn has_unknown_group(&self) -> bool {
+        self.reads_groups() && self.jobs.has_unknown_group()
     }
 
     /// Whether no page can be asked for before something else is heard.
@@ -94,7 +104,7 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether nothing can be done before a page is read, which something that is under way leads to.
     pub(super) fn is_held_up_by_page(&self) -> bool {
-        self.is_page_awaited() && !self.stopping && self.fifo().is_none() && self.jobs.has_unknown_group()
+        self.is_page_awaited() && self.has_unknown_group()
     }
 
     /// Begins to read more waiting jobs, if so.
@@ -111,7 +121,7 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether no round may begin before more was read: jobs of a group of which none is known would be overtaken.
     pub(super) fn waits_for_page(&self, now: Instant) -> bool {
-        self.may_page(now) && !self.stopping && self.fifo().is_none() && self.jobs.has_unknown_group()
+        self.may_page(now) && self.has_unknown_group()
     }
 
     /// The first waiting jobs of a group were read, in their order, and whether these are all. Answers [`Read::Waiting`].
@@ -213,7 +223,7 @@ mod tests {
     /// A lane that knows jobs 101 and 102, and reads what comes behind them.
     fn reading_more(now: Instant) -> LaneState<Numbered> {
         let mut state = reading(now);
-        let page = vec![waiting(&state.lane, 101, now), waiting(&state.lane, 102, now)];
+        let page = vec![waiting(&state.lane, 101), waiting(&state.lane, 102)];
         let effects = state.waiting_read(PageId(1), Ok((page, false)), now);
         assert_eq!(words(&effects), "enqueue enqueue read");
         state
@@ -221,7 +231,7 @@ mod tests {
 
     /// What follows from the second page.
     fn second_page(state: &mut LaneState<Numbered>, jobs: &[u64], is_all: bool, now: Instant) -> String {
-        let jobs = jobs.iter().map(|n| waiting(&state.lane, *n, now)).collect();
+        let jobs = jobs.iter().map(|n| waiting(&state.lane, *n)).collect();
         words(&state.waiting_read(PageId(2), Ok((jobs, is_all)), now))
     }
 
@@ -231,7 +241,7 @@ mod tests {
         let mut state = reading(now);
         assert_eq!(give(&mut state, Command::Submit(vec![submission(7, Due::Now, None, now)]), now), "flush");
         assert_eq!(state.wake_at(), None, "the page is waited for");
-        let page = vec![waiting(&state.lane, 1, now)];
+        let page = vec![waiting(&state.lane, 1)];
         assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, false)), now)), "enqueue read find(0,1)");
     }
 
@@ -250,7 +260,7 @@ mod tests {
                 panic!("nothing is read: {}", words(&effects));
             };
             // Each time there is one job more, and others behind it.
-            let mut job = waiting(&state.lane, n, now);
+            let mut job = waiting(&state.lane, n);
             job.spec.tenant.clone_from(&group.tenant);
             read.push(groups.iter().position(|other| *other == group).unwrap());
             effects = state.waiting_read(page, Ok((vec![job], false)), now);
@@ -312,7 +322,7 @@ mod tests {
         for (page, expected) in [(&[103][..], "enqueue read"), (&[], "read")] {
             let mut state = reading_more(now);
             for _ in 0..=GROUP_JOBS_LOW {
-                state.pages.left_outside(Arc::new(waiting(&state.lane, 103, now)));
+                state.pages.left_outside(Arc::new(waiting(&state.lane, 103)));
             }
             assert_eq!(second_page(&mut state, page, true, now), expected);
         }
@@ -335,7 +345,7 @@ mod tests {
         assert_eq!(words(&failed), "refused(OutcomeUnknown) dequeue_all anew");
         assert_eq!(words(&state.reloaded(Token::new(2), snapshot(), now)), "read");
         assert_eq!(second_page(&mut state, &[], true, now), "");
-        let page = vec![waiting(&state.lane, 1, now)];
+        let page = vec![waiting(&state.lane, 1)];
         assert_eq!(words(&state.waiting_read(PageId(3), Ok((page, true)), now)), "enqueue");
     }
 
@@ -343,7 +353,7 @@ mod tests {
     fn higher_jobs_do_not_wait_behind_a_group_that_is_full() {
         let now = Instant::now();
         let mut state = reading(now);
-        let template = waiting(&state.lane, 1, now);
+        let template = waiting(&state.lane, 1);
         let jobs =
             (0..=GROUP_JOBS_ALONE_MAX as u64).map(|n| LiveJob { id: job(1_000 + n), ..template.clone() });
         state.waiting_read(PageId(1), Ok((jobs.collect(), true)), now);

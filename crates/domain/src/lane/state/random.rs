@@ -509,7 +509,7 @@ impl World {
     /// Another lane's owner has moved a job here.
     fn receive(&mut self) {
         let id = job(self.next);
-        let mut live = waiting(&self.lane.lane, self.next, self.now);
+        let mut live = waiting(&self.lane.lane, self.next);
         live.spec.max_attempts = 1_000;
         self.next += 1;
         self.rows.insert(id, Row { live, due: None, is_finished: false });
