@@ -3,7 +3,7 @@
 //! A restored backup, a failover to a replica that lagged, or a file that was put back would repeat nonces, ids and tokens.
 //! So the ledger has an identity and a position that its instances raise a few times a second. A process remembers the
 //! highest that it saw, in memory and beside its data; a ledger with a lower one, or another ledger, went back. On PostgreSQL
-//! every statement that grants something compares the two as well (`ledger_is_current`), so nothing is granted between two
+//! every statement that grants something compares the two as well (the view `ledger_current`), so nothing is granted between two
 //! looks. [`crate::recover`] raises the position past every one that can have been seen.
 //!
 //! The position alone would miss a failover that lost less than the time between two looks. So a process also remembers

@@ -1,6 +1,6 @@
 //! The tables' history, compiled in, and whether this binary may run on the tables that it finds.
 //!
-//! Releases N and N − 1 run on the same tables, so **a migration only adds**: tables, indexes, columns that have a default
+//! Releases N and N − 1 run on the same tables, so **a migration only adds**: tables, views, indexes, columns that have a default
 //! or may be NULL. 0.1.0 does not start if sqlx's own table names a migration that it does not know. So that table names
 //! the migrations of 0.1.0 and no others; all later ones are in [`LATER_TABLE`], which 0.1.0 does not read.
 //!

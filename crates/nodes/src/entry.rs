@@ -207,6 +207,12 @@ impl Entry {
         self.free_beside(self.pending.load(SeqCst))
     }
 
+    /// Whether a quarter of its slots at least were free at its last update.
+    pub(crate) fn had_much_room(&self) -> bool {
+        let Status { capacity, used, .. } = Status::from_word(self.word.load(SeqCst));
+        u64::from(used) * 4 <= u64::from(capacity) * 3
+    }
+
     /// Whether a selection may choose it now.
     pub(crate) fn is_open(&self) -> bool {
         self.may_work() && self.free() > 0

@@ -83,6 +83,12 @@ impl Choice {
         &self.pool
     }
 
+    /// Whether a quarter of the node's slots at least were free at its last update.
+    #[must_use]
+    pub fn had_much_room(&self) -> bool {
+        self.entry.had_much_room()
+    }
+
     /// The slot was reserved at the bus. It counts here until the node's next update, which includes it.
     pub fn reserved(mut self) {
         self.is_reserved = true;

@@ -109,10 +109,12 @@ impl ResultWriter {
         let asked: Vec<_> = results.iter().map(|result| self.ask_owner(node, result, may_pass)).collect();
         let (mut answers, mut next) = (vec![Answer::Stale; results.len()], Vec::new());
         let mut left = Vec::new();
+        // For all owners together: the next attempts of those that answer wait here.
+        let until = tokio::time::Instant::now() + OWNER_WAIT;
         for (n, asked) in asked.into_iter().enumerate() {
             let outcome = match asked {
                 // The lane drops what it does not know. An owner that does not answer in time is not waited for.
-                Some(asked) => tokio::time::timeout(OWNER_WAIT, asked).await.ok().and_then(Result::ok),
+                Some(asked) => tokio::time::timeout_at(until, asked).await.ok().and_then(Result::ok),
                 None => None,
             };
             if outcome.as_ref().is_some_and(|outcome| outcome.is_written) {
@@ -126,8 +128,7 @@ impl ResultWriter {
         answers.into_iter().zip(next).collect()
     }
 
-    /// The owner of an instance's lane writes the good ends of its jobs itself, if it is here. Sessions have an order, and
-    /// their jobs prefer the node of the one before: their slots are not passed on.
+    /// The owner of a lane writes the good ends of its jobs itself, if it is here.
     fn ask_owner(
         &self,
         node: &NodeId,
@@ -151,8 +152,7 @@ impl ResultWriter {
     /// The owner that writes this result; `None` if this writer does.
     pub(super) fn writer_of(&self, result: &NodeResult) -> Option<LaneHandle> {
         result.output.as_ref().ok()?;
-        let lane = self.gateway.attempts().lane(result.job, result.attempt);
-        let lane = lane.filter(|lane| !lane.is_session())?;
+        let lane = self.gateway.attempts().lane(result.job, result.attempt)?;
         self.lanes.get(&lane)
     }
 

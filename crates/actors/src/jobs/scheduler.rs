@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
 use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
@@ -33,7 +33,10 @@ const CLASSES_LOOKED_AT: usize = 16;
 const NEAR_FRONT_JOBS: usize = 16;
 const NEAR_FRONT_MS: u128 = 50;
 /// A job that a node of this instance serves goes to no node that is lent to another instance before it has waited so long.
-const SHARED_AFTER_MS: u128 = 100;
+const SHARED_AFTER: Duration = Duration::from_millis(100);
+/// Nor, before it has waited so long, to one that had few free slots when it was last heard of: to share the slots of a node
+/// that is as busy as those here costs much and brings little.
+const SHARED_FULL_AFTER: Duration = Duration::from_secs(2);
 /// For clocks that run apart, where a list of slots is compared with when an attempt became known.
 const LISTED_MARGIN: Duration = Duration::from_millis(500);
 /// The pause after a pass in which no node's slots could be asked for, before jitter.
@@ -49,6 +52,8 @@ pub(super) struct QueuedJob {
     avoid: Option<NodeId>,
     /// Where it prefers to go.
     prefer: Option<Arc<Affinity>>,
+    /// Since when it has waited here.
+    since: Instant,
 }
 
 /// Of one instance.
@@ -104,7 +109,7 @@ impl Scheduler {
 
     /// Puts a job of this lane into the queue; or back into it, if it was taken out for nothing.
     pub(super) fn enqueue(&self, lane: &LaneHandle, lane_id: &LaneId, enqueue: Enqueue) {
-        let Enqueue { job, attempt, token, avoid, prefer, is_back } = enqueue;
+        let Enqueue { job, attempt, token, avoid, prefer, since, is_back } = enqueue;
         let turn = Turn {
             job: job.id,
             seq: job.seq.unwrap_or_default(),
@@ -113,7 +118,7 @@ impl Scheduler {
         };
         let needs = Arc::new(job.spec.needs.clone());
         let queued =
-            QueuedJob { lane: lane.clone(), lane_id: lane_id.clone(), attempt, token, avoid, prefer };
+            QueuedJob { lane: lane.clone(), lane_id: lane_id.clone(), attempt, token, avoid, prefer, since };
         if is_back {
             self.queue().put_back(&needs, turn, queued);
         } else {
@@ -133,7 +138,7 @@ impl Scheduler {
     }
 
     /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
-    /// `me`, go to the jobs that are next. Answers as well which of the new jobs are left for [`Self::place_now`]. Of the
+    /// `me`, go to the jobs that are next. Answers as well which of those that want a slot at once are left for [`Self::place_now`]. Of the
     /// offers, `leaves_to_others` says which are not passed on.
     pub(super) fn pass_on(
         &self,
@@ -359,7 +364,7 @@ impl Scheduler {
                 }
             }
             let mut lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
-            if lent.any(|((want, _), _)| self.is_to_be_shared(want)) {
+            if lent.any(|((want, choice), _)| self.is_to_be_shared(want, choice.had_much_room())) {
                 self.gateway.ask_to_share(node.clone(), holder.clone());
             }
             let mut answers = answers.into_iter();
@@ -385,10 +390,9 @@ impl Scheduler {
 
     /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, or it
     /// has waited for one of them.
-    fn is_to_be_shared(&self, want: &impl Claiming) -> bool {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let waited = now.as_millis().saturating_sub(submitted_ms(want.claim().slot.job));
-        waited >= SHARED_AFTER_MS || !self.registry.is_served_here(want.needs())
+    fn is_to_be_shared(&self, want: &impl Claiming, had_much_room: bool) -> bool {
+        let after = if had_much_room { SHARED_AFTER } else { SHARED_FULL_AFTER };
+        want.waited() >= after || !self.registry.is_served_here(want.needs())
     }
 
     /// Takes a reservation back, in the background: should that fail, it runs out.
@@ -566,6 +570,9 @@ trait Claiming {
     fn claim(&self) -> Claim;
 
     fn needs(&self) -> &Requirements;
+
+    /// How long it has waited for a slot.
+    fn waited(&self) -> Duration;
 }
 
 impl Claiming for PlacementRequest {
@@ -576,6 +583,11 @@ impl Claiming for PlacementRequest {
     fn needs(&self) -> &Requirements {
         &self.needs
     }
+
+    /// It is wanted at once, or put into the queue.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl Claiming for Waited {
@@ -585,6 +597,10 @@ impl Claiming for Waited {
 
     fn needs(&self) -> &Requirements {
         &self.needs
+    }
+
+    fn waited(&self) -> Duration {
+        self.queued.since.elapsed()
     }
 }
 

@@ -330,6 +330,7 @@ mod tests {
                 token: Token::new(1),
                 avoid: None,
                 prefer: None,
+                since: Instant::now(),
                 is_back: false,
             };
             self.scheduler.enqueue(&self.directory.get(&id).unwrap(), &id, enqueue);

@@ -48,6 +48,8 @@ pub enum Change {
         attempt: Attempt,
         /// Who gets it.
         placed: Assignment,
+        /// Only where the same commit ends this job: the one before it in a strict session.
+        behind: Option<JobId>,
     },
     /// Attempt `attempt` is over; back to CREATED.
     Revoke {

@@ -57,6 +57,26 @@ impl SessionFifo {
         self.turn
     }
 
+    /// Whether the job has its turn or stands here.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.turn == Some(job) || self.next.iter().any(|next| next.job.id == job)
+    }
+
+    /// The job that is behind the one that has its turn, if it may be dispatched as soon as that one has ended.
+    pub(super) fn behind_turn(&mut self, now: Instant) -> Option<&Next> {
+        if self.barred_until(now).is_some() {
+            return None;
+        }
+        self.next.front().filter(|next| next.due <= now)
+    }
+
+    /// An attempt of this job has begun: it has its turn.
+    pub(super) fn begins(&mut self, job: JobId) {
+        if self.next.front().is_some_and(|next| next.job.id == job) {
+            self.advance();
+        }
+    }
+
     /// Nothing is known but the job that has an attempt under way, if any: the rest is read from the ledger.
     pub(super) fn reset(&mut self, turn: Option<&LiveJob>) {
         self.turn = turn.map(|job| job.id);

@@ -36,7 +36,10 @@ pub(super) enum Phase {
     /// Not due yet.
     Delayed,
     /// In the queue for a slot.
-    Waiting,
+    Waiting {
+        /// Since when, once it was put there.
+        queued_at: Option<Instant>,
+    },
     /// A node has it.
     InFlight(InFlight),
 }
@@ -234,8 +237,18 @@ impl LaneJobs {
     /// A delayed job whose time has come. Its place is kept.
     pub(super) fn wait_after_delay(&mut self, job: JobId) {
         if let Some(entry) = self.entries.get_mut(&job) {
-            entry.phase = Phase::Waiting;
+            entry.phase = Phase::Waiting { queued_at: None };
         }
+    }
+
+    /// The job is put into the queue; back into it, if it was taken out for nothing. Since when it has waited there.
+    pub(super) fn queue(&mut self, job: JobId, is_back: bool, now: Instant) -> Instant {
+        let Some(Entry { phase: Phase::Waiting { queued_at }, .. }) = self.entries.get_mut(&job) else {
+            return now;
+        };
+        let since = queued_at.filter(|_| is_back).unwrap_or(now);
+        *queued_at = Some(since);
+        since
     }
 
     /// What was read of a group. Answers the jobs that are new here.
@@ -315,7 +328,7 @@ impl LaneJobs {
 
     /// Whether it waits for a slot.
     pub(super) fn waits(&self, job: JobId) -> bool {
-        self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting))
+        self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting { .. }))
     }
 
     /// Nothing is known of the job any more.
@@ -329,7 +342,7 @@ impl LaneJobs {
         if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, job));
         }
-        if matches!(entry.phase, Phase::Waiting) && entry.job.due_at.is_none() {
+        if matches!(entry.phase, Phase::Waiting { .. }) && entry.job.due_at.is_none() {
             let group = group_of(&entry.job.spec);
             if let Some(known) = self.groups.get_mut(&group) {
                 known.inside -= 1;
@@ -370,7 +383,7 @@ impl LaneJobs {
                 }
                 (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 // It could not be looked up after it had lost its turn.
-                (Phase::Waiting, _) => due.push(Due::Ready(job)),
+                (Phase::Waiting { .. }, _) => due.push(Due::Ready(job)),
             }
         }
         due
@@ -396,7 +409,7 @@ impl LaneJobs {
             Phase::InFlight(at_node) => {
                 at_node.since < before && !known.contains(&(**id, entry.newest.attempt))
             }
-            Phase::Delayed | Phase::Waiting => false,
+            Phase::Delayed | Phase::Waiting { .. } => false,
         });
         under_way.map(|(id, _)| *id).collect()
     }
@@ -409,7 +422,7 @@ impl LaneJobs {
 
     /// A job that waits is looked at now; one whose time has not come is not.
     pub(super) fn hurry(&mut self, job: JobId, now: Instant) {
-        if self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
+        if self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting { .. })) {
             self.look_again(job, now);
         }
     }
@@ -418,7 +431,7 @@ impl LaneJobs {
     pub(super) fn attempts_on(&self, node: &NodeId) -> Vec<(JobId, Attempt, Revoked)> {
         let there = self.entries.iter().filter(|(_, entry)| match &entry.phase {
             Phase::InFlight(at_node) => at_node.placed.node == *node,
-            Phase::Delayed | Phase::Waiting => false,
+            Phase::Delayed | Phase::Waiting { .. } => false,
         });
         there.map(|(id, entry)| (*id, entry.newest.attempt, entry.lost())).collect()
     }
@@ -461,7 +474,13 @@ impl LaneJobs {
         known.inside += 1;
         known.bytes += weight(&job);
         let newest = job.newest;
-        self.insert(Entry { job, newest, phase: Phase::Waiting, avoid: None, alarm: None });
+        self.insert(Entry {
+            job,
+            newest,
+            phase: Phase::Waiting { queued_at: None },
+            avoid: None,
+            alarm: None,
+        });
     }
 
     fn insert(&mut self, entry: Entry) {

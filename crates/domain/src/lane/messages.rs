@@ -205,7 +205,7 @@ pub struct SlotSearch {
     pub offers: Vec<(JobId, NodeId)>,
     /// Whether jobs wait in the ledger alone. Then a slot goes to no new job.
     pub has_more_outside: bool,
-    /// New jobs that want a slot.
+    /// New jobs that want a slot, and the job of a strict session whose turn comes with the round.
     pub requests: Vec<PlacementRequest>,
 }
 
@@ -231,6 +231,8 @@ pub struct Enqueue {
     pub avoid: Option<NodeId>,
     /// Where it prefers to go.
     pub prefer: Option<Arc<Affinity>>,
+    /// Since when it has waited in the queue.
+    pub since: Instant,
     /// Whether it was taken out of the queue for nothing: then its tenant is next again.
     pub is_back: bool,
 }

@@ -55,9 +55,19 @@ pub(super) enum AfterCommit<C: Callers> {
     },
 }
 
+impl<C: Callers> Item<C> {
+    /// The job of the same round whose end it is written with: it gets that one's slot, or comes behind it in a strict session.
+    fn follows(&self) -> Option<JobId> {
+        match &self.write.change {
+            Change::Dispatch { behind: Some(over), .. } => Some(*over),
+            _ => self.then.instead_of(),
+        }
+    }
+}
+
 impl<C: Callers> AfterCommit<C> {
     /// The job of the same round whose slot it gets, if it gets one so.
-    pub(super) const fn instead_of(&self) -> Option<JobId> {
+    const fn instead_of(&self) -> Option<JobId> {
         match self {
             Self::Submitted { instead_of, .. } | Self::Dispatched { instead_of, .. } => *instead_of,
             Self::Completed { .. } | Self::Revoked { .. } | Self::Ended { .. } => None,
@@ -68,7 +78,7 @@ impl<C: Callers> AfterCommit<C> {
 /// What one round writes: each job once.
 pub(super) struct PendingBatch<C: Callers> {
     pub(super) items: Vec<Item<C>>,
-    /// What gets the slots that others of these leave.
+    /// What gets the slots that others of these leave, or comes behind them.
     successors: HashMap<JobId, Item<C>>,
 }
 
@@ -80,16 +90,15 @@ impl<C: Callers> Default for PendingBatch<C> {
 
 impl<C: Callers> PendingBatch<C> {
     pub(super) fn add(&mut self, change: Change, key: Option<JobKey>, then: AfterCommit<C>) {
-        let over = then.instead_of();
         let item = Item { write: JobWrite { change, key }, then };
-        match over {
-            // Two may not get one slot; the scheduler offers each once.
+        match item.follows() {
+            // Two may not get one slot; the scheduler offers each once. A strict session has one job under way.
             Some(over) => drop(self.successors.insert(over, item)),
             None => self.items.push(item),
         }
     }
 
-    /// All of it, each successor behind the job whose slot it gets.
+    /// All of it, each successor behind its job.
     pub(super) fn in_order(mut self) -> VecDeque<Item<C>> {
         let mut items = VecDeque::with_capacity(self.items.len() + self.successors.len());
         for item in self.items {
@@ -106,7 +115,7 @@ pub(super) fn next_batch<C: Callers>(items: &mut VecDeque<Item<C>>, rows_max: us
     let (mut rows, mut count) = (1, 0);
     while let Some(item) = items.get(count) {
         // What follows another is written with it.
-        let next = items.get(count + 1).filter(|next| next.then.instead_of().is_some());
+        let next = items.get(count + 1).filter(|next| next.follows().is_some());
         rows += item.write.rows() + next.map_or(0, |next| next.write.rows());
         if rows > rows_max && count > 0 {
             break;
@@ -140,10 +149,18 @@ impl<C: Callers> CommittedBatch<C> {
     }
 }
 
+/// A job of a strict session that may begin with the commit that ends the one before it.
+pub(super) struct NextInLine {
+    pub(super) job: Arc<LiveJob>,
+    pub(super) behind: JobId,
+}
+
 /// Submissions with their places, and the rest of the round that waits for their slots.
 pub(super) struct Placing<C: Callers> {
     pub(super) round: PendingBatch<C>,
     pub(super) accepted: Vec<(Option<u64>, PendingSubmission<C>)>,
+    /// The next one of a strict session, if the job before it ends in the round.
+    pub(super) next: Option<NextInLine>,
     /// The lease was lost or given back meanwhile: nothing of it may be written.
     pub(super) is_void: bool,
     pub(super) token: crate::Token,

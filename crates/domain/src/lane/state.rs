@@ -496,12 +496,13 @@ impl<C: Callers> LaneState<C> {
 
     /// Puts a job that waits into the scheduler's queue.
     fn enqueue(&mut self, job: JobId, is_back: bool, now: Instant, effects: &mut Vec<Effect<C>>) {
-        if !self.jobs.get(job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
+        if !self.jobs.get(job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting { .. })) {
             return;
         }
         if let Some(until) = self.fifo_mut().and_then(|fifo| fifo.barred_until(now)) {
             return self.jobs.look_again(job, until);
         }
+        let since = self.jobs.queue(job, is_back, now);
         let Some(entry) = self.jobs.get(job) else { return };
         effects.push(Effect::Enqueue(Enqueue {
             job: Arc::clone(&entry.job),
@@ -509,6 +510,7 @@ impl<C: Callers> LaneState<C> {
             token: self.token,
             avoid: entry.avoid.clone(),
             prefer: self.session.as_ref().and_then(SessionState::affinity),
+            since,
             is_back,
         }));
     }
@@ -520,6 +522,11 @@ impl<C: Callers> LaneState<C> {
         if let Some(session) = &mut self.session {
             session.ended(job, now);
         }
+    }
+
+    /// Whether the job is one of the unfinished ones that are known here.
+    fn is_known(&self, job: JobId) -> bool {
+        self.jobs.get(job).is_some() || self.fifo().is_some_and(|fifo| fifo.has(job))
     }
 
     /// Lets the next job of a strict session go on its way, if it is its turn.

@@ -1,2 +1,2 @@
 -- Whether the ledger is as far as is known. Asked where nothing was granted.
-SELECT ledger_is_current()
+SELECT is_current FROM ledger_current

@@ -1,9 +1,9 @@
 -- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
 -- these are new, attempts that begin, and good ends, of those lanes for which the fence holds. Answers these lanes and the
 -- jobs that were as said, with the transaction's time.
--- $1 to $3 the lanes' leases, see fence_lock, $4 the lanes, each once; $5 to $9 attempts, see job_dispatch; $10 to $13 the
--- new jobs' keys or NULL, see key_keep; $14 to $18 ended jobs: ids, lanes, attempts, nodes, results; from $19 on new jobs,
--- see job_submit
+-- $1 to $3 the lanes' leases, see fence_lock, $4 the lanes, each once; $5 to $9 attempts, see job_dispatch, and $10 the jobs
+-- that must end for each of them, or NULL; $11 to $14 the new jobs' keys or NULL, see key_keep; $15 to $19 ended jobs: ids,
+-- lanes, attempts, nodes, results; from $20 on new jobs, see job_submit
 -- `(… IN …) IS TRUE` is hashed, and never made a join. As one, each lane reads all new jobs, of which each row is put together
 -- of as many lists as it has columns: of 36 lanes with 10 new jobs this took most of the statement's time.
 WITH held AS MATERIALIZED (
@@ -11,13 +11,13 @@ WITH held AS MATERIALIZED (
     FROM lease l
     JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS w (resource, fencing_token, owner, lane)
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
-    WHERE l.owner = w.owner AND (SELECT ledger_is_current())
+    WHERE l.owner = w.owner AND (SELECT is_current FROM ledger_current)
     ORDER BY l.resource
     FOR KEY SHARE OF l SKIP LOCKED
 ),
 wanted AS MATERIALIZED (
     SELECT w.*
-    FROM unnest({given from $19}, $10::text[], $11::text[], $12::bytea[], $13::text[])
+    FROM unnest({given from $20}, $11::text[], $12::text[], $13::bytea[], $14::text[])
          AS w ({given}, scope, key, body_hash, answer)
     WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
 ),
@@ -39,6 +39,27 @@ made AS (
     ORDER BY w.id
     RETURNING id
 ),
+gone AS (
+    DELETE FROM job j
+    USING (
+        SELECT e.*
+        FROM unnest($15::uuid[], $16::text[], $17::bigint[], $18::text[], $19::text[])
+             AS e (which, of_lane, of_attempt, of_node, result)
+        WHERE (e.of_lane IN (SELECT h.lane FROM held h)) IS TRUE
+        ORDER BY e.which
+    ) AS w
+    -- Written so that the node is compared and never looked up: each row is found by its id.
+    WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node IS NOT DISTINCT FROM w.of_node
+    RETURNING j.*, w.result
+),
+-- By itself, since the rows that a statement writes cannot be asked for again where the job's row turns out to have changed.
+attempts AS MATERIALIZED (
+    SELECT w.*
+    FROM unnest($5::uuid[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::uuid[])
+         AS w (id, lane, attempt, node, holder, behind)
+    WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
+      AND (w.behind IS NULL OR (w.behind IN (SELECT g.id FROM gone g)) IS TRUE)
+),
 begun AS (
     UPDATE job j
     SET state         = 'DISPATCHED',
@@ -47,24 +68,10 @@ begun AS (
         holder        = w.holder,
         dispatched_at = now(),
         due_at        = NULL
-    FROM unnest($5::uuid[], $6::text[], $7::bigint[], $8::text[], $9::text[]) AS w (id, lane, attempt, node, holder)
-    WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
-      AND j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
+    FROM attempts w
+    WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
       AND NOT j.held
     RETURNING j.id
-),
-gone AS (
-    DELETE FROM job j
-    USING (
-        SELECT e.*
-        FROM unnest($14::uuid[], $15::text[], $16::bigint[], $17::text[], $18::text[])
-             AS e (which, of_lane, of_attempt, of_node, result)
-        WHERE (e.of_lane IN (SELECT h.lane FROM held h)) IS TRUE
-        ORDER BY e.which
-    ) AS w
-    -- Written so that the node is compared and never looked up: each row is found by its id.
-    WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node IS NOT DISTINCT FROM w.of_node
-    RETURNING j.*, w.result
 ),
 moved AS (
     INSERT INTO job_finished

@@ -9,7 +9,7 @@ WITH held AS MATERIALIZED (
     FROM lease l
     JOIN unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, fencing_token, owner)
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
-    WHERE l.owner = w.owner AND (SELECT ledger_is_current())
+    WHERE l.owner = w.owner AND (SELECT is_current FROM ledger_current)
     ORDER BY l.resource
     FOR KEY SHARE OF l SKIP LOCKED
 ),

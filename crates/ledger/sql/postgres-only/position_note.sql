@@ -1,3 +1,3 @@
--- Tells the session how far the ledger is known to have been, for `ledger_is_current`.
+-- Tells the session how far the ledger is known to have been, for the view `ledger_current`.
 -- $1 position
 SELECT set_config('fencepost.position', $1::bigint::text, false)

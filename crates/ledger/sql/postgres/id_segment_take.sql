@@ -3,5 +3,5 @@
 -- $1 tag, $2 length at least
 UPDATE id_segment
 SET next = next + greatest(step, $2), updated_at = clock_timestamp()
-WHERE tag = $1 AND (SELECT ledger_is_current()) AND next <= 9223372036854775807 - greatest(step, $2)
+WHERE tag = $1 AND (SELECT is_current FROM ledger_current) AND next <= 9223372036854775807 - greatest(step, $2)
 RETURNING next - greatest(step, $2) AS first, greatest(step, $2) AS length, step

@@ -11,5 +11,5 @@ WITH wanted AS (
 UPDATE id_sequence s
 SET next = s.next + wanted.count * s.increment, updated_at = clock_timestamp()
 FROM wanted
-WHERE s.sequence = wanted.sequence AND (SELECT ledger_is_current()) AND s.next <= 9223372036854775807 - wanted.count * s.increment
+WHERE s.sequence = wanted.sequence AND (SELECT is_current FROM ledger_current) AND s.next <= 9223372036854775807 - wanted.count * s.increment
 RETURNING s.sequence, s.next, s.increment

@@ -5,7 +5,7 @@
 WITH fence AS MATERIALIZED (
     SELECT FROM lease
     WHERE resource = 'id-worker:' || $1::integer AND fencing_token = $2 AND owner = $3
-      AND (SELECT ledger_is_current())
+      AND (SELECT is_current FROM ledger_current)
     FOR KEY SHARE
 )
 UPDATE id_worker

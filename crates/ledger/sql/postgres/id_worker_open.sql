@@ -4,7 +4,7 @@
 WITH fence AS MATERIALIZED (
     SELECT FROM lease
     WHERE resource = 'id-worker:' || $1::integer AND fencing_token = $2 AND owner = $3
-      AND (SELECT ledger_is_current())
+      AND (SELECT is_current FROM ledger_current)
     FOR KEY SHARE
 )
 INSERT INTO id_worker (worker, node, mark_ms, fencing_token, updated_at)

@@ -35,6 +35,8 @@ pub(crate) struct Dispatched<'a> {
     pub(crate) lane: &'a str,
     pub(crate) attempt: i64,
     pub(crate) placed: &'a Assignment,
+    /// The job that must be finished by the same transaction.
+    pub(crate) behind: Option<JobId>,
 }
 
 /// An attempt that its node has acknowledged.
@@ -235,8 +237,9 @@ impl<'a> WritePlan<'a> {
         let number = |attempt: Attempt| i64::from(attempt.get());
         match change {
             Change::Submit(_) | Change::Release { .. } => unreachable!("sorted before"),
-            Change::Dispatch { job, attempt, placed } => {
-                self.dispatched.push(Dispatched { id: *job, lane, attempt: number(*attempt), placed });
+            Change::Dispatch { job, attempt, placed, behind } => {
+                let (id, attempt, behind) = (*job, number(*attempt), *behind);
+                self.dispatched.push(Dispatched { id, lane, attempt, placed, behind });
             }
             Change::Revoke { job, attempt, why, reason, due_in_ms } => {
                 let guard = AttemptGuard {

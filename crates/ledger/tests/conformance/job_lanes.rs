@@ -468,7 +468,7 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
     }
     let first = b.ledger.waiting(&lane.id, &WaitingGroup::default(), 100).await.unwrap();
     assert_eq!(first.len(), 16);
-    let place = |n| Change::Dispatch { job: job(n), attempt: Attempt::new(1), placed: crate::shop::placed() };
+    let place = |n| dispatch(job(n), 1);
     b.does(of_lane(&lane, (0..20).map(place))).await;
     let page = async |after| b.ledger.in_flight(&lane.id, after, 100).await.unwrap().len();
     assert_eq!((page(None).await, page(Some(job(15))).await), (16, 4));

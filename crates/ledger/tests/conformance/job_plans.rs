@@ -258,15 +258,15 @@ async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
     sqlx::raw_sql(BY_KEYS).execute(&mut session).await.unwrap();
     // Of the columns of a new job those that the statement names itself.
     let round = include_str!("../../sql/postgres-only/job_round.sql")
-        .replace("{given from $19}", "$19::uuid[], $20::text[], $21::text[]")
+        .replace("{given from $20}", "$20::uuid[], $21::text[], $22::text[]")
         .replace("{given of w}", "w.id, w.lane, w.node")
         .replace("{given}", "id, lane, node");
-    let types = "text[], bigint[], text[], text[], uuid[], text[], bigint[], text[], text[], text[], text[], bytea[], text[],
-                 uuid[], text[], bigint[], text[], text[], uuid[], text[], text[]";
-    let values = vec!["'{}'"; 21].join(", ");
+    let types = "text[], bigint[], text[], text[], uuid[], text[], bigint[], text[], text[], uuid[], text[], text[], bytea[],
+                 text[], uuid[], text[], bigint[], text[], text[], uuid[], text[], text[]";
+    let values = vec!["'{}'"; 22].join(", ");
     let plan = explained(&mut session, "round", &round, types, &values).await;
-    // Of new jobs, their keys, attempts that begin, and ends.
-    assert_eq!(plan.matches("hashed SubPlan").count(), 4, "{plan}");
+    // Of new jobs, their keys, attempts that begin and what must end for these, and ends.
+    assert_eq!(plan.matches("hashed SubPlan").count(), 5, "{plan}");
     assert!(!plan.contains("Join Filter"), "{plan}");
 }
 

@@ -516,5 +516,9 @@ pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: B
     b.does(of_lane(&lane, [])).await;
     b.does(with(|new| new.spec.payload = "\"\\u0000\"".into())).await;
     let other = Assignment { node: node("n"), holder: owner("h") };
-    b.does(of_lane(&lane, [Change::Dispatch { job: job(0), attempt: Attempt::new(1), placed: other }])).await;
+    b.does(of_lane(
+        &lane,
+        [Change::Dispatch { job: job(0), attempt: Attempt::new(1), placed: other, behind: None }],
+    ))
+    .await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
-use domain::job::{Attempt, Change, Due, NewJob, Outcome};
+use domain::job::{Attempt, Change, Due, NewJob, Outcome, State};
 use domain::{ClientRef, IdempotencyKey, JobId};
 use ledger::{
     JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, SessionCounts, SessionResult, SessionResults,
@@ -66,6 +66,43 @@ pub async fn a_line_is_read_by_places_with_the_time_until_each_is_due(b: Bench) 
     eventually("it is due", async || line(0, 1).await[0].2 == 0).await;
     let own = instance_lane(&owner("a"));
     assert!(b.ledger.line(&own, 0, 100).await.unwrap().is_empty(), "an instance's jobs have no places");
+}
+
+pub async fn a_job_begins_only_with_the_end_of_the_one_before_it(b: Bench) {
+    const BOTH: [JobVerdict; 2] = [JobVerdict::Written; 2];
+    const NEITHER: [JobVerdict; 2] = [JobVerdict::Stale; 2];
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (1..=9).map(|n| submit(in_session("s", n))))).await;
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    let behind = |n: u64| Change::Dispatch {
+        job: job(n),
+        attempt: Attempt::new(1),
+        placed: placed(),
+        behind: Some(job(n - 1)),
+    };
+    let state = async |n| b.found(job(n)).await.state;
+    // By one statement, and, beside a cancellation, the general way.
+    for (first, beside) in [(1, None), (3, Some(9))] {
+        let also = || beside.map(|n| cancel(job(n)));
+        let verdicts = async |end: Change, next: u64| {
+            let all = [end, behind(next)].into_iter().chain(also());
+            let mut verdicts = b.verdicts(of_lane(&lane, all)).await;
+            verdicts.truncate(2);
+            verdicts
+        };
+        // Another attempt of it than the newest.
+        assert_eq!(verdicts(complete(job(first), 2, "1"), first + 1).await, NEITHER);
+        assert_eq!((state(first).await, state(first + 1).await), (State::Dispatched, State::Created));
+        assert_eq!(verdicts(complete(job(first), 1, "1"), first + 1).await, BOTH);
+        assert_eq!((state(first).await, state(first + 1).await), (State::Finished, State::Dispatched));
+        // One that is finished already ends nothing.
+        assert_eq!(verdicts(complete(job(first), 1, "1"), first + 2).await, NEITHER);
+        assert_eq!(
+            b.verdicts(of_lane(&lane, [behind(first + 2)].into_iter().chain(also()))).await[0],
+            JobVerdict::Stale
+        );
+        b.does(of_lane(&lane, [complete(job(first + 1), 1, "1"), behind(first + 2)])).await;
+    }
 }
 
 pub async fn a_line_ends_before_it_is_too_large(b: Bench) {
@@ -180,6 +217,7 @@ pub async fn a_session_counts_its_jobs_and_knows_its_last_node(b: Bench) {
         job: job(n),
         attempt: Attempt::new(1),
         placed: domain::job::Assignment { node: node(&format!("n{n}")), ..placed() },
+        behind: None,
     };
     b.does(of_lane(&lane, [on(2), on(3), on(4)])).await;
     b.does(said([Change::Run { job: job(3), attempt: Attempt::new(1), node: node("n3") }])).await;

@@ -73,7 +73,7 @@ pub fn submit_placed(id: JobId) -> Change {
 }
 
 pub fn dispatch(job: JobId, attempt: u32) -> Change {
-    Change::Dispatch { job, attempt: Attempt::new(attempt), placed: placed() }
+    Change::Dispatch { job, attempt: Attempt::new(attempt), placed: placed(), behind: None }
 }
 
 pub fn run(job: JobId, attempt: u32) -> Change {
@@ -97,7 +97,7 @@ pub fn forms(job: JobId, event: Event, next: Attempt) -> Vec<Change> {
         Change::Fail { job, attempt, node, error, due_in_ms, dead: due_in_ms.is_none() }
     };
     match event {
-        Event::Place => vec![Change::Dispatch { job, attempt: next, placed: placed() }],
+        Event::Place => vec![Change::Dispatch { job, attempt: next, placed: placed(), behind: None }],
         Event::Acknowledged(attempt) => vec![Change::Run { job, attempt, node: node("n") }],
         Event::Succeeded(attempt) => vec![complete(job, attempt.get(), "1")],
         Event::Failed { attempt, retryable: true } => vec![fail(attempt, Some(0)), fail(attempt, None)],

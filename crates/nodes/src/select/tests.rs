@@ -22,6 +22,17 @@ fn chosen(registry: &Registry, needs: &Requirements, rng: &mut StdRng) -> Option
     Some((choice.node().to_string(), choice.pool().to_string()))
 }
 
+#[test]
+fn a_node_had_much_room_if_a_quarter_of_its_slots_were_free() {
+    for (capacity, used, expected) in
+        [(1, 0, true), (2, 1, true), (4, 3, true), (5, 4, false), (100, 76, false)]
+    {
+        let registry = registry([record("n").capacity(capacity).used(used)]);
+        let choice = anybody(&registry, &mut seeded()).unwrap();
+        assert_eq!(choice.had_much_room(), expected, "{used} of {capacity}");
+    }
+}
+
 /// In how many of so many selections each node is chosen, each selection giving its slot back.
 fn shares(registry: &Registry, needs: &Requirements, times: usize) -> HashMap<String, usize> {
     let mut rng = seeded();

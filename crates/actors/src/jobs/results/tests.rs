@@ -164,6 +164,11 @@ async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
     };
     let (answers, ()) = tokio::join!(here.write("n", vec![succeeded(1)]), written);
     assert_eq!(answers, [Answer::Committed]);
+    // A session's too.
+    let _session = serve(&here.lanes, "session:s");
+    let of_session = Dispatch { policy: policy("session:s"), ..dispatch(3, "n", "a") };
+    here.writer.gateway.attempts().expect(&of_session, Instant::now());
+    assert!(here.writer.writer_of(&succeeded(3)).is_some());
     let state = here.ledger.handle.job(job(1)).await.unwrap().unwrap().state;
     assert_eq!(state, State::Dispatched, "nobody else writes it");
 }

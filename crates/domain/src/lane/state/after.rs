@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::job::{Assignment, Attempt, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob, State};
+use crate::job::{Assignment, Attempt, Change, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob, State};
 use crate::lane::fifo::Next;
 use crate::lane::messages::{
     Accepted, AttemptEvent, BatchId, Callers, Command, Completed, DispatchOrder, Effect, JobNotice,
@@ -165,16 +165,22 @@ impl<C: Callers> LaneState<C> {
             }
             AfterCommit::Dispatched { job, current, placed, instead_of } => {
                 if is_written {
+                    if let Some(fifo) = self.fifo_mut() {
+                        fifo.begins(id);
+                    }
                     let order = self.dispatched(job, current, placed, moment, effects);
                     send_on(order, instead_of, ends, effects);
                     return;
                 }
-                // It is not as it was known here: what is so is read again.
                 if instead_of.is_none() {
                     let (node, attempt, token) = (placed.node, current.attempt, self.token);
                     effects.push(Effect::ReleaseSlot { node, job: id, attempt, token });
                 }
-                self.lookups.push_back(id);
+                // It is not as it was known here: what is so is read again. One that was to begin behind another stands in the
+                // line as before.
+                if !matches!(write.change, Change::Dispatch { behind: Some(_), .. }) {
+                    self.lookups.push_back(id);
+                }
             }
             AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
                 ends.over.push((id, is_written, reply));

@@ -13,7 +13,9 @@ use crate::job::{
     Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
 };
 use crate::lane::jobs::group_of;
-use crate::lane::messages::{AttemptEvent, Completed, PageId, SessionSnapshot, SlotsFound, WrittenBatch};
+use crate::lane::messages::{
+    AttemptEvent, Completed, PageId, ReservedSlot, SessionSnapshot, SlotsFound, WrittenBatch,
+};
 use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission, waiting};
 use crate::session::{Ordering, Spec};
 
@@ -56,6 +58,8 @@ struct World {
     is_page_awaited: bool,
     searches: Vec<usize>,
     wanted: Vec<JobId>,
+    /// Jobs that leave their slots to those that are wanted.
+    offers: Vec<JobId>,
     /// Jobs whose transfer is under way.
     leaving: Option<Vec<JobId>>,
     loads: usize,
@@ -94,6 +98,7 @@ impl World {
             is_page_awaited: false,
             searches: Vec::new(),
             wanted: Vec::new(),
+            offers: Vec::new(),
             leaving: None,
             loads: 1,
             closes: 0,
@@ -193,6 +198,7 @@ impl World {
             Effect::FindSlots(search) => {
                 assert!(!(self.is_strict && search.requests.len() > 1), "one has its turn");
                 self.wanted = search.requests.iter().map(|request| request.job).collect();
+                self.offers = search.offers.into_iter().map(|(job, _)| job).collect();
                 self.searches.push(search.requests.len());
             }
             Effect::Submitted(caller, answer) => {
@@ -284,7 +290,20 @@ impl World {
 
     /// Writes as the ledger does: each change only if its job is still as the change says.
     fn write(&mut self, writes: &[JobWrite]) -> Vec<JobVerdict> {
-        writes.iter().map(|write| self.write_one(write)).collect()
+        let mut ended = HashSet::new();
+        let verdict = |write: &JobWrite| {
+            if let Change::Dispatch { behind: Some(behind), .. } = &write.change
+                && !ended.contains(behind)
+            {
+                return JobVerdict::Stale;
+            }
+            let verdict = self.write_one(write);
+            if verdict == JobVerdict::Written && matches!(write.change, Change::Complete { .. }) {
+                ended.insert(write.change.job());
+            }
+            verdict
+        };
+        writes.iter().map(verdict).collect()
     }
 
     fn write_one(&mut self, write: &JobWrite) -> JobVerdict {
@@ -521,7 +540,8 @@ impl World {
         let mut found = SlotsFound::default();
         for id in std::mem::take(&mut self.wanted) {
             if self.chance(percent) {
-                found.reserved.insert(id, slot("n"));
+                let instead_of = if self.chance(70) { self.offers.pop() } else { None };
+                found.reserved.insert(id, ReservedSlot { instead_of, ..slot("n") });
             }
         }
         let effects = self.lane.slots_found(found, self.now);
@@ -565,13 +585,18 @@ impl World {
         }
         self.at_nodes.remove(&id);
         match self.rng.below(if is_good { 2 } else { 6 }) {
-            0 if !self.is_session => {
+            0 => {
                 let mut request = completion(1, 1, "n");
                 if let Command::Complete(request) = &mut request {
                     (request.job, request.attempt) = (id, attempt);
                 }
                 self.give(request);
                 if !is_good {
+                    // It failed before that, as its node's instance has written.
+                    if self.chance(20) {
+                        let now = self.now;
+                        Self::back(self.rows.get_mut(&id).unwrap(), 50, true, now);
+                    }
                     return;
                 }
                 // The lane may not know it: then its node's instance writes it.
@@ -583,7 +608,7 @@ impl World {
                     self.give(event(AttemptEvent::Finished));
                 }
             }
-            0..=2 => {
+            1 | 2 => {
                 self.rows.get_mut(&id).unwrap().is_finished = true;
                 if is_heard {
                     self.give(event(AttemptEvent::Finished));
@@ -663,6 +688,10 @@ impl World {
         }
         if self.loads > 0 && self.chance(60) {
             self.load();
+        }
+        if let Some(session) = self.lane.session() {
+            let unfinished = self.unfinished().count() as u64;
+            assert!(session.unfinished() >= unfinished, "a job is counted down twice");
         }
     }
 

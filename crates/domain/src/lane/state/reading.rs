@@ -165,7 +165,9 @@ impl<C: Callers> LaneState<C> {
                     effects.push(Effect::Dequeue(id));
                     self.learn(Arc::new(job), now, &mut effects);
                 }
-                None => self.over(id, now, &mut effects),
+                None if self.is_known(id) => self.over(id, now, &mut effects),
+                // Its end was followed before: another write of it came too late.
+                None => effects.push(Effect::Dequeue(id)),
             },
             Err(Unread) if self.jobs.get(id).is_some() => self.jobs.look_again(id, now + REREAD_EVERY),
             // Nothing is known of it here: it is looked for among those that wait.

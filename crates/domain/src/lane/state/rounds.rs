@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::job::{
     Assignment, Attempt, Change, Class, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome,
-    Revoked, State, Step, decide,
+    Revoked, Spec, State, Step, decide,
 };
 use crate::lane::jobs::{Due, Phase};
 use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX};
@@ -14,7 +14,7 @@ use crate::lane::messages::{
     AttemptEvent, BatchId, Callers, Command, CompletionRequest, Effect, KeyedAnswer, PendingSubmission,
     PlacementRequest, Refused, ReservedSlot, SlotSearch, SlotsFound, WrittenBatch,
 };
-use crate::lane::round::{AfterCommit, CommittedBatch, PendingBatch, Placing, next_batch};
+use crate::lane::round::{AfterCommit, CommittedBatch, Item, NextInLine, PendingBatch, Placing, next_batch};
 use crate::lane::session::SessionState;
 use crate::{JobId, NodeId, PoolName, Timestamp};
 
@@ -30,8 +30,9 @@ impl<C: Callers> LaneState<C> {
         }
         self.look_at_due(&mut round, now, effects);
         let accepted = self.accept(now, effects);
-        let search = self.search(&round, &accepted);
-        let placing = Placing { round, accepted, is_void: false, token: self.token };
+        let next = self.next_in_line(&round, now);
+        let search = self.search(&round, &accepted, next.as_ref());
+        let placing = Placing { round, accepted, next, is_void: false, token: self.token };
         if search.offers.is_empty() && search.requests.is_empty() {
             self.finish_round(placing, SlotsFound::default(), now, effects);
         } else {
@@ -74,12 +75,22 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let Placing { mut round, accepted, .. } = placing;
+        let Placing { mut round, accepted, next, .. } = placing;
         for (job, attempt, slot) in found.passed {
             if self.begin(job, attempt, slot, &mut round, effects).is_err() {
                 // It is not as it was when it was enqueued; it waits again as it is known here.
                 self.enqueue(job, false, now, effects);
             }
+        }
+        if let Some(NextInLine { job, behind }) = next
+            && let Some(ReservedSlot { placed, pool, instead_of }) = found.reserved.remove(&job.id)
+        {
+            let attempt = Attempt::NONE.next();
+            let current = CurrentAttempt { state: State::Dispatched, attempt, charged_attempts: 0 };
+            let id = job.id;
+            let change = Change::Dispatch { job: id, attempt, placed: placed.clone(), behind: Some(behind) };
+            self.prefers(&placed.node, pool, effects);
+            self.add(&mut round, id, change, AfterCommit::Dispatched { job, current, placed, instead_of });
         }
         for (seq, pending) in accepted {
             let (mut placed, mut instead_of) = (None, None);
@@ -207,7 +218,7 @@ impl<C: Callers> LaneState<C> {
         let (placed, attempt) =
             self.jobs.get(job).map_or((None, Attempt::NONE), |entry| match &entry.phase {
                 Phase::InFlight(at_node) => (Some(at_node.placed.clone()), entry.newest.attempt),
-                Phase::Delayed | Phase::Waiting => (None, entry.newest.attempt),
+                Phase::Delayed | Phase::Waiting { .. } => (None, entry.newest.attempt),
             });
         effects.push(Effect::Dequeue(job));
         let change = Change::End {
@@ -266,7 +277,7 @@ impl<C: Callers> LaneState<C> {
         effects: &mut Vec<Effect<C>>,
     ) -> Result<(), Assignment> {
         let ReservedSlot { placed, pool, instead_of } = slot;
-        let waiting = self.jobs.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
+        let waiting = self.jobs.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting { .. }));
         let Some((live, newest)) = waiting.map(|entry| (Arc::clone(&entry.job), entry.newest)) else {
             return Err(placed);
         };
@@ -275,7 +286,7 @@ impl<C: Callers> LaneState<C> {
             _ => return Err(placed),
         }
         let current = CurrentAttempt { state: State::Dispatched, attempt, ..newest };
-        let change = Change::Dispatch { job, attempt, placed: placed.clone() };
+        let change = Change::Dispatch { job, attempt, placed: placed.clone(), behind: None };
         self.prefers(&placed.node, pool, effects);
         self.add(round, job, change, AfterCommit::Dispatched { job: live, current, placed, instead_of });
         Ok(())
@@ -490,11 +501,26 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
+    /// In a strict session the next job may begin with the commit that ends the one before it, if no attempt of it was ever
+    /// made and it waits for nothing else.
+    fn next_in_line(&mut self, round: &PendingBatch<C>, now: Instant) -> Option<NextInLine> {
+        let fifo = self.fifo_mut()?;
+        let behind = fifo.turn()?;
+        let job = Arc::clone(&fifo.behind_turn(now)?.job);
+        let ends = |item: &Item<C>| {
+            item.write.change.job() == behind && matches!(item.then, AfterCommit::Completed { .. })
+        };
+        let may = job.newest.attempt == Attempt::NONE && job.due_at.is_none() && !Self::is_held(&job);
+        (may && !self.busy.contains(&job.id) && round.items.iter().any(ends))
+            .then_some(NextInLine { job, behind })
+    }
+
     /// The slots that the round leaves, and those that it wants.
     fn search(
         &self,
         round: &PendingBatch<C>,
         accepted: &[(Option<u64>, PendingSubmission<C>)],
+        next: Option<&NextInLine>,
     ) -> SlotSearch {
         let mut search = SlotSearch {
             offers: Vec::new(),
@@ -504,9 +530,11 @@ impl<C: Callers> LaneState<C> {
         if self.stopping || self.stage != Stage::Serving {
             return search;
         }
-        // Whatever becomes of a result, its node is done with the attempt, so that the slot is free either way.
+        // Whatever becomes of a result, its node is done with the attempt, so that the slot is free either way. A new job that
+        // gets one is written behind its job, which would mix up the places of new jobs in a session.
+        let may_pass_on = self.session.is_none() || self.fifo().is_some();
         search.offers.extend(round.items.iter().filter_map(|item| match &item.then {
-            AfterCommit::Completed { node, may_pass: true, .. } => {
+            AfterCommit::Completed { node, may_pass: true, .. } if may_pass_on => {
                 Some((item.write.change.job(), node.clone()))
             }
             _ => None,
@@ -517,15 +545,17 @@ impl<C: Callers> LaneState<C> {
             None => accepted.len(),
         };
         let prefer = self.session.as_ref().and_then(SessionState::affinity);
-        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
-        search.requests.extend(due.map(|(_, one)| PlacementRequest {
-            job: one.id,
+        let request = |job: JobId, spec: &Spec| PlacementRequest {
+            job,
             attempt: Attempt::NONE.next(),
             token: self.token,
-            needs: Arc::new(one.submission.spec.needs.clone()),
-            priority: one.submission.spec.priority,
+            needs: Arc::new(spec.needs.clone()),
+            priority: spec.priority,
             prefer: prefer.clone(),
-        }));
+        };
+        search.requests.extend(next.map(|next| request(next.job.id, &next.job.spec)));
+        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
+        search.requests.extend(due.map(|(_, one)| request(one.id, &one.submission.spec)));
         search
     }
 }

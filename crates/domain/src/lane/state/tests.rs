@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::job::{Attempt, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State};
+use crate::job::{
+    Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State,
+};
 use crate::lane::limits::ROUND_NEW_JOBS_MAX;
 use crate::lane::messages::{AttemptEvent, SlotsFound};
 use crate::lane::messages::{JobNotice, SessionSnapshot};
@@ -383,6 +385,23 @@ fn a_slot_that_a_result_leaves_goes_to_the_next_job_with_the_same_commit() {
 }
 
 #[test]
+fn a_job_that_was_taken_out_of_the_queue_for_nothing_has_waited_since_it_was_put_there_first() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 1, now);
+    let later = now + Duration::from_millis(50);
+    let mut since = |command| {
+        let effects = give(&mut state, command, later);
+        let queued = effects.into_iter().find_map(|effect| match effect {
+            Effect::Enqueue(enqueue) => Some((enqueue.is_back, enqueue.since)),
+            _ => None,
+        });
+        queued.unwrap()
+    };
+    assert_eq!(since(Command::SlotUnavailable(job(1))), (true, now));
+    assert_eq!(since(Command::SlotUnavailable(job(1))), (true, now));
+}
+
+#[test]
 fn after_an_unknown_outcome_everything_is_read_again_under_a_new_token() {
     let now = Instant::now();
     let mut state = with_job("waiting", 2, now);
@@ -572,15 +591,76 @@ fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
     state
 }
 
-#[test]
-fn the_jobs_of_a_strict_session_go_one_after_the_other() {
-    let now = Instant::now();
+/// A strict session to whose three jobs a slot was found for the first, with the commit of all three.
+fn strict_session_of_three(now: Instant) -> (LaneState<Numbered>, Effects) {
     let mut state = session(Ordering::Strict, now);
     let three = (1..=3).map(|number| submission(number, Due::Now, None, now)).collect();
     assert_eq!(words(&give(&mut state, Command::Submit(three), now)), "find(0,1)", "only the first may go");
     let reserved = HashMap::from([(job(1), slot("n"))]);
     let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
     assert_eq!(words(&effects), "bind commit(submit,submit,submit)");
+    (state, effects)
+}
+
+#[test]
+fn in_a_strict_session_the_next_job_begins_with_the_commit_that_ends_the_one_before_it() {
+    let now = Instant::now();
+    let at_work = || {
+        let (mut state, effects) = strict_session_of_three(now);
+        written(&mut state, batch(&effects), now);
+        assert_eq!(words(&give(&mut state, completion(1, 1, "n"), now)), "find(1,1)");
+        state
+    };
+    let passed = crate::lane::ReservedSlot { instead_of: Some(job(1)), ..slot("n") };
+    let elsewhere = slot("m");
+    for (at, slot, told) in [
+        ("n", passed, "dequeue notify notify dequeue completed"),
+        ("m", elsewhere, "dequeue notify notify dequeue dispatch completed"),
+    ] {
+        let mut state = at_work();
+        let reserved = HashMap::from([(job(2), slot)]);
+        let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+        let behind = effects.iter().find_map(|effect| match effect {
+            Effect::Commit(batch) => match batch.writes[1].change {
+                Change::Dispatch { job, behind, .. } => Some((job, behind)),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert_eq!(behind, Some((job(2), Some(job(1)))), "{}", words(&effects));
+        assert_eq!(words(&written(&mut state, batch(&effects), now)), told);
+        // It has its turn: the third one comes with its end.
+        assert_eq!(words(&give(&mut state, completion(2, 1, at), now)), "find(1,1)");
+    }
+    // Where the first one's end is not as it was known, nothing begins, and what is so is read.
+    let mut state = at_work();
+    let reserved = HashMap::from([(job(2), slot("m"))]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    let effects = state.committed(batch(&effects), AT, &[JobVerdict::Stale; 2], now);
+    assert_eq!(words(&effects), "release completed read");
+    assert_eq!(words(&state.job_read(job(1), Ok(None), now)), "dequeue enqueue", "the first one is finished");
+    // Without a slot it waits for one, as soon as it has its turn.
+    let mut state = at_work();
+    let none = SlotsFound { passed: Vec::new(), reserved: HashMap::new() };
+    let effects = state.slots_found(none, now);
+    assert_eq!(words(&effects), "commit(complete)");
+    assert_eq!(words(&written(&mut state, batch(&effects), now)), "dequeue notify completed enqueue");
+}
+
+#[test]
+fn a_job_of_a_strict_session_that_is_cancelled_with_the_end_of_the_one_before_it_does_not_begin() {
+    let now = Instant::now();
+    let (mut state, effects) = strict_session_of_three(now);
+    written(&mut state, batch(&effects), now);
+    state.apply(Command::Cancel(job(2), Class::default(), 2), now);
+    state.apply(completion(1, 1, "n"), now);
+    assert_eq!(words(&state.flush(now)), "dequeue find(1,0)");
+}
+
+#[test]
+fn the_jobs_of_a_strict_session_go_one_after_the_other() {
+    let now = Instant::now();
+    let (mut state, effects) = strict_session_of_three(now);
     let effects = written(&mut state, batch(&effects), now);
     assert_eq!(words(&effects), "accepted notify notify dequeue dispatch accepted notify accepted notify");
     let places: Vec<_> = effects
@@ -702,7 +782,7 @@ fn an_attempt_without_a_slot_counts_if_its_node_may_have_died_of_it() {
             Effect::Commit(batch) => Some(batch.writes[0].change.clone()),
             _ => None,
         });
-        let Some(crate::job::Change::Revoke { why, .. }) = revoked else { panic!("{}", words(&effects)) };
+        let Some(Change::Revoke { why, .. }) = revoked else { panic!("{}", words(&effects)) };
         assert_eq!(why, expected);
     }
 }

@@ -34,8 +34,9 @@ static ROUND: LazyLock<Statement> =
 
 #[async_trait::async_trait]
 impl Write for JobBatch {
-    /// On PostgreSQL what nodes say of ends is one statement, and so is what lanes write most. Both lock the rows in
-    /// the order of their ids, as all do.
+    /// On PostgreSQL what nodes say of ends is one statement, and so is what lanes write most. Both lock the rows of each kind
+    /// in the order of their ids. Should two trains wait for each other all the same, the database undoes one, which is sent
+    /// again.
     async fn write_at_once(
         session: &mut Session<'_>,
         batches: &[Self],
@@ -82,7 +83,10 @@ async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result
                 .column("owner", |lane| lane.owner.as_str())
                 .column("lane", |lane| lane.id.as_str());
         })
-        .rows(&dispatched, begun)
+        .rows(&dispatched, |rows| {
+            begun(rows);
+            rows.column("behind", |dispatched| dispatched.behind.map(Id));
+        })
         .rows(&new, kept_keys)
         .rows(&finished, |rows| {
             rows.column("id", |finish| Id(finish.guard.id))
@@ -130,9 +134,6 @@ async fn write(
         asks.push(SUBMIT.on(kind).rows(&plan.new, columns::give).at(now));
     }
     let retries = plan.retries();
-    if !plan.dispatched.is_empty() {
-        asks.push(DISPATCH.on(kind).rows(&plan.dispatched, begun).at(now));
-    }
     if !plan.acknowledged.is_empty() {
         let ask = RUN.on(kind).rows(&plan.acknowledged, |rows| {
             rows.column("id", |acknowledged| Id(acknowledged.id))
@@ -159,6 +160,13 @@ async fn write(
         if kind == Kind::Sqlite {
             transaction.touch(FORGET.on(kind).array(moved)).await?;
         }
+    }
+    let written = &admitted.written;
+    plan.dispatched.retain(|dispatched| dispatched.behind.is_none_or(|behind| written.contains(&behind)));
+    if !plan.dispatched.is_empty() {
+        let begun: Vec<(Id,)> =
+            transaction.all(DISPATCH.on(kind).rows(&plan.dispatched, begun).at(now)).await?;
+        admitted.written.extend(begun.into_iter().map(|(id,)| id.0));
     }
     if !plan.released.is_empty() {
         let released: Vec<(Id,)> = transaction.all(release(kind, &plan.released, now)).await?;
