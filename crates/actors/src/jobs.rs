@@ -176,7 +176,11 @@ impl Jobs {
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let lifetime = Lifetime::new(phase_now, failure_detector.clone());
         let (directory, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
-        let owners = Arc::new(LeasedLanes { ledger: ledger.clone(), cluster_view: cluster_view.clone() });
+        let owners = Arc::new(LeasedLanes {
+            me: me.clone(),
+            ledger: ledger.clone(),
+            cluster_view: cluster_view.clone(),
+        });
         let inter_instance =
             InterInstance::start(me.clone(), bus.clone(), is_alone, Arc::clone(&directory), owners);
         let store = Arc::<ProgressStore>::default();

@@ -218,6 +218,9 @@ pub const CLIENT_JOBS_KNOWN_MAX: usize = 100;
 /// How often a session's socket reads the ledger in case a notification was lost: with unfinished jobs, and
 /// without.
 pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(15));
+/// How soon a session's socket reads the ledger again when it has read all for the first time: other instances may not have
+/// heard yet that it listens.
+pub const CLIENT_FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// How often the daemon pings a session's client.
 pub const CLIENT_PING_EVERY: Duration = Duration::from_secs(15);
 /// A session's client that sends nothing for this long counts as gone.

@@ -18,6 +18,9 @@ use super::waiters::Waiters;
 use super::{Jobs, Refusal, refusal};
 use crate::pause::jittered;
 
+/// How soon the first waiter for long reads the ledger: what ended before the other instances heard of it, they did not tell;
+/// before jitter.
+const LOOK_FIRST: Duration = Duration::from_millis(100);
 /// How soon a waiter first reads the ledger, in case a notification was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest time between two reads of a waiter, which grows while it waits.
@@ -69,7 +72,7 @@ impl Jobs {
     pub async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
         let until = Instant::now() + at_most;
         let waiter = self.callers.waiters.wait_for(id);
-        let mut look_every = LOOK_EVERY;
+        let mut look_after = None;
         loop {
             let mut finished = pin!(waiter.finished());
             // Registered before the look, so that an end in between is not missed.
@@ -79,8 +82,12 @@ impl Jobs {
             if job.state == State::Finished || left.is_zero() {
                 return Ok(job);
             }
-            let look_again = tokio::time::sleep(jittered(look_every).min(left));
-            look_every = (look_every * 2).min(LOOK_EVERY_MAX);
+            let after = look_after.unwrap_or_else(|| match self.watches.caller_waits(left) {
+                true => LOOK_FIRST,
+                false => LOOK_EVERY,
+            });
+            let look_again = tokio::time::sleep(jittered(after).min(left));
+            look_after = Some((after * 2).clamp(LOOK_EVERY, LOOK_EVERY_MAX));
             tokio::select! {
                 () = finished => {}
                 () = look_again => {}

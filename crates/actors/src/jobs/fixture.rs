@@ -151,8 +151,9 @@ pub(super) struct KnownOwners {
 }
 
 impl LaneOwners for KnownOwners {
-    fn has_others(&self) -> bool {
-        self.live.lock().unwrap().len() > 1
+    /// Those of the tests are instance `a`.
+    fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
+        self.live.lock().unwrap().iter().any(|live| *live != instance("a") && which(live))
     }
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {

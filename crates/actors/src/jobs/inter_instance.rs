@@ -66,9 +66,9 @@ impl InterInstance {
         &self.me
     }
 
-    /// Whether any other instance is live. A new one may be missed for a moment.
-    pub(super) fn has_others(&self) -> bool {
-        self.owners.has_others()
+    /// Whether any other instance is live of which this is so. A new one may be missed for a moment.
+    pub(super) fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
+        self.owners.has_other(which)
     }
 
     /// Puts a message into the inbox of another instance, in the background. Where too much waits, it is not delivered.
@@ -106,7 +106,7 @@ impl InterInstance {
 
     /// Tells the other instances that a job has finished, for those who wait for it there.
     pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
-        if !self.is_alone && self.has_others() {
+        if !self.is_alone && self.has_other(&|_| true) {
             self.notices.tell(FinishNotice { lane: lane.clone(), job, attempt });
         }
     }

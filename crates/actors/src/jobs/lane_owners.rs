@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 
 /// Where owners are looked up.
 pub(super) trait LaneOwners: Send + Sync {
-    /// Whether any other instance lives. One that has just begun may be missed for a moment.
-    fn has_others(&self) -> bool;
+    /// Whether any other instance lives of which this is so. One that has just begun may be missed for a moment.
+    fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool;
 
     /// The owner by the lane's lease; `None` if nobody owns the lane now, or if that cannot be read. The lane's next owner
     /// reads all of it from the ledger.
@@ -23,13 +23,14 @@ pub(super) type LaneOwnersHandle = Arc<dyn LaneOwners>;
 
 /// By the leases in the ledger.
 pub(super) struct LeasedLanes {
+    pub(super) me: InstanceId,
     pub(super) ledger: ledger::Handle,
     pub(super) cluster_view: ClusterView,
 }
 
 impl LaneOwners for LeasedLanes {
-    fn has_others(&self) -> bool {
-        self.cluster_view.view().members().nth(1).is_some()
+    fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
+        self.cluster_view.view().members().any(|member| member.id != self.me && which(&member.id))
     }
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {

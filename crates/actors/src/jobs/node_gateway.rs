@@ -1,8 +1,8 @@
 //! What an instance does for the nodes whose sockets it holds: attempts go out to them, withdrawals too, and what the nodes
 //! say of attempts goes to the owners of the lanes. What they say of results is for `results`.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
@@ -45,6 +45,8 @@ pub(super) struct NodeGateway {
     /// The bytes of attempts that are on their way to sockets.
     outgoing_bytes: Arc<OutgoingBytes>,
     attempts: LocalAttempts,
+    /// When a node connected here last.
+    attached: Mutex<Option<Instant>>,
 }
 
 struct Socket {
@@ -110,7 +112,17 @@ impl NodeGateway {
     ) -> Arc<Self> {
         let (sockets, attempts) = (DashMap::new(), LocalAttempts::default());
         let outgoing_bytes = OutgoingBytes::new(OUTGOING_BYTES_MAX);
-        Arc::new(Self { ledger, registry, inter_instance, progress, sockets, outgoing_bytes, attempts })
+        let attached = Mutex::new(None);
+        Arc::new(Self {
+            ledger,
+            registry,
+            inter_instance,
+            progress,
+            sockets,
+            outgoing_bytes,
+            attempts,
+            attached,
+        })
     }
 
     /// The attempts of the nodes that are connected here.
@@ -126,6 +138,7 @@ impl NodeGateway {
         slots: Arc<HolderSlots>,
     ) -> NodeOutbox {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
+        *self.attached() = Some(Instant::now());
         match self.sockets.entry(node.clone()) {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => {}
@@ -137,6 +150,15 @@ impl NodeGateway {
             }
         }
         NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
+    }
+
+    /// Whether a node has connected here so lately: selections may not know it yet.
+    pub(super) fn attached_within(&self, length: Duration) -> bool {
+        self.attached().is_some_and(|at| at.elapsed() < length)
+    }
+
+    fn attached(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_attached(&self, node: &NodeId) -> bool {
@@ -387,6 +409,11 @@ impl NodeGateway {
     /// Tells the other instances that a job has finished, whose lane's owner on this instance wrote that itself.
     pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
         self.inter_instance.finished(lane, job, attempt);
+    }
+
+    /// Whether any other instance is live of which this is so. A new one may be missed for a moment.
+    pub(super) fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
+        self.inter_instance.has_other(which)
     }
 
     fn send_to_node(&self, node: &NodeId, message: ToNode) -> bool {

@@ -334,7 +334,13 @@ impl ResultWriter {
     ) {
         self.gateway.recorded(job, attempt);
         self.tell_end(job, class, attempt, node, Some(lane), Some(Outcome::Succeeded));
-        self.gateway.finished(lane, job, attempt);
+        // The others are told if callers wait there, or the node may be connected there by now and is to stop.
+        let is_wanted = self.watches.any_wants_ends()
+            || self.gateway.has_other(&|other| self.watches.wants_ends(other))
+            || !self.gateway.is_attached(node);
+        if is_wanted {
+            self.gateway.finished(lane, job, attempt);
+        }
     }
 
     /// Wakes callers that wait for the job, and notifies watches, that an attempt has ended; without an outcome, its job has

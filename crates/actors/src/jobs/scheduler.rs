@@ -37,6 +37,8 @@ const SHARED_AFTER: Duration = Duration::from_millis(100);
 /// Nor, before it has waited so long, to one that had few free slots when it was last heard of: to share the slots of a node
 /// that is as busy as those here costs much and brings little.
 const SHARED_FULL_AFTER: Duration = Duration::from_secs(2);
+/// A node that has connected here within this time may serve the job though selections do not know it yet.
+const NEWCOMER: Duration = Duration::from_secs(1);
 /// For clocks that run apart, where a list of slots is compared with when an attempt became known.
 const LISTED_MARGIN: Duration = Duration::from_millis(500);
 /// The pause after a pass in which no node's slots could be asked for, before jitter.
@@ -388,11 +390,13 @@ impl Scheduler {
         join_all(reservations).await.into_iter().flatten().collect()
     }
 
-    /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, or it
-    /// has waited for one of them.
+    /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, nor may one
+    /// that has just connected, or it has waited for one of them.
     fn is_to_be_shared(&self, want: &impl Claiming, had_much_room: bool) -> bool {
         let after = if had_much_room { SHARED_AFTER } else { SHARED_FULL_AFTER };
-        want.waited() >= after || !self.registry.is_served_here(want.needs())
+        let may_be_served =
+            || self.registry.is_served_here(want.needs()) || self.gateway.attached_within(NEWCOMER);
+        want.waited() >= after || !may_be_served()
     }
 
     /// Takes a reservation back, in the background: should that fail, it runs out.

@@ -6,6 +6,7 @@
 //!
 //! What crosses the bus is in [`exchange`].
 
+mod ends;
 mod exchange;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Outcome, State};
@@ -27,6 +28,7 @@ use super::limits::{
     WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
 use super::tallies::Tallies;
+use ends::EndsWanted;
 use exchange::Notice;
 pub(super) use exchange::start;
 
@@ -122,6 +124,7 @@ pub(super) struct Watches {
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_sent: AtomicU64,
     tallies: Arc<Tallies>,
+    ends: EndsWanted,
 }
 
 /// A topic with a listener on this instance, now or a short while ago.
@@ -184,6 +187,7 @@ impl Watches {
             born: Instant::now(),
             all_sent: AtomicU64::new(0),
             tallies: Arc::default(),
+            ends: EndsWanted::default(),
         };
         (watches, to_tell)
     }
@@ -194,6 +198,28 @@ impl Watches {
         let notifications = self.listen(&topic)?;
         self.want(&topic, None);
         Some(Watch { watches: Arc::clone(self), topic, notifications })
+    }
+
+    /// A caller waits here for the end of a job, for so long at most. Whether the others may not have heard yet that callers
+    /// wait: what ends meanwhile is not told.
+    pub(super) fn caller_waits(&self, at_most: Duration) -> bool {
+        self.outgoing.is_some() && self.ends.caller_waits(at_most, Instant::now(), |said| self.say(said))
+    }
+
+    /// Whether the other instance is to be told of the end of every job, by what it has said.
+    pub(super) fn wants_ends(&self, other: &InstanceId) -> bool {
+        self.ends.wants(other, Instant::now())
+    }
+
+    /// Whether any instance has said lately that it is to be told.
+    pub(super) fn any_wants_ends(&self) -> bool {
+        self.ends.any_wants(Instant::now())
+    }
+
+    /// Another instance says whether callers wait there.
+    #[cfg(test)]
+    pub(super) fn hears(&self, from: &InstanceId, said: &str) {
+        assert_ne!(self.ends.hear(from, said, Instant::now()), ends::Heard::Other);
     }
 
     /// The numbers of what this tells.
@@ -320,8 +346,8 @@ impl Watches {
                 watched.progress = Some((seen.attempt, progress.clone()));
             }
         }
-        // An instance that wants a job's events hears of its end twice: by the notice that all get, and by its own. Each
-        // costs a read of the ledger.
+        // An instance that wants a job's events may hear of its end twice: by the notice for callers that wait, and by its
+        // own. Each costs a read of the ledger.
         if !matches!(topic, Topic::All)
             && matches!(seen.kind, JobEventKind::Changed(State::Finished, _))
             && self.here.get_mut(topic).is_some_and(|mut watched| watched.was_finished(seen.job))
@@ -384,6 +410,7 @@ impl Watches {
                 self.topics.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        self.ends.sweep(now);
         let here: Vec<_> = self.here.iter().map(|watched| watched.key().clone()).collect();
         for topic in &here {
             self.forget_if(topic, |watched| watched.notifications.receiver_count() == 0);

@@ -27,9 +27,9 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
-    CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS, CLIENT_PING_EVERY,
-    CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
-    UNCOUNTED_BYTES_MAX,
+    CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
+    CLIENT_PING_EVERY, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR,
+    CLIENT_SUBMIT_PAUSE, UNCOUNTED_BYTES_MAX,
 };
 use crate::refusal::Refusal;
 use crate::services::Incarnation;
@@ -64,6 +64,8 @@ pub struct Socket {
     submitted: Vec<String>,
     looking: Option<LocalBoxFuture<'static, Result<Look, Refusal>>>,
     look_at: Instant,
+    /// Everything was read once.
+    has_looked: bool,
     /// A result was read whose job is not known to be accepted.
     is_held_back: bool,
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
@@ -125,6 +127,7 @@ impl Socket {
             submitted: Vec::new(),
             looking: None,
             look_at: now,
+            has_looked: false,
             is_held_back: false,
             known: HashSet::new(),
             out: VecDeque::new(),
@@ -437,8 +440,10 @@ impl Socket {
         if !is_all {
             self.look_at = Instant::now();
         } else if !is_idle {
-            self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOKS.0);
+            let pause = if self.has_looked { CLIENT_LOOKS.0 } else { CLIENT_FIRST_PAUSE };
+            self.look_at = self.look_at.min(Instant::now() + pause);
         }
+        self.has_looked |= is_all;
     }
 
     /// Whether its job is one of those that were sent on their way and not answered.

@@ -123,7 +123,7 @@ async fn what_still_waits_when_a_socket_is_closed_is_undeliverable() {
 #[tokio::test]
 async fn the_holder_of_a_node_is_asked_to_share_it() {
     let here = here().await;
-    let mut inbox = here.bus.open_inbox(&instance("b"), std::time::Duration::from_secs(9)).await.unwrap();
+    let mut inbox = here.bus.open_inbox(&instance("b"), Duration::from_secs(9)).await.unwrap();
     here.gateway.ask_to_share(node("n"), instance("a"));
     here.gateway.ask_to_share(node("m"), instance("b"));
     let entries = inbox.next().await.unwrap();
@@ -137,7 +137,7 @@ async fn the_holder_of_a_node_is_asked_to_share_it() {
 #[tokio::test]
 async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
     let mut here = here().await;
-    let mut inbox = here.bus.open_inbox(&instance("b"), std::time::Duration::from_secs(9)).await.unwrap();
+    let mut inbox = here.bus.open_inbox(&instance("b"), Duration::from_secs(9)).await.unwrap();
     here.gateway.deliver(dispatch(1, "n", "b"));
     let entries = inbox.next().await.unwrap();
     let read = InstanceMessage::from_bytes(&entries[0].payload).unwrap();
@@ -162,7 +162,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
     here.registry.recorded(record, Instant::now());
     let now = Instant::now();
     here.registry.found_there(&HashSet::new(), now);
-    here.registry.found_there(&HashSet::new(), now + std::time::Duration::from_secs(60));
+    here.registry.found_there(&HashSet::new(), now + Duration::from_secs(60));
     here.gateway.deliver(dispatch(2, "n", "b"));
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
     assert_eq!(here.bus.inbox_len(&instance("b")).await.unwrap(), 1, "nothing more was sent");
@@ -202,7 +202,7 @@ async fn an_end_that_another_instance_wrote_stops_the_node_here() {
 #[tokio::test]
 async fn a_newer_connection_of_a_node_gets_what_is_for_it() {
     let here = here().await;
-    let (old, new) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(1));
+    let (old, new) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     let mut newer = here.gateway.attach(&node("n"), new, Arc::default());
     let mut older = here.gateway.attach(&node("n"), old, Arc::default());
     assert!(older.next(1).await.is_empty(), "it is replaced");

@@ -6,6 +6,7 @@ use domain::Timestamp;
 use domain::job::PastAttempt;
 
 use super::*;
+use crate::jobs::finish_notices;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve, spec,
 };
@@ -72,13 +73,18 @@ struct Here {
     ledger: Ledger,
     writer: ResultWriter,
     lanes: Arc<Directory>,
+    /// What other instances are told of ends.
+    told: bus::Subscription,
+    _other: bus::Handle,
 }
 
 impl Here {
     /// Instance `a`, which holds the socket of node `n`, beside `b`.
     async fn open() -> Self {
-        let (ledger, bus, lanes) =
-            (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
+        let hub = bus::Hub::default();
+        let (ledger, bus, lanes) = (Ledger::open().await, hub.join(), Arc::<Directory>::default());
+        let other = hub.join();
+        let told = other.subscribe(bus::Channel::Jobs);
         let owners = Arc::<KnownOwners>::default();
         owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
         let sends = InterInstance::start(instance("a"), bus, false, lanes.clone(), owners);
@@ -94,7 +100,7 @@ impl Here {
             late: Arc::default(),
             rates: Arc::new(RateCounter::new()),
         };
-        Self { ledger, writer, lanes }
+        Self { ledger, writer, lanes, told, _other: other }
     }
 
     async fn write(&self, from: &str, results: Vec<NodeResult>) -> Vec<Answer> {
@@ -171,6 +177,32 @@ async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
     assert!(here.writer.writer_of(&succeeded(3)).is_some());
     let state = here.ledger.handle.job(job(1)).await.unwrap().unwrap().state;
     assert_eq!(state, State::Dispatched, "nobody else writes it");
+}
+
+#[tokio::test]
+async fn other_instances_are_told_of_an_end_unless_they_say_that_nobody_waits_there() {
+    let mut here = Here::open().await;
+    let _outbox = here.writer.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let end = |here: &Here, number, at: &str| {
+        here.writer.written_by_owner(job(number), &Class::default(), FIRST, &node(at), &lane("session:s"));
+    };
+    end(&here, 1, "n");
+    here.writer.watches.hears(&instance("b"), "no ends");
+    end(&here, 2, "n");
+    // Its node is elsewhere, and may be told there to stop.
+    end(&here, 3, "m");
+    here.writer.watches.hears(&instance("b"), "ends");
+    end(&here, 4, "n");
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        match here.told.next().await.unwrap() {
+            bus::Event::Message(payload) => {
+                told.extend(finish_notices::read(&payload).unwrap().into_iter().map(|notice| notice.job));
+            }
+            bus::Event::Resumed | bus::Event::Lagged { .. } => {}
+        }
+    }
+    assert_eq!(told, [job(1), job(3), job(4)]);
 }
 
 #[tokio::test]

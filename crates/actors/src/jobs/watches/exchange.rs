@@ -3,6 +3,7 @@
 //! heard it last.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bus::{Channel, Event};
 use domain::job::{Attempt, Outcome, State};
@@ -12,6 +13,7 @@ use nodes::connection::{Percent, Progress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::ends::Heard;
 use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
 use crate::pause::jittered;
@@ -160,6 +162,15 @@ impl Watches {
         }
     }
 
+    /// Tells the other instances whether callers wait here for ends of jobs.
+    fn say_whether_ends_are_wanted(&self) {
+        self.ends.repeat(Instant::now(), |said| self.say(said));
+    }
+
+    pub(super) fn say(&self, word: &str) {
+        self.put(Notice::Want { topics: vec![word.to_owned()], ask: None, again: true });
+    }
+
     /// The one that was asked has nothing to say.
     fn nothing(&self, job: JobId) {
         if let Some(watched) = self.here.get(&Topic::Job(job)) {
@@ -188,14 +199,16 @@ impl Hearing<'_> {
         if from == self.me.as_str() {
             return;
         }
+        let Ok(from) = InstanceId::parse(&from) else { return };
         for notice in notices {
             match notice {
                 Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
-                    for topic in topics.iter().filter_map(|topic| Topic::read(topic)) {
-                        self.watches.wanted_by_another(topic.clone());
-                        if let (Topic::Job(job), false) = (topic, again) {
-                            self.answer_with_progress(job, is_asked);
+                    for said in topics {
+                        match self.watches.ends.hear(&from, &said, Instant::now()) {
+                            Heard::First => self.watches.say_whether_ends_are_wanted(),
+                            Heard::Again => {}
+                            Heard::Other => self.is_wanted(&said, again, is_asked),
                         }
                     }
                 }
@@ -210,6 +223,15 @@ impl Hearing<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Another instance listens to a topic.
+    fn is_wanted(&self, topic: &str, again: bool, is_asked: bool) {
+        let Some(topic) = Topic::read(topic) else { return };
+        self.watches.wanted_by_another(topic.clone());
+        if let (Topic::Job(job), false) = (topic, again) {
+            self.answer_with_progress(job, is_asked);
         }
     }
 
@@ -234,10 +256,13 @@ pub(in crate::jobs) fn start(
     let weak = Arc::downgrade(watches);
     tokio::spawn(async move {
         loop {
+            {
+                let Some(watches) = weak.upgrade() else { return };
+                let topics = watches.sweep();
+                watches.want_all(&topics, true);
+                watches.say_whether_ends_are_wanted();
+            }
             tokio::time::sleep(jittered(WANTED_AGAIN_EVERY)).await;
-            let Some(watches) = weak.upgrade() else { return };
-            let topics = watches.sweep();
-            watches.want_all(&topics, true);
         }
     });
     if bus.kind() == bus::Kind::Local {
@@ -257,6 +282,8 @@ pub(in crate::jobs) fn start(
                     // What is listened to may not have been heard elsewhere either.
                     let topics = watches.sweep();
                     watches.want_all(&topics, false);
+                    watches.ends.missed();
+                    watches.say_whether_ends_are_wanted();
                     watches.missed();
                 }
             }

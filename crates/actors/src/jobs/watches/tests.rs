@@ -64,7 +64,7 @@ async fn a_lane_and_all_are_topics_too() {
     assert_eq!(heard(&mut of_lane), [running(1)]);
     assert_eq!(heard(&mut of_all), [running(1), elsewhere]);
     assert_eq!(sent(&mut to_tell), 1);
-    // Said by the notice that all instances get: those who want all hear it with its outcome from elsewhere.
+    // Said by the notice for callers that wait: those who want all hear it with its outcome from elsewhere.
     watches.finished(&lane(), JobId::from_u128(1), Attempt::new(1));
     assert_eq!((heard(&mut of_lane).len(), heard(&mut of_all).len()), (1, 0));
 }
