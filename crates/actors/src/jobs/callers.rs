@@ -18,8 +18,7 @@ use super::waiters::Waiters;
 use super::{Jobs, Refusal, refusal};
 use crate::pause::jittered;
 
-/// How soon the first waiter for long reads the ledger: what ended before the other instances heard of it, they did not tell;
-/// before jitter.
+/// How soon a waiter first reads the ledger if the other instances may not know yet that callers wait here; before jitter.
 const LOOK_FIRST: Duration = Duration::from_millis(100);
 /// How soon a waiter first reads the ledger, in case a notification was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

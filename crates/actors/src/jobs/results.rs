@@ -334,9 +334,10 @@ impl ResultWriter {
     ) {
         self.gateway.recorded(job, attempt);
         self.tell_end(job, class, attempt, node, Some(lane), Some(Outcome::Succeeded));
-        // The others are told if callers wait there, or the node may be connected there by now and is to stop.
-        let is_wanted = self.watches.any_wants_ends()
-            || self.gateway.has_other(&|other| self.watches.wants_ends(other))
+        // Other instances get a notice if callers wait there. They also do if the node may have connected there meanwhile: it
+        // must stop.
+        let is_wanted = self.watches.any_wants_finish_notices()
+            || self.gateway.has_other(&|other| self.watches.wants_finish_notices(other))
             || !self.gateway.is_attached(node);
         if is_wanted {
             self.gateway.finished(lane, job, attempt);

@@ -232,7 +232,7 @@ fn able<'o>(needs: &Requirements, others: &'o Others) -> Vec<(&'o InstanceId, Sp
 mod tests {
     use std::time::Duration;
 
-    use domain::job::{Attempt, CurrentAttempt, LiveJob, Priority, Spec, State};
+    use domain::job::{Attempt, LiveJob, Priority, Spec};
     use domain::lane::Enqueue;
     use domain::{Label, NodeTimeouts, PoolName, TenantId, Timestamp, Token};
 
@@ -301,29 +301,14 @@ mod tests {
         /// A job of a lane that is served.
         fn push(&self, of: &str, number: u128, seq: Option<u64>, priority: i64, tenant: &str, label: &str) {
             let id = lane(of);
-            let job = LiveJob {
-                id: fixture::job(number),
-                lane: id.clone(),
-                seq,
-                client_ref: None,
-                spec: Spec {
-                    priority: Priority::new(priority).unwrap(),
-                    tenant: TenantId::parse(tenant).ok(),
-                    needs: labelled(label),
-                    ..spec()
-                },
-                newest: CurrentAttempt {
-                    state: State::Created,
-                    attempt: Attempt::new(0),
-                    charged_attempts: 0,
-                },
-                placed: None,
-                retry_of: None,
-                created_at: Timestamp::from_micros(1),
-                due_at: None,
-                dispatched_at: None,
-                running_at: None,
+            let spec = Spec {
+                priority: Priority::new(priority).unwrap(),
+                tenant: TenantId::parse(tenant).ok(),
+                needs: labelled(label),
+                ..spec()
             };
+            let created_at = Timestamp::from_micros(1);
+            let job = LiveJob { seq, created_at, ..LiveJob::created(fixture::job(number), id.clone(), spec) };
             let enqueue = Enqueue {
                 job: Arc::new(job),
                 attempt: Attempt::new(1),

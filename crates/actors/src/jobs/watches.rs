@@ -6,8 +6,8 @@
 //!
 //! What crosses the bus is in [`exchange`].
 
-mod ends;
 mod exchange;
+mod finish_interest;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +28,9 @@ use super::limits::{
     WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
 use super::tallies::Tallies;
-use ends::EndsWanted;
 use exchange::Notice;
 pub(super) use exchange::start;
+use finish_interest::FinishInterest;
 
 /// What can be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +124,7 @@ pub(super) struct Watches {
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_sent: AtomicU64,
     tallies: Arc<Tallies>,
-    ends: EndsWanted,
+    finish_interest: FinishInterest,
 }
 
 /// A topic with a listener on this instance, now or a short while ago.
@@ -187,7 +187,7 @@ impl Watches {
             born: Instant::now(),
             all_sent: AtomicU64::new(0),
             tallies: Arc::default(),
-            ends: EndsWanted::default(),
+            finish_interest: FinishInterest::default(),
         };
         (watches, to_tell)
     }
@@ -200,26 +200,28 @@ impl Watches {
         Some(Watch { watches: Arc::clone(self), topic, notifications })
     }
 
-    /// A caller waits here for the end of a job, for so long at most. Whether the others may not have heard yet that callers
-    /// wait: what ends meanwhile is not told.
+    /// Notes that a caller waits here for a job, for at most this time. Returns whether the other instances may not know yet that
+    /// callers wait, and so send no notices.
     pub(super) fn caller_waits(&self, at_most: Duration) -> bool {
-        self.outgoing.is_some() && self.ends.caller_waits(at_most, Instant::now(), |said| self.say(said))
+        self.outgoing.is_some()
+            && self.finish_interest.caller_waits(at_most, Instant::now(), |topic| self.announce(topic))
     }
 
-    /// Whether the other instance is to be told of the end of every job, by what it has said.
-    pub(super) fn wants_ends(&self, other: &InstanceId) -> bool {
-        self.ends.wants(other, Instant::now())
+    /// Whether the other instance gets a notice of every finished job.
+    pub(super) fn wants_finish_notices(&self, other: &InstanceId) -> bool {
+        self.finish_interest.wants(other, Instant::now())
     }
 
-    /// Whether any instance has said lately that it is to be told.
-    pub(super) fn any_wants_ends(&self) -> bool {
-        self.ends.any_wants(Instant::now())
+    /// Whether any instance has announced recently that it wants these notices.
+    pub(super) fn any_wants_finish_notices(&self) -> bool {
+        self.finish_interest.any_wants(Instant::now())
     }
 
-    /// Another instance says whether callers wait there.
+    /// Another instance announces whether callers wait there.
     #[cfg(test)]
-    pub(super) fn hears(&self, from: &InstanceId, said: &str) {
-        assert_ne!(self.ends.hear(from, said, Instant::now()), ends::Heard::Other);
+    pub(super) fn receives(&self, from: &InstanceId, topic: &str) {
+        let listed = self.finish_interest.receive(from, topic, Instant::now());
+        assert_ne!(listed, finish_interest::Listed::Other);
     }
 
     /// The numbers of what this tells.
@@ -410,7 +412,7 @@ impl Watches {
                 self.topics.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        self.ends.sweep(now);
+        self.finish_interest.sweep(now);
         let here: Vec<_> = self.here.iter().map(|watched| watched.key().clone()).collect();
         for topic in &here {
             self.forget_if(topic, |watched| watched.notifications.receiver_count() == 0);

@@ -87,6 +87,27 @@ pub struct WaitingGroup {
     pub tenant: Option<TenantId>,
 }
 
+impl LiveJob {
+    /// A job in CREATED without an attempt, a session and a delay. Its time of creation is 0: only the database knows it.
+    #[must_use]
+    pub const fn created(id: JobId, lane: LaneId, spec: Spec) -> Self {
+        Self {
+            id,
+            lane,
+            seq: None,
+            client_ref: None,
+            spec,
+            newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
+            placed: None,
+            retry_of: None,
+            created_at: Timestamp::from_micros(0),
+            due_at: None,
+            dispatched_at: None,
+            running_at: None,
+        }
+    }
+}
+
 impl JobWrite {
     /// How much room it takes in a batch: a row, one for its key, one for the job that it retries, and more for a
     /// long text.

@@ -6,7 +6,7 @@ use super::messages::{
     Callers, Command, CompletionRequest, Effect, PendingSubmission, ReservedSlot, Submission,
 };
 use super::state::{LaneSettings, LaneState};
-use crate::job::{Assignment, Attempt, Change, CurrentAttempt, Due, JobKey, LiveJob, Spec, State};
+use crate::job::{Assignment, Attempt, Change, Due, JobKey, LiveJob, Spec};
 use crate::{
     IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Timestamp, Token,
 };
@@ -78,20 +78,7 @@ pub(super) fn submission(
 
 /// A job that waits, as the ledger has it.
 pub(super) fn waiting(lane: &LaneId, number: u64) -> LiveJob {
-    LiveJob {
-        id: job(number),
-        lane: lane.clone(),
-        seq: None,
-        client_ref: None,
-        spec: spec(),
-        newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
-        placed: None,
-        retry_of: None,
-        created_at: Timestamp::from_micros(1),
-        due_at: None,
-        dispatched_at: None,
-        running_at: None,
-    }
+    LiveJob { created_at: Timestamp::from_micros(1), ..LiveJob::created(job(number), lane.clone(), spec()) }
 }
 
 pub(super) fn completion(number: u64, attempt: u32, at: &str) -> Command<Numbered> {

@@ -73,7 +73,7 @@ struct Here {
     ledger: Ledger,
     writer: ResultWriter,
     lanes: Arc<Directory>,
-    /// What other instances are told of ends.
+    /// The notices to other instances.
     told: bus::Subscription,
     _other: bus::Handle,
 }
@@ -180,18 +180,18 @@ async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
 }
 
 #[tokio::test]
-async fn other_instances_are_told_of_an_end_unless_they_say_that_nobody_waits_there() {
+async fn other_instances_get_finish_notices_unless_they_announce_that_nobody_waits_there() {
     let mut here = Here::open().await;
     let _outbox = here.writer.gateway.attach(&node("n"), Instant::now(), Arc::default());
     let end = |here: &Here, number, at: &str| {
         here.writer.written_by_owner(job(number), &Class::default(), FIRST, &node(at), &lane("session:s"));
     };
     end(&here, 1, "n");
-    here.writer.watches.hears(&instance("b"), "no ends");
+    here.writer.watches.receives(&instance("b"), "no ends");
     end(&here, 2, "n");
     // Its node is elsewhere, and may be told there to stop.
     end(&here, 3, "m");
-    here.writer.watches.hears(&instance("b"), "ends");
+    here.writer.watches.receives(&instance("b"), "ends");
     end(&here, 4, "n");
     let mut told = Vec::new();
     while told.len() < 3 {

@@ -129,7 +129,7 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
     );
 }
 
-/// A job that has waited in the queue for so long.
+/// A job with its time in the queue.
 struct Waiting(Duration);
 
 impl Claiming for Waiting {

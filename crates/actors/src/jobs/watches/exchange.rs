@@ -13,7 +13,7 @@ use nodes::connection::{Percent, Progress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::ends::Heard;
+use super::finish_interest::Listed;
 use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
 use crate::pause::jittered;
@@ -162,13 +162,13 @@ impl Watches {
         }
     }
 
-    /// Tells the other instances whether callers wait here for ends of jobs.
-    fn say_whether_ends_are_wanted(&self) {
-        self.ends.repeat(Instant::now(), |said| self.say(said));
+    /// Announces whether callers wait here.
+    fn announce_finish_interest(&self) {
+        self.finish_interest.repeat(Instant::now(), |topic| self.announce(topic));
     }
 
-    pub(super) fn say(&self, word: &str) {
-        self.put(Notice::Want { topics: vec![word.to_owned()], ask: None, again: true });
+    pub(super) fn announce(&self, topic: &str) {
+        self.put(Notice::Want { topics: vec![topic.to_owned()], ask: None, again: true });
     }
 
     /// The one that was asked has nothing to say.
@@ -204,11 +204,11 @@ impl Hearing<'_> {
             match notice {
                 Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
-                    for said in topics {
-                        match self.watches.ends.hear(&from, &said, Instant::now()) {
-                            Heard::First => self.watches.say_whether_ends_are_wanted(),
-                            Heard::Again => {}
-                            Heard::Other => self.is_wanted(&said, again, is_asked),
+                    for topic in topics {
+                        match self.watches.finish_interest.receive(&from, &topic, Instant::now()) {
+                            Listed::First => self.watches.announce_finish_interest(),
+                            Listed::Again => {}
+                            Listed::Other => self.is_wanted(&topic, again, is_asked),
                         }
                     }
                 }
@@ -260,7 +260,7 @@ pub(in crate::jobs) fn start(
                 let Some(watches) = weak.upgrade() else { return };
                 let topics = watches.sweep();
                 watches.want_all(&topics, true);
-                watches.say_whether_ends_are_wanted();
+                watches.announce_finish_interest();
             }
             tokio::time::sleep(jittered(WANTED_AGAIN_EVERY)).await;
         }
@@ -282,8 +282,8 @@ pub(in crate::jobs) fn start(
                     // What is listened to may not have been heard elsewhere either.
                     let topics = watches.sweep();
                     watches.want_all(&topics, false);
-                    watches.ends.missed();
-                    watches.say_whether_ends_are_wanted();
+                    watches.finish_interest.missed();
+                    watches.announce_finish_interest();
                     watches.missed();
                 }
             }

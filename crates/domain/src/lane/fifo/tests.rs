@@ -3,28 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::job::{CurrentAttempt, Spec, State};
+use crate::LaneId;
+use crate::job::Spec;
 use crate::lane::spread::Spread;
 use crate::lane::testing::seed;
-use crate::{LaneId, Timestamp};
 
 use super::*;
 
 fn job(seq: u64, bytes: usize) -> Arc<LiveJob> {
-    Arc::new(LiveJob {
-        id: JobId::from_u128(u128::from(seq)),
-        lane: LaneId::parse("session:s").unwrap(),
-        seq: Some(seq),
-        client_ref: None,
-        spec: Spec::new("x".repeat(bytes)),
-        newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
-        placed: None,
-        retry_of: None,
-        created_at: Timestamp::from_micros(0),
-        due_at: None,
-        dispatched_at: None,
-        running_at: None,
-    })
+    let spec = Spec::new("x".repeat(bytes));
+    let lane = LaneId::parse("session:s").unwrap();
+    Arc::new(LiveJob { seq: Some(seq), ..LiveJob::created(JobId::from_u128(u128::from(seq)), lane, spec) })
 }
 
 fn next(seq: u64, bytes: usize) -> Next {

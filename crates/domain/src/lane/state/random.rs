@@ -334,18 +334,12 @@ impl World {
                 _ => None,
             };
             let live = LiveJob {
-                id: new.id,
-                lane: self.lane.lane.clone(),
                 seq: new.seq,
-                client_ref: None,
-                spec: new.spec.clone(),
                 newest: CurrentAttempt { state, attempt, charged_attempts: 0 },
                 placed,
-                retry_of: None,
                 created_at: AT,
                 due_at: due.map(|_| AT),
-                dispatched_at: None,
-                running_at: None,
+                ..LiveJob::created(new.id, self.lane.lane.clone(), new.spec.clone())
             };
             self.rows.insert(new.id, Row { live, due, is_finished: false });
             return JobVerdict::Written;

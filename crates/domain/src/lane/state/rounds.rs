@@ -83,14 +83,10 @@ impl<C: Callers> LaneState<C> {
             }
         }
         if let Some(NextInLine { job, behind }) = next
-            && let Some(ReservedSlot { placed, pool, instead_of }) = found.reserved.remove(&job.id)
+            && let Some(slot) = found.reserved.remove(&job.id)
         {
-            let attempt = Attempt::NONE.next();
-            let current = CurrentAttempt { state: State::Dispatched, attempt, charged_attempts: 0 };
-            let id = job.id;
-            let change = Change::Dispatch { job: id, attempt, placed: placed.clone(), behind: Some(behind) };
-            self.prefers(&placed.node, pool, effects);
-            self.add(&mut round, id, change, AfterCommit::Dispatched { job, current, placed, instead_of });
+            let newest = job.newest;
+            self.dispatch(job, newest, slot, Some(behind), &mut round, effects);
         }
         for (seq, pending) in accepted {
             let (mut placed, mut instead_of) = (None, None);
@@ -101,19 +97,10 @@ impl<C: Callers> LaneState<C> {
             let PendingSubmission { id, submission, reply, arrived: _, deadline: _ } = pending;
             let crate::lane::Submission { spec, client_ref, due, key, retry } = submission;
             let job = Arc::new(LiveJob {
-                id,
-                lane: self.lane.clone(),
                 seq,
                 client_ref: client_ref.clone(),
-                spec: spec.clone(),
-                newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
-                placed: None,
                 retry_of: retry.map(|retry| retry.of),
-                // By the database's clock, which is not asked here.
-                created_at: Timestamp::from_micros(0),
-                due_at: None,
-                dispatched_at: None,
-                running_at: None,
+                ..LiveJob::created(id, self.lane.clone(), spec.clone())
             });
             let new = NewJob { id, spec, seq, client_ref, due, retry, placed: placed.clone() };
             let then = AfterCommit::Submitted { reply, due, job, placed, instead_of };
@@ -276,20 +263,34 @@ impl<C: Callers> LaneState<C> {
         round: &mut PendingBatch<C>,
         effects: &mut Vec<Effect<C>>,
     ) -> Result<(), Assignment> {
-        let ReservedSlot { placed, pool, instead_of } = slot;
         let waiting = self.jobs.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting { .. }));
         let Some((live, newest)) = waiting.map(|entry| (Arc::clone(&entry.job), entry.newest)) else {
-            return Err(placed);
+            return Err(slot.placed);
         };
         match decide(Some(newest), live.spec.max_attempts, Event::Place) {
             Ok(Step::Dispatch(next)) if next == attempt && !self.busy.contains(&job) => {}
-            _ => return Err(placed),
+            _ => return Err(slot.placed),
         }
-        let current = CurrentAttempt { state: State::Dispatched, attempt, ..newest };
-        let change = Change::Dispatch { job, attempt, placed: placed.clone(), behind: None };
-        self.prefers(&placed.node, pool, effects);
-        self.add(round, job, change, AfterCommit::Dispatched { job: live, current, placed, instead_of });
+        self.dispatch(live, newest, slot, None, round, effects);
         Ok(())
+    }
+
+    /// Adds the attempt after the newest one to the round.
+    fn dispatch(
+        &mut self,
+        job: Arc<LiveJob>,
+        newest: CurrentAttempt,
+        slot: ReservedSlot,
+        behind: Option<JobId>,
+        round: &mut PendingBatch<C>,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let ReservedSlot { placed, pool, instead_of } = slot;
+        let (id, attempt) = (job.id, newest.attempt.next());
+        let current = CurrentAttempt { state: State::Dispatched, attempt, ..newest };
+        let change = Change::Dispatch { job: id, attempt, placed: placed.clone(), behind };
+        self.prefers(&placed.node, pool, effects);
+        self.add(round, id, change, AfterCommit::Dispatched { job, current, placed, instead_of });
     }
 
     fn prefers(&mut self, node: &NodeId, pool: PoolName, effects: &mut Vec<Effect<C>>) {

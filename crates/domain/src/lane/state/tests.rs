@@ -469,19 +469,12 @@ fn an_attempt_that_begins_on_a_node_that_has_just_departed_goes_elsewhere() {
 fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
     let state = if at.is_some() { State::Dispatched } else { State::Created };
     let attempt = Attempt::new(u32::from(at.is_some()));
+    let spec = crate::job::Spec { on_recovery, ..spec() };
     LiveJob {
-        id: job(number),
-        lane: LaneId::parse("instance:i").unwrap(),
-        seq: None,
-        client_ref: None,
-        spec: crate::job::Spec { on_recovery, ..spec() },
         newest: CurrentAttempt { state, attempt, charged_attempts: 0 },
         placed: at.map(|at| slot(at).placed),
-        retry_of: None,
         created_at: AT,
-        due_at: None,
-        dispatched_at: None,
-        running_at: None,
+        ..LiveJob::created(job(number), LaneId::parse("instance:i").unwrap(), spec)
     }
 }
 
