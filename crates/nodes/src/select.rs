@@ -13,6 +13,7 @@ use bus::Epoch;
 use domain::job::Requirements;
 use domain::limits::JOB_LABELS_MAX;
 use domain::{InstanceId, NodeId, PoolName};
+use rand::seq::IteratorRandom;
 use rand::{Rng, RngExt};
 
 use crate::entry::Entry;
@@ -138,6 +139,18 @@ impl Registry {
         let index = self.inner.index.load();
         let mut own = (0..index.nodes.len()).filter(|position| index.own.contains(*position));
         own.any(|position| self.serves(&index.nodes[position].profile.node, needs).is_some())
+    }
+
+    /// A random node of another instance that serves such a job, be it full, with the instance that holds its socket.
+    pub fn serves_elsewhere(&self, needs: &Requirements, rng: &mut impl Rng) -> Option<(NodeId, InstanceId)> {
+        let index = self.inner.index.load();
+        let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
+        let sieves = (0..pools.len()).filter_map(|place| Sieve::new(&index, &wanted, pools.at(place), false));
+        let elsewhere = (0..index.nodes.len())
+            .filter(|position| !index.own.contains(*position) && index.nodes[*position].takes_work());
+        let serving = sieves.flat_map(|sieve| elsewhere.clone().filter(move |position| sieve.has(*position)));
+        let profile = &index.nodes[serving.choose(rng)?].profile;
+        Some((profile.node.clone(), profile.holder.clone()))
     }
 
     fn choose(&self, wanted: &Wanted<'_>, rng: &mut impl Rng) -> Option<Choice> {

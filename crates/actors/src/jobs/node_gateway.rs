@@ -9,13 +9,17 @@ use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::{GivenBack, HolderSlots, Registry};
+use rand::RngExt;
 use tokio::sync::mpsc;
 
 use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
-use super::limits::{OUTGOING_BYTES_MAX, SOCKET_BYTES_AT_ONCE, SOCKET_MESSAGES_MAX};
+use super::limits::{
+    OUTGOING_BYTES_MAX, SLOT_LEFT_FOR, SLOTS_LEFT_TO_OTHERS, SLOTS_WANTED_FOR, SOCKET_BYTES_AT_ONCE,
+    SOCKET_MESSAGES_MAX,
+};
 use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
@@ -55,6 +59,29 @@ struct Socket {
     outbox: mpsc::Sender<Outgoing>,
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
+    wanted: Wanted,
+}
+
+/// Whether other instances want slots of a node whose socket is here. This instance hears of a free slot before they do: so
+/// that they get one, it leaves one to them now and then.
+#[derive(Default)]
+struct Wanted {
+    /// When one of them has asked last.
+    asked: Option<Instant>,
+    /// Until then this instance takes none.
+    left_until: Option<Instant>,
+}
+
+impl Wanted {
+    fn leave(&mut self, now: Instant) {
+        if self.asked.is_some_and(|at| now < at + SLOTS_WANTED_FOR) {
+            self.left_until = Some(now + SLOT_LEFT_FOR);
+        }
+    }
+
+    fn is_left(&self, now: Instant) -> bool {
+        self.left_until.is_some_and(|until| now < until)
+    }
 }
 
 /// What is for a node, and its share of the bytes that may be on their way.
@@ -143,10 +170,10 @@ impl NodeGateway {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => {}
             Entry::Occupied(mut older) => {
-                older.insert(Socket { since, outbox, slots });
+                older.insert(Socket { since, outbox, slots, wanted: Wanted::default() });
             }
             Entry::Vacant(none) => {
-                none.insert(Socket { since, outbox, slots });
+                none.insert(Socket { since, outbox, slots, wanted: Wanted::default() });
             }
         }
         NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
@@ -208,8 +235,33 @@ impl NodeGateway {
 
     /// Another instance wants slots of a node, if its socket is here.
     pub(super) fn share(&self, node: &NodeId) {
+        if let Some(mut socket) = self.sockets.get_mut(node) {
+            socket.wanted.asked = Some(Instant::now());
+        }
         // A queue that is full is asked again.
         self.send_to_node(node, ToNode::Share);
+    }
+
+    /// The slot of a node here that comes free now is for other instances, if they want one: this instance takes none for a
+    /// moment.
+    pub(super) fn leave_to_others(&self, node: &NodeId) {
+        if let Some(mut socket) = self.sockets.get_mut(node) {
+            socket.wanted.leave(Instant::now());
+        }
+    }
+
+    /// Whether this instance is to take no slot of a node here that the bus gives: it leaves one to others, as it now and then
+    /// begins to.
+    pub(super) fn is_left_to_others(&self, node: &NodeId, holder: &InstanceId) -> bool {
+        if holder != self.inter_instance.me() {
+            return false;
+        }
+        let Some(mut socket) = self.sockets.get_mut(node) else { return false };
+        let now = Instant::now();
+        if !socket.wanted.is_left(now) && rand::rng().random_ratio(1, SLOTS_LEFT_TO_OTHERS) {
+            socket.wanted.leave(now);
+        }
+        socket.wanted.is_left(now)
     }
 
     /// Sends an attempt on its way, to its node or to the instance that holds the node's socket.

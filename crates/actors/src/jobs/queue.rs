@@ -170,6 +170,12 @@ impl<T> Queue<T> {
         jobs.into_iter().flatten().map(|((_, job), item)| (*job, item))
     }
 
+    /// What each class needs, with the job of it that is next.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = (&Arc<Requirements>, &T)> {
+        let first = |id: &ClassId| self.next(ClassTurn(*id)).next().map(|(_, item)| item);
+        self.classes.iter().filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
+    }
+
     /// The class found no node: none of its jobs has a turn before the pass is over.
     pub(super) fn block(&mut self, ClassTurn(id): ClassTurn) {
         if let Some(class) = self.classes.get(&id) {

@@ -15,6 +15,7 @@ use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use nodes::{Choice, GivenBack, Registry, Wanted};
+use rand::seq::IteratorRandom;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -26,7 +27,8 @@ use crate::pause::jittered;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Of those that need something else, so many are looked through for what a node can do whose slot is passed on.
+/// Of those that need something else, so many are looked through for what a node can do whose slot is passed on, and every time
+/// that full nodes elsewhere are asked for.
 const CLASSES_LOOKED_AT: usize = 16;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
 /// first of them at most.
@@ -157,6 +159,7 @@ impl Scheduler {
         let (mut found, mut free) = (SlotsFound::default(), Vec::new());
         for (over, node) in offers {
             if leaves_to_others() {
+                self.gateway.leave_to_others(&node);
                 continue;
             }
             match self.next_on(&node, lane) {
@@ -230,8 +233,15 @@ impl Scheduler {
         let mut openings = self.registry.openings(None);
         let scheduler = Arc::downgrade(self);
         runtime.spawn(async move {
+            let mut next_look = Instant::now();
             loop {
                 let Some(this) = scheduler.upgrade() else { return };
+                if Instant::now() >= next_look {
+                    if std::env::var("NOASK").is_err() {
+                        this.ask_for_full_nodes()
+                    }
+                    next_look = Instant::now() + jittered(LOOK_EVERY);
+                }
                 // Registered before the pass, so that what comes meanwhile is not missed.
                 let queued = this.queued.notified();
                 openings.borrow_and_update();
@@ -357,6 +367,10 @@ impl Scheduler {
                     answers.extend(reserved);
                     continue;
                 }
+                if self.gateway.is_left_to_others(&node, &holder) {
+                    answers.extend(claims.iter().map(|_| Reserved::Full));
+                    continue;
+                }
                 match self.bus.reserve_slots(&node, claims, lasting).await {
                     Ok(reserved) => answers.extend(reserved),
                     Err(error) => {
@@ -366,7 +380,9 @@ impl Scheduler {
                 }
             }
             let mut lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
-            if lent.any(|((want, choice), _)| self.is_to_be_shared(want, choice.had_much_room())) {
+            if lent.any(|((want, choice), _)| {
+                self.is_to_be_shared(want.needs(), want.waited(), choice.had_much_room())
+            }) {
                 self.gateway.ask_to_share(node.clone(), holder.clone());
             }
             let mut answers = answers.into_iter();
@@ -392,11 +408,28 @@ impl Scheduler {
 
     /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, nor may one
     /// that has just connected, or it has waited for one of them.
-    fn is_to_be_shared(&self, want: &impl Claiming, had_much_room: bool) -> bool {
+    fn is_to_be_shared(&self, needs: &Requirements, waited: Duration, had_much_room: bool) -> bool {
         let after = if had_much_room { SHARED_AFTER } else { SHARED_FULL_AFTER };
-        let may_be_served =
-            || self.registry.is_served_here(want.needs()) || self.gateway.attached_within(NEWCOMER);
-        want.waited() >= after || !may_be_served()
+        let may_be_served = || self.registry.is_served_here(needs) || self.gateway.attached_within(NEWCOMER);
+        waited >= after || !may_be_served()
+    }
+
+    /// Asks holders of nodes elsewhere to share them with jobs that wait here. A node whose slots its holder takes again as
+    /// soon as they are free is never seen with a free one, so no reservation there would ask.
+    fn ask_for_full_nodes(&self) {
+        let mut rng = rand::rng();
+        let firsts: Vec<_> = {
+            let queue = self.queue();
+            let waiting = queue.firsts().map(|(needs, queued)| (Arc::clone(needs), queued.since.elapsed()));
+            waiting.sample(&mut rng, CLASSES_LOOKED_AT)
+        };
+        for (needs, waited) in firsts {
+            if self.is_to_be_shared(&needs, waited, false)
+                && let Some((node, holder)) = self.registry.serves_elsewhere(&needs, &mut rng)
+            {
+                self.gateway.ask_to_share(node, holder);
+            }
+        }
     }
 
     /// Takes a reservation back, in the background: should that fail, it runs out.

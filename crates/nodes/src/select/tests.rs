@@ -1,6 +1,6 @@
 //! Tests of selection: what is chosen, what never is, and that nobody is waited for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
@@ -31,6 +31,23 @@ fn a_node_had_much_room_if_a_quarter_of_its_slots_were_free() {
         let choice = anybody(&registry, &mut seeded()).unwrap();
         assert_eq!(choice.had_much_room(), expected, "{used} of {capacity}");
     }
+}
+
+#[test]
+fn a_node_elsewhere_serves_a_job_though_it_is_full_but_not_while_it_takes_no_work() {
+    let registry = registry([
+        record("own").held_by("a"),
+        record("n").held_by("b").used(4),
+        record("m").held_by("b").labelled(&["cpu"]).used(4),
+        record("draining").held_by("c").with(|status| status.state = NodeState::Draining),
+    ]);
+    let mut rng = seeded();
+    let mut elsewhere = |labels: &[&str]| registry.serves_elsewhere(&needs(None, None, labels), &mut rng);
+    let of = |name: &str| Some((node(name), instance("b")));
+    let found: HashSet<_> = (0..100).map(|_| elsewhere(&[])).collect();
+    assert_eq!(found, HashSet::from([of("n"), of("m")]));
+    assert_eq!(elsewhere(&["cpu"]), of("m"));
+    assert_eq!(elsewhere(&["none"]), None);
 }
 
 /// In how many of so many selections each node is chosen, each selection giving its slot back.

@@ -135,6 +135,19 @@ async fn the_holder_of_a_node_is_asked_to_share_it() {
 }
 
 #[tokio::test]
+async fn slots_of_a_node_are_left_to_others_while_they_want_some() {
+    let here = here().await;
+    let is_left = |holder: &str| here.gateway.is_left_to_others(&node("n"), &instance(holder));
+    let is_left_once = || (0..1_000).any(|_| is_left("a"));
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    here.gateway.leave_to_others(&node("n"));
+    assert!(!is_left_once(), "nobody wants one");
+    here.gateway.share(&node("n"));
+    assert!(is_left_once());
+    assert!(!(0..1_000).any(|_| is_left("b")), "its socket would be there");
+}
+
+#[tokio::test]
 async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
     let mut here = here().await;
     let mut inbox = here.bus.open_inbox(&instance("b"), Duration::from_secs(9)).await.unwrap();

@@ -129,27 +129,11 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
     );
 }
 
-/// A job with its time in the queue.
-struct Waiting(Duration);
-
-impl Claiming for Waiting {
-    fn claim(&self) -> Claim {
-        claim(1)
-    }
-
-    fn needs(&self) -> &Requirements {
-        const { &Requirements { pool: None, route: None, requires: Vec::new() } }
-    }
-
-    fn waited(&self) -> Duration {
-        self.0
-    }
-}
-
 #[tokio::test]
 async fn a_node_is_shared_for_a_job_that_has_waited_or_that_no_node_here_may_serve() {
     let here = here().await;
-    let shares = |waited, had_much_room| here.scheduler.is_to_be_shared(&Waiting(waited), had_much_room);
+    let needs = Requirements { pool: None, route: None, requires: Vec::new() };
+    let shares = |waited, had_much_room| here.scheduler.is_to_be_shared(&needs, waited, had_much_room);
     assert!(shares(Duration::ZERO, false), "no node is here");
     let _outbox = here.gateway.attach(&node("m"), Instant::now(), Arc::default());
     assert!(!shares(Duration::ZERO, true), "one has just connected");
