@@ -4,7 +4,7 @@
 //! What lives here: which reads share a statement. What must never: what the statement says, which is in `sql/`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::SessionId;
 use tokio::sync::oneshot;
@@ -19,10 +19,13 @@ use crate::{Error, Kind, Result};
 /// On SQLite it reads one session.
 pub(super) const RESULTS: Statement = statement!("session_results");
 
-/// Statements that run at once: while one is sent and answered, the other's reads wait together.
-const AT_ONCE: usize = 2;
 /// Sessions that one statement reads. Each answers a page of [`PAGE_BYTES_MAX`] bytes and one result at most.
 const SESSIONS_MAX: usize = 16;
+/// For each session but one that a statement read, the reader rests so many times as long as the statement took: the more
+/// there is to do, the more sessions share a statement, and the more results a client is sent, and answers, at once.
+const REST_FACTOR: u32 = 2;
+/// Results wait no longer for a reader that rests.
+const REST_MAX: Duration = Duration::from_millis(40);
 
 /// The reads of one ledger.
 #[derive(Clone, Default)]
@@ -33,8 +36,8 @@ pub(super) struct ResultReads {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Wanted>,
-    /// Tasks that read until nothing waits; [`AT_ONCE`] at most.
-    readers: usize,
+    /// A task reads, until nothing waits.
+    is_read: bool,
 }
 
 /// The results of a session behind a place.
@@ -75,14 +78,13 @@ impl ResultReads {
         }
     }
 
-    /// Puts it into the queue. A reader to be started, if there may be one more.
+    /// Puts it into the queue. A reader to be started, if there is none.
     fn enter(&self, wanted: Wanted) -> Option<Reader> {
         let mut queue = self.queue();
         queue.waiting.push(wanted);
-        if queue.readers >= AT_ONCE {
+        if std::mem::replace(&mut queue.is_read, true) {
             return None;
         }
-        queue.readers += 1;
         Some(Reader { reads: self.clone(), has_ended: false })
     }
 
@@ -96,6 +98,7 @@ impl Reader {
     /// Reads until nothing waits.
     async fn serve(mut self, pools: postgres::Pools, limit: Duration) {
         while let Some(wanted) = self.take() {
+            let (sessions, began) = (wanted.len(), Instant::now());
             let ask = RESULTS
                 .on(Kind::Postgres)
                 .rows(&wanted, |rows| {
@@ -108,6 +111,9 @@ impl Reader {
                 Box::pin(async move { session.all::<ManyResultsRow>(ask).await })
             });
             answer(wanted, read.await);
+            if self.reads.queue().waiting.len() < SESSIONS_MAX {
+                tokio::time::sleep(rest(sessions, began.elapsed())).await;
+            }
         }
     }
 
@@ -116,7 +122,7 @@ impl Reader {
         let mut queue = self.reads.queue();
         queue.waiting.retain(|wanted| !wanted.reply.is_closed());
         if queue.waiting.is_empty() {
-            queue.readers -= 1;
+            queue.is_read = false;
             self.has_ended = true;
             return None;
         }
@@ -128,9 +134,15 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.reads.queue().readers -= 1;
+            self.reads.queue().is_read = false;
         }
     }
+}
+
+/// How long the reader rests behind a statement that read so many sessions. A client that is alone waits for nothing.
+fn rest(sessions: usize, took: Duration) -> Duration {
+    let others = u32::try_from(sessions.saturating_sub(1)).unwrap_or(u32::MAX);
+    took.saturating_mul(REST_FACTOR.saturating_mul(others)).min(REST_MAX)
 }
 
 /// Gives each its own rows, or all of them the error. Those that stopped waiting are gone.
@@ -147,5 +159,17 @@ fn answer(wanted: Vec<Wanted>, read: Result<Vec<ManyResultsRow>>) {
     for (n, Wanted { reply, .. }) in (1..).zip(wanted) {
         let page = pages.remove(&n).unwrap_or_default();
         let _ = reply.send(rows::results(page));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_rests_behind_statements_that_were_shared() {
+        let rests = |sessions, ms| rest(sessions, Duration::from_millis(ms)).as_millis();
+        assert_eq!([rests(1, 1), rests(1, 1_000)], [0, 0]);
+        assert_eq!([rests(2, 1), rests(16, 1), rests(16, 2), rests(16, 1_000)], [2, 30, 40, 40]);
     }
 }
