@@ -189,6 +189,11 @@ impl Entry {
     /// One of its slots was freed.
     pub(crate) fn freed(&self) {
         self.since.fetch_sub(1, SeqCst);
+        self.may_be_open();
+    }
+
+    /// It may be tried again, though it was found full.
+    pub(crate) fn may_be_open(&self) {
         // Under the lock, as with every other change of the word.
         let _update = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
@@ -198,8 +203,7 @@ impl Entry {
     pub(crate) fn unreserved(&self) {
         // If it is counted here at all: an update may have come since it was made.
         let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
-        let _update = self.last_update();
-        self.word.fetch_and(!FULL, SeqCst);
+        self.may_be_open();
     }
 
     /// Slots that are not taken; below 0 when more are taken than there are.

@@ -381,6 +381,14 @@ impl Registry {
         }
     }
 
+    /// A node that was found full may be tried again.
+    pub fn may_be_open(&self, node: &NodeId) {
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref() {
+            entry.may_be_open();
+            self.inner.refresh(entry);
+        }
+    }
+
     /// Tells the others how a node of this instance is by its own count, without waiting for a heartbeat.
     pub fn tell_of(&self, node: &NodeId, epoch: Epoch) {
         let known = self.inner.nodes.get(node);

@@ -9,11 +9,13 @@ pub use domain::lane::limits::{
 /// While other instances are live, one in this many slots is freed and not passed on, so that jobs that wait
 /// there can reserve it.
 pub const SLOTS_LEFT_TO_OTHERS: u32 = 8;
-/// How long the holder of a node takes no free slot of it, where it leaves one to an instance that has asked for one: that hears
-/// of it later than the holder does.
-pub const SLOT_LEFT_FOR: Duration = Duration::from_millis(50);
-/// How long an instance that has asked for slots of a node counts as wanting one. One whose jobs wait asks every second.
-pub const SLOTS_WANTED_FOR: Duration = Duration::from_secs(2);
+/// How long the holder of a node takes no free slot of it, where an instance has asked for one: that hears of a free slot later
+/// than the holder does.
+pub const SLOTS_LEFT_FOR: Duration = Duration::from_millis(50);
+/// How often it does so, at most.
+pub const SLOTS_LEFT_EVERY: Duration = Duration::from_millis(400);
+/// How long an instance that has asked for slots of a node counts as wanting one. One whose jobs wait asks about every second.
+pub const SLOTS_WANTED_FOR: Duration = Duration::from_secs(3);
 /// How long the owner of a lane is waited for to write a result, before its holder writes it.
 pub const OWNER_WAIT: Duration = Duration::from_secs(2);
 /// How long an instance remembers the attempts of a node that is now connected elsewhere.

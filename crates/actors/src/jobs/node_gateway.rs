@@ -9,7 +9,6 @@ use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::{GivenBack, HolderSlots, Registry};
-use rand::RngExt;
 use tokio::sync::mpsc;
 
 use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
@@ -17,7 +16,7 @@ use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
 use super::limits::{
-    OUTGOING_BYTES_MAX, SLOT_LEFT_FOR, SLOTS_LEFT_TO_OTHERS, SLOTS_WANTED_FOR, SOCKET_BYTES_AT_ONCE,
+    OUTGOING_BYTES_MAX, SLOTS_LEFT_EVERY, SLOTS_LEFT_FOR, SLOTS_WANTED_FOR, SOCKET_BYTES_AT_ONCE,
     SOCKET_MESSAGES_MAX,
 };
 use super::live_job::live_job;
@@ -63,24 +62,28 @@ struct Socket {
 }
 
 /// Whether other instances want slots of a node whose socket is here. This instance hears of a free slot before they do: so
-/// that they get one, it leaves one to them now and then.
+/// that they get one, it takes none for a moment now and then.
 #[derive(Default)]
 struct Wanted {
     /// When one of them has asked last.
     asked: Option<Instant>,
-    /// Until then this instance takes none.
-    left_until: Option<Instant>,
+    /// Since when this instance takes none, or did so last.
+    left: Option<Instant>,
 }
 
 impl Wanted {
-    fn leave(&mut self, now: Instant) {
-        if self.asked.is_some_and(|at| now < at + SLOTS_WANTED_FOR) {
-            self.left_until = Some(now + SLOT_LEFT_FOR);
+    /// Begins to leave free slots to the others, if they want some and this was not done lately.
+    fn leave(&mut self, now: Instant) -> bool {
+        let is_due = self.left.is_none_or(|at| now >= at + SLOTS_LEFT_EVERY);
+        let begins = is_due && self.asked.is_some_and(|at| now < at + SLOTS_WANTED_FOR);
+        if begins {
+            self.left = Some(now);
         }
+        begins
     }
 
     fn is_left(&self, now: Instant) -> bool {
-        self.left_until.is_some_and(|until| now < until)
+        self.left.is_some_and(|at| now < at + SLOTS_LEFT_FOR)
     }
 }
 
@@ -242,26 +245,24 @@ impl NodeGateway {
         self.send_to_node(node, ToNode::Share);
     }
 
-    /// The slot of a node here that comes free now is for other instances, if they want one: this instance takes none for a
-    /// moment.
-    pub(super) fn leave_to_others(&self, node: &NodeId) {
-        if let Some(mut socket) = self.sockets.get_mut(node) {
-            socket.wanted.leave(Instant::now());
+    /// Whether the slot of a node here that comes free now is left to other instances, since they want one: then this instance
+    /// takes none for a moment.
+    pub(super) fn leave_to_others(&self, node: &NodeId) -> bool {
+        let begins = self.sockets.get_mut(node).is_some_and(|mut socket| socket.wanted.leave(Instant::now()));
+        if begins {
+            let (registry, node) = (self.registry.clone(), node.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(SLOTS_LEFT_FOR).await;
+                registry.may_be_open(&node);
+            });
         }
+        begins
     }
 
-    /// Whether this instance is to take no slot of a node here that the bus gives: it leaves one to others, as it now and then
-    /// begins to.
+    /// Whether this instance is to take no slot of a node here that the bus gives.
     pub(super) fn is_left_to_others(&self, node: &NodeId, holder: &InstanceId) -> bool {
-        if holder != self.inter_instance.me() {
-            return false;
-        }
-        let Some(mut socket) = self.sockets.get_mut(node) else { return false };
-        let now = Instant::now();
-        if !socket.wanted.is_left(now) && rand::rng().random_ratio(1, SLOTS_LEFT_TO_OTHERS) {
-            socket.wanted.leave(now);
-        }
-        socket.wanted.is_left(now)
+        let is_left = || self.sockets.get(node).is_some_and(|socket| socket.wanted.is_left(Instant::now()));
+        holder == self.inter_instance.me() && (is_left() || self.leave_to_others(node))
     }
 
     /// Sends an attempt on its way, to its node or to the instance that holds the node's socket.

@@ -15,11 +15,12 @@ use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use nodes::{Choice, GivenBack, Registry, Wanted};
+use rand::RngExt;
 use rand::seq::IteratorRandom;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::limits::PASS_JOBS_MAX;
+use super::limits::{PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
 use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn};
@@ -142,24 +143,25 @@ impl Scheduler {
     }
 
     /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
-    /// `me`, go to the jobs that are next. Answers as well which of those that want a slot at once are left for [`Self::place_now`]. Of the
-    /// offers, `leaves_to_others` says which are not passed on.
+    /// `me`, go to the jobs that are next. Answers as well which of those that want a slot at once are left for [`Self::place_now`].
+    /// Where there are other instances, some of the slots are left to them.
     pub(super) fn pass_on(
         &self,
         me: &InstanceId,
         lane: &LaneId,
         search: SlotSearch,
-        mut leaves_to_others: impl FnMut() -> bool,
+        has_others: bool,
     ) -> (SlotsFound, Vec<PlacementRequest>) {
         let SlotSearch { offers, has_more_outside, requests } = search;
         let slot = |over, node, pool| {
             let placed = Assignment { node, holder: me.clone() };
             ReservedSlot { placed, pool, instead_of: Some(over) }
         };
-        let (mut found, mut free) = (SlotsFound::default(), Vec::new());
+        let (mut found, mut free, mut rng) = (SlotsFound::default(), Vec::new(), rand::rng());
         for (over, node) in offers {
-            if leaves_to_others() {
-                self.gateway.leave_to_others(&node);
+            if has_others
+                && (self.gateway.leave_to_others(&node) || rng.random_ratio(1, SLOTS_LEFT_TO_OTHERS))
+            {
                 continue;
             }
             match self.next_on(&node, lane) {
@@ -237,9 +239,7 @@ impl Scheduler {
             loop {
                 let Some(this) = scheduler.upgrade() else { return };
                 if Instant::now() >= next_look {
-                    if std::env::var("NOASK").is_err() {
-                        this.ask_for_full_nodes()
-                    }
+                    this.ask_for_full_nodes();
                     next_look = Instant::now() + jittered(LOOK_EVERY);
                 }
                 // Registered before the pass, so that what comes meanwhile is not missed.
@@ -423,13 +423,13 @@ impl Scheduler {
             let waiting = queue.firsts().map(|(needs, queued)| (Arc::clone(needs), queued.since.elapsed()));
             waiting.sample(&mut rng, CLASSES_LOOKED_AT)
         };
-        for (needs, waited) in firsts {
-            if self.is_to_be_shared(&needs, waited, false)
-                && let Some((node, holder)) = self.registry.serves_elsewhere(&needs, &mut rng)
-            {
-                self.gateway.ask_to_share(node, holder);
-            }
-        }
+        let is_to_be_shared = |(needs, waited): &(Arc<Requirements>, Duration)| {
+            *waited >= SHARED_AFTER && self.is_to_be_shared(needs, *waited, false)
+        };
+        let waiting = firsts.iter().filter(|first| is_to_be_shared(first));
+        let nodes: HashMap<_, _> =
+            waiting.filter_map(|(needs, _)| self.registry.serves_elsewhere(needs, &mut rng)).collect();
+        nodes.into_iter().for_each(|(node, holder)| self.gateway.ask_to_share(node, holder));
     }
 
     /// Takes a reservation back, in the background: should that fail, it runs out.

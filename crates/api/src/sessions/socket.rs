@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason};
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, ProtocolError};
 use actors::jobs::{JobEvent, JobEventKind, Jobs, Notification, Watch};
 use domain::job::State as JobState;
 use domain::session::Ordering;
@@ -78,6 +78,9 @@ pub struct Socket {
     closing: Option<Closing>,
 }
 
+/// The next message of a client's connection; `None` once it is gone.
+type Received = Option<Result<AggregatedMessage, ProtocolError>>;
+
 /// Why the socket is over.
 enum Closing {
     /// The client closed it, for this reason; its close frame is answered with the same code.
@@ -145,20 +148,12 @@ impl Socket {
         while self.closing.is_none() {
             self.submit();
             self.look();
-            let takes_more =
-                self.asked.len() < CLIENT_FRAMES_MAX && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX;
+            let takes_more = self.takes_more();
             // While a look is under way the next one waits for it, not for a time that may have passed.
             let ping_at = self.pinged + CLIENT_PING_EVERY;
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
             tokio::select! {
-                message = messages.recv(), if takes_more => match message {
-                    Some(Ok(message)) => self.on_message(message).await,
-                    Some(Err(error)) => match websocket::fault(&error) {
-                        Fault::Protocol(why) => self.fault(why),
-                        Fault::Overloaded(why) => self.end(CloseCode::Again, &why),
-                    },
-                    None => self.closing = Some(Closing::Gone),
-                },
+                message = messages.recv(), if takes_more => self.on_messages(message, &mut messages).await,
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
                 look = wait_for(&mut self.looking) => self.on_look(look),
                 notification = self.watch.next() => self.on_notification(notification),
@@ -182,6 +177,28 @@ impl Socket {
             Some(Closing::Gone) | None => return,
         };
         websocket::close(outlet.session(), Vec::new(), reason).await;
+    }
+
+    fn takes_more(&self) -> bool {
+        self.asked.len() < CLIENT_FRAMES_MAX && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX
+    }
+
+    /// A message, and those that are there already: jobs that came together are submitted together.
+    async fn on_messages(&mut self, first: Received, messages: &mut AggregatedMessageStream) {
+        let mut next = Some(first);
+        while let Some(message) = next.take() {
+            match message {
+                Some(Ok(message)) => self.on_message(message).await,
+                Some(Err(error)) => match websocket::fault(&error) {
+                    Fault::Protocol(why) => self.fault(why),
+                    Fault::Overloaded(why) => self.end(CloseCode::Again, &why),
+                },
+                None => self.closing = Some(Closing::Gone),
+            }
+            if self.closing.is_none() && self.takes_more() {
+                next = messages.recv().now_or_never();
+            }
+        }
     }
 
     async fn on_message(&mut self, message: AggregatedMessage) {

@@ -23,7 +23,9 @@ pub(super) const RESULTS: Statement = statement!("session_results");
 const SESSIONS_MAX: usize = 16;
 /// For each session but one that a statement read, the reader rests so many times as long as the statement took: the more
 /// there is to do, the more sessions share a statement, and the more results a client is sent, and answers, at once.
-const REST_FACTOR: u32 = 2;
+const REST_FACTOR: u32 = 4;
+/// Where a statement takes so long, another one reads what came meanwhile: its connection may be dead.
+const SLOW: Duration = Duration::from_millis(200);
 /// Results wait no longer for a reader that rests.
 const REST_MAX: Duration = Duration::from_millis(40);
 
@@ -38,6 +40,10 @@ struct Queue {
     waiting: Vec<Wanted>,
     /// A task reads, until nothing waits.
     is_read: bool,
+    /// Since when it has waited for an answer.
+    asked: Option<Instant>,
+    /// Another task reads once, since the first one has waited for long.
+    is_helped: bool,
 }
 
 /// The results of a session behind a place.
@@ -48,9 +54,11 @@ struct Wanted {
     reply: oneshot::Sender<Result<SessionResults>>,
 }
 
-/// Counts as a reader until nothing waits, or until its task dies.
+/// Counts as the reader until nothing waits, or until its task dies.
 struct Reader {
     reads: ResultReads,
+    /// It reads once, beside the reader.
+    is_helper: bool,
     has_ended: bool,
 }
 
@@ -82,10 +90,15 @@ impl ResultReads {
     fn enter(&self, wanted: Wanted) -> Option<Reader> {
         let mut queue = self.queue();
         queue.waiting.push(wanted);
-        if std::mem::replace(&mut queue.is_read, true) {
+        let is_helper = queue.is_read;
+        if !is_helper {
+            queue.is_read = true;
+        } else if !queue.is_helped && queue.asked.is_some_and(|at| at.elapsed() >= SLOW) {
+            queue.is_helped = true;
+        } else {
             return None;
         }
-        Some(Reader { reads: self.clone(), has_ended: false })
+        Some(Reader { reads: self.clone(), is_helper, has_ended: false })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -111,8 +124,17 @@ impl Reader {
                 Box::pin(async move { session.all::<ManyResultsRow>(ask).await })
             });
             answer(wanted, read.await);
-            if self.reads.queue().waiting.len() < SESSIONS_MAX {
-                tokio::time::sleep(rest(sessions, began.elapsed())).await;
+            if self.is_helper {
+                return;
+            }
+            let is_enough = {
+                let mut queue = self.reads.queue();
+                queue.asked = None;
+                queue.waiting.len() >= SESSIONS_MAX
+            };
+            let rest = rest(sessions, began.elapsed());
+            if !is_enough && !rest.is_zero() {
+                tokio::time::sleep(rest).await;
             }
         }
     }
@@ -122,19 +144,33 @@ impl Reader {
         let mut queue = self.reads.queue();
         queue.waiting.retain(|wanted| !wanted.reply.is_closed());
         if queue.waiting.is_empty() {
-            queue.is_read = false;
+            // Under the same lock, so that whoever comes next starts a reader.
+            self.end(&mut queue);
             self.has_ended = true;
             return None;
+        }
+        if !self.is_helper {
+            queue.asked = Some(Instant::now());
         }
         let taken = queue.waiting.len().min(SESSIONS_MAX);
         Some(queue.waiting.drain(..taken).collect())
     }
 }
 
+impl Reader {
+    fn end(&self, queue: &mut Queue) {
+        if self.is_helper {
+            queue.is_helped = false;
+        } else {
+            (queue.is_read, queue.asked) = (false, None);
+        }
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.reads.queue().is_read = false;
+            self.end(&mut self.reads.queue());
         }
     }
 }
@@ -170,6 +206,32 @@ mod tests {
     fn a_reader_rests_behind_statements_that_were_shared() {
         let rests = |sessions, ms| rest(sessions, Duration::from_millis(ms)).as_millis();
         assert_eq!([rests(1, 1), rests(1, 1_000)], [0, 0]);
-        assert_eq!([rests(2, 1), rests(16, 1), rests(16, 2), rests(16, 1_000)], [2, 30, 40, 40]);
+        assert_eq!([rests(2, 1), rests(3, 2), rests(16, 1), rests(16, 1_000)], [4, 16, 40, 40]);
+    }
+
+    #[test]
+    fn a_reader_that_waits_for_long_is_helped_once() {
+        let reads = ResultReads::default();
+        let wanted = || {
+            let (reply, answer) = oneshot::channel();
+            (Wanted { session: "s".to_owned(), behind: 0, limit: 1, reply }, answer)
+        };
+        let enter = || {
+            let (wanted, answer) = wanted();
+            (reads.enter(wanted), answer)
+        };
+        let (first, _first_answer) = enter();
+        let mut first = first.unwrap();
+        assert_eq!(first.take().unwrap().len(), 1);
+        let (none, _answer) = enter();
+        assert!(none.is_none(), "the reader takes it next");
+        reads.queue().asked = Instant::now().checked_sub(SLOW);
+        let (helper, _other_answer) = enter();
+        let mut helper = helper.unwrap();
+        assert!(enter().0.is_none(), "one is enough");
+        assert_eq!(helper.take().unwrap().len(), 2, "who has gone is not read for");
+        drop(helper);
+        assert!(first.take().is_none(), "nothing waits");
+        assert!(enter().0.is_some(), "the reader has ended");
     }
 }

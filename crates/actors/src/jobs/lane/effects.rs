@@ -13,12 +13,10 @@ use domain::lane::{
 use domain::{InstanceId, JobId, SessionId};
 use futures_util::FutureExt;
 use ledger::{Closed, Transferred};
-use rand::RngExt;
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
-use crate::jobs::limits::SLOTS_LEFT_TO_OTHERS;
 use crate::jobs::messages::{Ends, Waiting};
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
@@ -101,8 +99,7 @@ fn find_slots<A: Shell>(actor: &mut A, search: SlotSearch, context: &mut Context
     let owner = actor.owner();
     let services = &owner.services;
     let has_others = services.cluster_view.view().members().nth(1).is_some();
-    let leaves_to_others = || has_others && rand::rng().random_ratio(1, SLOTS_LEFT_TO_OTHERS);
-    let (found, left) = services.scheduler.pass_on(&services.me, &owner.lane, search, leaves_to_others);
+    let (found, left) = services.scheduler.pass_on(&services.me, &owner.lane, search, has_others);
     let scheduler = Arc::clone(&services.scheduler);
     let mut placing = Box::pin(async move {
         let SlotsFound { passed, mut reserved } = found;

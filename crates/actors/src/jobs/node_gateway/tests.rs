@@ -137,14 +137,24 @@ async fn the_holder_of_a_node_is_asked_to_share_it() {
 #[tokio::test]
 async fn slots_of_a_node_are_left_to_others_while_they_want_some() {
     let here = here().await;
-    let is_left = |holder: &str| here.gateway.is_left_to_others(&node("n"), &instance(holder));
-    let is_left_once = || (0..1_000).any(|_| is_left("a"));
     let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
-    here.gateway.leave_to_others(&node("n"));
-    assert!(!is_left_once(), "nobody wants one");
+    assert!(!here.gateway.leave_to_others(&node("n")), "nobody wants one");
     here.gateway.share(&node("n"));
-    assert!(is_left_once());
-    assert!(!(0..1_000).any(|_| is_left("b")), "its socket would be there");
+    assert!(!here.gateway.is_left_to_others(&node("n"), &instance("b")), "its socket would be there");
+    assert!(here.gateway.is_left_to_others(&node("n"), &instance("a")));
+}
+
+#[test]
+fn slots_are_left_for_a_moment_and_again_after_a_while() {
+    let (mut wanted, begun) = (Wanted::default(), Instant::now());
+    assert!(!wanted.leave(begun) && !wanted.is_left(begun));
+    wanted.asked = Some(begun);
+    assert!(wanted.leave(begun) && wanted.is_left(begun));
+    let over = begun + SLOTS_LEFT_FOR;
+    assert!(!wanted.is_left(over) && !wanted.leave(over), "not again so soon");
+    let again = begun + SLOTS_LEFT_EVERY;
+    assert!(wanted.leave(again) && wanted.is_left(again));
+    assert!(!wanted.leave(begun + SLOTS_WANTED_FOR), "that is long ago");
 }
 
 #[tokio::test]
