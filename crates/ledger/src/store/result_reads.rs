@@ -155,9 +155,7 @@ impl Reader {
         let taken = queue.waiting.len().min(SESSIONS_MAX);
         Some(queue.waiting.drain(..taken).collect())
     }
-}
 
-impl Reader {
     fn end(&self, queue: &mut Queue) {
         if self.is_helper {
             queue.is_helped = false;
