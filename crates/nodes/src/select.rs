@@ -136,21 +136,17 @@ impl Registry {
     /// Whether a node of this instance serves such a job, be it full.
     #[must_use]
     pub fn is_served_here(&self, needs: &Requirements) -> bool {
-        let index = self.inner.index.load();
-        let mut own = (0..index.nodes.len()).filter(|position| index.own.contains(*position));
-        own.any(|position| self.serves(&index.nodes[position].profile.node, needs).is_some())
+        is_served(&self.inner.index.load(), needs, true, Entry::takes_work)
     }
 
     /// A random node of another instance that serves such a job, be it full, with the instance that holds its socket.
     pub fn serves_elsewhere(&self, needs: &Requirements, rng: &mut impl Rng) -> Option<(NodeId, InstanceId)> {
         let index = self.inner.index.load();
-        let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
-        let sieves = (0..pools.len()).filter_map(|place| Sieve::new(&index, &wanted, pools.at(place), false));
-        let elsewhere = (0..index.nodes.len())
-            .filter(|position| !index.own.contains(*position) && index.nodes[*position].takes_work());
-        let serving = sieves.flat_map(|sieve| elsewhere.clone().filter(move |position| sieve.has(*position)));
-        let profile = &index.nodes[serving.choose(rng)?].profile;
-        Some((profile.node.clone(), profile.holder.clone()))
+        let wanted = Wanted::new(needs);
+        let elsewhere = serving(&index, &wanted, false)
+            .filter(|(position, entry)| !index.own.contains(*position) && entry.takes_work());
+        let (_, entry) = elsewhere.choose(rng)?;
+        Some((entry.profile.node.clone(), entry.profile.holder.clone()))
     }
 
     fn choose(&self, wanted: &Wanted<'_>, rng: &mut impl Rng) -> Option<Choice> {
@@ -173,12 +169,19 @@ pub(crate) fn is_served(
     only_own: bool,
     accepts: impl Fn(&Entry) -> bool,
 ) -> bool {
-    let Some(pools) = Pools::serving(index, needs) else { return false };
-    let wanted = Wanted::new(needs);
-    (0..pools.len()).any(|place| {
-        let Some(sieve) = Sieve::new(index, &wanted, pools.at(place), only_own) else { return false };
-        index.nodes.iter().enumerate().any(|(position, entry)| sieve.has(position) && accepts(entry))
-    })
+    serving(index, &Wanted::new(needs), only_own).any(|(_, entry)| accepts(entry))
+}
+
+/// The nodes that serve what is wanted, be they full, with their positions; once for each pool in which they do.
+fn serving<'a>(
+    index: &'a Index,
+    wanted: &'a Wanted<'a>,
+    only_own: bool,
+) -> impl Iterator<Item = (usize, &'a Arc<Entry>)> {
+    let pools = Pools::serving(index, wanted.needs).into_iter();
+    let entries = pools.flat_map(|pools| (0..pools.len()).map(move |place| pools.at(place)));
+    let sieves = entries.filter_map(move |entry| Sieve::new(index, wanted, entry, only_own));
+    sieves.flat_map(|sieve| index.nodes.iter().enumerate().filter(move |(position, _)| sieve.has(*position)))
 }
 
 /// The preferred node, if it can be had.

@@ -58,26 +58,26 @@ struct Socket {
     outbox: mpsc::Sender<Outgoing>,
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
-    wanted: Mutex<Wanted>,
+    yielding: Mutex<Yielding>,
 }
 
 impl Socket {
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn yielding(&self) -> MutexGuard<'_, Yielding> {
+        self.yielding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether other instances want slots of a node whose socket is here. This instance hears of a free slot before they do: so
 /// that they get one, it takes none for a moment now and then.
 #[derive(Default)]
-struct Wanted {
+struct Yielding {
     /// When one of them has asked last.
     asked: Option<Instant>,
     /// Since when this instance takes none, or did so last.
     left: Option<Instant>,
 }
 
-impl Wanted {
+impl Yielding {
     /// Begins to leave free slots to the others, if they want some and this was not done lately.
     fn leave(&mut self, now: Instant) -> bool {
         let is_due = self.left.is_none_or(|at| now >= at + SLOTS_LEFT_EVERY);
@@ -179,10 +179,10 @@ impl NodeGateway {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => {}
             Entry::Occupied(mut older) => {
-                older.insert(Socket { since, outbox, slots, wanted: Mutex::default() });
+                older.insert(Socket { since, outbox, slots, yielding: Mutex::default() });
             }
             Entry::Vacant(none) => {
-                none.insert(Socket { since, outbox, slots, wanted: Mutex::default() });
+                none.insert(Socket { since, outbox, slots, yielding: Mutex::default() });
             }
         }
         NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
@@ -245,7 +245,7 @@ impl NodeGateway {
     /// Another instance wants slots of a node, if its socket is here.
     pub(super) fn share(&self, node: &NodeId) {
         if let Some(socket) = self.sockets.get(node) {
-            socket.wanted().asked = Some(Instant::now());
+            socket.yielding().asked = Some(Instant::now());
         }
         // A queue that is full is asked again.
         self.send_to_node(node, ToNode::Share);
@@ -254,7 +254,7 @@ impl NodeGateway {
     /// Whether the slot of a node here that comes free now is left to other instances, since they want one: then this instance
     /// takes none for a moment.
     pub(super) fn leave_to_others(&self, node: &NodeId) -> bool {
-        let begins = self.sockets.get(node).is_some_and(|socket| socket.wanted().leave(Instant::now()));
+        let begins = self.sockets.get(node).is_some_and(|socket| socket.yielding().leave(Instant::now()));
         if begins {
             let (registry, node) = (self.registry.clone(), node.clone());
             tokio::spawn(async move {
@@ -267,7 +267,8 @@ impl NodeGateway {
 
     /// Whether this instance is to take no slot of a node here that the bus gives.
     pub(super) fn is_left_to_others(&self, node: &NodeId, holder: &InstanceId) -> bool {
-        let is_left = || self.sockets.get(node).is_some_and(|socket| socket.wanted().is_left(Instant::now()));
+        let is_left =
+            || self.sockets.get(node).is_some_and(|socket| socket.yielding().is_left(Instant::now()));
         holder == self.inter_instance.me() && (is_left() || self.leave_to_others(node))
     }
 

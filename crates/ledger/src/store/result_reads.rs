@@ -38,12 +38,21 @@ pub(super) struct ResultReads {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Wanted>,
-    /// A task reads, until nothing waits.
-    is_read: bool,
-    /// Since when it has waited for an answer.
-    asked: Option<Instant>,
-    /// Another task reads once, since the first one has waited for long.
+    reader: ReaderState,
+    /// Another task reads once, since the reader has waited for long.
     is_helped: bool,
+}
+
+/// The task that reads until nothing waits.
+#[derive(Default)]
+enum ReaderState {
+    /// There is none.
+    #[default]
+    Ended,
+    /// Between two statements.
+    Between,
+    /// It has waited since then for an answer.
+    Asking(Instant),
 }
 
 /// The results of a session behind a place.
@@ -86,17 +95,19 @@ impl ResultReads {
         }
     }
 
-    /// Puts it into the queue. A reader to be started, if there is none.
+    /// Puts it into the queue. A reader to be started, if there is none, or a helper, if the reader has waited for long.
     fn enter(&self, wanted: Wanted) -> Option<Reader> {
         let mut queue = self.queue();
         queue.waiting.push(wanted);
-        let is_helper = queue.is_read;
-        if !is_helper {
-            queue.is_read = true;
-        } else if !queue.is_helped && queue.asked.is_some_and(|at| at.elapsed() >= SLOW) {
+        let is_helper = match queue.reader {
+            ReaderState::Ended => false,
+            ReaderState::Asking(since) if !queue.is_helped && since.elapsed() >= SLOW => true,
+            ReaderState::Between | ReaderState::Asking(_) => return None,
+        };
+        if is_helper {
             queue.is_helped = true;
         } else {
-            return None;
+            queue.reader = ReaderState::Between;
         }
         Some(Reader { reads: self.clone(), is_helper, has_ended: false })
     }
@@ -129,7 +140,7 @@ impl Reader {
             }
             let is_enough = {
                 let mut queue = self.reads.queue();
-                queue.asked = None;
+                queue.reader = ReaderState::Between;
                 queue.waiting.len() >= SESSIONS_MAX
             };
             let rest = rest(sessions, began.elapsed());
@@ -150,7 +161,7 @@ impl Reader {
             return None;
         }
         if !self.is_helper {
-            queue.asked = Some(Instant::now());
+            queue.reader = ReaderState::Asking(Instant::now());
         }
         let taken = queue.waiting.len().min(SESSIONS_MAX);
         Some(queue.waiting.drain(..taken).collect())
@@ -160,7 +171,7 @@ impl Reader {
         if self.is_helper {
             queue.is_helped = false;
         } else {
-            (queue.is_read, queue.asked) = (false, None);
+            queue.reader = ReaderState::Ended;
         }
     }
 }
@@ -223,7 +234,7 @@ mod tests {
         assert_eq!(first.take().unwrap().len(), 1);
         let (none, _answer) = enter();
         assert!(none.is_none(), "the reader takes it next");
-        reads.queue().asked = Instant::now().checked_sub(SLOW);
+        reads.queue().reader = ReaderState::Asking(Instant::now().checked_sub(SLOW).unwrap());
         let (helper, _other_answer) = enter();
         let mut helper = helper.unwrap();
         assert!(enter().0.is_none(), "one is enough");

@@ -146,15 +146,15 @@ async fn slots_of_a_node_are_left_to_others_while_they_want_some() {
 
 #[test]
 fn slots_are_left_for_a_moment_and_again_after_a_while() {
-    let (mut wanted, begun) = (Wanted::default(), Instant::now());
-    assert!(!wanted.leave(begun) && !wanted.is_left(begun));
-    wanted.asked = Some(begun);
-    assert!(wanted.leave(begun) && wanted.is_left(begun));
+    let (mut yielding, begun) = (Yielding::default(), Instant::now());
+    assert!(!yielding.leave(begun) && !yielding.is_left(begun));
+    yielding.asked = Some(begun);
+    assert!(yielding.leave(begun) && yielding.is_left(begun));
     let over = begun + SLOTS_LEFT_FOR;
-    assert!(!wanted.is_left(over) && !wanted.leave(over), "not again so soon");
+    assert!(!yielding.is_left(over) && !yielding.leave(over), "not again so soon");
     let again = begun + SLOTS_LEFT_EVERY;
-    assert!(wanted.leave(again) && wanted.is_left(again));
-    assert!(!wanted.leave(begun + SLOTS_WANTED_FOR), "that is long ago");
+    assert!(yielding.leave(again) && yielding.is_left(again));
+    assert!(!yielding.leave(begun + SLOTS_WANTED_FOR), "that is long ago");
 }
 
 #[tokio::test]
