@@ -61,6 +61,56 @@ impl Statement {
     }
 }
 
+/// A statement with `N` sections that need not be there. PostgreSQL makes all parts of a statement ready each time that it
+/// runs, also those that will do nothing. So there is one statement for each choice of sections, made once; all take the same
+/// arguments.
+pub(crate) struct Sectioned<const N: usize> {
+    /// By the number that has one bit for each section, the lowest for the first.
+    statements: Vec<Statement>,
+}
+
+impl<const N: usize> Sectioned<N> {
+    /// In the text a section begins with a line `--if its_name` and ends with a line `--end`; there may be others in it.
+    pub(crate) fn new(statement: Statement, names: [&str; N]) -> Self {
+        let without = |text: &str, number: usize| -> &'static str {
+            let is_wanted = |section: &str| {
+                let bit =
+                    names.iter().position(|name| *name == section).expect("the text has no other sections");
+                number >> bit & 1 == 1
+            };
+            sections(text, is_wanted).leak()
+        };
+        let choice = |number| Statement {
+            postgres: without(statement.postgres, number),
+            sqlite: without(statement.sqlite, number),
+        };
+        Self { statements: (0..1 << N).map(choice).collect() }
+    }
+
+    /// The statement that has these sections, in the order of their names.
+    pub(crate) fn with(&self, sections: [bool; N]) -> &Statement {
+        let number = sections.into_iter().rev().fold(0, |number, has| 2 * number + usize::from(has));
+        &self.statements[number]
+    }
+}
+
+fn sections(text: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+    let mut open = Vec::new();
+    let mut kept = String::with_capacity(text.len());
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("--if ") {
+            open.push(is_wanted(name));
+        } else if line == "--end" {
+            open.pop().expect("a section begins before it ends");
+        } else if !open.contains(&false) {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    assert!(open.is_empty(), "a section has an end");
+    kept
+}
+
 /// A statement on its way to one of the databases, with its arguments in the order of their numbers.
 pub(crate) struct Ask {
     text: SqlStr,
@@ -175,5 +225,24 @@ impl<'i, T> Rows<'i, '_, T> {
             }
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_has_the_sections_that_are_wanted() {
+        let text = "all\n--if a\nof a\n--if b\nof both\n--end\nof a too\n--end\n--if b\nof b\n--end\nend\n";
+        let sectioned = Sectioned::new(Statement::only(text), ["a", "b"]);
+        for (wanted, expected) in [
+            ([false, false], "all\nend\n"),
+            ([true, false], "all\nof a\nof a too\nend\n"),
+            ([false, true], "all\nof b\nend\n"),
+            ([true, true], "all\nof a\nof both\nof a too\nof b\nend\n"),
+        ] {
+            assert_eq!(sectioned.with(wanted).postgres, expected);
+        }
     }
 }

@@ -1,6 +1,8 @@
 -- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
 -- these are new, attempts that begin, and good ends, of those lanes for which the fence holds. Answers these lanes and the
 -- jobs that were as said, with the transaction's time.
+-- What stands between a mark and its end is there only for a round that has such jobs: PostgreSQL makes each part ready for
+-- each round, also what then does nothing.
 -- $1 to $3 the lanes' leases, see fence_lock, $4 the lanes, each once; $5 to $9 attempts, see job_dispatch, and $10 the jobs
 -- that must end for each of them, or NULL; $11 to $14 the new jobs' keys or NULL, see key_keep; $15 to $19 ended jobs: ids,
 -- lanes, attempts, nodes, results; from $20 on new jobs, see job_submit
@@ -14,14 +16,24 @@ WITH held AS MATERIALIZED (
     WHERE l.owner = w.owner AND (SELECT is_current FROM ledger_current)
     ORDER BY l.resource
     FOR KEY SHARE OF l SKIP LOCKED
-),
-wanted AS MATERIALIZED (
+)
+--if new
+, wanted AS (
     SELECT w.*
-    FROM unnest({given from $20}, $11::text[], $12::text[], $13::bytea[], $14::text[])
-         AS w ({given}, scope, key, body_hash, answer)
+    FROM unnest({given from $20}
+--if keys
+         , $11::text[], $12::text[], $13::bytea[], $14::text[]
+--end
+    ) AS w ({given}
+--if keys
+         , scope, key, body_hash, answer
+--end
+    )
     WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
-),
-kept AS (
+)
+--end
+--if keys
+, kept AS (
     INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
     SELECT w.scope, w.key, w.body_hash, w.answer, now()
     FROM wanted w
@@ -29,17 +41,23 @@ kept AS (
     ORDER BY w.scope COLLATE "C", w.key COLLATE "C"
     ON CONFLICT DO NOTHING
     RETURNING scope, key
-),
-made AS (
+)
+--end
+--if new
+, made AS (
     INSERT INTO job ({given}, created_at, state, attempt, counted, dispatched_at, past_attempts)
     SELECT {given of w}, now(), CASE WHEN w.node IS NULL THEN 'CREATED' ELSE 'DISPATCHED' END,
            CASE WHEN w.node IS NULL THEN 0 ELSE 1 END, 0, CASE WHEN w.node IS NULL THEN NULL ELSE now() END, ''
     FROM wanted w
+--if keys
     WHERE w.key IS NULL OR (w.scope, w.key) IN (SELECT k.scope, k.key FROM kept k)
+--end
     ORDER BY w.id
     RETURNING id
-),
-gone AS (
+)
+--end
+--if ends
+, gone AS (
     DELETE FROM job j
     USING (
         SELECT e.*
@@ -51,16 +69,20 @@ gone AS (
     -- Written so that the node is compared and never looked up: each row is found by its id.
     WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node IS NOT DISTINCT FROM w.of_node
     RETURNING j.*, w.result
-),
+)
+--end
+--if begins
 -- By itself, since the rows that a statement writes cannot be asked for again where the job's row turns out to have changed.
-attempts AS MATERIALIZED (
+, attempts AS MATERIALIZED (
     SELECT w.*
     FROM unnest($5::uuid[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::uuid[])
          AS w (id, lane, attempt, node, holder, behind)
     WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
+--if ends
       AND (w.behind IS NULL OR (w.behind IN (SELECT g.id FROM gone g)) IS TRUE)
-),
-begun AS (
+--end
+)
+, begun AS (
     UPDATE job j
     SET state         = 'DISPATCHED',
         attempt       = w.attempt,
@@ -72,8 +94,10 @@ begun AS (
     WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
       AND NOT j.held
     RETURNING j.id
-),
-moved AS (
+)
+--end
+--if ends
+, moved AS (
     INSERT INTO job_finished
         ({given}, created_at, attempt, counted, dispatched_at, running_at, past_attempts, outcome, dead, result,
          finished_at, released_at)
@@ -82,10 +106,19 @@ moved AS (
     FROM gone
     RETURNING id
 )
-SELECT resource, NULL::uuid AS id, (extract(epoch FROM now()) * 1000000)::bigint AS at FROM held
+--end
+SELECT resource, NULL::bytea AS written, (extract(epoch FROM now()) * 1000000)::bigint AS at FROM held
 UNION ALL
-SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM made
-UNION ALL
-SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM begun
-UNION ALL
-SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM moved
+SELECT NULL, string_agg(uuid_send(id), ''::bytea), (extract(epoch FROM now()) * 1000000)::bigint
+FROM (
+    SELECT NULL::uuid AS id WHERE false
+--if new
+    UNION ALL SELECT id FROM made
+--end
+--if begins
+    UNION ALL SELECT id FROM begun
+--end
+--if ends
+    UNION ALL SELECT id FROM moved
+--end
+) AS w

@@ -2,6 +2,7 @@
 -- the first time, and settlements. It writes everything or nothing. Where not every lease holds, it answers no row, or fails
 -- as below. Where a key or a nonce is there already, it fails with unique_violation; where a nonce to be settled is not as
 -- said, with division_by_zero.
+-- What stands between a mark and its end is there only for a round that has such rows.
 -- $1 to $3 the signers' leases, each once, see fence_lock; $4 to $7 keys, see key_keep; $8 to $13 new nonces, see
 -- nonce_grant_new; $14 to $21 settlements, see nonce_move
 WITH held AS MATERIALIZED (
@@ -16,15 +17,18 @@ WITH held AS MATERIALIZED (
 -- Read by each of the writes below, so that all leases are locked before any of them begins.
 fence AS MATERIALIZED (
     SELECT count(*) = cardinality($1) AS holds FROM held
-),
-kept AS (
+)
+--if keys
+, kept AS (
     INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
     SELECT w.scope, w.key, w.body_hash, w.answer, now()
     FROM unnest($4::text[], $5::text[], $6::bytea[], $7::text[]) AS w (scope, key, body_hash, answer)
     WHERE (SELECT holds FROM fence)
     ORDER BY w.scope COLLATE "C", w.key COLLATE "C"
-),
-granted AS (
+)
+--end
+--if new
+, granted AS (
     INSERT INTO signer_nonce_allocation
         (signer, nonce, status, hold, held_until, tx_hash, fencing_token, owner, created_at, updated_at)
     SELECT w.signer, w.nonce, 'HELD', w.hold, now() + w.hold_ms * interval '1 millisecond', NULL,
@@ -33,8 +37,10 @@ granted AS (
          AS w (signer, nonce, hold, hold_ms, fencing_token, owner)
     WHERE (SELECT holds FROM fence)
     ORDER BY w.signer COLLATE "C", w.nonce
-),
-moved AS (
+)
+--end
+--if moves
+, moved AS (
     UPDATE signer_nonce_allocation a
     SET status        = w.to_status,
         tx_hash       = w.tx_hash,
@@ -47,7 +53,10 @@ moved AS (
       AND a.signer = w.signer AND a.nonce = w.nonce AND a.status = w.from_status AND a.hold = w.hold
     RETURNING a.nonce
 )
-SELECT (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       1 / ((SELECT count(*) FROM moved) = cardinality($14))::int AS all_moved
+--end
+SELECT (extract(epoch FROM now()) * 1000000)::bigint AS at
+--if moves
+     , 1 / ((SELECT count(*) FROM moved) = cardinality($14))::int AS all_moved
+--end
 FROM fence
 WHERE holds

@@ -11,7 +11,7 @@ use crate::jobs::plan::{
     Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Requeue, Retried, WritePlan,
 };
 use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobsVerdict};
-use crate::sql::{Ask, Id, Rows, Session, Statement, Transaction, sql_file, statement};
+use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
 use crate::store::fence::{fence, judge, keep_keys};
@@ -29,8 +29,10 @@ const BACK: Statement = statement!("job_back");
 static FINISH: LazyLock<Statement> = LazyLock::new(|| expanded(statement!("job_finish")));
 const FORGET: Statement = Statement::only(sql_file!("sqlite-only", "job_forget"));
 const RELEASE: Statement = statement!("job_release");
-static ROUND: LazyLock<Statement> =
-    LazyLock::new(|| expanded(Statement::only(sql_file!("postgres-only", "job_round"))));
+static ROUND: LazyLock<Sectioned<4>> = LazyLock::new(|| {
+    let round = expanded(Statement::only(sql_file!("postgres-only", "job_round")));
+    Sectioned::new(round, ["new", "keys", "begins", "ends"])
+});
 
 #[async_trait::async_trait]
 impl Write for JobBatch {
@@ -75,7 +77,14 @@ async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result
     let WritePlan { new, dispatched, finished, .. } = admitted.at_once();
     let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
     let lanes: Vec<_> = batches.iter().filter_map(|batch| batch.lane.as_ref()).collect();
+    let waits_for_ends = dispatched.iter().any(|dispatched| dispatched.behind.is_some());
     let ask = ROUND
+        .with([
+            !new.is_empty(),
+            !keyed.is_empty(),
+            !dispatched.is_empty(),
+            !finished.is_empty() || waits_for_ends,
+        ])
         .on(Kind::Postgres)
         .rows(&lanes, |rows| {
             rows.column("resource", |lane| lane.id.lease().as_str())
@@ -96,13 +105,16 @@ async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result
                 .column("result", |finish| finish.result);
         })
         .rows(&new, columns::give);
-    let rows: Vec<(Option<String>, Option<Id>, i64)> = session.all(ask).await.map_err(write_failed)?;
+    let rows: Vec<(Option<String>, Option<Vec<u8>>, i64)> = session.all(ask).await.map_err(write_failed)?;
     let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
     let held = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
     // What was written is durable by now: whatever fails here undoes nothing, and the same must not be sent again.
     let fences = judge(session, &claims, &held).await.map_err(Error::unknown)?;
     admitted.judged(fences);
-    admitted.written.extend(rows.iter().filter_map(|(_, id, _)| Some((*id)?.0)));
+    let written = rows.iter().filter_map(|(_, written, _)| written.as_deref());
+    admitted.written.extend(
+        written.flat_map(|ids| ids.as_chunks().0).map(|id| JobId::from_u128(u128::from_be_bytes(*id))),
+    );
     admitted.key_taken.extend(keyed);
     Ok(admitted.verdicts(at))
 }

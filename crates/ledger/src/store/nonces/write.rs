@@ -1,10 +1,12 @@
 //! What a train of nonces writes.
 
+use std::sync::LazyLock;
+
 use domain::{Timestamp, TxHash};
 
 use crate::changes::{Changes, Moved, New, Writer};
 use crate::keys::{Admitted, keeping};
-use crate::sql::{Ask, Hold, Rows, Session, Statement, Transaction, sql_file, statement};
+use crate::sql::{Ask, Hold, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
 use crate::store::audit;
 use crate::store::committer::{Write, Written};
 use crate::store::failure::{is_contradicted, write_failed};
@@ -17,7 +19,10 @@ const GRANT_NEW: Statement = statement!("nonce_grant_new");
 const GRANT_HOLE: Statement = statement!("nonce_grant_hole");
 const MOVE: Statement = statement!("nonce_move");
 const EXPIRE: Statement = statement!("nonce_expire");
-const ROUND: Statement = Statement::only(sql_file!("postgres-only", "nonce_round"));
+static ROUND: LazyLock<Sectioned<3>> = LazyLock::new(|| {
+    let round = Statement::only(sql_file!("postgres-only", "nonce_round"));
+    Sectioned::new(round, ["keys", "new", "moves"])
+});
 
 #[async_trait::async_trait]
 impl Write for Batch {
@@ -38,15 +43,16 @@ impl Write for Batch {
         }
         let keys: Vec<_> = batches.iter().flat_map(|batch| &batch.keys).map(keeping).collect();
         let ask = ROUND
+            .with([!keys.is_empty(), !changes.new.is_empty(), !changes.moved.is_empty()])
             .on(Kind::Postgres)
             .rows(&leases(&fence_claims(batches)), claimed)
             .rows(&keys, kept)
             .rows(&changes.new, |rows| grants(rows, |new| new))
             .rows(&changes.moved, moves);
-        match session.all::<(i64, i32)>(ask).await {
+        match session.all::<(i64,)>(ask).await {
             Ok(written) => Ok(written
                 .first()
-                .map(|(at, _)| vec![Verdict::Committed { at: Timestamp::from_micros(*at) }; batches.len()])),
+                .map(|(at,)| vec![Verdict::Committed { at: Timestamp::from_micros(*at) }; batches.len()])),
             Err(source) if is_contradicted(&source) => Ok(None),
             Err(source) => Err(write_failed(source).into()),
         }
