@@ -308,7 +308,7 @@ impl Jobs {
             has_sessions: ledger.kind() == ledger::Kind::Sqlite || !is_alone,
             ledger,
             keeper: Arc::clone(&keeper),
-            submissions: Submissions::new(directory, own_lanes, lifetime.clone()),
+            submissions: Submissions::new(directory, own_lanes, registry.clone(), lifetime.clone()),
             waiters,
             lifetime,
             request_timeout: config.request_timeout,

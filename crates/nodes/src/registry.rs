@@ -532,6 +532,15 @@ impl Registry {
         })
     }
 
+    /// How many slots the nodes have whose sockets are on this instance.
+    #[must_use]
+    pub fn slots_here(&self) -> u64 {
+        let index = self.inner.index.load();
+        let here =
+            index.nodes.iter().filter(|entry| entry.profile.holder == self.inner.me && !entry.is_ended());
+        here.map(|entry| u64::from(entry.status().capacity)).sum()
+    }
+
     /// How many nodes are known.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -27,6 +27,13 @@ pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
 /// With so many submissions that wait for their commit a lane has what it can write well; more go to the instance's next
 /// lane. Less is dearer: a commit's cost is much the same for few jobs and for many.
 pub const LANE_SUBMISSIONS_GOOD: usize = 2_000;
+/// A batch is spread over so many lanes at most: while one waits for its commit, the other is at work.
+pub const BATCH_LANES_MAX: usize = 2;
+/// And over no more than leave each lane so many of its jobs,
+pub const BATCH_LANE_JOBS_MIN: usize = 100;
+/// and so many slots of the nodes that are connected to the instance. A lane writes about half of its slots in one round, and
+/// two small rounds cost more than a large one: with 100 slots two lanes took 18 % more processor time for 6 % more jobs.
+pub const BATCH_LANE_SLOTS_MIN: usize = 100;
 /// Messages that one lane's mailbox holds; the lane refuses submissions beyond them as overloaded.
 pub const LANE_MAILBOX_MESSAGES_MAX: usize = 4_096;
 /// Commits of one lane that may be under way at once.

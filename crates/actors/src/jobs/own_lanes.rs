@@ -1,14 +1,14 @@
 //! The lanes of this instance for jobs without a session, one for each arbiter, and which of them a new job goes to.
 //!
 //! Jobs of one lane share its commits, and a commit costs little more for ten jobs than for one. So the jobs go to the first
-//! lane for as long as it keeps up, and only then to the next.
+//! lane for as long as it keeps up, and only then to the next. A large batch goes to two, whose commits then overlap.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use domain::LaneId;
 
-use super::limits::LANE_SUBMISSIONS_GOOD;
+use super::limits::{BATCH_LANE_JOBS_MIN, BATCH_LANE_SLOTS_MIN, BATCH_LANES_MAX, LANE_SUBMISSIONS_GOOD};
 
 /// The lanes, by the numbers of their arbiters.
 pub(super) struct OwnLanes {
@@ -35,16 +35,43 @@ impl OwnLanes {
         self.lanes.iter().map(|lane| &lane.id)
     }
 
-    /// The lane for so many new jobs, and what counts each as waiting in it: the first lane in which fewer wait than a commit
-    /// carries well; where all have as many, the one with the fewest.
-    pub(super) fn choose(&self, jobs: usize) -> (&LaneId, Vec<WaitingSubmission>) {
-        let waiting = |lane: &&OwnLane| lane.waiting.load(Ordering::Relaxed);
-        let first = self.lanes.iter().find(|lane| waiting(lane) < LANE_SUBMISSIONS_GOOD);
-        let lane =
-            first.or_else(|| self.lanes.iter().min_by_key(waiting)).expect("there is at least one lane");
-        lane.waiting.fetch_add(jobs, Ordering::Relaxed);
-        let counted = || WaitingSubmission { waiting: Arc::clone(&lane.waiting) };
-        (&lane.id, std::iter::repeat_with(counted).take(jobs).collect())
+    /// A lane for each of so many new jobs, and what counts the job as waiting in it. A large batch takes turns between lanes, if
+    /// the nodes here have slots enough for each; what is less is all one lane's.
+    pub(super) fn choose(
+        &self,
+        jobs: usize,
+        slots_here: impl FnOnce() -> u64,
+    ) -> Vec<(&LaneId, WaitingSubmission)> {
+        let most = BATCH_LANES_MAX.min(jobs / BATCH_LANE_JOBS_MIN);
+        let count = if most < 2 { most } else { most.min(slots_here() as usize / BATCH_LANE_SLOTS_MIN) };
+        let lanes = if count < 2 { vec![self.next()] } else { self.least_busy(count) };
+        lanes.into_iter().cycle().take(jobs).map(|lane| (&lane.id, lane.wait())).collect()
+    }
+
+    /// The first lane in which fewer wait than a commit carries well; where all have as many, the one with the fewest.
+    fn next(&self) -> &OwnLane {
+        let first = self.lanes.iter().find(|lane| lane.waiting() < LANE_SUBMISSIONS_GOOD);
+        first
+            .or_else(|| self.lanes.iter().min_by_key(|lane| lane.waiting()))
+            .expect("there is at least one lane")
+    }
+
+    fn least_busy(&self, count: usize) -> Vec<&OwnLane> {
+        let mut lanes: Vec<_> = self.lanes.iter().collect();
+        lanes.sort_by_cached_key(|lane| lane.waiting());
+        lanes.truncate(count);
+        lanes
+    }
+}
+
+impl OwnLane {
+    fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self) -> WaitingSubmission {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        WaitingSubmission { waiting: Arc::clone(&self.waiting) }
     }
 }
 
@@ -74,19 +101,40 @@ mod tests {
         let lanes = lanes(3);
         assert_eq!(lanes.ids().map(number).collect::<Vec<_>>(), [0, 1, 2]);
         let mut kept = Vec::new();
+        let mut choose = |jobs| {
+            let chosen = lanes.choose(jobs, || 0);
+            let lane = chosen.first().map(|(lane, _)| number(lane));
+            assert!(chosen.iter().all(|(one, _)| Some(number(one)) == lane), "no slots, no turns");
+            kept.push(chosen);
+            lane
+        };
         for expected in 0..3 {
-            let (lane, waiting) = lanes.choose(LANE_SUBMISSIONS_GOOD);
-            assert_eq!(number(lane), expected);
-            kept.push(waiting);
+            assert_eq!(choose(LANE_SUBMISSIONS_GOOD), Some(expected));
         }
         // All are full: the one with the fewest, which is the first of equals.
-        let (lane, more) = lanes.choose(1);
-        assert_eq!(number(lane), 0);
-        assert_eq!(number(lanes.choose(0).0), 1);
+        assert_eq!([choose(1), choose(1)], [Some(0), Some(1)]);
         // One has caught up.
-        kept.pop();
-        assert_eq!(number(lanes.choose(0).0), 2);
-        drop((kept, more));
-        assert_eq!(number(lanes.choose(0).0), 0);
+        kept.remove(2);
+        assert_eq!(number(lanes.choose(1, || 0)[0].0), 2);
+        kept.clear();
+        assert_eq!(number(lanes.choose(1, || 0)[0].0), 0);
+    }
+
+    #[test]
+    fn a_large_batch_takes_turns_between_two_lanes() {
+        let lanes = lanes(3);
+        let numbers = |jobs, slots| -> Vec<_> {
+            let chosen = lanes.choose(jobs, || slots);
+            chosen.iter().map(|(lane, _)| number(lane)).collect()
+        };
+        let (jobs, slots) = (2 * BATCH_LANE_JOBS_MIN, 2 * BATCH_LANE_SLOTS_MIN as u64);
+        assert_eq!(numbers(jobs, slots), [0, 1].repeat(BATCH_LANE_JOBS_MIN));
+        assert_eq!(numbers(10 * jobs, 10 * slots), [0, 1].repeat(10 * BATCH_LANE_JOBS_MIN));
+        assert_eq!(numbers(jobs - 1, slots), [0].repeat(jobs - 1), "too few jobs for two");
+        assert_eq!(numbers(jobs, slots - 1), [0].repeat(jobs), "too few slots for two");
+        // To those in which the fewest wait.
+        let kept = lanes.choose(1, || 0);
+        assert_eq!(numbers(jobs, slots)[..2], [1, 2]);
+        drop(kept);
     }
 }

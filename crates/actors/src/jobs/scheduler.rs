@@ -32,8 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// that full nodes elsewhere are asked for.
 const CLASSES_LOOKED_AT: usize = 16;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
-/// first of them at most.
-const NEAR_FRONT_JOBS: usize = 16;
+/// first of them at most. As many as two lanes that share a batch take out in a few rounds: else the lane that is ahead would
+/// lose all its slots to the other one, and they would take turns.
+const NEAR_FRONT_JOBS: usize = 128;
 const NEAR_FRONT_MS: u128 = 50;
 /// A job that a node of this instance serves goes to no node that is lent to another instance before it has waited so long.
 const SHARED_AFTER: Duration = Duration::from_millis(100);

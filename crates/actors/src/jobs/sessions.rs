@@ -107,10 +107,7 @@ impl Jobs {
         let deadline = Instant::now() + callers.request_timeout;
         loop {
             let lane = callers.session_lane(id, deadline).await?;
-            let answers = callers
-                .submissions
-                .submit_to(&lane, submissions.iter().map(|one| (one.clone(), None)), deadline)
-                .await;
+            let answers = callers.submissions.submit_to(&lane, submissions.iter().cloned(), deadline).await;
             // An owner that was leaving has written nothing of what it refuses so.
             let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
             if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use domain::lane::{Accepted, Submission};
 use domain::{JobId, LaneId};
+use nodes::Registry;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -19,37 +20,53 @@ use crate::directory::Undelivered;
 pub(super) struct Submissions {
     directory: Arc<Directory>,
     own_lanes: OwnLanes,
+    registry: Registry,
     limits: SubmissionLimits,
     lifetime: Lifetime,
 }
 
 impl Submissions {
     /// To the lanes in the directory; jobs without a session go to the own ones.
-    pub(super) fn new(directory: Arc<Directory>, own_lanes: OwnLanes, lifetime: Lifetime) -> Self {
-        Self { directory, own_lanes, limits: SubmissionLimits::default(), lifetime }
+    pub(super) fn new(
+        directory: Arc<Directory>,
+        own_lanes: OwnLanes,
+        registry: Registry,
+        lifetime: Lifetime,
+    ) -> Self {
+        Self { directory, own_lanes, registry, limits: SubmissionLimits::default(), lifetime }
     }
 
-    /// Has the owner of one of the instance's own lanes accept jobs; an answer for each, in their order.
+    /// Has owners of the instance's own lanes accept jobs; an answer for each, in their order.
     pub(super) async fn submit(
         &self,
         submissions: Vec<Submission>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
-        let (lane, waiting) = self.own_lanes.choose(submissions.len());
-        self.submit_to(lane, submissions.into_iter().zip(waiting.into_iter().map(Some)), deadline).await
+        let lanes = self.own_lanes.choose(submissions.len(), || self.registry.slots_here());
+        let each = submissions.into_iter().zip(lanes);
+        self.submit_each(each.map(|(one, (lane, waiting))| (lane, one, Some(waiting))), deadline).await
     }
 
     /// Has a lane's owner accept jobs; an answer for each, in their order.
     pub(super) async fn submit_to(
         &self,
         lane: &LaneId,
-        submissions: impl ExactSizeIterator<Item = (Submission, Option<WaitingSubmission>)>,
+        submissions: impl ExactSizeIterator<Item = Submission>,
+        deadline: Instant,
+    ) -> Vec<Result<Accepted, Refusal>> {
+        self.submit_each(submissions.map(|one| (lane, one, None)), deadline).await
+    }
+
+    /// The same with a lane for each.
+    async fn submit_each<'l>(
+        &self,
+        submissions: impl ExactSizeIterator<Item = (&'l LaneId, Submission, Option<WaitingSubmission>)>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
         let arrived = Instant::now();
-        let mut pending = Vec::with_capacity(submissions.len());
+        let mut pending: Vec<(&LaneId, Vec<PendingSubmission>)> = Vec::new();
         let mut answers = Vec::with_capacity(submissions.len());
-        for (submission, waiting) in submissions {
+        for (lane, submission, waiting) in submissions {
             let Some(share) = self.limits.take(&submission, waiting) else {
                 answers.push(Err(Refusal::Overloaded));
                 continue;
@@ -57,16 +74,21 @@ impl Submissions {
             let (reply, answer) = oneshot::channel();
             let reply = SubmitReply { reply, _share: share };
             let id = JobId::from_u128(Uuid::now_v7().as_u128());
-            pending.push(PendingSubmission { id, submission, arrived, deadline, reply });
+            let one = PendingSubmission { id, submission, arrived, deadline, reply };
+            match pending.iter_mut().find(|(other, _)| *other == lane) {
+                Some((_, of_lane)) => of_lane.push(one),
+                None => pending.push((lane, vec![one])),
+            }
             answers.push(Ok(answer));
         }
-        if !pending.is_empty()
-            && let Err(Undelivered { command, is_full }) =
+        for (lane, pending) in pending {
+            if let Err(Undelivered { command, is_full }) =
                 self.directory.try_send(lane, LaneCommand::Submit(pending))
-            && let LaneCommand::Submit(pending) = *command
-        {
-            let refusal = if is_full { Refusal::Overloaded } else { Refusal::Fenced };
-            pending.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
+                && let LaneCommand::Submit(pending) = *command
+            {
+                let refusal = if is_full { Refusal::Overloaded } else { Refusal::Fenced };
+                pending.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
+            }
         }
         let mut answered = Vec::with_capacity(answers.len());
         for answer in answers {

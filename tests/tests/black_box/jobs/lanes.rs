@@ -19,7 +19,7 @@ async fn fill_both_lanes(rig: &Rig) -> BTreeMap<String, Vec<String>> {
     for _ in 0..10 {
         let batches = (0..4).map(|_| rig.submit_all(0, &jobs));
         for ids in futures_util::future::join_all(batches).await {
-            // A request's jobs all go to one lane.
+            // A request's jobs all go to one lane, as long as no node has slots for two.
             let lane = rig.job(0, &ids[0]).await["lane"].as_str().unwrap().to_owned();
             by_lane.entry(lane).or_default().extend(ids);
         }
@@ -67,5 +67,27 @@ async fn every_lane_of_an_instance_is_adopted_after_its_death() {
     let by_lane = fill_both_lanes(&rig).await;
     rig.end(0, Signal::Kill).await;
     all_end_at(&rig, 1, &by_lane).await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_batch_takes_turns_between_two_lanes() {
+    const JOBS: usize = 300;
+    let rig = Rig::with_two_lanes(1).await;
+    let id = rig.instance(0).await.ready().instance.clone();
+    let node = rig.node(&[0], "n", |options| options.capacity = 200).await;
+    until("the node is listed", async || {
+        rig.get(0, "/v1/nodes").await["items"].as_array().is_some_and(|nodes| !nodes.is_empty())
+    })
+    .await;
+    let jobs: Vec<_> = (0..JOBS).map(echo).collect();
+    let ids = rig.submit_all(0, &jobs).await;
+    for (n, job) in ids.iter().enumerate() {
+        let found = rig.finished(0, job).await;
+        assert_eq!((&found["outcome"], &found["result"]), (&json!("succeeded"), &json!(n)), "{found}");
+        assert_eq!(found["lane"], format!("instance:{id}#{}", n % 2));
+        assert_eq!(node.runs.of(job).len(), 1, "a job ran twice, or never");
+    }
+    assert!(ids.is_sorted(), "they are queued in their order, whatever their lanes");
     rig.no_defect().await;
 }
