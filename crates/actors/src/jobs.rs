@@ -304,11 +304,13 @@ impl Jobs {
         };
         tokio::spawn(upkeep.run());
         let statistics = Statistics::start(ledger.clone(), registry.clone(), rates, lifetime.clone());
+        // SQLite has one writer.
+        let overlapping = (ledger.kind() == ledger::Kind::Postgres).then(|| registry.clone());
         let callers = Callers {
             has_sessions: ledger.kind() == ledger::Kind::Sqlite || !is_alone,
             ledger,
             keeper: Arc::clone(&keeper),
-            submissions: Submissions::new(directory, own_lanes, registry.clone(), lifetime.clone()),
+            submissions: Submissions::new(directory, own_lanes, overlapping, lifetime.clone()),
             waiters,
             lifetime,
             request_timeout: config.request_timeout,

@@ -532,13 +532,16 @@ impl Registry {
         })
     }
 
-    /// How many slots the nodes have whose sockets are on this instance.
+    /// Whether the nodes whose sockets are on this instance have so many slots, taken or not.
     #[must_use]
-    pub fn slots_here(&self) -> u64 {
+    pub fn has_slots_here(&self, count: u64) -> bool {
         let index = self.inner.index.load();
-        let here =
-            index.nodes.iter().filter(|entry| entry.profile.holder == self.inner.me && !entry.is_ended());
-        here.map(|entry| u64::from(entry.status().capacity)).sum()
+        let own = index.nodes.iter().enumerate().filter(|(position, _)| index.own.contains(*position));
+        let mut slots = 0;
+        own.filter(|(_, entry)| entry.takes_work()).any(|(_, entry)| {
+            slots += u64::from(entry.status().capacity);
+            slots >= count
+        })
     }
 
     /// How many nodes are known.

@@ -35,32 +35,33 @@ impl OwnLanes {
         self.lanes.iter().map(|lane| &lane.id)
     }
 
-    /// A lane for each of so many new jobs, and what counts the job as waiting in it. A large batch takes turns between lanes, if
-    /// the nodes here have slots enough for each; what is less is all one lane's.
+    /// A lane for each of so many new jobs, and what counts the job as waiting in it. A large batch takes turns between the first
+    /// lanes that keep up, if the nodes here have so many slots; what is less is all one lane's.
     pub(super) fn choose(
         &self,
         jobs: usize,
-        slots_here: impl FnOnce() -> u64,
+        has_slots: impl FnOnce(u64) -> bool,
     ) -> Vec<(&LaneId, WaitingSubmission)> {
-        let most = BATCH_LANES_MAX.min(jobs / BATCH_LANE_JOBS_MIN);
-        let count = if most < 2 { most } else { most.min(slots_here() as usize / BATCH_LANE_SLOTS_MIN) };
-        let lanes = if count < 2 { vec![self.next()] } else { self.least_busy(count) };
+        let count = BATCH_LANES_MAX.min(jobs / BATCH_LANE_JOBS_MIN);
+        let mut lanes = Vec::new();
+        if count > 1 && has_slots(count as u64 * BATCH_LANE_SLOTS_MIN) {
+            lanes.extend(self.keeping_up().take(count));
+        }
+        if lanes.is_empty() {
+            lanes.push(self.next());
+        }
         lanes.into_iter().cycle().take(jobs).map(|lane| (&lane.id, lane.wait())).collect()
     }
 
-    /// The first lane in which fewer wait than a commit carries well; where all have as many, the one with the fewest.
-    fn next(&self) -> &OwnLane {
-        let first = self.lanes.iter().find(|lane| lane.waiting() < LANE_SUBMISSIONS_GOOD);
-        first
-            .or_else(|| self.lanes.iter().min_by_key(|lane| lane.waiting()))
-            .expect("there is at least one lane")
+    /// Those in which fewer wait than a commit carries well.
+    fn keeping_up(&self) -> impl Iterator<Item = &OwnLane> {
+        self.lanes.iter().filter(|lane| lane.waiting() < LANE_SUBMISSIONS_GOOD)
     }
 
-    fn least_busy(&self, count: usize) -> Vec<&OwnLane> {
-        let mut lanes: Vec<_> = self.lanes.iter().collect();
-        lanes.sort_by_cached_key(|lane| lane.waiting());
-        lanes.truncate(count);
-        lanes
+    /// The first lane that keeps up; where none does, the one in which the fewest wait.
+    fn next(&self) -> &OwnLane {
+        let least = || self.lanes.iter().min_by_key(|lane| lane.waiting());
+        self.keeping_up().next().or_else(least).expect("there is at least one lane")
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(lanes.ids().map(number).collect::<Vec<_>>(), [0, 1, 2]);
         let mut kept = Vec::new();
         let mut choose = |jobs| {
-            let chosen = lanes.choose(jobs, || 0);
+            let chosen = lanes.choose(jobs, |_| false);
             let lane = chosen.first().map(|(lane, _)| number(lane));
             assert!(chosen.iter().all(|(one, _)| Some(number(one)) == lane), "no slots, no turns");
             kept.push(chosen);
@@ -115,26 +116,26 @@ mod tests {
         assert_eq!([choose(1), choose(1)], [Some(0), Some(1)]);
         // One has caught up.
         kept.remove(2);
-        assert_eq!(number(lanes.choose(1, || 0)[0].0), 2);
+        assert_eq!(number(lanes.choose(1, |_| false)[0].0), 2);
         kept.clear();
-        assert_eq!(number(lanes.choose(1, || 0)[0].0), 0);
+        assert_eq!(number(lanes.choose(1, |_| false)[0].0), 0);
     }
 
     #[test]
     fn a_large_batch_takes_turns_between_two_lanes() {
         let lanes = lanes(3);
         let numbers = |jobs, slots| -> Vec<_> {
-            let chosen = lanes.choose(jobs, || slots);
+            let chosen = lanes.choose(jobs, |wanted| wanted <= slots);
             chosen.iter().map(|(lane, _)| number(lane)).collect()
         };
-        let (jobs, slots) = (2 * BATCH_LANE_JOBS_MIN, 2 * BATCH_LANE_SLOTS_MIN as u64);
+        let (jobs, slots) = (2 * BATCH_LANE_JOBS_MIN, 2 * BATCH_LANE_SLOTS_MIN);
         assert_eq!(numbers(jobs, slots), [0, 1].repeat(BATCH_LANE_JOBS_MIN));
         assert_eq!(numbers(10 * jobs, 10 * slots), [0, 1].repeat(10 * BATCH_LANE_JOBS_MIN));
         assert_eq!(numbers(jobs - 1, slots), [0].repeat(jobs - 1), "too few jobs for two");
         assert_eq!(numbers(jobs, slots - 1), [0].repeat(jobs), "too few slots for two");
-        // To those in which the fewest wait.
-        let kept = lanes.choose(1, || 0);
-        assert_eq!(numbers(jobs, slots)[..2], [1, 2]);
+        // Those that keep up.
+        let kept = lanes.choose(LANE_SUBMISSIONS_GOOD, |_| false);
+        assert_eq!(numbers(jobs, slots)[..3], [1, 2, 1]);
         drop(kept);
     }
 }

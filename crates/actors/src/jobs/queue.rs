@@ -21,7 +21,8 @@ pub(super) struct Turn {
     pub(super) tenant: Option<TenantId>,
 }
 
-type Order = (u64, JobId);
+/// When it was submitted, in milliseconds; its place in its session; its id.
+type Order = (u128, u64, JobId);
 type ClassId = u64;
 
 /// The queue, with something of the caller's for each job.
@@ -136,7 +137,7 @@ impl<T> Queue<T> {
             Some(id) => *id,
             None => self.open(needs),
         };
-        let order = (seq, job);
+        let order = (submitted_ms(job), seq, job);
         let class = self.classes.get_mut(&id).expect("a class that has an id is there");
         let level = class.levels.entry(Reverse(priority)).or_insert_with(Level::new);
         level.push(tenant.clone(), order, item);
@@ -167,7 +168,7 @@ impl<T> Queue<T> {
     pub(super) fn next(&self, ClassTurn(id): ClassTurn) -> impl Iterator<Item = (JobId, &T)> {
         let level = self.classes.get(&id).and_then(|class| class.levels.values().next());
         let jobs = level.and_then(|level| level.tenants.get(level.turns.front()?));
-        jobs.into_iter().flatten().map(|((_, job), item)| (*job, item))
+        jobs.into_iter().flatten().map(|((_, _, job), item)| (*job, item))
     }
 
     /// What each class needs, with the job of it that is next.
@@ -208,16 +209,16 @@ impl<T> Queue<T> {
         }
         self.served_count += 1;
         class.served = self.served_count;
-        self.places.remove(&order.1);
+        self.places.remove(&job);
         self.reorder(id);
-        Some((order.1, item))
+        Some((job, item))
     }
 
     /// Takes all out that the caller wants out.
     pub(super) fn remove_if(&mut self, mut unwanted: impl FnMut(&T) -> bool) {
         let all = self.classes.values().flat_map(|class| class.levels.values());
         let items = all.flat_map(|level| level.tenants.values()).flatten();
-        let gone: Vec<_> = items.filter(|(_, item)| unwanted(item)).map(|(order, _)| order.1).collect();
+        let gone: Vec<_> = items.filter(|(_, item)| unwanted(item)).map(|((_, _, job), _)| *job).collect();
         for job in gone {
             self.remove(job);
         }
@@ -254,6 +255,11 @@ impl<T> Queue<T> {
     }
 }
 
+/// When a job was submitted, in milliseconds since 1970: its id begins with that.
+pub(super) const fn submitted_ms(job: JobId) -> u128 {
+    job.as_u128() >> 80
+}
+
 /// A class that was found to be next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassTurn(ClassId);
@@ -277,7 +283,7 @@ impl<T> Level<T> {
         std::iter::from_fn(move || {
             loop {
                 let mut jobs = turns.pop_front()?;
-                if let Some(((_, job), item)) = jobs.next() {
+                if let Some(((_, _, job), item)) = jobs.next() {
                     turns.push_back(jobs);
                     return Some((*job, item));
                 }
@@ -353,6 +359,17 @@ mod tests {
         assert!(!queue.has_before(&needs("a"), Priority::new(6).unwrap()));
         assert!(!queue.has_before(&needs("b"), Priority::new(-10).unwrap()));
         assert_eq!(drained(&mut queue), [2, 5, 1, 3, 4]);
+    }
+
+    #[test]
+    fn jobs_of_sessions_wait_no_longer_than_others() {
+        let at = |ms: u128, n: u128| (ms << 80) + n;
+        let mut queue = Queue::default();
+        for (job, seq) in [(at(3, 1), 0), (at(1, 2), 7), (at(2, 1), 2), (at(1, 1), 8), (at(2, 0), 0)] {
+            queue.push(&needs("a"), Turn { seq, ..turn(job, 0, "") }, ());
+        }
+        // Within a millisecond by their places.
+        assert_eq!(drained(&mut queue), [at(1, 2), at(1, 1), at(2, 0), at(2, 1), at(3, 1)]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::limits::{PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
 use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
-use super::queue::{ClassTurn, Queue, Turn};
+use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
 use crate::pause::jittered;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
@@ -556,16 +556,13 @@ impl Scheduler {
 /// than the very first counts as first.
 fn near_front(queue: &Queue<QueuedJob>, class: ClassTurn, node: &NodeId, lane: &LaneId) -> Option<JobId> {
     let (first, _) = queue.next(class).next()?;
-    let (job, queued) =
-        queue.next(class).take(NEAR_FRONT_JOBS).find(|(_, queued)| queued.lane_id == *lane)?;
-    let is_near = submitted_ms(job).saturating_sub(submitted_ms(first)) <= NEAR_FRONT_MS;
+    let mut near = queue
+        .next(class)
+        .take(NEAR_FRONT_JOBS)
+        .take_while(|(job, _)| submitted_ms(*job).saturating_sub(submitted_ms(first)) <= NEAR_FRONT_MS);
+    let (job, queued) = near.find(|(_, queued)| queued.lane_id == *lane)?;
     let would_go = queued.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
-    (is_near && would_go && queued.avoid.as_ref() != Some(node)).then_some(job)
-}
-
-/// When a job was submitted, in milliseconds since 1970: its id begins with that.
-const fn submitted_ms(job: JobId) -> u128 {
-    job.as_u128() >> 80
+    (would_go && queued.avoid.as_ref() != Some(node)).then_some(job)
 }
 
 /// Who would have a slot next.

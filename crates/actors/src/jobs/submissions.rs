@@ -20,20 +20,22 @@ use crate::directory::Undelivered;
 pub(super) struct Submissions {
     directory: Arc<Directory>,
     own_lanes: OwnLanes,
-    registry: Registry,
+    /// The nodes, where commits of two lanes overlap.
+    overlapping: Option<Registry>,
     limits: SubmissionLimits,
     lifetime: Lifetime,
 }
 
 impl Submissions {
-    /// To the lanes in the directory; jobs without a session go to the own ones.
+    /// To the lanes in the directory; jobs without a session go to the own ones. `overlapping` are the nodes, where commits of two
+    /// lanes overlap.
     pub(super) fn new(
         directory: Arc<Directory>,
         own_lanes: OwnLanes,
-        registry: Registry,
+        overlapping: Option<Registry>,
         lifetime: Lifetime,
     ) -> Self {
-        Self { directory, own_lanes, registry, limits: SubmissionLimits::default(), lifetime }
+        Self { directory, own_lanes, overlapping, limits: SubmissionLimits::default(), lifetime }
     }
 
     /// Has owners of the instance's own lanes accept jobs; an answer for each, in their order.
@@ -42,7 +44,8 @@ impl Submissions {
         submissions: Vec<Submission>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
-        let lanes = self.own_lanes.choose(submissions.len(), || self.registry.slots_here());
+        let has_slots = |count| self.overlapping.as_ref().is_some_and(|nodes| nodes.has_slots_here(count));
+        let lanes = self.own_lanes.choose(submissions.len(), has_slots);
         let each = submissions.into_iter().zip(lanes);
         self.submit_each(each.map(|(one, (lane, waiting))| (lane, one, Some(waiting))), deadline).await
     }

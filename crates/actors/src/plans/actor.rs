@@ -40,6 +40,10 @@ const LEASE_LOOK_EVERY: Duration = Duration::from_secs(2);
 const RELOAD_EVERY: Duration = Duration::from_millis(200);
 /// Commands of one plan that wait for their commits.
 const QUEUE_MAX: usize = 1_000;
+/// Ends of stages that are one step at most,
+const ENDS_MAX: usize = 100;
+/// and the bytes of their contexts, counted before the last one.
+const ENDS_BYTES_MAX: usize = 4 << 20;
 
 /// What a plan is opened with.
 pub(super) struct Opening {
@@ -60,6 +64,8 @@ pub(super) struct Pending {
     pub(super) since: Instant,
     /// Whether it was taken up before, so that its wait is noted.
     was_taken_up: bool,
+    /// Whether it shares its step with no other, since one of those that shared one was refused.
+    is_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +132,18 @@ impl Drop for Obituary {
 impl Pending {
     /// What the owner itself has to do.
     pub(super) fn own(command: Command) -> Self {
-        Self { command, author: Author::default(), reply: None, since: Instant::now(), was_taken_up: false }
+        let (author, since) = (Author::default(), Instant::now());
+        Self { command, author, reply: None, since, was_taken_up: false, is_alone: false }
+    }
+
+    /// The end of a stage that may share its step with others.
+    fn shared_end(&self) -> Option<(TaskId, JobId, &StageEnd)> {
+        match &self.command {
+            Command::StageEnded { task, job, end } if self.reply.is_none() && !self.is_alone => {
+                Some((*task, *job, end))
+            }
+            _ => None,
+        }
     }
 
     /// Answers. The caller may be gone.
@@ -167,7 +184,7 @@ impl Handler<Deliver<Message>> for PlanActor {
             Message::CarryOut(request) => {
                 let Request { command, author, reply } = *request;
                 let (reply, since) = (Some(reply), Instant::now());
-                let pending = Pending { command, author, reply, since, was_taken_up: false };
+                let pending = Pending { command, author, reply, since, was_taken_up: false, is_alone: false };
                 match self.stage {
                     OwnerStage::Releasing | OwnerStage::Released => pending.answer(Err(Refusal::Fenced)),
                     _ if self.queue.len() >= QUEUE_MAX => pending.answer(Err(Refusal::Overloaded)),
@@ -324,37 +341,87 @@ impl PlanActor {
             if self.is_stopping {
                 return self.end(None, &Refusal::Fenced, context);
             }
-            let Some(mut pending) = self.queue.pop_front() else {
+            let mut taken = self.take_next();
+            if taken.is_empty() {
                 return self.rest(context);
-            };
+            }
             self.meter.set_depth(self.queue.len());
-            if !std::mem::replace(&mut pending.was_taken_up, true) {
-                self.meter.waited(pending.since.elapsed());
+            for pending in &mut taken {
+                if !std::mem::replace(&mut pending.was_taken_up, true) {
+                    self.meter.waited(pending.since.elapsed());
+                }
             }
             self.idle_since = None;
-            match self.state.apply(&pending.command, self.clock.now(), &mut super::new_job) {
-                Err(refused) => pending.answer(Err(Refusal::Refused(refused))),
+            match self.decide(&taken) {
+                Err(refused) => taken
+                    .into_iter()
+                    .for_each(|pending| pending.answer(Err(Refusal::Refused(refused.clone())))),
                 Ok(step) if step.writes.is_empty() => {
                     self.call_off(step.cancel);
-                    pending.answer(Ok(()));
+                    taken.into_iter().for_each(|pending| pending.answer(Ok(())));
                 }
-                Ok(step) => self.commit(step, pending, context),
+                Ok(step) => self.commit(step, taken, context),
             }
         }
         self.meter.set_depth(self.queue.len());
     }
 
-    fn commit(&mut self, step: domain::plan::Step, pending: Pending, context: &mut Context<Self>) {
+    /// What the next step decides on: the first command that waits, or the ends of stages of different tasks that came
+    /// together, which cost one commit and not one each.
+    fn take_next(&mut self) -> Vec<Pending> {
+        let mut taken: Vec<_> = self.queue.pop_front().into_iter().collect();
+        let mut bytes = taken.first().map_or(0, |first| self.context_bytes(first));
+        while taken.len() < ENDS_MAX
+            && bytes < ENDS_BYTES_MAX
+            && let Some((task, ..)) = self.queue.front().and_then(Pending::shared_end)
+            && taken.iter().all(|one| one.shared_end().is_some_and(|(other, ..)| other != task))
+        {
+            let next = self.queue.pop_front();
+            bytes += next.as_ref().map_or(0, |next| self.context_bytes(next));
+            taken.extend(next);
+        }
+        taken
+    }
+
+    /// The bytes of the context that a stage leaves to the next one.
+    fn context_bytes(&self, ended: &Pending) -> usize {
+        match ended.shared_end() {
+            Some((_, _, StageEnd::Completed(Some(context)))) => context.len(),
+            Some((task, _, StageEnd::Completed(None))) => {
+                self.state.place_of(task).map_or(0, |place| self.state.tasks[place].context().len())
+            }
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, taken: &[Pending]) -> Result<domain::plan::Step, domain::plan::Refused> {
+        match taken {
+            [one] => self.state.apply(&one.command, self.clock.now(), &mut super::new_job),
+            many => {
+                let ends = many.iter().filter_map(Pending::shared_end);
+                Ok(self.state.apply_ends(ends, self.clock.now(), &mut super::new_job))
+            }
+        }
+    }
+
+    /// They wait again, before all others and in their order.
+    fn put_back(&mut self, taken: Vec<Pending>) {
+        taken.into_iter().rev().for_each(|pending| self.queue.push_front(pending));
+    }
+
+    fn commit(&mut self, step: domain::plan::Step, mut taken: Vec<Pending>, context: &mut Context<Self>) {
         self.stage = OwnerStage::Committing;
         let domain::plan::Step { next, writes, cancel } = step;
         let (next, writes) = (Arc::new(next), Arc::new(writes));
-        let (inner, lane, author) = (Arc::clone(&self.inner), Arc::clone(&self.lane), pending.author.clone());
+        let (inner, lane) = (Arc::clone(&self.inner), Arc::clone(&self.lane));
+        // Those that share a step have none.
+        let author = taken.first().map(|pending| pending.author.clone()).unwrap_or_default();
         let (deciding, deciding_writes, token) = (Arc::clone(&next), Arc::clone(&writes), self.token);
         let committed =
             async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await };
         spawn(context, committed, move |outcome, actor, context| {
             if actor.stage != OwnerStage::Committing {
-                return pending.answer(Err(Refusal::Fenced));
+                return taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Fenced)));
             }
             actor.stage = OwnerStage::Serving;
             match outcome {
@@ -364,13 +431,13 @@ impl PlanActor {
                     next.locked(locks);
                     actor.state = Arc::new(next);
                     actor.clock = Clock::new(at);
-                    actor.written(&writes, &pending);
+                    actor.written(&writes, &taken);
                     actor.call_off(cancel);
-                    pending.answer(Ok(()));
+                    taken.into_iter().for_each(|pending| pending.answer(Ok(())));
                     actor.watch(context);
                 }
                 Outcome::LockLost(tasks) => {
-                    actor.queue.push_front(pending);
+                    actor.put_back(taken);
                     for place in tasks {
                         let lost = Command::LockLost(actor.state.tasks[place].id);
                         actor.queue.push_front(Pending::own(lost));
@@ -378,38 +445,48 @@ impl PlanActor {
                 }
                 Outcome::Locked(locker) => {
                     step::count_conflict(&locker);
-                    pending.answer(Err(Refusal::TenantLocked(locker)));
+                    let refused =
+                        |pending: Pending| pending.answer(Err(Refusal::TenantLocked(locker.clone())));
+                    taken.into_iter().for_each(refused);
                 }
                 Outcome::NotWritten => {
-                    actor.late(&pending);
-                    actor.queue.push_front(pending);
+                    actor.late(&taken);
+                    actor.put_back(taken);
                     return actor.begin_anew(context);
                 }
                 Outcome::Unknown => {
-                    actor.late(&pending);
+                    actor.late(&taken);
                     actor.attempted = Some(next);
-                    match pending.reply {
-                        Some(_) => pending.answer(Err(Refusal::LedgerUnavailable)),
-                        // What was written is found again, and then this is none of it.
-                        None => actor.queue.push_front(pending),
-                    }
+                    // What was written is found again, and then those without a caller are none of it.
+                    let (asked, own) = taken.into_iter().partition(|pending| pending.reply.is_some());
+                    let late = |pending: Pending| pending.answer(Err(Refusal::LedgerUnavailable));
+                    Vec::into_iter(asked).for_each(late);
+                    actor.put_back(own);
                     return actor.begin_anew(context);
                 }
-                Outcome::Refused(why) => actor.refused(pending, &why),
+                Outcome::Refused(why) => match (taken.pop(), taken.is_empty()) {
+                    (Some(only), true) => actor.refused(only, &why),
+                    (last, _) => {
+                        // Which of them is at fault shows when each has a step of its own.
+                        taken.extend(last);
+                        taken.iter_mut().for_each(|pending| pending.is_alone = true);
+                        actor.put_back(taken);
+                    }
+                },
             }
             actor.advance(context);
         });
     }
 
     /// A step is durable: the lane is told of the stages that begin, and locks that were taken let tasks begin.
-    fn written(&mut self, writes: &domain::plan::Writes, pending: &Pending) {
+    fn written(&mut self, writes: &domain::plan::Writes, taken: &[Pending]) {
         self.inner.late.remove(&self.plan);
         if !writes.starts.is_empty() {
             let stages = writes.starts.iter().map(|start| self.state.tasks[start.task].stage(start.stage));
             self.lane.count_accepted(stages.map(|stage| stage.needs.pool.as_ref()));
             self.lane.written(writes.starts.iter().map(|start| start.job).collect());
         }
-        if !writes.checkpoints.is_empty() {
+        for (_, pending) in writes.checkpoints.iter().zip(taken) {
             metrics::histogram!("fencepost_checkpoint_write_seconds").record(pending.since.elapsed());
         }
         if !writes.take.is_empty() {
@@ -431,12 +508,11 @@ impl PlanActor {
         }
     }
 
-    /// A checkpoint waits for the ledger.
-    fn late(&self, pending: &Pending) {
-        if matches!(pending.command, Command::StageEnded { .. }) {
+    /// Checkpoints wait for the ledger.
+    fn late(&self, taken: &[Pending]) {
+        for pending in taken.iter().filter(|pending| matches!(pending.command, Command::StageEnded { .. })) {
             metrics::counter!("fencepost_checkpoint_write_failures_total").increment(1);
-            let is_new = self.inner.late.insert(self.plan, pending.since).is_none();
-            if is_new {
+            if self.inner.late.insert(self.plan, pending.since).is_none() {
                 tracing::warn!(plan = %self.plan, "a checkpoint waits for the ledger");
             }
         }

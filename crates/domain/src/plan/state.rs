@@ -521,6 +521,21 @@ impl PlanState {
         Ok(draft.finish())
     }
 
+    /// Decides what follows from ends of stages that came together, in their order, as one step. Each is of another task.
+    pub fn apply_ends<'e>(
+        &self,
+        ends: impl IntoIterator<Item = (TaskId, JobId, &'e StageEnd)>,
+        now: Timestamp,
+        new_job: &mut dyn FnMut() -> JobId,
+    ) -> Step {
+        let mut draft = StepBuilder::new(self, now);
+        for (task, job, end) in ends {
+            draft.stage_ended(task, job, end);
+        }
+        draft.advance(new_job);
+        draft.finish()
+    }
+
     /// Whether further tasks may start.
     fn starts_tasks(&self) -> bool {
         let is_stopped = self.spec.on_failure != OnFailure::Continue

@@ -46,27 +46,40 @@ impl Rig {
         let is_takeover = command == Command::TakenOver;
         let mut next = Some(command);
         while let Some(command) = next.take() {
-            let jobs = &mut self.jobs;
-            let mut new_job = || {
-                *jobs += 1;
-                JobId::from_u128(*jobs)
-            };
-            let Step { next: state, writes, cancel } = self.state.apply(&command, self.now, &mut new_job)?;
-            check(&self.state, &state, &writes, &command);
-            self.state = state;
-            let tokens = writes.take.iter().map(|at| {
-                self.tokens += 1;
-                (*at, Token::new(self.tokens))
-            });
-            let taken: Vec<_> = tokens.collect();
-            self.state.locked(taken);
-            self.cancelled.extend(cancel);
-            if !writes.is_empty() && !is_takeover {
+            let mut jobs = self.jobs;
+            let step = self.state.apply(&command, self.now, &mut || job_after(&mut jobs))?;
+            self.jobs = jobs;
+            if !step.writes.is_empty() && !is_takeover {
                 next = Some(Command::Advance);
             }
-            self.writes.push(writes);
+            self.commit(step, &command);
         }
         Ok(())
+    }
+
+    fn commit(&mut self, Step { next, writes, cancel }: Step, command: &Command) {
+        check(&self.state, &next, &writes, command);
+        self.state = next;
+        let tokens = writes.take.iter().map(|at| {
+            self.tokens += 1;
+            (*at, Token::new(self.tokens))
+        });
+        let taken: Vec<_> = tokens.collect();
+        self.state.locked(taken);
+        self.cancelled.extend(cancel);
+        self.writes.push(writes);
+    }
+
+    /// The stages of these tasks that are under way end so, together.
+    fn end_together(&mut self, ends: &[(usize, StageEnd)]) {
+        self.writes.clear();
+        self.cancelled.clear();
+        let jobs_of = |(at, end)| (id(at), self.task(at).in_flight().expect("a stage is under way").1, end);
+        let ends: Vec<_> = ends.iter().map(|(at, end)| jobs_of((*at, end))).collect();
+        let mut jobs = self.jobs;
+        let step = self.state.apply_ends(ends, self.now, &mut || job_after(&mut jobs));
+        self.jobs = jobs;
+        self.commit(step, &Command::Advance);
     }
 
     fn must(&mut self, command: Command) {
@@ -96,7 +109,7 @@ impl Rig {
     }
 
     fn fail(&mut self, at: usize) {
-        self.end(at, StageEnd::Ended(Outcome::Failed, "broken".into()));
+        self.end(at, broken());
     }
 
     fn retry(&mut self, at: usize, change: impl FnOnce(&mut Retry)) -> Result<(), Refused> {
@@ -108,6 +121,11 @@ impl Rig {
     fn begun(&self) -> Vec<(usize, usize)> {
         self.writes.iter().flat_map(|writes| &writes.starts).map(|start| (start.task, start.stage)).collect()
     }
+}
+
+fn job_after(jobs: &mut u128) -> JobId {
+    *jobs += 1;
+    JobId::from_u128(*jobs)
 }
 
 fn id(at: usize) -> TaskId {
@@ -199,6 +217,32 @@ fn tasks_run_in_order_as_many_at_once_as_may() {
     assert_eq!(rig.stages(3), [StageStatus::Succeeded; 2]);
     rig.must(Command::Start);
     assert!(rig.begun().is_empty(), "starting again changes nothing");
+}
+
+#[test]
+fn ends_that_come_together_are_one_step() {
+    let completed = || StageEnd::Completed(None);
+    let started = |on_failure| {
+        let mut rig = Rig::new(4, 2, |spec| (spec.max_concurrency, spec.on_failure) = (3, on_failure));
+        rig.must(Command::Start);
+        rig
+    };
+    let mut rig = started(OnFailure::StopNew);
+    rig.end_together(&[(2, completed()), (0, completed())]);
+    assert_eq!(rig.begun(), [(0, 1), (2, 1)]);
+    let [writes] = &rig.writes[..] else { panic!("more than one step") };
+    assert_eq!(writes.checkpoints.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 0]);
+    assert_eq!((&writes.tasks[..], writes.held.len()), (&[0, 2][..], 2));
+    rig.end_together(&[(0, completed()), (1, completed()), (2, completed())]);
+    assert_eq!(rig.begun(), [(1, 1), (3, 0)], "those that have ended make room for others");
+    assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Succeeded; 2]);
+    // A failure among them counts before anything begins.
+    for (on_failure, begun) in [(OnFailure::StopNew, vec![(0, 1)]), (OnFailure::Pause, vec![])] {
+        let mut rig = started(on_failure);
+        rig.end_together(&[(0, completed()), (1, broken())]);
+        assert_eq!(rig.begun(), begun, "{on_failure:?}");
+        assert_eq!((rig.task(0).completed(), rig.status(1)), (1, TaskStatus::Failed));
+    }
 }
 
 #[test]
@@ -634,6 +678,10 @@ impl Rig {
     }
 }
 
+fn broken() -> StageEnd {
+    StageEnd::Ended(Outcome::Failed, "broken".into())
+}
+
 /// A small generator, so that a sequence can be run again by its seed.
 struct Random(u64);
 
@@ -692,11 +740,7 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                     None => Command::Advance,
                 },
                 10 => match in_flight {
-                    Some(job) => Command::StageEnded {
-                        task: id(at),
-                        job,
-                        end: StageEnd::Ended(Outcome::Failed, "broken".into()),
-                    },
+                    Some(job) => Command::StageEnded { task: id(at), job, end: broken() },
                     None => Command::Advance,
                 },
                 _ => match in_flight {
@@ -704,6 +748,17 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                     None => Command::Advance,
                 },
             };
+            // Now and then all that are under way end together.
+            let together: Vec<_> = (0..3)
+                .filter(|at| rig.task(*at).in_flight().is_some())
+                .map(|at| (at, if random.below(4) == 0 { broken() } else { StageEnd::Completed(None) }))
+                .collect();
+            if random.below(8) == 0 && together.len() > 1 {
+                rig.end_together(&together);
+                count(&rig, &mut begun);
+                runs_no_stage_twice(seed, &begun, &allowed);
+                continue;
+            }
             let before = rig.state.clone();
             let retried = matches!(command, Command::Retry(..));
             if rig.apply(command).is_err() {
@@ -718,11 +773,15 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                 }
             }
             count(&rig, &mut begun);
-            for (task, (begun, allowed)) in begun.iter().zip(&allowed).enumerate() {
-                for (begun, allowed) in begun.iter().zip(allowed) {
-                    assert!(begun <= allowed, "seed {seed}: a stage of task {task} was run twice");
-                }
-            }
+            runs_no_stage_twice(seed, &begun, &allowed);
+        }
+    }
+}
+
+fn runs_no_stage_twice(seed: u64, begun: &[[u32; 3]; 3], allowed: &[[u32; 3]; 3]) {
+    for (task, (begun, allowed)) in begun.iter().zip(allowed).enumerate() {
+        for (begun, allowed) in begun.iter().zip(allowed) {
+            assert!(begun <= allowed, "seed {seed}: a stage of task {task} was run twice");
         }
     }
 }
