@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use dashmap::Entry;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, TaskId, Token};
 use ledger::{Author, JobRecord};
@@ -64,7 +65,7 @@ pub(super) struct Pending {
     pub(super) since: Instant,
     /// Whether it was taken up before, so that its wait is noted.
     was_taken_up: bool,
-    /// Whether it shares its step with no other, since one of those that shared one was refused.
+    /// Whether it shares its step with no other, since a step that it shared was not written.
     is_alone: bool,
 }
 
@@ -409,6 +410,12 @@ impl PlanActor {
         taken.into_iter().rev().for_each(|pending| self.queue.push_front(pending));
     }
 
+    /// The same, each with a step of its own: a smaller one may be in time, or shows which of them is at fault.
+    fn put_back_alone(&mut self, mut taken: Vec<Pending>) {
+        taken.iter_mut().for_each(|pending| pending.is_alone = true);
+        self.put_back(taken);
+    }
+
     fn commit(&mut self, step: domain::plan::Step, mut taken: Vec<Pending>, context: &mut Context<Self>) {
         self.stage = OwnerStage::Committing;
         let domain::plan::Step { next, writes, cancel } = step;
@@ -451,7 +458,7 @@ impl PlanActor {
                 }
                 Outcome::NotWritten => {
                     actor.late(&taken);
-                    actor.put_back(taken);
+                    actor.put_back_alone(taken);
                     return actor.begin_anew(context);
                 }
                 Outcome::Unknown => {
@@ -461,16 +468,14 @@ impl PlanActor {
                     let (asked, own) = taken.into_iter().partition(|pending| pending.reply.is_some());
                     let late = |pending: Pending| pending.answer(Err(Refusal::LedgerUnavailable));
                     Vec::into_iter(asked).for_each(late);
-                    actor.put_back(own);
+                    actor.put_back_alone(own);
                     return actor.begin_anew(context);
                 }
                 Outcome::Refused(why) => match (taken.pop(), taken.is_empty()) {
                     (Some(only), true) => actor.refused(only, &why),
                     (last, _) => {
-                        // Which of them is at fault shows when each has a step of its own.
                         taken.extend(last);
-                        taken.iter_mut().for_each(|pending| pending.is_alone = true);
-                        actor.put_back(taken);
+                        actor.put_back_alone(taken);
                     }
                 },
             }
@@ -486,7 +491,11 @@ impl PlanActor {
             self.lane.count_accepted(stages.map(|stage| stage.needs.pool.as_ref()));
             self.lane.written(writes.starts.iter().map(|start| start.job).collect());
         }
-        for (_, pending) in writes.checkpoints.iter().zip(taken) {
+        for (place, _) in &writes.checkpoints {
+            let is_its = |pending: &&Pending| {
+                pending.shared_end().is_none_or(|(task, ..)| task == self.state.tasks[*place].id)
+            };
+            let Some(pending) = taken.iter().find(is_its) else { continue };
             metrics::histogram!("fencepost_checkpoint_write_seconds").record(pending.since.elapsed());
         }
         if !writes.take.is_empty() {
@@ -512,8 +521,15 @@ impl PlanActor {
     fn late(&self, taken: &[Pending]) {
         for pending in taken.iter().filter(|pending| matches!(pending.command, Command::StageEnded { .. })) {
             metrics::counter!("fencepost_checkpoint_write_failures_total").increment(1);
-            if self.inner.late.insert(self.plan, pending.since).is_none() {
-                tracing::warn!(plan = %self.plan, "a checkpoint waits for the ledger");
+            match self.inner.late.entry(self.plan) {
+                Entry::Vacant(entry) => {
+                    entry.insert(pending.since);
+                    tracing::warn!(plan = %self.plan, "a checkpoint waits for the ledger");
+                }
+                Entry::Occupied(mut oldest) => {
+                    let since = *oldest.get();
+                    oldest.insert(since.min(pending.since));
+                }
             }
         }
     }

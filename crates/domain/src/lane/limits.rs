@@ -27,6 +27,8 @@ pub const ROUND_NEW_JOBS_MAX: usize = 250;
 pub const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Submissions that wait in one lane for a commit; the lane refuses further ones as overloaded.
 pub const SUBMISSIONS_WAITING_MAX: usize = 20_000;
+/// Jobs that are looked at by one read. Each may have a payload of 1 MiB.
+pub const LOOKUPS_AT_ONCE: usize = 16;
 /// How often an owner reads its attempts again from the ledger, in case that an instance crashed between a commit and its
 /// report, or that a report could not be sent; before jitter.
 pub const REREAD_EVERY: Duration = Duration::from_secs(5);

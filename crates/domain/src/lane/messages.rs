@@ -306,8 +306,8 @@ pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State, Instant)>);
 /// What is to be read for a lane. No batch is under way meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// An unfinished job; answered by [`super::LaneState::job_read`].
-    Job(JobId),
+    /// Unfinished jobs, each once; answered by [`super::LaneState::jobs_read`].
+    Jobs(Vec<JobId>),
     /// The first waiting jobs of a group, read beside the rounds; answered by [`super::LaneState::waiting_read`].
     Waiting {
         /// Which read this is.

@@ -92,6 +92,8 @@ pub struct LaneState<C: Callers> {
     asked: Instant,
     /// Jobs to be read again, after a write found them otherwise.
     lookups: VecDeque<JobId>,
+    /// So many of them are read one by one.
+    single_lookups: usize,
     wants_attempts: bool,
     wants_coming: bool,
     wants_groups: bool,
@@ -136,6 +138,7 @@ impl<C: Callers> LaneState<C> {
             reading: None,
             asked: now,
             lookups: VecDeque::new(),
+            single_lookups: 0,
             wants_attempts: false,
             wants_coming: false,
             wants_groups: false,
@@ -435,6 +438,7 @@ impl<C: Callers> LaneState<C> {
         self.busy.clear();
         self.busy_keys.clear();
         self.lookups.clear();
+        self.single_lookups = 0;
         self.stranded = None;
         self.wants_attempts = false;
         self.wants_coming = false;

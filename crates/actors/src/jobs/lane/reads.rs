@@ -16,7 +16,6 @@ use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay, WaitingGroup};
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS};
-use crate::jobs::live_job::live_job;
 use crate::jobs::messages::LaneCommand;
 use crate::jobs::scheduler::Scheduler;
 use crate::pause::jittered;
@@ -232,10 +231,10 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
         hand_off_if_elsewhere(actor);
     }
     match wanted {
-        Read::Job(id) => {
-            let job = async move { read(live_job(&services.ledger, id).await, &lane) };
-            spawn(context, job, move |found, actor, context| {
-                let effects = actor.owner().state.job_read(id, found, Instant::now());
+        Read::Jobs(ids) => {
+            let jobs = async move { (read(services.ledger.live_jobs(&ids).await, &lane), ids) };
+            spawn(context, jobs, move |(found, ids), actor, context| {
+                let effects = actor.owner().state.jobs_read(&ids, found, Instant::now());
                 run(actor, effects, context);
             });
         }

@@ -419,9 +419,10 @@ impl World {
         let fails = may_fail && self.chance(10);
         let now = self.now;
         let effects = match read {
-            Read::Job(id) => {
-                let found = self.rows.get(&id).filter(|row| !row.is_finished).map(|row| row.live.clone());
-                self.lane.job_read(id, if fails { Err(Unread) } else { Ok(found) }, now)
+            Read::Jobs(ids) => {
+                let rows = ids.iter().filter_map(|id| self.rows.get(id));
+                let found = rows.filter(|row| !row.is_finished).map(|row| row.live.clone()).collect();
+                self.lane.jobs_read(&ids, if fails { Err(Unread) } else { Ok(found) }, now)
             }
             Read::Waiting { .. } => unreachable!("pages are read beside the others"),
             Read::Fifo { after } => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::JobId;
 use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
-use crate::lane::limits::{READ_AGAIN_AFTER, REREAD_EVERY};
+use crate::lane::limits::{LOOKUPS_AT_ONCE, READ_AGAIN_AFTER, REREAD_EVERY};
 use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
 use crate::lane::session::SessionState;
 
@@ -122,8 +122,9 @@ impl<C: Callers> LaneState<C> {
 
     pub(super) fn start_read(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         let within_ms = (REREAD_EVERY * 2).as_millis() as u64;
-        let read = if let Some(job) = self.lookups.front() {
-            Some(Read::Job(*job))
+        let lookups = self.next_lookups();
+        let read = if !lookups.is_empty() {
+            Some(Read::Jobs(lookups))
         } else if std::mem::take(&mut self.wants_attempts) {
             Some(Read::Attempts)
         } else if std::mem::take(&mut self.wants_coming) {
@@ -144,40 +145,64 @@ impl<C: Callers> LaneState<C> {
         self.reading.take_if(|read| is_it(read))
     }
 
-    /// One job was read; `None` if it is finished or not there. Answers [`Read::Job`].
-    pub fn job_read(
+    /// The first jobs to look at, up to one that is among them already. One by one where a read of all of them failed: it may
+    /// be one job that cannot be read.
+    fn next_lookups(&self) -> Vec<JobId> {
+        let mut seen = HashSet::new();
+        let most = if self.single_lookups > 0 { 1 } else { LOOKUPS_AT_ONCE };
+        self.lookups.iter().take(most).copied().take_while(|job| seen.insert(*job)).collect()
+    }
+
+    /// Jobs were read; those that are finished or not there are missing. Answers [`Read::Jobs`].
+    pub fn jobs_read(
         &mut self,
-        id: JobId,
-        found: Result<Option<LiveJob>, Unread>,
+        ids: &[JobId],
+        found: Result<Vec<LiveJob>, Unread>,
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if self.end_read(|read| *read == Read::Job(id)).is_none() || self.lookups.front() != Some(&id) {
+        let is_it = |read: &Read| matches!(read, Read::Jobs(asked) if asked == ids);
+        if self.end_read(is_it).is_none() || !self.lookups.iter().take(ids.len()).eq(ids) {
             self.advance(now, &mut effects);
             return effects;
         }
-        self.lookups.pop_front();
-        self.busy.remove(&id);
-        match found {
-            Ok(found) => match found.filter(|job| job.lane == self.lane) {
-                Some(job) => {
-                    self.jobs.forget(id);
-                    effects.push(Effect::Dequeue(id));
-                    self.learn(Arc::new(job), now, &mut effects);
-                }
-                None if self.is_known(id) => self.over(id, now, &mut effects),
-                // Its end was followed before: another write of it came too late.
-                None => effects.push(Effect::Dequeue(id)),
-            },
-            Err(Unread) if self.jobs.get(id).is_some() => self.jobs.look_again(id, now + REREAD_EVERY),
-            // Nothing is known of it here: it is looked for among those that wait.
-            Err(Unread) => self.transfers.are_unread |= self.fifo().is_none(),
+        if found.is_err() && ids.len() > 1 {
+            self.single_lookups = ids.len();
+            self.advance(now, &mut effects);
+            return effects;
+        }
+        self.single_lookups = self.single_lookups.saturating_sub(1);
+        self.lookups.drain(..ids.len());
+        let mut found =
+            found.map(|jobs| jobs.into_iter().map(|job| (job.id, job)).collect::<HashMap<_, _>>());
+        for id in ids {
+            self.busy.remove(id);
+            match found.as_mut().map(|found| found.remove(id)) {
+                Ok(job) => self.looked_at(*id, job.filter(|job| job.lane == self.lane), now, &mut effects),
+                Err(_) if self.jobs.get(*id).is_some() => self.jobs.look_again(*id, now + REREAD_EVERY),
+                // Nothing is known of it here: it is looked for among those that wait.
+                Err(_) => self.transfers.are_unread |= self.fifo().is_none(),
+            }
         }
         for command in self.deferred.drain(..).rev() {
             self.inbox.push_front(command);
         }
         self.advance(now, &mut effects);
         effects
+    }
+
+    /// A job of this lane was read; `None` if it is finished, or not in it.
+    fn looked_at(&mut self, id: JobId, found: Option<LiveJob>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        match found {
+            Some(job) => {
+                self.jobs.forget(id);
+                effects.push(Effect::Dequeue(id));
+                self.learn(Arc::new(job), now, effects);
+            }
+            None if self.is_known(id) => self.over(id, now, effects),
+            // Its end was followed before: another write of it came too late.
+            None => effects.push(Effect::Dequeue(id)),
+        }
     }
 
     /// Jobs of a strict session were read, with the milliseconds until each is due. Answers [`Read::Fifo`].
