@@ -1,0 +1,60 @@
+//! Jobs that were written otherwise than was known, or by another, and are read again.
+
+use super::*;
+use crate::lane::limits::LOOKUPS_AT_ONCE;
+
+#[test]
+fn a_write_that_found_its_job_otherwise_has_it_read_again() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 1, now);
+    let effects = give(&mut state, command("slot", now), now);
+    let effects = state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
+    assert_eq!(words(&effects), "release read");
+    assert_eq!(words(&state.jobs_read(&[job(1)], Ok(vec![]), now)), "dequeue", "it is finished");
+    let mut state = with_job("waiting", 1, now);
+    let effects = give(&mut state, command("slot", now), now);
+    state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
+    assert_eq!(words(&state.jobs_read(&[job(1)], Err(Unread), now)), "", "it is looked at later");
+}
+
+#[test]
+fn a_job_that_another_has_written_in_the_lane_is_read_and_goes_on_its_way() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    assert_eq!(words(&give(&mut state, command("written by another", now), now)), "", "it still loads");
+    assert_eq!(words(&state.reloaded(Token::new(2), Snapshot::default(), now)), "read");
+    let found = live(2, OnRecovery::Hold, None);
+    assert_eq!(words(&state.jobs_read(&[job(2)], Ok(vec![found]), now)), "dequeue enqueue");
+}
+
+#[test]
+fn jobs_that_are_to_be_looked_at_are_read_together_and_each_once() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    state.reloaded(Token::new(2), Snapshot::default(), now);
+    let first = LOOKUPS_AT_ONCE as u64;
+    let written = (1..=first + 2).map(job).collect();
+    let effects = give(&mut state, Command::Written(written), now);
+    let asked = |effects: &[Effect<Numbered>]| match effects {
+        [.., Effect::Read(Read::Jobs(jobs))] => jobs.clone(),
+        _ => panic!("no jobs are read: {}", words(effects)),
+    };
+    assert_eq!(asked(&effects), (1..=first).map(job).collect::<Vec<_>>());
+    // One that is asked for again meanwhile is read again afterwards.
+    state.lookups.push_back(job(1));
+    state.lookups.push_back(job(first + 1));
+    let found = (2..=first).map(|n| live(n, OnRecovery::Hold, None)).collect();
+    let effects = state.jobs_read(&asked(&effects), Ok(found), now);
+    assert_eq!(asked(&effects), [job(first + 1), job(first + 2), job(1)]);
+    // One that cannot be read keeps no other from being read.
+    let effects = state.jobs_read(&asked(&effects), Err(Unread), now);
+    assert_eq!(asked(&effects), [job(first + 1)]);
+    let effects = state.jobs_read(&asked(&effects), Err(Unread), now);
+    assert_eq!(asked(&effects), [job(first + 2)]);
+    let effects = state.jobs_read(&asked(&effects), Ok(vec![live(first + 2, OnRecovery::Hold, None)]), now);
+    assert_eq!(asked(&effects), [job(1)]);
+    let effects = state.jobs_read(&asked(&effects), Ok(vec![]), now);
+    assert_eq!(asked(&effects), [job(first + 1)], "together again");
+    assert!(!words(&state.jobs_read(&[job(first + 1)], Ok(vec![]), now)).contains("read"));
+    assert!(state.lookups.is_empty() && state.busy.is_empty());
+}
