@@ -1,7 +1,7 @@
 //! The owner of a plan: an actor that carries out what [`domain::plan::PlanState`] decides.
 //!
 //! Commands wait in a queue, and one step at a time is committed. Ends of stages' jobs, times that are over and renewals of
-//! the tenants' locks come in the same way as what people ask for.
+//! the tenants' locks come in the same way as what people ask for. Ends that came together are one step.
 //!
 //! What a crash leaves behind after each step:
 //! 1. decided, not committed: nothing;
