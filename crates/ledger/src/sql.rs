@@ -70,9 +70,10 @@ pub(crate) struct Sectioned<const N: usize> {
 }
 
 impl<const N: usize> Sectioned<N> {
-    /// In the text a section begins with a line `--if its_name` and ends with a line `--end`; there may be others in it.
-    pub(crate) fn new(statement: Statement, names: [&str; N]) -> Self {
-        let without = |text: &str, number: usize| -> &'static str {
+    /// Of a statement with one text, in which a section begins with a line `--if its_name` and ends with a line `--end`; there
+    /// may be others in it.
+    pub(crate) fn new(Statement { postgres: text, .. }: Statement, names: [&str; N]) -> Self {
+        let choice = |number: usize| -> &'static str {
             let is_wanted = |section: &str| {
                 let bit =
                     names.iter().position(|name| *name == section).expect("the text has no other sections");
@@ -80,11 +81,8 @@ impl<const N: usize> Sectioned<N> {
             };
             sections(text, is_wanted).leak()
         };
-        let choice = |number| Statement {
-            postgres: without(statement.postgres, number),
-            sqlite: without(statement.sqlite, number),
-        };
-        Self { statements: (0..1 << N).map(choice).collect() }
+        let statements = (0..1 << N).map(|number| Statement::only(choice(number)));
+        Self { statements: statements.collect() }
     }
 
     /// The statement that has these sections, in the order of their names.

@@ -416,7 +416,7 @@ impl PlanActor {
         self.put_back(taken);
     }
 
-    fn commit(&mut self, step: domain::plan::Step, mut taken: Vec<Pending>, context: &mut Context<Self>) {
+    fn commit(&mut self, step: domain::plan::Step, taken: Vec<Pending>, context: &mut Context<Self>) {
         self.stage = OwnerStage::Committing;
         let domain::plan::Step { next, writes, cancel } = step;
         let (next, writes) = (Arc::new(next), Arc::new(writes));
@@ -465,19 +465,14 @@ impl PlanActor {
                     actor.late(&taken);
                     actor.attempted = Some(next);
                     // What was written is found again, and then those without a caller are none of it.
-                    let (asked, own) = taken.into_iter().partition(|pending| pending.reply.is_some());
-                    let late = |pending: Pending| pending.answer(Err(Refusal::LedgerUnavailable));
-                    Vec::into_iter(asked).for_each(late);
+                    let (asked, own): (Vec<_>, Vec<_>) =
+                        taken.into_iter().partition(|pending| pending.reply.is_some());
+                    asked.into_iter().for_each(|pending| pending.answer(Err(Refusal::LedgerUnavailable)));
                     actor.put_back_alone(own);
                     return actor.begin_anew(context);
                 }
-                Outcome::Refused(why) => match (taken.pop(), taken.is_empty()) {
-                    (Some(only), true) => actor.refused(only, &why),
-                    (last, _) => {
-                        taken.extend(last);
-                        actor.put_back_alone(taken);
-                    }
-                },
+                Outcome::Refused(_) if taken.len() > 1 => actor.put_back_alone(taken),
+                Outcome::Refused(why) => taken.into_iter().for_each(|only| actor.refused(only, &why)),
             }
             actor.advance(context);
         });
