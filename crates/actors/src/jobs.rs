@@ -106,6 +106,7 @@ use submissions::Submissions;
 pub use tallies::{EventNumbers, Tally};
 use transfers::Transfers;
 use upkeep::Upkeep;
+pub(crate) use waiters::Waiter;
 use waiters::Waiters;
 pub use waiting::{WaitingFor, WaitingReason};
 use watches::Watches;

@@ -5,6 +5,7 @@
 //! it writes all of it or nothing, the jobs of the next stages included.
 
 pub(crate) mod rows;
+mod train;
 
 use std::sync::Arc;
 

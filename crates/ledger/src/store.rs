@@ -36,7 +36,7 @@ use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
-use crate::{Batch, Health, JobBatch, Kind, Ledger, Migrate, Options, Result};
+use crate::{Batch, Health, JobBatch, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
@@ -56,6 +56,7 @@ pub(crate) struct Store {
     trains: Trains<Batch>,
     job_trains: Trains<JobBatch>,
     sequences: Trains<Grant>,
+    plan_trains: Trains<PlanBatch>,
     result_reads: ResultReads,
     watch: WriteWatch,
     outage: OutageWatch,

@@ -72,7 +72,10 @@ impl LaneHost for InstanceHost {
                 self.waiters.finished(job);
                 seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
             }
-            JobNotice::Completed(job, class, attempt, node) => {
+            JobNotice::Completed(job, class, attempt, node, output) => {
+                if let Some(output) = output {
+                    self.waiters.has_output(job, output);
+                }
                 self.results.written_by_owner(job, &class, attempt, &node, lane);
             }
         }

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::job::Attempt;
-use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Token};
+use domain::job::{Attempt, LiveJob, NewJob};
+use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::JobRecord;
 
 use super::keeper::LaneKeeper;
 use super::lane::reads::Loader;
 use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
+use super::waiters::Waiter;
 use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
@@ -61,6 +62,11 @@ impl Jobs {
     /// whose sockets are here.
     pub(crate) fn late_results(&self) -> Vec<(PlanId, Instant)> {
         self.sockets.results.late.plans()
+    }
+
+    /// Waits for the end of a job from now on.
+    pub(crate) fn wait_for_end(&self, job: JobId) -> Waiter {
+        self.callers.waiters.wait_for(job)
     }
 
     /// Whether nothing of a job runs any more that has been known to have ended `since` then: its slot is free, or its node
@@ -137,7 +143,18 @@ impl PlanLane {
         pools.for_each(|pool| self.jobs.statistics.rates.accepted(pool));
     }
 
-    /// The plan's owner has written these jobs in the lane.
+    /// The plan's owner has added these jobs under this token, at this time by the database's clock.
+    pub(crate) fn added(&self, token: Token, at: Timestamp, jobs: Vec<NewJob>) {
+        if let Some(owner) = self.keeper().directory.get(&self.id) {
+            let live = |job: NewJob| LiveJob {
+                created_at: at,
+                ..LiveJob::created(job.id, self.id.clone(), job.spec)
+            };
+            owner.send(LaneCommand::Added(token, jobs.into_iter().map(live).collect()));
+        }
+    }
+
+    /// The plan's owner may have added these jobs: the lane is to look for them.
     pub(crate) fn written(&self, jobs: Vec<JobId>) {
         if let Some(owner) = self.keeper().directory.get(&self.id) {
             owner.send(LaneCommand::Written(jobs));

@@ -20,12 +20,12 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use dashmap::Entry;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, TaskId, Token};
-use ledger::{Author, JobRecord};
+use ledger::Author;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{self, Clock};
 use super::step::{self, Outcome};
-use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, stage, watching};
+use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle};
 use crate::pause::jittered;
@@ -317,7 +317,7 @@ impl PlanActor {
                 self.clock = clock;
                 self.attempted = None;
                 self.find_lost_locks();
-                self.watch(context);
+                self.watch(false, context);
                 self.advance(context);
             }
             // It was purged.
@@ -432,16 +432,18 @@ impl PlanActor {
             }
             actor.stage = OwnerStage::Serving;
             match outcome {
-                Outcome::Written { at, locks } => {
+                Outcome::Written { at, locks, jobs } => {
                     let mut next = Arc::unwrap_or_clone(next);
                     step::count_locks(&next, &locks);
                     next.locked(locks);
                     actor.state = Arc::new(next);
                     actor.clock = Clock::new(at);
+                    // Before the lane knows of them, so that no end is missed.
+                    actor.watch(true, context);
                     actor.written(&writes, &taken);
+                    actor.lane.added(token, at, jobs);
                     actor.call_off(cancel);
                     taken.into_iter().for_each(|pending| pending.answer(Ok(())));
-                    actor.watch(context);
                 }
                 Outcome::LockLost(tasks) => {
                     actor.put_back(taken);
@@ -484,7 +486,6 @@ impl PlanActor {
         if !writes.starts.is_empty() {
             let stages = writes.starts.iter().map(|start| self.state.tasks[start.task].stage(start.stage));
             self.lane.count_accepted(stages.map(|stage| stage.needs.pool.as_ref()));
-            self.lane.written(writes.starts.iter().map(|start| start.job).collect());
         }
         for (place, _) in &writes.checkpoints {
             let is_its = |pending: &&Pending| {
@@ -557,19 +558,19 @@ impl PlanActor {
         });
     }
 
-    /// Waits for the ends of all jobs that the plan waits for.
-    fn watch(&mut self, context: &mut Context<Self>) {
+    /// Waits for the ends of all jobs that the plan waits for. Of those that are new nobody has heard before.
+    fn watch(&mut self, are_new: bool, context: &mut Context<Self>) {
         let state = Arc::clone(&self.state);
         for task in &state.tasks {
             let id = task.id;
             if let Some((_, job)) = task.in_flight()
                 && self.ends.insert(job)
             {
-                let inner = Arc::clone(&self.inner);
-                let ended = async move { watching::ended(&inner, job).await };
+                let (inner, waiter) = (Arc::clone(&self.inner), self.inner.jobs.wait_for_end(job));
+                let ended = async move { watching::stage_ended(&inner, job, waiter, are_new).await };
                 spawn(context, ended, move |ended, actor, context| {
-                    if let Some(record) = ended {
-                        actor.stage_ended(id, &record);
+                    if let Some(end) = ended {
+                        actor.queue.push_back(Pending::own(Command::StageEnded { task: id, job, end }));
                     }
                     actor.advance(context);
                 });
@@ -591,16 +592,6 @@ impl PlanActor {
             actor.queue.push_back(Pending::own(Command::OlderEnded { task, job }));
             actor.advance(context);
         });
-    }
-
-    fn stage_ended(&mut self, task: TaskId, record: &JobRecord) {
-        let Some(end) = stage::end(record) else { return };
-        if let Some(finished) = &record.finished {
-            let took = Duration::from_millis(finished.finished_at.ms_since(record.created_at));
-            metrics::histogram!("fencepost_stage_seconds", "outcome" => finished.outcome.as_str())
-                .record(took);
-        }
-        self.queue.push_back(Pending::own(Command::StageEnded { task, job: record.id, end }));
     }
 
     /// Has jobs called off that nobody waits for in vain: each is tried until it has ended.

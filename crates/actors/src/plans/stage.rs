@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{PlanState, StageEnd, StageStart};
-use ledger::JobRecord;
+use ledger::Finished;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -68,17 +68,20 @@ pub(super) fn job(plan: &PlanState, start: &StageStart) -> Option<NewJob> {
     })
 }
 
-/// How the job of a stage ended; `None` while it has not.
-pub(super) fn end(job: &JobRecord) -> Option<StageEnd> {
-    let finished = job.finished.as_ref()?;
+/// How the job of a stage ended.
+pub(super) fn end(finished: &Finished) -> StageEnd {
     if finished.outcome != Outcome::Succeeded {
         let error = finished.error.as_deref().unwrap_or("no reason was given");
-        return Some(StageEnd::Ended(finished.outcome, error.into()));
+        return StageEnd::Ended(finished.outcome, error.into());
     }
-    let output = finished.result.as_deref().unwrap_or("null");
+    completed(finished.result.as_deref().unwrap_or("null"))
+}
+
+/// What the output of a stage that succeeded leaves to the next one.
+pub(super) fn completed(output: &str) -> StageEnd {
     // An output of another form says nothing of the context.
     let context = serde_json::from_str::<Output<'_>>(output).ok().and_then(|output| output.context);
-    Some(match context {
+    match context {
         None => StageEnd::Completed(None),
         Some(context) if !context.get().trim_start().starts_with('{') => {
             StageEnd::Unfit("the context that the stage gave is not a JSON object".into())
@@ -91,5 +94,5 @@ pub(super) fn end(job: &JobRecord) -> Option<StageEnd> {
             .into(),
         ),
         Some(context) => StageEnd::Completed(Some(context.get().into())),
-    })
+    }
 }

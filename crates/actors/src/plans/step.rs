@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::job::NewJob;
 use domain::plan::{PlanState, Writes};
 use domain::{PlanId, Resource, Timestamp, Token};
 use ledger::{Author, Locker, PlanBatch, PlanVerdict};
@@ -18,8 +19,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// What became of a step.
 pub(super) enum Outcome {
-    /// It is durable, at this time by the database's clock; with the tokens of the locks that it took.
-    Written { at: Timestamp, locks: Vec<(usize, Token)> },
+    /// It is durable, at this time by the database's clock; with the tokens of the locks that it took, and the jobs of the
+    /// stages that begin.
+    Written { at: Timestamp, locks: Vec<(usize, Token)>, jobs: Vec<NewJob> },
     /// These tasks, by their places, have lost their locks. Nothing was written.
     LockLost(Vec<usize>),
     /// Somebody else has a lock. Nothing was written.
@@ -64,7 +66,9 @@ pub(super) async fn commit(
             return Outcome::NotWritten;
         }
         match inner.ledger.commit_plan(batch.clone()).await {
-            Ok(PlanVerdict::Written { at, locks }) => return Outcome::Written { at, locks },
+            Ok(PlanVerdict::Written { at, locks }) => {
+                return Outcome::Written { at, locks, jobs: batch.jobs };
+            }
             Ok(PlanVerdict::LockLost(tasks)) => {
                 reject("tenant_lock", plan, token, inner);
                 return Outcome::LockLost(tasks);

@@ -3,15 +3,18 @@
 use std::time::{Duration, Instant};
 
 use domain::JobId;
-use domain::job::State;
+use domain::job::{Outcome, State};
+use domain::plan::StageEnd;
 use ledger::JobRecord;
 
-use super::Inner;
-use crate::jobs;
+use super::{Inner, stage};
+use crate::jobs::{self, Waiter};
 use crate::pause::jittered;
 
 /// How long one wait for a job's end lasts, before the next.
 const WAIT: Duration = Duration::from_secs(30);
+/// How long the end of a new job is waited for before the ledger is asked, before jitter.
+const NOTICE_WAIT: Duration = Duration::from_secs(1);
 /// Between two looks at a job that was called off, or after a failed one, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The longest time between two looks, which grows.
@@ -30,6 +33,30 @@ pub(super) async fn ended(inner: &Inner, job: JobId) -> Option<JobRecord> {
             }
         }
     }
+}
+
+/// How a stage's job has ended, however long that takes. `None` where there is no such job any more. Of a job that is new
+/// nobody has heard before: its end comes to those who wait, and is looked for in the ledger only in case that was lost.
+pub(super) async fn stage_ended(inner: &Inner, job: JobId, waiter: Waiter, is_new: bool) -> Option<StageEnd> {
+    let since = Instant::now();
+    let recorded = async {
+        if is_new {
+            let _is_late = tokio::time::timeout(jittered(NOTICE_WAIT), waiter.finished()).await;
+        }
+        ended(inner, job).await
+    };
+    let (end, outcome, took) = tokio::select! {
+        biased;
+        output = waiter.output() => (stage::completed(&output), Outcome::Succeeded, since.elapsed()),
+        record = recorded => {
+            let record = record?;
+            let finished = record.finished.as_ref()?;
+            let took = Duration::from_millis(finished.finished_at.ms_since(record.created_at));
+            (stage::end(finished), finished.outcome, took)
+        }
+    };
+    metrics::histogram!("fencepost_stage_seconds", "outcome" => outcome.as_str()).record(took);
+    Some(end)
 }
 
 /// Returns once the job has ended and nothing of it runs any more.

@@ -152,6 +152,8 @@ pub enum Command<C: Callers> {
     ReservationRemoved(JobId, Attempt),
     /// Another has written these jobs in this lane, under its lease: read them.
     Written(Vec<JobId>),
+    /// The plan's owner has added these jobs to this lane, under its lease at this token.
+    Added(Token, Vec<LiveJob>),
     /// Transfer those of these jobs that wait for a slot here, each to an instance whose nodes can take it.
     Transfer(Vec<(JobId, InstanceId)>),
     /// Other instances have transferred jobs to this lane: look for them.
@@ -296,8 +298,8 @@ pub enum JobNotice {
     Requeued(JobId, Attempt, Assignment, Revoked),
     /// It has ended without a result.
     Ended(JobId, Class, Attempt, Option<Assignment>, Outcome),
-    /// It has its result, which this lane wrote.
-    Completed(JobId, Class, Attempt, NodeId),
+    /// It has its result, which this lane wrote. Of a plan's stage, also what it is.
+    Completed(JobId, Class, Attempt, NodeId, Option<Arc<str>>),
 }
 
 /// A node and attempts that it has, by the lane's knowledge; each with the time since when the lane knows so.

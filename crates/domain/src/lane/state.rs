@@ -613,6 +613,7 @@ fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
         | Command::Attempt(..)
         | Command::ReservationRemoved(..)
         | Command::Written(_)
+        | Command::Added(..)
         | Command::Transfer(_)
         | Command::LookForTransferred
         | Command::PassOn(_)
@@ -631,6 +632,7 @@ const fn written_job<C: Callers>(command: &Command<C>) -> Option<JobId> {
         | Command::NodeDeparted(_)
         | Command::ReservationRemoved(..)
         | Command::Written(_)
+        | Command::Added(..)
         | Command::Transfer(_)
         | Command::LookForTransferred
         | Command::PassOn(_)

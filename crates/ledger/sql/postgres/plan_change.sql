@@ -1,6 +1,8 @@
--- Changes a plan that is still at the version before.
--- $1 id, $2 the new version, $3 status, $4 whether it needs an owner, $5 whether it is over, $6 document
-UPDATE plan
-SET version = $2, status = $3, needs_owner = $4,
-    finished_at = CASE WHEN $5 THEN coalesce(finished_at, now()) END, document = $6
-WHERE id = $1 AND version = $2 - 1
+-- Changes plans that are still at the version before.
+-- $1 ids, $2 new versions, $3 statuses, $4 whether each needs an owner, $5 whether each is over, $6 documents
+UPDATE plan p
+SET version = w.version, status = w.status, needs_owner = w.needs_owner,
+    finished_at = CASE WHEN w.is_over THEN coalesce(p.finished_at, now()) END, document = w.document
+FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::boolean[], $5::boolean[], $6::text[])
+     AS w (id, version, status, needs_owner, is_over, document)
+WHERE p.id = w.id AND p.version = w.version - 1

@@ -1,5 +1,9 @@
--- What happened to a plan, behind what happened before.
--- $1 plan, $2 tasks or NULL, $3 documents, $4 their places in this list, from 1
+-- What happened to plans, behind what happened before. Each plan's last number is looked up once.
+-- $1 plans, each once; of the events: $2 their plans, $3 the places of these in $1, from 1, $4 tasks or NULL, $5 documents,
+-- $6 their places among the events of their plans in this list, from 1
 INSERT INTO plan_event (plan, seq, task, document, at)
-SELECT $1, w.place + coalesce((SELECT max(seq) FROM plan_event WHERE plan = $1), 0), w.task, w.document, now()
-FROM unnest($2::uuid[], $3::text[], $4::bigint[]) AS w (task, document, place)
+SELECT w.plan, w.place + (ARRAY(SELECT coalesce((SELECT max(e.seq) FROM plan_event e WHERE e.plan = p.id), 0)
+                                FROM unnest($1::uuid[]) WITH ORDINALITY AS p (id, place)
+                                ORDER BY p.place))[w.of],
+       w.task, w.document, now()
+FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::text[], $6::bigint[]) AS w (plan, of, task, document, place)

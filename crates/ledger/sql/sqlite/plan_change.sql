@@ -1,6 +1,7 @@
--- Changes a plan that is still at the version before.
--- ?1 id, ?2 the new version, ?3 status, ?4 whether it needs an owner, ?5 whether it is over, ?6 document,
--- ?7 the transaction's time
+-- Changes plans that are still at the version before.
+-- ?1 JSON array of {id, version, status, needs_owner, is_over, document}, ?2 the transaction's time
 UPDATE plan
-SET version = ?2, status = ?3, needs_owner = ?4, finished_at = iif(?5, coalesce(finished_at, ?7), NULL), document = ?6
-WHERE id = ?1 AND version = ?2 - 1
+SET version = w.value ->> 'version', status = w.value ->> 'status', needs_owner = w.value ->> 'needs_owner',
+    finished_at = iif(w.value ->> 'is_over', coalesce(finished_at, ?2), NULL), document = w.value ->> 'document'
+FROM json_each(?1) AS w
+WHERE plan.id = w.value ->> 'id' AND plan.version = (w.value ->> 'version') - 1

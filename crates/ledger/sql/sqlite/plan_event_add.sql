@@ -1,6 +1,7 @@
--- What happened to a plan, behind what happened before.
--- ?1 plan, ?2 JSON array of {task, document, place}, ?3 the transaction's time
+-- What happened to plans, behind what happened before.
+-- ?1 plans, which the events name too, ?2 JSON array of {plan, of, task, document, place}, ?3 the transaction's time
 INSERT INTO plan_event (plan, seq, task, document, at)
-SELECT ?1, (w.value ->> 'place') + coalesce((SELECT max(seq) FROM plan_event WHERE plan = ?1), 0),
+SELECT w.value ->> 'plan',
+       (w.value ->> 'place') + coalesce((SELECT max(e.seq) FROM plan_event e WHERE e.plan = w.value ->> 'plan'), 0),
        w.value ->> 'task', w.value ->> 'document', ?3
 FROM json_each(?2) AS w

@@ -1,47 +1,40 @@
-//! Plans: written step by step, read and listed.
+//! Plans: made, read and listed. Their steps leave by train.
 
+mod write;
+
+use std::slice;
 use std::sync::Arc;
 
 use domain::job::Attempt;
-use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus};
-use domain::{AuditEntry, InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskStatus};
+use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
-use super::fence::{fence, keep_keys};
+use super::committer::Written;
+use super::fence::keep_keys;
 use super::{Store, Way, audit};
-use crate::jobs::columns;
-use crate::jobs::plan::New;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    self, CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text,
-    plan_document, stages, stages_document, task_document,
+    self, CheckpointRow, EventRow, PlanRow, TaskRow, kept_plan, kept_plan_text, plan_document, stages,
+    task_document,
 };
 use crate::plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
-    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
+    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
 use crate::records;
-use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
-use crate::store::jobs::{SUBMIT, between, removal};
-use crate::train::{Fence, FenceClaim};
+use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
+use crate::store::jobs::between;
 use crate::{Error, Kind, Ledger as _, Result, batch_limits, sql};
+use write::{Ending, NewEvents, define, lock, locker, tell, write};
 
 const CREATE: Statement = statement!("plan_create");
-const CHANGE: Statement = statement!("plan_change");
 const TASK_CREATE: Statement = statement!("plan_task_create");
-const TASK_CHANGE: Statement = statement!("plan_task_change");
-const DEFINITION_ADD: Statement = statement!("plan_definition_add");
-const STAGE_RUN_SET: Statement = statement!("plan_stage_run_set");
-const CHECKPOINT_ADD: Statement = statement!("plan_checkpoint_add");
-const EVENT_ADD: Statement = statement!("plan_event_add");
-const LOCK: Statement = statement!("tenant_lock");
-const RENEW: Statement = statement!("tenant_renew");
 const UNLOCK: Statement = statement!("tenant_unlock");
 const HELD: Statement = statement!("tenant_held");
 const PURGE: Statement = statement!("plan_purge");
 const FREE: Statement = Statement::only(sql::sql_file!("sqlite-only", "plan_free"));
 const LEASES_LOCK: Statement = Statement::only(sql::sql_file!("postgres-only", "leases_lock"));
-const OWNER: Statement = Statement::only(sql::sql_file!("both", "lease_owner"));
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!(both "plan_tasks");
@@ -65,12 +58,6 @@ enum Making {
     Made { at: Timestamp, locks: Vec<(usize, Token)> },
     Locked(Locker),
     KeyTaken,
-}
-
-/// What a transaction has come to, before its end.
-enum Ending {
-    Written { at: Timestamp, locks: Vec<(usize, Token)> },
-    Undone(PlanVerdict),
 }
 
 #[async_trait::async_trait]
@@ -104,13 +91,22 @@ impl Plans for Store {
     }
 
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+        if batch.writes.take.is_empty() {
+            return self.plan_trains.commit(batch, self.call_timeout).await;
+        }
+        // It may wait for whoever takes the same locks, and is undone where one is not to be had: no other step is to wait
+        // for that.
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
-                match write(&mut transaction, &batch).await? {
-                    Ending::Written { at, locks } => {
-                        transaction.commit().await?;
-                        Ok(PlanVerdict::Written { at, locks })
+                match write(&mut transaction, slice::from_ref(&batch)).await? {
+                    Ending::Written(Written { mut verdicts, anything }) => {
+                        if anything {
+                            transaction.commit().await?
+                        } else {
+                            transaction.rollback().await?
+                        }
+                        Ok(verdicts.remove(0))
                     }
                     Ending::Undone(verdict) => {
                         transaction.rollback().await?;
@@ -288,80 +284,6 @@ impl Plans for Store {
     }
 }
 
-/// Everything between BEGIN and COMMIT. Leases are locked first, those that are held before those that are taken.
-async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Result<Ending> {
-    let PlanBatch { next, writes, .. } = batch;
-    let (kind, at) = (transaction.kind(), transaction.at());
-    let task = |place: &usize| &next.tasks[*place];
-    let written_at = match fenced(transaction, batch).await? {
-        Ok(at) => at,
-        Err(verdict) => return Ok(Ending::Undone(verdict)),
-    };
-    let locks = match lock(transaction, next, &writes.take, batch.lock_ms).await? {
-        Ok(locks) => locks,
-        Err(locker) => return Ok(Ending::Undone(PlanVerdict::Locked(locker))),
-    };
-    if writes.renews && !writes.held.is_empty() {
-        let ask = RENEW.on(kind).rows(&writes.held, |rows| {
-            rows.column("resource", |(place, _)| lock_of(task(place)).as_str().to_owned())
-                .column("token", |(_, token)| token.get());
-        });
-        transaction.touch(ask.bind(batch.lock_ms as i64).at(at)).await?;
-    }
-    if !writes.free.is_empty() {
-        let freed: Vec<_> = writes
-            .free
-            .iter()
-            .map(|(place, token)| (lock_of(task(place)), *token, lock_owner(task(place).id)))
-            .collect();
-        let ask = UNLOCK.on(kind).rows(&freed, |rows| {
-            rows.column("resource", |(lock, _, _)| lock.as_str())
-                .column("token", |(_, token, _)| token.get())
-                .column("owner", |(_, _, owner)| owner.as_str());
-        });
-        transaction.touch(ask.at(at)).await?;
-    }
-    for (ask, rows) in changes(transaction, batch) {
-        if transaction.touch(ask).await? != rows as u64 {
-            return Ok(Ending::Undone(PlanVerdict::Diverged));
-        }
-    }
-    if !writes.superseded.is_empty() {
-        // Those that were dismissed before, or are forgotten, stay as they are.
-        removal::dismiss(transaction, &writes.superseded).await?;
-    }
-    Ok(Ending::Written { at: written_at, locks })
-}
-
-/// Takes the locks of these tasks' tenants, all or none; answers their tokens, or who has one that was not to be had.
-async fn lock(
-    transaction: &mut Transaction<'_>,
-    plan: &PlanState,
-    take: &[usize],
-    lock_ms: u64,
-) -> sqlx::Result<std::result::Result<Vec<(usize, Token)>, Locker>> {
-    let taken: Vec<_> = take.iter().map(|place| &plan.tasks[*place]).collect();
-    let taken: Vec<_> = taken.into_iter().map(|task| (lock_of(task), lock_owner(task.id))).collect();
-    if taken.is_empty() {
-        return Ok(Ok(Vec::new()));
-    }
-    let ask = LOCK
-        .on(transaction.kind())
-        .rows(&taken, |rows| {
-            rows.column("resource", |(lock, _)| lock.as_str()).column("owner", |(_, owner)| owner.as_str());
-        })
-        .bind(lock_ms as i64);
-    let rows: Vec<(String, i64)> = transaction.all(ask.at(transaction.at())).await?;
-    let mut locks = Vec::with_capacity(taken.len());
-    for (place, (lock, _)) in take.iter().zip(&taken) {
-        let Some((_, token)) = rows.iter().find(|(name, _)| name == lock.as_str()) else {
-            return Ok(Err(locker(transaction, lock).await?));
-        };
-        locks.push((*place, Token::new(*token)));
-    }
-    Ok(Ok(locks))
-}
-
 /// The rows of a new plan, its key and its locks: between BEGIN and COMMIT.
 async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<Making> {
     let NewPlan { plan, take, lock_ms, events, key, author } = new;
@@ -391,10 +313,10 @@ async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<
     });
     transaction.touch(create.at(at)).await?;
     let defined: Vec<_> = plan.tasks.iter().collect();
-    transaction.touch(define(transaction, &defined)).await?;
+    transaction.touch(define(kind, &defined).at(at)).await?;
     if !events.is_empty() {
-        let events: Vec<_> = events.iter().map(|event| (event.task, event_document(event, author))).collect();
-        transaction.touch(tell(transaction, plan.id, &events)).await?;
+        let events = [NewEvents::new(plan.id, events, author)];
+        transaction.touch(tell(kind, &events).at(at)).await?;
     }
     Ok(Making::Made { at: created_at.0, locks })
 }
@@ -407,11 +329,13 @@ async fn break_lock(
     author: &Author,
 ) -> sqlx::Result<LockBreak> {
     let (kind, at) = (transaction.kind(), transaction.at());
-    let locker = locker(transaction, lock).await?;
+    let mut by = locker(transaction, lock).await?;
     if kind == Kind::Postgres {
-        let plan = locker.plan.map(|plan| Resource::plan(plan).as_str().to_owned());
+        let plan = by.plan.map(|plan| Resource::plan(plan).as_str().to_owned());
         let names: Vec<_> = plan.into_iter().chain([lock.as_str().to_owned()]).collect();
         transaction.touch(LEASES_LOCK.on(kind).array(names)).await?;
+        // The plan may have been purged meanwhile.
+        by = locker(transaction, lock).await?;
     }
     let held: Option<(String, i64)> =
         transaction.all(HELD.on(kind).bind(lock.as_str()).at(at)).await?.into_iter().next();
@@ -437,7 +361,7 @@ async fn break_lock(
         request_id: author.request_id.clone(),
     };
     audit::add(transaction, &[&entry]).await?;
-    let plan = locker.plan.filter(|_| locker.task == Some(task));
+    let plan = by.plan.filter(|_| by.task == Some(task));
     if let Some(plan) = plan {
         let event = PlanEvent {
             task: Some(task),
@@ -448,149 +372,10 @@ async fn break_lock(
             after: None,
             reason: None,
         };
-        let event = [(event.task, event_document(&event, author))];
-        transaction.touch(tell(transaction, plan, &event)).await?;
+        let event = [NewEvents::new(plan, &[event], author)];
+        transaction.touch(tell(kind, &event).at(at)).await?;
     }
     Ok(LockBreak::Broken { task, plan })
-}
-
-/// Locks the plan's lease and the locks that must be held. The transaction's time, or the verdict where one is not held.
-async fn fenced(
-    transaction: &mut Transaction<'_>,
-    batch: &PlanBatch,
-) -> sqlx::Result<std::result::Result<Timestamp, PlanVerdict>> {
-    let held: Vec<_> = batch
-        .writes
-        .held
-        .iter()
-        .chain(&batch.writes.free)
-        .map(|(place, token)| (*place, *token, lock_owner(batch.next.tasks[*place].id)))
-        .collect();
-    let plan =
-        FenceClaim { resource: Resource::plan(batch.next.id), owner: &batch.owner, token: batch.token };
-    let locks = held.iter().map(|(place, token, owner)| {
-        Some(FenceClaim { resource: lock_of(&batch.next.tasks[*place]), owner, token: *token })
-    });
-    let claims: Vec<_> = [Some(plan)].into_iter().chain(locks).collect();
-    let (fences, at) = fence(transaction, &claims).await?;
-    let lost: Vec<_> = fences[1..]
-        .iter()
-        .zip(&held)
-        .filter(|(fence, _)| **fence == Fence::Fenced)
-        .map(|(_, (place, ..))| *place)
-        .collect();
-    Ok(match (fences[0], at) {
-        (Fence::Fenced, _) => Err(PlanVerdict::Fenced),
-        _ if !lost.is_empty() => Err(PlanVerdict::LockLost(lost)),
-        // Without a time no lease was locked.
-        (_, Some(at)) if !fences.contains(&Fence::Again) => Ok(at),
-        _ => Err(PlanVerdict::Again),
-    })
-}
-
-/// Who has a lock that was not to be had.
-async fn locker(transaction: &mut Transaction<'_>, lock: &Resource) -> sqlx::Result<Locker> {
-    let owner: Option<(Option<String>,)> =
-        transaction.all(OWNER.on(transaction.kind()).bind(lock.as_str())).await?.into_iter().next();
-    let owner = owner.and_then(|(owner,)| owner).unwrap_or_default();
-    let task = owner.strip_prefix("task:").and_then(TaskId::parse);
-    let plan = match task {
-        Some(task) => {
-            let ask = TASK_SHOW.on(transaction.kind()).bind(TaskKey(task));
-            transaction.all::<TaskRow>(ask).await?.into_iter().next().map(|row| row.plan())
-        }
-        None => None,
-    };
-    let tenant = TenantId::parse(lock.id()).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Ok(Locker { tenant, task, plan })
-}
-
-/// The writes of rows, each with the number of rows that it must touch.
-fn changes(transaction: &Transaction<'_>, batch: &PlanBatch) -> Vec<(Ask, usize)> {
-    let PlanBatch { next, writes, .. } = batch;
-    let (kind, at) = (transaction.kind(), transaction.at());
-    let mut asks = Vec::new();
-    if writes.plan {
-        let status = next.status();
-        let change = CHANGE
-            .on(kind)
-            .bind(PlanKey(next.id))
-            .bind(next.version as i64)
-            .bind(status.as_str())
-            .bind(next.needs_owner())
-            .bind(status.is_over())
-            .bind(plan_document(next));
-        asks.push((change.at(at), 1));
-    }
-    let tasks: Vec<_> = writes.tasks.iter().map(|place| &next.tasks[*place]).collect();
-    if !tasks.is_empty() {
-        let change = TASK_CHANGE.on(kind).rows(&tasks, |rows| {
-            rows.column("id", |task| TaskKey(task.id))
-                .column("version", |task| task.version as i64)
-                .column("status", |task| task.status.as_str())
-                .column("run", |task| i64::from(task.run))
-                .column("definition", |task| i64::from(task.definition))
-                .column("document", |task| task_document(task));
-        });
-        asks.push((change.at(at), tasks.len()));
-    }
-    let defined: Vec<_> = writes.definitions.iter().map(|place| &next.tasks[*place]).collect();
-    if !defined.is_empty() {
-        asks.push((define(transaction, &defined), defined.len()));
-    }
-    let stages = changed_stages(next, &writes.events);
-    if !stages.is_empty() {
-        let set = STAGE_RUN_SET.on(kind).rows(&stages, |rows| {
-            rows.column("task", |(place, ..)| TaskKey(next.tasks[*place].id))
-                .column("run", |(_, run, _)| i64::from(*run))
-                .column("stage", |(.., stage)| *stage as i64)
-                .column("status", |(place, _, stage)| next.tasks[*place].stages[*stage].status.as_str())
-                .column("job", |(place, _, stage)| next.tasks[*place].stages[*stage].job.map(Id));
-        });
-        asks.push((set.at(at), stages.len()));
-    }
-    if !writes.checkpoints.is_empty() {
-        let add = CHECKPOINT_ADD.on(kind).rows(&writes.checkpoints, |rows| {
-            rows.column("task", |(place, _)| TaskKey(next.tasks[*place].id))
-                .column("version", |(_, checkpoint)| i64::from(checkpoint.version))
-                .column("run", |(place, _)| i64::from(next.tasks[*place].run))
-                .column("definition", |(place, _)| i64::from(next.tasks[*place].definition))
-                .column("completed", |(_, checkpoint)| i64::from(checkpoint.completed))
-                .column("context", |(_, checkpoint)| &*checkpoint.context);
-        });
-        asks.push((add.at(at), writes.checkpoints.len()));
-    }
-    if !writes.events.is_empty() {
-        let events: Vec<_> =
-            writes.events.iter().map(|event| (event.task, event_document(event, &batch.author))).collect();
-        asks.push((tell(transaction, next.id, &events), events.len()));
-    }
-    if !batch.jobs.is_empty() {
-        let lane = LaneId::plan(next.id);
-        let new = batch.jobs.iter().map(|job| New { lane: lane.as_str(), job, key: None, due_at: None });
-        let new: Vec<_> = new.collect();
-        asks.push((SUBMIT.on(kind).rows(&new, columns::give).at(at), new.len()));
-    }
-    asks
-}
-
-fn define(transaction: &Transaction<'_>, tasks: &[&Arc<TaskState>]) -> Ask {
-    let add = DEFINITION_ADD.on(transaction.kind()).rows(tasks, |rows| {
-        rows.column("task", |task| TaskKey(task.id))
-            .column("version", |task| i64::from(task.definition))
-            .column("stages", |task| stages_document(&task.spec.stages));
-    });
-    add.at(transaction.at())
-}
-
-fn tell(transaction: &Transaction<'_>, plan: PlanId, events: &[(Option<TaskId>, String)]) -> Ask {
-    let events: Vec<_> = events.iter().enumerate().collect();
-    let add = EVENT_ADD.on(transaction.kind()).bind(PlanKey(plan)).rows(&events, |rows| {
-        rows.column("task", |(_, (task, _))| task.map(TaskKey))
-            .column("document", |(_, (_, document))| document.as_str())
-            .column("place", |(place, _)| *place as i64 + 1);
-    });
-    add.at(transaction.at())
 }
 
 /// A plan that was there at one look and not at the next.

@@ -40,6 +40,8 @@ const BY_KEYS: [(&str, &str); 3] =
 /// Trains of nonces under way at once, one for each two arbiters. Two: while one waits for the disk, the other fills. Where
 /// there are only two cores for everything, a second train is only half of the first, and costs as much.
 const COMMITTERS_MAX: usize = 2;
+/// Trains of plans' steps under way at once: while one waits for the server, the other fills. More would each be smaller.
+const PLAN_COMMITTERS_MAX: usize = 2;
 /// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
 /// A connection that was idle for longer is pinged before it is lent.
@@ -133,12 +135,14 @@ pub(super) async fn open(
     };
     let here = runtime::Handle::current();
     let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);
+    let plan_committers = job_committers.len().min(PLAN_COMMITTERS_MAX);
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
         trains: Trains::start(&vec![here.clone(); committers], || committer(&trains)),
         job_trains: Trains::start(job_committers, || committer(&trains))
             .with_unordered(&here, committer(&trains)),
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
+        plan_trains: Trains::start(&job_committers[..plan_committers], || committer(&trains)),
         result_reads: Default::default(),
         watch: watch.clone(),
         outage: outage.clone(),

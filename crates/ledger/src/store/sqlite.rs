@@ -101,6 +101,7 @@ pub(super) async fn open(
         trains: Trains::start(here, committer),
         job_trains: Trains::start(&job_committers[..1], committer),
         sequences: Trains::start(here, committer),
+        plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
         watch: watch.clone(),
         outage: outage.clone(),

@@ -202,6 +202,7 @@ on_every_ledger! {
         a_step_writes_rows_locks_jobs_and_history_together,
         a_stale_owner_of_a_plan_writes_nothing,
         a_step_that_was_decided_on_an_older_row_writes_nothing,
+        steps_of_many_plans_are_written_together_and_judged_one_by_one,
         all_locks_of_a_plan_are_taken_or_none,
         a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else,
         a_lock_that_ran_out_is_the_next_plans,

@@ -95,11 +95,16 @@ impl<'b> PlanOwner<'b> {
             job_made(*jobs, days_ago)
         };
         let step = self.state.apply(command, Timestamp::from_micros(5), &mut new_job).unwrap();
+        let batch = self.batch_of(&step);
+        (step, batch)
+    }
+
+    fn batch_of(&self, step: &Step) -> PlanBatch {
         let job = |id| {
             let spec = Spec { on_recovery: OnRecovery::Hold, ..Spec::new("{}") };
             NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None }
         };
-        let batch = PlanBatch {
+        PlanBatch {
             owner: self.me.clone(),
             token: self.token,
             next: Arc::new(step.next.clone()),
@@ -111,8 +116,7 @@ impl<'b> PlanOwner<'b> {
                 request_id: Some("r-1".into()),
                 reason: Some("because".into()),
             },
-        };
-        (step, batch)
+        }
     }
 
     async fn try_step(&mut self, command: &Command) -> PlanVerdict {
@@ -223,6 +227,68 @@ pub async fn a_stale_owner_of_a_plan_writes_nothing(b: Bench) {
     let (_, batch) = stale.decide(&Command::Pause);
     let other = PlanBatch { token: fresh.token, ..batch };
     assert_eq!(b.ledger.commit_plan(other).await.unwrap(), PlanVerdict::Fenced);
+}
+
+/// Steps of many plans share a train. What is wrong with one of them is its own verdict, and keeps no other from being
+/// written.
+pub async fn steps_of_many_plans_are_written_together_and_judged_one_by_one(b: Bench) {
+    let mut owners = Vec::new();
+    for n in 1..=24 {
+        let tenants = [format!("x{n}"), format!("y{n}")];
+        owners.push(PlanOwner::started(&b, plan(n, &tenants.each_ref().map(String::as_str))).await);
+    }
+    let stale = &owners[4];
+    b.ledger.release(&Resource::plan(stale.state.id), &stale.me, stale.token).await.unwrap();
+    let broken = owners[9].state.tasks[1].clone();
+    let author = Author::default();
+    b.ledger.break_lock(&broken.spec.tenant, broken.lock.unwrap(), &author).await.unwrap();
+    let before = owners[14].state.clone();
+    owners[14].complete(0, None).await;
+    let known = std::mem::replace(&mut owners[14].state, before);
+    let mut steps = Vec::new();
+    for owner in &owners {
+        let ends: Vec<_> = owner
+            .state
+            .tasks
+            .iter()
+            .map(|task| (task.id, task.in_flight().unwrap().1, StageEnd::Completed(Some("{\"n\":1}".into()))))
+            .collect();
+        let ends = ends.iter().map(|(task, job, end)| (*task, *job, end));
+        let (jobs, mut number) = (owner.jobs, 50);
+        let mut new_job = || {
+            number += 1;
+            job_made(jobs + number, 0)
+        };
+        let step = owner.state.apply_ends(ends, Timestamp::from_micros(5), &mut new_job);
+        steps.push((owner.batch_of(&step), step));
+    }
+    let commits = steps.iter().map(|(batch, _)| b.ledger.commit_plan(batch.clone()));
+    let verdicts = futures_util::future::join_all(commits).await;
+    owners[14].state = known;
+    for (at, ((owner, (_, step)), verdict)) in owners.iter_mut().zip(steps).zip(verdicts).enumerate() {
+        match (at, verdict.unwrap()) {
+            (4, PlanVerdict::Fenced) | (14, PlanVerdict::Diverged) => {}
+            (9, PlanVerdict::LockLost(lost)) => assert_eq!(lost, [1]),
+            (4 | 9 | 14, other) => panic!("{at}: {other:?}"),
+            (_, PlanVerdict::Written { .. }) => owner.state = step.next,
+            (_, other) => panic!("{at}: {other:?}"),
+        }
+        if at == 9 {
+            // Its lock is gone, which its owner has not been told of.
+            Arc::make_mut(&mut owner.state.tasks[1]).lock = None;
+        }
+        owner.is_as_loaded().await;
+        let events = b.ledger.plan_events(owner.state.id, None, 0, 1_000).await.unwrap();
+        assert!(events.iter().map(|event| event.seq).eq(1..=events.len() as u64), "{events:#?}");
+        for (place, task) in owner.state.tasks.iter().enumerate() {
+            let checkpoints = b.ledger.checkpoints(task.id, None, 10).await.unwrap();
+            let kept = usize::from(!matches!(at, 4 | 9) && (at, place) != (14, 1));
+            assert_eq!(checkpoints.len(), kept, "plan {at}, task {place}");
+            let job = task.in_flight().unwrap().1;
+            let job = b.ledger.job(job).await.unwrap().unwrap();
+            assert_eq!(job.lane, LaneId::plan(owner.state.id));
+        }
+    }
 }
 
 pub async fn a_step_that_was_decided_on_an_older_row_writes_nothing(b: Bench) {
@@ -493,11 +559,12 @@ pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench
 }
 
 pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not(b: Bench) {
-    let mut over = PlanOwner::of(&b, plan(1, &["x"])).await;
-    over.step(&Command::Start).await;
-    over.step(&Command::CancelTask(task_id(1, 0))).await;
+    let mut over = PlanOwner::started(&b, plan(1, &["x"])).await;
+    over.complete(0, None).await;
+    over.complete(0, None).await;
     assert!(over.state.status().is_over());
-    let busy = PlanOwner::started(&b, plan(2, &["y"])).await;
+    let mut busy = PlanOwner::started(&b, plan(2, &["y"])).await;
+    busy.complete(0, None).await;
     assert_eq!(b.ledger.purge_plans(HOUR_MS, 10).await.unwrap(), 0, "it is too young");
     b.ledger.release(&Resource::plan(plan_id(1)), &over.me, over.token).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -508,6 +575,15 @@ pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_ar
     assert!(b.ledger.lease(&tenant_lock("x")).await.unwrap().is_some(), "its next token must be higher");
     assert_eq!(b.ledger.lease(&Resource::plan(plan_id(1))).await.unwrap(), None);
     busy.is_as_loaded().await;
+    assert!(b.ledger.checkpoints(task_id(1, 0), None, 10).await.unwrap().is_empty());
+    assert_eq!(b.ledger.checkpoints(task_id(2, 0), None, 10).await.unwrap().len(), 1);
+    if b.ledger.kind() == ledger::Kind::Sqlite {
+        return;
+    }
+    // Nothing is left but what belongs to the other plan: two stages, the first of them with its checkpoint.
+    let left = "SELECT (SELECT count(*) FROM plan_stage_run) * 100 + (SELECT count(*) FROM plan_checkpoint) * 10 \
+                + (SELECT count(DISTINCT plan) FROM plan_event)";
+    assert_eq!(b.counted_at_last(left).await, 211);
 }
 
 pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {

@@ -186,7 +186,12 @@ impl<C: Callers> LaneState<C> {
                 ends.over.push((id, is_written, reply));
                 if is_written {
                     self.over(id, now, effects);
-                    effects.push(Effect::Notify(JobNotice::Completed(id, class, attempt, node)));
+                    let output = match &write.change {
+                        Change::Complete { output, .. } if self.lane.plan_id().is_some() => Some(output),
+                        _ => None,
+                    };
+                    let output = output.map(|output| Arc::from(output.as_str()));
+                    effects.push(Effect::Notify(JobNotice::Completed(id, class, attempt, node, output)));
                 } else {
                     self.lookups.push_back(id);
                 }

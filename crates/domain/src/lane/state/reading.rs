@@ -46,7 +46,7 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// A job as the ledger has it.
-    fn learn(&mut self, job: Arc<LiveJob>, now: Instant, effects: &mut Vec<Effect<C>>) {
+    pub(super) fn learn(&mut self, job: Arc<LiveJob>, now: Instant, effects: &mut Vec<Effect<C>>) {
         let newest = job.newest;
         match (newest.state, job.placed.clone()) {
             (State::Dispatched | State::Running, Some(placed)) => {

@@ -107,6 +107,7 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
         "reservation gone" => Command::ReservationRemoved(job(1), Attempt::new(1)),
         "close" => Command::CloseSession(3),
         "written by another" => Command::Written(vec![job(2)]),
+        "added by another" => Command::Added(Token::new(1), vec![live(2, OnRecovery::Hold, None)]),
         "stop" => Command::Stop,
         other => panic!("no command {other}"),
     }
@@ -181,6 +182,7 @@ fn each_command_does_this_in_each_state() {
             ],
         ),
         ("written by another", ["read", "read", "read", "read", "read", ""]),
+        ("added by another", ["enqueue", "enqueue", "enqueue", "enqueue", "enqueue", "enqueue"]),
         ("stop", ["stop", "stop", "stop", "stop", "stop", ""]),
     ];
     let now = Instant::now();

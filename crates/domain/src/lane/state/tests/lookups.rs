@@ -58,3 +58,34 @@ fn jobs_that_are_to_be_looked_at_are_read_together_and_each_once() {
     assert!(!words(&state.jobs_read(&[job(first + 1)], Ok(vec![]), now)).contains("read"));
     assert!(state.lookups.is_empty() && state.busy.is_empty());
 }
+
+#[test]
+fn a_job_that_the_plans_owner_has_added_goes_on_its_way_unread() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    state.reloaded(Token::new(2), Snapshot::default(), now);
+    let added = |token, n| Command::Added(Token::new(token), vec![live(n, OnRecovery::Hold, None)]);
+    assert_eq!(words(&give(&mut state, added(2, 1), now)), "enqueue");
+    // It is known: what the ledger says counts.
+    assert_eq!(words(&give(&mut state, added(2, 1), now)), "read");
+    let found = live(1, OnRecovery::Hold, None);
+    assert_eq!(words(&state.jobs_read(&[job(1)], Ok(vec![found]), now)), "dequeue enqueue");
+    // It was added under the token before: it may have been held, or may be over by now.
+    assert_eq!(words(&give(&mut state, added(1, 2), now)), "read");
+    assert_eq!(words(&state.jobs_read(&[job(2)], Ok(vec![]), now)), "dequeue");
+    assert!(state.jobs.get(job(2)).is_none());
+}
+
+#[test]
+fn a_job_that_was_added_while_the_lane_loads_is_read_if_the_ledger_had_it_by_then() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    let jobs = vec![live(1, OnRecovery::Hold, None), live(2, OnRecovery::Hold, None)];
+    assert_eq!(words(&give(&mut state, Command::Added(Token::new(2), jobs), now)), "", "it still loads");
+    let mut under_way = live(1, OnRecovery::Hold, None);
+    under_way.newest =
+        CurrentAttempt { state: State::Running, attempt: Attempt::new(1), charged_attempts: 0 };
+    under_way.placed = Some(slot("n").placed);
+    let snapshot = Snapshot { in_flight: vec![under_way], ..Snapshot::default() };
+    assert_eq!(words(&state.reloaded(Token::new(2), snapshot, now)), "enqueue read");
+}
