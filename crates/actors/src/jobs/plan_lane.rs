@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::job::{Attempt, LiveJob, NewJob};
+use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob, State};
+use domain::lane::PlacementRequest;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::JobRecord;
 
@@ -18,6 +19,8 @@ use super::waiters::Waiter;
 use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
+/// The attempt that a job begins with.
+const FIRST: Attempt = Attempt::NONE.next();
 /// Between two tries to open a plan's lane, before jitter.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -143,12 +146,44 @@ impl PlanLane {
         pools.for_each(|pool| self.jobs.statistics.rates.accepted(pool));
     }
 
+    /// Has slots reserved for jobs that the plan's owner is about to add under this token, where some are free and nobody
+    /// waits for them: these jobs begin as they are added.
+    pub(crate) async fn place(&self, token: Token, jobs: &mut [NewJob]) {
+        let request = |job: &NewJob| PlacementRequest {
+            job: job.id,
+            attempt: FIRST,
+            token,
+            needs: Arc::new(job.spec.needs.clone()),
+            priority: job.spec.priority,
+            prefer: None,
+        };
+        let mut reserved = self.jobs.scheduler.place_now(jobs.iter().map(request).collect()).await;
+        for job in jobs {
+            job.placed = reserved.remove(&job.id).map(|slot| slot.placed);
+        }
+    }
+
+    /// The jobs were surely not added: nobody needs their slots.
+    pub(crate) fn give_back(&self, token: Token, jobs: &[NewJob]) {
+        for (job, placed) in jobs.iter().filter_map(|job| Some((job.id, job.placed.as_ref()?))) {
+            self.jobs.scheduler.give_back(&placed.node, job, FIRST, token);
+        }
+    }
+
     /// The plan's owner has added these jobs under this token, at this time by the database's clock.
     pub(crate) fn added(&self, token: Token, at: Timestamp, jobs: Vec<NewJob>) {
         if let Some(owner) = self.keeper().directory.get(&self.id) {
-            let live = |job: NewJob| LiveJob {
-                created_at: at,
-                ..LiveJob::created(job.id, self.id.clone(), job.spec)
+            let live = |job: NewJob| {
+                let new = LiveJob { created_at: at, ..LiveJob::created(job.id, self.id.clone(), job.spec) };
+                match job.placed {
+                    Some(placed) => LiveJob {
+                        newest: CurrentAttempt { state: State::Dispatched, attempt: FIRST, ..new.newest },
+                        placed: Some(placed),
+                        dispatched_at: Some(at),
+                        ..new
+                    },
+                    None => new,
+                }
             };
             owner.send(LaneCommand::Added(token, jobs.into_iter().map(live).collect()));
         }

@@ -426,13 +426,13 @@ impl PlanActor {
         let (deciding, deciding_writes, token) = (Arc::clone(&next), Arc::clone(&writes), self.token);
         let committed =
             async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await };
-        spawn(context, committed, move |outcome, actor, context| {
+        spawn(context, committed, move |(outcome, jobs), actor, context| {
             if actor.stage != OwnerStage::Committing {
                 return taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Fenced)));
             }
             actor.stage = OwnerStage::Serving;
             match outcome {
-                Outcome::Written { at, locks, jobs } => {
+                Outcome::Written { at, locks } => {
                     let mut next = Arc::unwrap_or_clone(next);
                     step::count_locks(&next, &locks);
                     next.locked(locks);

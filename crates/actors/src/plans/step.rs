@@ -19,9 +19,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// What became of a step.
 pub(super) enum Outcome {
-    /// It is durable, at this time by the database's clock; with the tokens of the locks that it took, and the jobs of the
-    /// stages that begin.
-    Written { at: Timestamp, locks: Vec<(usize, Token)>, jobs: Vec<NewJob> },
+    /// It is durable, at this time by the database's clock; with the tokens of the locks that it took.
+    Written { at: Timestamp, locks: Vec<(usize, Token)> },
     /// These tasks, by their places, have lost their locks. Nothing was written.
     LockLost(Vec<usize>),
     /// Somebody else has a lock. Nothing was written.
@@ -34,7 +33,7 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
-/// Commits a step under this token.
+/// Commits a step under this token. Answers the jobs of the stages that begin, too: those that find free slots begin with it.
 pub(super) async fn commit(
     inner: &Inner,
     lane: &PlanLane,
@@ -42,11 +41,18 @@ pub(super) async fn commit(
     next: Arc<PlanState>,
     writes: &Writes,
     author: Author,
-) -> Outcome {
+) -> (Outcome, Vec<NewJob>) {
     let jobs: Option<Vec<_>> = writes.starts.iter().map(|start| stage::job(&next, start)).collect();
-    let Some(jobs) = jobs else {
-        return Outcome::Refused("the context or the configuration of a stage is not JSON".to_owned());
+    let Some(mut jobs) = jobs else {
+        let why = "the context or the configuration of a stage is not JSON".to_owned();
+        return (Outcome::Refused(why), Vec::new());
     };
+    if !jobs.is_empty() {
+        if lane.open().await.is_err() {
+            return (Outcome::NotWritten, Vec::new());
+        }
+        lane.place(token, &mut jobs).await;
+    }
     let batch = PlanBatch {
         owner: inner.jobs.me().clone(),
         token,
@@ -56,19 +62,23 @@ pub(super) async fn commit(
         lock_ms: LOCK_LENGTH.as_millis() as u64,
         author,
     };
-    let plan = batch.next.id;
-    if !batch.jobs.is_empty() && lane.open().await.is_err() {
-        return Outcome::NotWritten;
+    let outcome = send(inner, lane, &batch).await;
+    // Where nobody knows, the reservations run out.
+    if !matches!(outcome, Outcome::Written { .. } | Outcome::Unknown) {
+        lane.give_back(token, &batch.jobs);
     }
+    (outcome, batch.jobs)
+}
+
+async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
+    let (plan, token) = (batch.next.id, batch.token);
     for _ in 0..COMMIT_TRIES_MAX {
         // Past the lease's end by the own clock no write leaves, whatever the database would say.
         if !lane.is_current() {
             return Outcome::NotWritten;
         }
         match inner.ledger.commit_plan(batch.clone()).await {
-            Ok(PlanVerdict::Written { at, locks }) => {
-                return Outcome::Written { at, locks, jobs: batch.jobs };
-            }
+            Ok(PlanVerdict::Written { at, locks }) => return Outcome::Written { at, locks },
             Ok(PlanVerdict::LockLost(tasks)) => {
                 reject("tenant_lock", plan, token, inner);
                 return Outcome::LockLost(tasks);

@@ -152,7 +152,8 @@ pub enum Command<C: Callers> {
     ReservationRemoved(JobId, Attempt),
     /// Another has written these jobs in this lane, under its lease: read them.
     Written(Vec<JobId>),
-    /// The plan's owner has added these jobs to this lane, under its lease at this token.
+    /// The plan's owner has added these jobs to this lane, under its lease at this token: waiting, or with their first
+    /// attempts, which are to be sent.
     Added(Token, Vec<LiveJob>),
     /// Transfer those of these jobs that wait for a slot here, each to an instance whose nodes can take it.
     Transfer(Vec<(JobId, InstanceId)>),

@@ -279,6 +279,19 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
+    /// A job that the plan's owner has added.
+    pub(super) fn added(&mut self, job: LiveJob, now: Instant, effects: &mut Vec<Effect<C>>) {
+        match job.placed.clone() {
+            Some(placed) => {
+                let moment = Moment { at: job.created_at, now };
+                let current = job.newest;
+                let order = self.dispatched(Arc::new(job), current, placed, moment, effects);
+                effects.push(Effect::Dispatch(order));
+            }
+            None => self.learn(Arc::new(job), now, effects),
+        }
+    }
+
     /// An attempt has begun: from here on it is awaited. What is to be sent.
     fn dispatched(
         &mut self,

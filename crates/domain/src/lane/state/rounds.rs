@@ -170,7 +170,7 @@ impl<C: Callers> LaneState<C> {
                 for job in jobs {
                     // Under another token, and where something is known of it, the ledger may say otherwise by now.
                     if token == self.token && !self.busy.contains(&job.id) && !self.is_known(job.id) {
-                        self.learn(Arc::new(job), now, effects);
+                        self.added(job, now, effects);
                     } else if self.busy.insert(job.id) {
                         self.lookups.push_back(job.id);
                     }

@@ -89,3 +89,21 @@ fn a_job_that_was_added_while_the_lane_loads_is_read_if_the_ledger_had_it_by_the
     let snapshot = Snapshot { in_flight: vec![under_way], ..Snapshot::default() };
     assert_eq!(words(&state.reloaded(Token::new(2), snapshot, now)), "enqueue read");
 }
+
+#[test]
+fn a_job_that_was_added_with_its_first_attempt_is_sent() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    state.reloaded(Token::new(2), Snapshot::default(), now);
+    let mut begun = live(1, OnRecovery::Hold, Some("n"));
+    begun.created_at = AT;
+    let added = |token| Command::Added(Token::new(token), vec![begun.clone()]);
+    assert_eq!(words(&give(&mut state, added(2), now)), "notify dequeue dispatch");
+    assert_eq!(words(&give(&mut state, completion(1, 1, "n"), now)), "find(1,0)");
+    assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(complete)");
+    // Under a token before, its attempt is read, and awaited like one that another owner has sent.
+    let mut state = own_lane(1, now);
+    state.reloaded(Token::new(2), Snapshot::default(), now);
+    assert_eq!(words(&give(&mut state, added(1), now)), "read");
+    assert_eq!(words(&state.jobs_read(&[job(1)], Ok(vec![begun.clone()]), now)), "dequeue");
+}
