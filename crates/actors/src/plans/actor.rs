@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
 use dashmap::Entry;
+use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, TaskId, Token};
 use ledger::Author;
@@ -69,6 +70,16 @@ pub(super) struct Pending {
     is_alone: bool,
 }
 
+/// A step whose commit was not heard of.
+struct Attempted {
+    /// The plan once it is written.
+    state: Arc<PlanState>,
+    /// The token under which it was sent.
+    token: Token,
+    /// The jobs of the stages that begin.
+    jobs: Vec<NewJob>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnerStage {
     /// The plan is being read.
@@ -99,8 +110,7 @@ pub(super) struct PlanActor {
     meter: QueueMeter,
     /// The token under which the state was read. What is decided on it counts under no other.
     token: Token,
-    /// A state whose commit was not heard of.
-    attempted: Option<Arc<PlanState>>,
+    attempted: Option<Attempted>,
     /// Whether nobody has owned the plan before.
     is_first: bool,
     /// Jobs of stages whose end is, or was, waited for.
@@ -465,7 +475,7 @@ impl PlanActor {
                 }
                 Outcome::Unknown => {
                     actor.late(&taken);
-                    actor.attempted = Some(next);
+                    actor.attempted = Some(Attempted { state: next, token, jobs });
                     // What was written is found again, and then those without a caller are none of it.
                     let (asked, own): (Vec<_>, Vec<_>) =
                         taken.into_iter().partition(|pending| pending.reply.is_some());
@@ -543,13 +553,20 @@ impl PlanActor {
             load(&inner, &lane, plan, None).await
         };
         spawn(context, loaded, |loaded, actor, context| {
-            if let Ok(Loaded { state: Some(state), .. }) = &loaded {
+            if let Ok(Loaded { state: Some(state), clock, .. }) = &loaded {
                 let is_known = |known: &Arc<PlanState>| is_same_but_locks(known, state);
-                if !is_known(&actor.state) && !actor.attempted.as_ref().is_some_and(is_known) {
-                    tracing::warn!(plan = %actor.plan, "another owner has written the plan meanwhile");
-                    return actor.end(None, &Refusal::Fenced, context);
+                match actor.attempted.take() {
+                    // What was begun by a commit that was not heard of.
+                    Some(Attempted { state, token, jobs }) if is_known(&state) => {
+                        actor.lane.added(token, clock.now(), jobs);
+                    }
+                    _ if !is_known(&actor.state) => {
+                        tracing::warn!(plan = %actor.plan, "another owner has written the plan meanwhile");
+                        return actor.end(None, &Refusal::Fenced, context);
+                    }
+                    Some(Attempted { token, jobs, .. }) => actor.lane.give_back(token, &jobs),
+                    None => {}
                 }
-                // What was begun by a commit that was not heard of.
                 let jobs = state.tasks.iter().filter_map(|task| Some(task.in_flight()?.1)).collect();
                 actor.lane.written(jobs);
                 actor.queue.push_back(Pending::own(Command::Advance));

@@ -8,6 +8,7 @@
 //! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read
 //! again: nothing is decided on a guess.
 
+mod additions;
 mod after;
 mod pages;
 mod reading;
@@ -31,6 +32,7 @@ use super::session::SessionState;
 use super::spread::Spread;
 use crate::job::{LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
+use additions::Additions;
 use pages::Pages;
 use transfers::Transfers;
 
@@ -105,6 +107,7 @@ pub struct LaneState<C: Callers> {
     closing: Vec<C::Close>,
     is_closing: bool,
     transfers: Transfers,
+    additions: Additions,
     stopping: bool,
     is_flush_due: bool,
     empty_since: Option<Instant>,
@@ -149,6 +152,7 @@ impl<C: Callers> LaneState<C> {
             closing: Vec::new(),
             is_closing: false,
             transfers: Transfers::default(),
+            additions: Additions::default(),
             stopping: false,
             is_flush_due: false,
             empty_since: None,
@@ -247,6 +251,8 @@ impl<C: Callers> LaneState<C> {
         self.stage = Stage::Serving;
         self.token = token;
         self.load(snapshot, now, &mut effects);
+        let unsent: Vec<_> = self.additions.unsent().filter(|job| self.busy.insert(*job)).collect();
+        self.lookups.extend(unsent);
         self.advance(now, &mut effects);
         effects
     }

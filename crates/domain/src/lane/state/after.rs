@@ -22,10 +22,10 @@ struct Ends<C: Callers> {
 
 /// When a batch was committed.
 #[derive(Clone, Copy)]
-struct Moment {
+pub(super) struct Moment {
     /// By the database's clock.
-    at: Timestamp,
-    now: Instant,
+    pub(super) at: Timestamp,
+    pub(super) now: Instant,
 }
 
 impl<C: Callers> LaneState<C> {
@@ -211,6 +211,9 @@ impl<C: Callers> LaneState<C> {
             }
             AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
                 if is_written {
+                    if !self.is_known(id) {
+                        self.ended_unknown(id);
+                    }
                     self.over(id, now, effects);
                     if let Some(placed) = &placed {
                         self.withdraw(id, attempt, placed, now, effects);
@@ -279,21 +282,8 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    /// A job that the plan's owner has added.
-    pub(super) fn added(&mut self, job: LiveJob, now: Instant, effects: &mut Vec<Effect<C>>) {
-        match job.placed.clone() {
-            Some(placed) => {
-                let moment = Moment { at: job.created_at, now };
-                let current = job.newest;
-                let order = self.dispatched(Arc::new(job), current, placed, moment, effects);
-                effects.push(Effect::Dispatch(order));
-            }
-            None => self.learn(Arc::new(job), now, effects),
-        }
-    }
-
     /// An attempt has begun: from here on it is awaited. What is to be sent.
-    fn dispatched(
+    pub(super) fn dispatched(
         &mut self,
         job: Arc<LiveJob>,
         current: CurrentAttempt,

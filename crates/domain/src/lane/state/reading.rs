@@ -197,11 +197,19 @@ impl<C: Callers> LaneState<C> {
             Some(job) => {
                 self.jobs.forget(id);
                 effects.push(Effect::Dequeue(id));
-                self.learn(Arc::new(job), now, effects);
+                if !self.send_unsent(&job, now, effects) {
+                    self.learn(Arc::new(job), now, effects);
+                }
             }
-            None if self.is_known(id) => self.over(id, now, effects),
+            None if self.is_known(id) => {
+                self.release_unsent(id, effects);
+                self.over(id, now, effects);
+            }
             // Its end was followed before: another write of it came too late.
-            None => effects.push(Effect::Dequeue(id)),
+            None => {
+                self.release_unsent(id, effects);
+                effects.push(Effect::Dequeue(id));
+            }
         }
     }
 

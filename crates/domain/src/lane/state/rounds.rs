@@ -166,16 +166,7 @@ impl<C: Callers> LaneState<C> {
                 let new = jobs.into_iter().filter(|job| self.busy.insert(*job));
                 self.lookups.extend(new);
             }
-            Command::Added(token, jobs) => {
-                for job in jobs {
-                    // Under another token, and where something is known of it, the ledger may say otherwise by now.
-                    if token == self.token && !self.busy.contains(&job.id) && !self.is_known(job.id) {
-                        self.added(job, now, effects);
-                    } else if self.busy.insert(job.id) {
-                        self.lookups.push_back(job.id);
-                    }
-                }
-            }
+            Command::Added(token, jobs) => self.take_in_added(token, jobs, now, effects),
             Command::NodeDeparted(node) => {
                 for (job, attempt, why) in self.jobs.attempts_on(&node) {
                     self.revoke(job, attempt, why, "the node is gone".to_owned(), round);

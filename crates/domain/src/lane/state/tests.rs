@@ -1,5 +1,6 @@
 //! Each command in each state of a job, and what follows from commits.
 
+mod additions;
 mod lookups;
 
 use std::collections::HashMap;
