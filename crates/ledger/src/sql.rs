@@ -167,7 +167,9 @@ impl Ask {
         self
     }
 
-    /// Adds a list of rows: one array for each column on PostgreSQL, one JSON array of objects in SQLite.
+    /// Adds a list of rows: one array for each column on PostgreSQL, one JSON array of objects in SQLite. PostgreSQL's
+    /// statements read the arrays side by side, `SELECT unnest($1) AS a, unnest($2) AS b`. As `FROM unnest($1, $2)` each is
+    /// copied into a store of its own first, which takes as long as all else that many of these statements do.
     pub(crate) fn rows<T>(mut self, rows: &[T], columns: impl FnOnce(&mut Rows<'_, '_, T>)) -> Self {
         let added = match &mut self.arguments {
             Arguments::Postgres(arguments) => {

@@ -11,7 +11,10 @@
 WITH held AS MATERIALIZED (
     SELECT l.resource, w.lane
     FROM lease l
-    JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS w (resource, fencing_token, owner, lane)
+    JOIN (
+        SELECT unnest($1::text[]) AS resource, unnest($2::bigint[]) AS fencing_token, unnest($3::text[]) AS owner,
+               unnest($4::text[]) AS lane
+    ) AS w
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = w.owner AND (SELECT is_current FROM ledger_current)
     ORDER BY l.resource
@@ -20,15 +23,13 @@ WITH held AS MATERIALIZED (
 --if new
 , wanted AS (
     SELECT w.*
-    FROM unnest({given from $20}
+    FROM (
+        SELECT {given unnested $20}
 --if keys
-         , $11::text[], $12::text[], $13::bytea[], $14::text[]
+               , unnest($11::text[]) AS scope, unnest($12::text[]) AS key, unnest($13::bytea[]) AS body_hash,
+               unnest($14::text[]) AS answer
 --end
-    ) AS w ({given}
---if keys
-         , scope, key, body_hash, answer
---end
-    )
+    ) AS w
     WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
 )
 --end
@@ -61,8 +62,10 @@ WITH held AS MATERIALIZED (
     DELETE FROM job j
     USING (
         SELECT e.*
-        FROM unnest($15::uuid[], $16::text[], $17::bigint[], $18::text[], $19::text[])
-             AS e (which, of_lane, of_attempt, of_node, result)
+        FROM (
+            SELECT unnest($15::uuid[]) AS which, unnest($16::text[]) AS of_lane, unnest($17::bigint[]) AS of_attempt,
+                   unnest($18::text[]) AS of_node, unnest($19::text[]) AS result
+        ) AS e
         WHERE (e.of_lane IN (SELECT h.lane FROM held h)) IS TRUE
         ORDER BY e.which
     ) AS w
@@ -75,8 +78,10 @@ WITH held AS MATERIALIZED (
 -- By itself, since the rows that a statement writes cannot be asked for again where the job's row turns out to have changed.
 , attempts AS MATERIALIZED (
     SELECT w.*
-    FROM unnest($5::uuid[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::uuid[])
-         AS w (id, lane, attempt, node, holder, behind)
+    FROM (
+        SELECT unnest($5::uuid[]) AS id, unnest($6::text[]) AS lane, unnest($7::bigint[]) AS attempt,
+               unnest($8::text[]) AS node, unnest($9::text[]) AS holder, unnest($10::uuid[]) AS behind
+    ) AS w
     WHERE (w.lane IN (SELECT h.lane FROM held h)) IS TRUE
 --if ends
       AND (w.behind IS NULL OR (w.behind IN (SELECT g.id FROM gone g)) IS TRUE)

@@ -8,7 +8,7 @@
 WITH held AS MATERIALIZED (
     SELECT l.resource
     FROM lease l
-    JOIN unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, fencing_token, owner)
+    JOIN (SELECT unnest($1::text[]) AS resource, unnest($2::bigint[]) AS fencing_token, unnest($3::text[]) AS owner) AS w
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = w.owner AND (SELECT is_current FROM ledger_current)
     ORDER BY l.resource
@@ -22,7 +22,10 @@ fence AS MATERIALIZED (
 , kept AS (
     INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
     SELECT w.scope, w.key, w.body_hash, w.answer, now()
-    FROM unnest($4::text[], $5::text[], $6::bytea[], $7::text[]) AS w (scope, key, body_hash, answer)
+    FROM (
+        SELECT unnest($4::text[]) AS scope, unnest($5::text[]) AS key, unnest($6::bytea[]) AS body_hash,
+               unnest($7::text[]) AS answer
+    ) AS w
     WHERE (SELECT holds FROM fence)
     ORDER BY w.scope COLLATE "C", w.key COLLATE "C"
 )
@@ -33,8 +36,10 @@ fence AS MATERIALIZED (
         (signer, nonce, status, hold, held_until, tx_hash, fencing_token, owner, created_at, updated_at)
     SELECT w.signer, w.nonce, 'HELD', w.hold, now() + w.hold_ms * interval '1 millisecond', NULL,
            w.fencing_token, w.owner, now(), now()
-    FROM unnest($8::text[], $9::bigint[], $10::uuid[], $11::bigint[], $12::bigint[], $13::text[])
-         AS w (signer, nonce, hold, hold_ms, fencing_token, owner)
+    FROM (
+        SELECT unnest($8::text[]) AS signer, unnest($9::bigint[]) AS nonce, unnest($10::uuid[]) AS hold,
+               unnest($11::bigint[]) AS hold_ms, unnest($12::bigint[]) AS fencing_token, unnest($13::text[]) AS owner
+    ) AS w
     WHERE (SELECT holds FROM fence)
     ORDER BY w.signer COLLATE "C", w.nonce
 )
@@ -47,8 +52,11 @@ fence AS MATERIALIZED (
         fencing_token = w.fencing_token,
         owner         = w.owner,
         updated_at    = now()
-    FROM unnest($14::text[], $15::bigint[], $16::uuid[], $17::text[], $18::text[], $19::text[], $20::bigint[], $21::text[])
-         AS w (signer, nonce, hold, from_status, to_status, tx_hash, fencing_token, owner)
+    FROM (
+        SELECT unnest($14::text[]) AS signer, unnest($15::bigint[]) AS nonce, unnest($16::uuid[]) AS hold,
+               unnest($17::text[]) AS from_status, unnest($18::text[]) AS to_status, unnest($19::text[]) AS tx_hash,
+               unnest($20::bigint[]) AS fencing_token, unnest($21::text[]) AS owner
+    ) AS w
     WHERE (SELECT holds FROM fence)
       AND a.signer = w.signer AND a.nonce = w.nonce AND a.status = w.from_status AND a.hold = w.hold
     RETURNING a.nonce

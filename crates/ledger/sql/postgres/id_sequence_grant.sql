@@ -4,7 +4,7 @@
 WITH wanted AS (
     SELECT s.sequence, w.count
     FROM id_sequence s
-    JOIN unnest($1::text[], $2::bigint[]) AS w (sequence, count) ON s.sequence = w.sequence
+    JOIN (SELECT unnest($1::text[]) AS sequence, unnest($2::bigint[]) AS count) AS w ON s.sequence = w.sequence
     ORDER BY s.sequence
     FOR NO KEY UPDATE OF s
 )

@@ -15,9 +15,11 @@ SET state         = 'CREATED',
                          ELSE j.past_attempts END
                     || json_build_object('attempt', j.attempt, 'node', j.node, 'ended', w.ended, 'reason', w.reason,
                                          'at', (extract(epoch FROM now()) * 1000000)::bigint) || E'\n'
-FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::text[], $8::text[],
-            $9::timestamptz[])
-     AS w (id, lane, attempt, node, also_running, counts, ended, reason, due_at)
+FROM (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS lane, unnest($3::bigint[]) AS attempt,
+           unnest($4::text[]) AS node, unnest($5::boolean[]) AS also_running, unnest($6::bigint[]) AS counts,
+           unnest($7::text[]) AS ended, unnest($8::text[]) AS reason, unnest($9::timestamptz[]) AS due_at
+) AS w
 WHERE j.id = w.id AND j.attempt = w.attempt
   AND (j.state = 'DISPATCHED' OR w.also_running AND j.state = 'RUNNING')
   AND (w.lane IS NULL OR j.lane = w.lane)

@@ -7,7 +7,10 @@ SET state         = 'DISPATCHED',
     holder        = w.holder,
     dispatched_at = now(),
     due_at        = NULL
-FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[]) AS w (id, lane, attempt, node, holder)
+FROM (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS lane, unnest($3::bigint[]) AS attempt,
+           unnest($4::text[]) AS node, unnest($5::text[]) AS holder
+) AS w
 WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
   AND NOT j.held
 RETURNING j.id

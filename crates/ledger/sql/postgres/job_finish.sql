@@ -5,9 +5,12 @@
 -- $12 whether their slots are free, $13 most past attempts kept
 WITH gone AS (
     DELETE FROM job j
-    USING unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::text[],
-                 $8::text[], $9::boolean[], $10::text[], $11::text[], $12::boolean[])
-          AS w (which, of_lane, of_attempt, of_node, also_running, counts, ended, outcome, dead, result, error, is_free)
+    USING (
+        SELECT unnest($1::uuid[]) AS which, unnest($2::text[]) AS of_lane, unnest($3::bigint[]) AS of_attempt,
+               unnest($4::text[]) AS of_node, unnest($5::boolean[]) AS also_running, unnest($6::bigint[]) AS counts,
+               unnest($7::text[]) AS ended, unnest($8::text[]) AS outcome, unnest($9::boolean[]) AS dead,
+               unnest($10::text[]) AS result, unnest($11::text[]) AS error, unnest($12::boolean[]) AS is_free
+    ) AS w
     WHERE j.id = w.which
       AND (w.of_lane IS NULL OR j.lane = w.of_lane)
       AND (w.of_attempt IS NULL OR j.attempt = w.of_attempt AND j.node IS NOT NULL)

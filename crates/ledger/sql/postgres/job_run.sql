@@ -3,6 +3,6 @@
 UPDATE job j
 SET state      = 'RUNNING',
     running_at = now()
-FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS w (id, attempt, node)
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS attempt, unnest($3::text[]) AS node) AS w
 WHERE j.id = w.id AND j.attempt = w.attempt AND j.node = w.node AND j.state = 'DISPATCHED'
 RETURNING j.id

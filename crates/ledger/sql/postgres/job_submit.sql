@@ -3,6 +3,6 @@
 INSERT INTO job ({given}, created_at, state, attempt, counted, dispatched_at, past_attempts)
 SELECT {given of w}, now(), CASE WHEN w.node IS NULL THEN 'CREATED' ELSE 'DISPATCHED' END,
        CASE WHEN w.node IS NULL THEN 0 ELSE 1 END, 0, CASE WHEN w.node IS NULL THEN NULL ELSE now() END, ''
-FROM unnest({given from $1}) AS w ({given})
+FROM (SELECT {given unnested $1}) AS w
 ORDER BY w.id
 RETURNING id

@@ -4,7 +4,7 @@
 WITH mine AS (
     SELECT l.resource
     FROM lease l
-    JOIN unnest($1::text[], $2::bigint[]) AS w (resource, fencing_token)
+    JOIN (SELECT unnest($1::text[]) AS resource, unnest($2::bigint[]) AS fencing_token) AS w
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = $3
     ORDER BY l.resource

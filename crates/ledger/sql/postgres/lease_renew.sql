@@ -4,7 +4,9 @@
 WITH mine AS (
     SELECT l.resource, w.lease_ms
     FROM lease l
-    JOIN unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (resource, fencing_token, lease_ms)
+    JOIN (
+        SELECT unnest($1::text[]) AS resource, unnest($2::bigint[]) AS fencing_token, unnest($3::bigint[]) AS lease_ms
+    ) AS w
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = $4
     ORDER BY l.resource

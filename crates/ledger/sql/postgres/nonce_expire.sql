@@ -5,7 +5,10 @@ SET status        = w.to_status,
     fencing_token = w.fencing_token,
     owner         = w.owner,
     updated_at    = now()
-FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::text[])
-     AS w (signer, nonce, hold, early_ms, to_status, fencing_token, owner)
+FROM (
+    SELECT unnest($1::text[]) AS signer, unnest($2::bigint[]) AS nonce, unnest($3::uuid[]) AS hold,
+           unnest($4::bigint[]) AS early_ms, unnest($5::text[]) AS to_status, unnest($6::bigint[]) AS fencing_token,
+           unnest($7::text[]) AS owner
+) AS w
 WHERE a.signer = w.signer AND a.nonce = w.nonce AND a.status = 'HELD' AND a.hold = w.hold
   AND a.held_until <= now() + w.early_ms * interval '1 millisecond'

@@ -7,6 +7,9 @@ SET status        = 'HELD',
     fencing_token = w.fencing_token,
     owner         = w.owner,
     updated_at    = now()
-FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::uuid[])
-     AS w (signer, nonce, hold, hold_ms, fencing_token, owner, last_hold)
+FROM (
+    SELECT unnest($1::text[]) AS signer, unnest($2::bigint[]) AS nonce, unnest($3::uuid[]) AS hold,
+           unnest($4::bigint[]) AS hold_ms, unnest($5::bigint[]) AS fencing_token, unnest($6::text[]) AS owner,
+           unnest($7::uuid[]) AS last_hold
+) AS w
 WHERE a.signer = w.signer AND a.nonce = w.nonce AND a.status = 'RELEASED' AND a.hold = w.last_hold

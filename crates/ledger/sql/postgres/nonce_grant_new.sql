@@ -4,7 +4,9 @@ INSERT INTO signer_nonce_allocation
     (signer, nonce, status, hold, held_until, tx_hash, fencing_token, owner, created_at, updated_at)
 SELECT w.signer, w.nonce, 'HELD', w.hold, now() + w.hold_ms * interval '1 millisecond', NULL,
        w.fencing_token, w.owner, now(), now()
-FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::text[])
-     AS w (signer, nonce, hold, hold_ms, fencing_token, owner)
+FROM (
+    SELECT unnest($1::text[]) AS signer, unnest($2::bigint[]) AS nonce, unnest($3::uuid[]) AS hold,
+           unnest($4::bigint[]) AS hold_ms, unnest($5::bigint[]) AS fencing_token, unnest($6::text[]) AS owner
+) AS w
 ORDER BY w.signer COLLATE "C", w.nonce
 ON CONFLICT DO NOTHING

@@ -6,6 +6,9 @@ SET status        = w.to_status,
     fencing_token = w.fencing_token,
     owner         = w.owner,
     updated_at    = now()
-FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
-     AS w (signer, nonce, hold, from_status, to_status, tx_hash, fencing_token, owner)
+FROM (
+    SELECT unnest($1::text[]) AS signer, unnest($2::bigint[]) AS nonce, unnest($3::uuid[]) AS hold,
+           unnest($4::text[]) AS from_status, unnest($5::text[]) AS to_status, unnest($6::text[]) AS tx_hash,
+           unnest($7::bigint[]) AS fencing_token, unnest($8::text[]) AS owner
+) AS w
 WHERE a.signer = w.signer AND a.nonce = w.nonce AND a.status = w.from_status AND a.hold = w.hold

@@ -3,6 +3,8 @@
 UPDATE plan p
 SET version = w.version, status = w.status, needs_owner = w.needs_owner,
     finished_at = CASE WHEN w.is_over THEN coalesce(p.finished_at, now()) END, document = w.document
-FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::boolean[], $5::boolean[], $6::text[])
-     AS w (id, version, status, needs_owner, is_over, document)
+FROM (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS version, unnest($3::text[]) AS status,
+           unnest($4::boolean[]) AS needs_owner, unnest($5::boolean[]) AS is_over, unnest($6::text[]) AS document
+) AS w
 WHERE p.id = w.id AND p.version = w.version - 1

@@ -6,4 +6,7 @@ SELECT w.plan, w.place + (ARRAY(SELECT coalesce((SELECT max(e.seq) FROM plan_eve
                                 FROM unnest($1::uuid[]) WITH ORDINALITY AS p (id, place)
                                 ORDER BY p.place))[w.of],
        w.task, w.document, now()
-FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::text[], $6::bigint[]) AS w (plan, of, task, document, place)
+FROM (
+    SELECT unnest($2::uuid[]) AS plan, unnest($3::bigint[]) AS of, unnest($4::uuid[]) AS task,
+           unnest($5::text[]) AS document, unnest($6::bigint[]) AS place
+) AS w

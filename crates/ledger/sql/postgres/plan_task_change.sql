@@ -3,6 +3,8 @@
 UPDATE plan_task t
 SET version = w.version, status = w.status, run = w.run, definition = w.definition, document = w.document,
     updated_at = now()
-FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
-     AS w (id, version, status, run, definition, document)
+FROM (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS version, unnest($3::text[]) AS status,
+           unnest($4::bigint[]) AS run, unnest($5::bigint[]) AS definition, unnest($6::text[]) AS document
+) AS w
 WHERE t.id = w.id AND t.version = w.version - 1

@@ -3,7 +3,7 @@
 WITH behind AS (
     SELECT s.session, w.seq
     FROM session s
-    JOIN unnest($1::text[], $2::bigint[]) AS w (session, seq) ON s.session = w.session
+    JOIN (SELECT unnest($1::text[]) AS session, unnest($2::bigint[]) AS seq) AS w ON s.session = w.session
     WHERE s.purged_seq < w.seq
     ORDER BY s.session
     FOR NO KEY UPDATE OF s

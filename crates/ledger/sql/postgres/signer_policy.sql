@@ -1,8 +1,10 @@
 -- $1 signers, $2 first nonces, $3 hold_ms or NULL, $4 on_expiry, $5 max_in_flight or NULL, $6 tokens
 INSERT INTO signer (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token, created_at, updated_at)
 SELECT w.signer, w.first_nonce, w.hold_ms, w.on_expiry, w.max_in_flight, w.fencing_token, now(), now()
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
-     AS w (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token)
+FROM (
+    SELECT unnest($1::text[]) AS signer, unnest($2::bigint[]) AS first_nonce, unnest($3::bigint[]) AS hold_ms,
+           unnest($4::text[]) AS on_expiry, unnest($5::bigint[]) AS max_in_flight, unnest($6::bigint[]) AS fencing_token
+) AS w
 ORDER BY w.signer COLLATE "C"
 ON CONFLICT (signer) DO UPDATE
 SET first_nonce   = excluded.first_nonce,

@@ -3,7 +3,7 @@
 -- $1 resources, $2 owners, $3 length in ms
 INSERT INTO lease AS l (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
 SELECT w.resource, w.owner, 1, now(), now(), now() + $3 * interval '1 millisecond'
-FROM unnest($1::text[], $2::text[]) AS w (resource, owner)
+FROM (SELECT unnest($1::text[]) AS resource, unnest($2::text[]) AS owner) AS w
 ORDER BY w.resource COLLATE "C"
 ON CONFLICT (resource)
 DO UPDATE SET owner = excluded.owner, fencing_token = l.fencing_token + 1, acquired_at = excluded.acquired_at,

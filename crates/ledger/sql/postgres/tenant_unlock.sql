@@ -2,5 +2,5 @@
 -- $1 resources, $2 tokens, $3 owners
 UPDATE lease l
 SET owner = NULL, expires_at = now()
-FROM unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, token, owner)
+FROM (SELECT unnest($1::text[]) AS resource, unnest($2::bigint[]) AS token, unnest($3::text[]) AS owner) AS w
 WHERE l.resource = w.resource AND l.fencing_token = w.token AND l.owner = w.owner

@@ -6,7 +6,7 @@ WITH mine AS (
 )
 UPDATE job j
 SET lane = w.lane, due_at = NULL
-FROM unnest($1::uuid[], $2::text[]) AS w (id, lane)
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS lane) AS w
 JOIN mine ON mine.id = w.id
 WHERE j.id = w.id AND j.lane = $3 AND j.state = 'CREATED' AND NOT j.held AND (j.due_at IS NULL OR j.due_at <= now())
 RETURNING j.id

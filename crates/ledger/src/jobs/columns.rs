@@ -138,7 +138,7 @@ impl NeedsRow {
 ///
 /// - `{given}`: the names; `{given of w}`: the names as columns of `w`;
 /// - `{given in w}`: their values in the JSON object `w.value`;
-/// - `{given from $5}`: their arrays, as arguments from the fifth on.
+/// - `{given unnested $5}`: their values, of arrays that are arguments from the fifth on.
 pub(crate) fn expanded(statement: Statement) -> Statement {
     // Each is made once for a process.
     let expand = |text: &str| -> &'static str { expand(text).leak() };
@@ -162,9 +162,9 @@ fn list(form: &str) -> String {
         None if form.is_empty() => (*name).to_owned(),
         Some(("of", table)) => format!("{table}.{name}"),
         Some(("in", row)) => format!("{row}.value ->> '{name}'"),
-        Some(("from", first)) => {
+        Some(("unnested", first)) => {
             let first: usize = first.trim_start_matches('$').parse().expect("the number of an argument");
-            format!("${}::{of_type}[]", first + n)
+            format!("unnest(${}::{of_type}[]) AS {name}", first + n)
         }
         _ => panic!("no list has the form {form:?}"),
     };
@@ -196,8 +196,11 @@ mod tests {
         assert!(names.starts_with("(id, lane, seq,") && names.ends_with(", holder, more)"), "{names}");
         assert!(expand("{given of w}").starts_with("w.id, w.lane, "));
         assert!(expand("{given in w}").starts_with("w.value ->> 'id', w.value ->> 'lane', "));
-        let arrays = expand("unnest({given from $3}, x)");
-        assert!(arrays.starts_with("unnest($3::uuid[], $4::text[], $5::bigint[], "), "{arrays}");
-        assert!(arrays.ends_with(&format!("${}::text[], x)", GIVEN.len() + 2)), "{arrays}");
+        let arrays = expand("SELECT {given unnested $3}, x");
+        assert!(
+            arrays.starts_with("SELECT unnest($3::uuid[]) AS id, unnest($4::text[]) AS lane, "),
+            "{arrays}"
+        );
+        assert!(arrays.ends_with(&format!("unnest(${}::text[]) AS holder, x", GIVEN.len() + 2)), "{arrays}");
     }
 }

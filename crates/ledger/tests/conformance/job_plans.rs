@@ -258,7 +258,10 @@ async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
     sqlx::raw_sql(BY_KEYS).execute(&mut session).await.unwrap();
     // Of the columns of a new job those that the statement names itself.
     let round = include_str!("../../sql/postgres-only/job_round.sql")
-        .replace("{given from $20}", "$20::uuid[], $21::text[], $22::text[]")
+        .replace(
+            "{given unnested $20}",
+            "unnest($20::uuid[]) AS id, unnest($21::text[]) AS lane, unnest($22::text[]) AS node",
+        )
         .replace("{given of w}", "w.id, w.lane, w.node")
         .replace("{given}", "id, lane, node");
     let types = "text[], bigint[], text[], text[], uuid[], text[], bigint[], text[], text[], uuid[], text[], text[], bytea[],
