@@ -32,6 +32,7 @@ use crate::jobs::Jobs;
 use crate::mailbox::Handle;
 use crate::pause::jittered;
 use actor::{Opening, PlanActor};
+use clock::Clock;
 pub use refusal::Refusal;
 use refusal::of_ledger;
 pub use retry::{RetryFrom, RetryRequest};
@@ -204,12 +205,12 @@ impl Plans {
         let created = tokio::time::timeout(inner.config.request_timeout, inner.ledger.create_plan(rows));
         let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
         match created.map_err(|error| of_ledger(&error))? {
-            PlanCreated::Made { locks, .. } => {
+            PlanCreated::Made { at, locks } => {
                 let id = plan.id;
                 step::count_locks(&plan, &locks);
                 plan.locked(locks);
                 if new.is_started {
-                    self.begin(plan).await;
+                    self.begin(plan, Clock::new(at)).await;
                 }
                 Ok(id)
             }
@@ -224,9 +225,9 @@ impl Plans {
 
     /// Owns a plan that was made a moment ago. Where that does not succeed it is adopted like any other, and somebody has to
     /// resume it.
-    async fn begin(&self, plan: PlanState) {
+    async fn begin(&self, plan: PlanState, clock: Clock) {
         let id = plan.id;
-        if let Err(error) = self.inner.open(id, Some(plan)).await {
+        if let Err(error) = self.inner.open(id, Some((plan, clock))).await {
             tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
         }
     }
@@ -360,7 +361,7 @@ impl Inner {
 
     /// Acquires a plan and starts its owner. `made` is the plan where it was made here a moment ago, so that nobody can have
     /// owned it before.
-    async fn open(self: &Arc<Self>, plan: PlanId, made: Option<PlanState>) -> Result<(), Refusal> {
+    async fn open(self: &Arc<Self>, plan: PlanId, made: Option<(PlanState, Clock)>) -> Result<(), Refusal> {
         let _turn = self.taking[shard_of(Resource::plan(plan).as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(&plan) {
             Found::Served(_) => return Ok(()),

@@ -114,13 +114,17 @@ impl PlanLane {
         if self.is_open() {
             return Ok(());
         }
+        // Under the first token nobody else can have added jobs.
+        let is_to_hold = self.token() > Token::new(1);
         let loader = Loader {
             services: Arc::clone(&self.keeper().services),
             host: Arc::clone(&self.keeper().host),
             lane: self.id.clone(),
             lease: Arc::clone(&self.lease),
         };
-        loader.hold(self.token()).await?;
+        if is_to_hold {
+            loader.hold(self.token()).await?;
+        }
         // One that is about to end is waited for.
         while !self.is_open() {
             if self.keeper().lifetime.is_over() {

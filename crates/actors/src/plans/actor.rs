@@ -51,8 +51,8 @@ const ENDS_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Opening {
     pub(super) plan: PlanId,
     pub(super) lane: PlanLane,
-    /// The plan, where it was made a moment ago, so that nobody can have owned it before.
-    pub(super) made: Option<PlanState>,
+    /// The plan, where it was made a moment ago, so that nobody can have owned it before; and the database's time.
+    pub(super) made: Option<(PlanState, Clock)>,
     /// Whether nobody has owned the plan before, so that nothing of it was begun.
     pub(super) is_first: bool,
 }
@@ -119,7 +119,8 @@ pub(super) struct PlanActor {
     older: HashSet<JobId>,
     renew_at: Instant,
     idle_since: Option<Instant>,
-    wake: Option<SpawnHandle>,
+    /// When it looks whether anything is due.
+    wake: Option<(Instant, SpawnHandle)>,
     obituary: Obituary,
 }
 
@@ -169,7 +170,7 @@ impl Actor for PlanActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        let made = (!self.state.tasks.is_empty()).then(|| Arc::clone(&self.state));
+        let made = (!self.state.tasks.is_empty()).then(|| (Arc::clone(&self.state), self.clock));
         let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
         let loaded = async move { load(&inner, &lane, plan, made).await };
         spawn(context, loaded, |loaded, actor, context| {
@@ -224,7 +225,7 @@ async fn load(
     inner: &Inner,
     lane: &PlanLane,
     plan: PlanId,
-    known: Option<Arc<PlanState>>,
+    known: Option<(Arc<PlanState>, Clock)>,
 ) -> Result<Loaded, Lost> {
     loop {
         lane.open().await?;
@@ -244,13 +245,13 @@ async fn read(
     inner: &Inner,
     plan: PlanId,
     token: Token,
-    known: Option<Arc<PlanState>>,
+    known: Option<(Arc<PlanState>, Clock)>,
 ) -> ledger::Result<Loaded> {
+    if let Some((known, clock)) = known {
+        return Ok(Loaded { state: Some(known), token, clock });
+    }
     let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
-    let state = match known {
-        Some(known) => Some(known),
-        None => inner.ledger.load_plan(plan).await?.map(Arc::new),
-    };
+    let state = inner.ledger.load_plan(plan).await?.map(Arc::new);
     Ok(Loaded { state, token, clock })
 }
 
@@ -291,7 +292,11 @@ impl PlanActor {
 
     fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
         let Opening { plan, lane, made, is_first } = opening;
-        let unread = || PlanState::new(plan, Arc::default(), Vec::new());
+        let unread = || {
+            let clock = Clock::new(domain::Timestamp::from_micros(0));
+            (PlanState::new(plan, Arc::default(), Vec::new()), clock)
+        };
+        let (state, clock) = made.unwrap_or_else(unread);
         let obituary =
             Obituary { plan, handle: handle.clone(), deaths: inner.deaths.clone(), is_expected: false };
         Self {
@@ -302,9 +307,9 @@ impl PlanActor {
             handled: 0,
             stage: OwnerStage::Loading,
             is_stopping: false,
-            state: Arc::new(made.unwrap_or_else(unread)),
+            state: Arc::new(state),
             is_first,
-            clock: Clock::new(domain::Timestamp::from_micros(0)),
+            clock,
             queue: VecDeque::new(),
             meter: QueueMeter::new(QueueKind::Plan),
             token: Token::new(0),
@@ -651,10 +656,13 @@ impl PlanActor {
             }
             at = at.min(ends);
         }
-        if let Some(armed) = self.wake.take() {
-            context.cancel_future(armed);
+        if self.wake.is_some_and(|(armed, _)| armed <= at) {
+            return;
         }
-        self.wake = Some(context.run_later(at.saturating_duration_since(now), |actor, context| {
+        if let Some((_, later)) = self.wake.take() {
+            context.cancel_future(later);
+        }
+        let look = context.run_later(at.saturating_duration_since(now), |actor, context| {
             actor.wake = None;
             if actor.stage == OwnerStage::Serving {
                 let is_due = actor.state.wake_at().is_some_and(|due| due <= actor.clock.now());
@@ -663,7 +671,8 @@ impl PlanActor {
                 }
                 actor.advance(context);
             }
-        }));
+        });
+        self.wake = Some((at, look));
     }
 
     /// Ends the owner: with nothing left to do, whose messages must all be handled; or otherwise. Callers that still wait are
