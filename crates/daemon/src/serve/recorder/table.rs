@@ -75,7 +75,7 @@ const FENCED_OPERATIONS: &[&str] = &[
 /// What an instance hands on to another one that can carry it out.
 const HANDED_ON: &[&str] = &["job", "session", "snowflake"];
 /// What commits are gathered in trains.
-const TRAINS: &[&str] = &["nonces", "jobs", "sequences"];
+const TRAINS: &[&str] = &["nonces", "jobs", "sequences", "plans"];
 /// How a job ends.
 const OUTCOMES: &[&str] = &["succeeded", "failed", "cancelled", "timed_out"];
 /// The statuses of tasks, and that of a stage of which nobody knows what it did.
