@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob, State};
+use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob};
 use domain::lane::PlacementRequest;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::JobRecord;
@@ -19,8 +19,6 @@ use super::waiters::Waiter;
 use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
-/// The attempt that a job begins with.
-const FIRST: Attempt = Attempt::NONE.next();
 /// Between two tries to open a plan's lane, before jitter.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -153,14 +151,7 @@ impl PlanLane {
     /// Has slots reserved for jobs that the plan's owner is about to add under this token, where some are free and nobody
     /// waits for them: these jobs begin as they are added.
     pub(crate) async fn place(&self, token: Token, jobs: &mut [NewJob]) {
-        let request = |job: &NewJob| PlacementRequest {
-            job: job.id,
-            attempt: FIRST,
-            token,
-            needs: Arc::new(job.spec.needs.clone()),
-            priority: job.spec.priority,
-            prefer: None,
-        };
+        let request = |job: &NewJob| PlacementRequest::first(job.id, &job.spec, token, None);
         let mut reserved = self.jobs.scheduler.place_now(jobs.iter().map(request).collect()).await;
         for job in jobs {
             job.placed = reserved.remove(&job.id).map(|slot| slot.placed);
@@ -170,7 +161,7 @@ impl PlanLane {
     /// The jobs were surely not added: nobody needs their slots.
     pub(crate) fn give_back(&self, token: Token, jobs: &[NewJob]) {
         for (job, placed) in jobs.iter().filter_map(|job| Some((job.id, job.placed.as_ref()?))) {
-            self.jobs.scheduler.give_back(&placed.node, job, FIRST, token);
+            self.jobs.scheduler.give_back(&placed.node, job, CurrentAttempt::FIRST.attempt, token);
         }
     }
 
@@ -181,7 +172,7 @@ impl PlanLane {
                 let new = LiveJob { created_at: at, ..LiveJob::created(job.id, self.id.clone(), job.spec) };
                 match job.placed {
                     Some(placed) => LiveJob {
-                        newest: CurrentAttempt { state: State::Dispatched, attempt: FIRST, ..new.newest },
+                        newest: CurrentAttempt::FIRST,
                         placed: Some(placed),
                         dispatched_at: Some(at),
                         ..new

@@ -14,6 +14,12 @@ pub struct CurrentAttempt {
     pub charged_attempts: u32,
 }
 
+impl CurrentAttempt {
+    /// Of a job that begins as it is written.
+    pub const FIRST: Self =
+        Self { state: State::Dispatched, attempt: Attempt::NONE.next(), charged_attempts: 0 };
+}
+
 /// What happens to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {

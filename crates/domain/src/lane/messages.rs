@@ -201,6 +201,15 @@ pub struct PlacementRequest {
     pub prefer: Option<Arc<Affinity>>,
 }
 
+impl PlacementRequest {
+    /// For the first attempt of a job.
+    #[must_use]
+    pub fn first(job: JobId, spec: &Spec, token: Token, prefer: Option<Arc<Affinity>>) -> Self {
+        let (attempt, needs) = (CurrentAttempt::FIRST.attempt, Arc::new(spec.needs.clone()));
+        Self { job, attempt, token, needs, priority: spec.priority, prefer }
+    }
+}
+
 /// What a round needs from the scheduler before it can be committed.
 #[derive(Debug)]
 pub struct SlotSearch {

@@ -20,17 +20,17 @@ use crate::plans::rows::{
 };
 use crate::plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
-    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
+    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent, lock_owner,
 };
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::between;
+use crate::train::FenceClaim;
 use crate::{Error, Kind, Ledger as _, Result, batch_limits, sql};
-use write::{Ending, NewEvents, define, lock, locker, tell, write};
+use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
 
 const CREATE: Statement = statement!("plan_create");
 const TASK_CREATE: Statement = statement!("plan_task_create");
-const UNLOCK: Statement = statement!("tenant_unlock");
 const HELD: Statement = statement!("tenant_held");
 const PURGE: Statement = statement!("plan_purge");
 const FREE: Statement = Statement::only(sql::sql_file!("sqlite-only", "plan_free"));
@@ -344,13 +344,8 @@ async fn break_lock(
     let (Some(task), true) = (task, Token::new(held) == token) else {
         return Ok(LockBreak::OtherToken(Token::new(held)));
     };
-    let freed = [(lock.as_str(), held, owner.as_str())];
-    let ask = UNLOCK.on(kind).rows(&freed, |rows| {
-        rows.column("resource", |(lock, ..)| *lock)
-            .column("token", |(_, token, _)| *token)
-            .column("owner", |(.., owner)| *owner);
-    });
-    transaction.touch(ask.at(at)).await?;
+    let freed = FenceClaim { resource: lock.clone(), owner: &lock_owner(task), token };
+    transaction.touch(unlock(kind, &[freed]).at(at)).await?;
     let entry = AuditEntry {
         principal: author.principal.clone().unwrap_or_default(),
         action: "break_lock",

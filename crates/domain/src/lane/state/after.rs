@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::job::{Assignment, Attempt, Change, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob, State};
+use crate::job::{Assignment, Attempt, Change, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob};
 use crate::lane::fifo::Next;
 use crate::lane::messages::{
     Accepted, AttemptEvent, BatchId, Callers, Command, Completed, DispatchOrder, Effect, JobNotice,
@@ -187,10 +187,11 @@ impl<C: Callers> LaneState<C> {
                 if is_written {
                     self.over(id, now, effects);
                     let output = match &write.change {
-                        Change::Complete { output, .. } if self.lane.plan_id().is_some() => Some(output),
+                        Change::Complete { output, .. } if self.lane.plan_id().is_some() => {
+                            Some(Arc::from(output.as_str()))
+                        }
                         _ => None,
                     };
-                    let output = output.map(|output| Arc::from(output.as_str()));
                     effects.push(Effect::Notify(JobNotice::Completed(id, class, attempt, node, output)));
                 } else {
                     self.lookups.push_back(id);
@@ -248,9 +249,7 @@ impl<C: Callers> LaneState<C> {
                 if let Some(fifo) = self.fifo_mut() {
                     fifo.enter(&job);
                 }
-                let attempt = Attempt::NONE.next();
-                let current = CurrentAttempt { state: State::Dispatched, attempt, charged_attempts: 0 };
-                return Some(self.dispatched(job, current, placed, moment, effects));
+                return Some(self.dispatched(job, CurrentAttempt::FIRST, placed, moment, effects));
             }
             (None, Due::Now | Due::InMs(0)) => self.set_out(job, None, now, effects),
             (None, Due::At(moment)) if moment <= at => self.set_out(job, None, now, effects),

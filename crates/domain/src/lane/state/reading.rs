@@ -201,14 +201,14 @@ impl<C: Callers> LaneState<C> {
                     self.learn(Arc::new(job), now, effects);
                 }
             }
-            None if self.is_known(id) => {
-                self.release_unsent(id, effects);
-                self.over(id, now, effects);
-            }
-            // Its end was followed before: another write of it came too late.
             None => {
                 self.release_unsent(id, effects);
-                effects.push(Effect::Dequeue(id));
+                if self.is_known(id) {
+                    self.over(id, now, effects);
+                } else {
+                    // Its end was followed before: another write of it came too late.
+                    effects.push(Effect::Dequeue(id));
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::job::{
     Assignment, Attempt, Change, Class, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome,
-    Revoked, Spec, State, Step, decide,
+    Revoked, State, Step, decide,
 };
 use crate::lane::jobs::{Due, Phase};
 use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX};
@@ -547,14 +547,7 @@ impl<C: Callers> LaneState<C> {
             None => accepted.len(),
         };
         let prefer = self.session.as_ref().and_then(SessionState::affinity);
-        let request = |job: JobId, spec: &Spec| PlacementRequest {
-            job,
-            attempt: Attempt::NONE.next(),
-            token: self.token,
-            needs: Arc::new(spec.needs.clone()),
-            priority: spec.priority,
-            prefer: prefer.clone(),
-        };
+        let request = |job, spec| PlacementRequest::first(job, spec, self.token, prefer.clone());
         search.requests.extend(next.map(|next| request(next.job.id, &next.job.spec)));
         let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
         search.requests.extend(due.map(|(_, one)| request(one.id, &one.submission.spec)));

@@ -15,7 +15,7 @@ use crate::plans::{Author, Locker, PlanBatch, PlanVerdict, changed_stages, lock_
 use crate::sql::{Ask, Id, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
-use crate::store::fence::fence;
+use crate::store::fence::{claimed, fence};
 use crate::store::jobs::{SUBMIT, removal};
 use crate::train::{CommitBatch as _, Fence, FenceClaim, TrainError};
 
@@ -45,6 +45,12 @@ struct NeededLock {
     lock: Resource,
     token: Token,
     owner: InstanceId,
+}
+
+impl NeededLock {
+    fn claim(&self) -> FenceClaim<'_> {
+        FenceClaim { resource: self.lock.clone(), owner: &self.owner, token: self.token }
+    }
 }
 
 #[async_trait::async_trait]
@@ -85,12 +91,8 @@ pub(super) async fn write(transaction: &mut Transaction<'_>, batches: &[PlanBatc
     }
     let freed: Vec<_> = steps.iter().flat_map(|step| needed(step, &step.writes.free)).collect();
     if !freed.is_empty() {
-        let ask = UNLOCK.on(kind).rows(&freed, |rows| {
-            rows.column("resource", |freed| freed.lock.as_str())
-                .column("token", |freed| freed.token.get())
-                .column("owner", |freed| freed.owner.as_str());
-        });
-        transaction.touch(ask.at(at)).await?;
+        let freed: Vec<_> = freed.iter().map(NeededLock::claim).collect();
+        transaction.touch(unlock(kind, &freed).at(at)).await?;
     }
     for (ask, rows) in changes(transaction, &steps) {
         if transaction.touch(ask).await? != rows as u64 {
@@ -113,6 +115,12 @@ pub(super) async fn write(transaction: &mut Transaction<'_>, batches: &[PlanBatc
     Ok(Ending::Written(Written { verdicts: refusals.into_iter().map(verdict).collect(), anything }))
 }
 
+/// Gives tenants' locks back that are held so.
+pub(super) fn unlock(kind: Kind, freed: &[FenceClaim<'_>]) -> Ask {
+    let freed: Vec<_> = freed.iter().collect();
+    UNLOCK.on(kind).rows(&freed, claimed)
+}
+
 /// What a step says of these locks.
 fn needed<'s>(step: &'s PlanBatch, locks: &'s [(usize, Token)]) -> impl Iterator<Item = NeededLock> + 's {
     locks.iter().map(|&(place, token)| {
@@ -133,11 +141,7 @@ async fn fenced(
         .iter()
         .zip(&locks)
         .flat_map(|(step, locks)| {
-            let locks = locks.iter().map(|needed| {
-                let (resource, owner) = (needed.lock.clone(), &needed.owner);
-                FenceClaim { resource, owner, token: needed.token }
-            });
-            step.fence_claim().into_iter().chain(locks).map(Some)
+            step.fence_claim().into_iter().chain(locks.iter().map(NeededLock::claim)).map(Some)
         })
         .collect();
     let (fences, at) = fence(transaction, &claims).await?;
