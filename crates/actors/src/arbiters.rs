@@ -8,7 +8,7 @@
 //! threads of their own. All actors of one key live on the same arbiter. Arbiters belong to the process: they
 //! outlive the actors of every incarnation, because connections of the ledger run on them.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,12 +22,35 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 thread_local! {
-    /// Whether this thread is an arbiter.
-    static IS_ARBITER: Cell<bool> = const { Cell::new(false) };
+    /// The way to this thread, once it is an arbiter.
+    static HERE: RefCell<Option<Home>> = const { RefCell::new(None) };
 }
 
-/// Starts an actor; called on its arbiter.
-type Start = Box<dyn FnOnce() + Send>;
+/// What is to be done on an arbiter.
+type Errand = Box<dyn FnOnce() + Send>;
+
+/// The way to an arbiter. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    errands: mpsc::UnboundedSender<Errand>,
+}
+
+impl Home {
+    /// The way to the calling thread; `None` where that is no arbiter.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        HERE.with_borrow(Clone::clone)
+    }
+
+    /// Whether it leads to the calling thread.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.errands.same_channel(&self.errands)))
+    }
+
+    /// Has this done on the arbiter, soon and in the order of the calls. An arbiter that is gone drops it.
+    pub(crate) fn run(&self, errand: impl FnOnce() + Send + 'static) {
+        let _ = self.errands.send(Box::new(errand));
+    }
+}
 
 /// The arbiters of a process. Clones share them. Dropping the last clone stops the threads that [`Arbiters::start`] has
 /// started.
@@ -44,7 +67,7 @@ struct Inner {
 /// One thread.
 struct Arbiter {
     number: usize,
-    starts: mpsc::UnboundedSender<Start>,
+    home: Home,
     runtime: runtime::Handle,
 }
 
@@ -82,22 +105,23 @@ impl Recruiter {
     /// single-threaded Tokio runtime that takes local tasks. A thread that is an arbiter already is not
     /// changed; threads beyond the count are not used.
     pub fn join(&self) {
-        if IS_ARBITER.get() {
+        if Home::of_this_thread().is_some() {
             return;
         }
         let number = self.joined.fetch_add(1, Ordering::Relaxed);
         if number >= self.count.get() {
             return;
         }
-        IS_ARBITER.set(true);
-        let (starts, mut coming) = mpsc::unbounded_channel::<Start>();
+        let (errands, mut coming) = mpsc::unbounded_channel::<Errand>();
         actix::spawn(async move {
-            while let Some(start) = coming.recv().await {
-                start();
+            while let Some(errand) = coming.recv().await {
+                errand();
             }
         });
+        let home = Home { errands };
+        HERE.set(Some(home.clone()));
         // Where nobody waits for it, it stays without actors.
-        let _ = self.arbiters.send(Arbiter { number, starts, runtime: runtime::Handle::current() });
+        let _ = self.arbiters.send(Arbiter { number, home, runtime: runtime::Handle::current() });
     }
 }
 
@@ -173,6 +197,12 @@ impl Arbiters {
         &self.inner.arbiters[0].runtime
     }
 
+    /// The way to one of them.
+    #[cfg(test)]
+    pub(crate) fn home(&self, number: usize) -> Home {
+        self.inner.arbiters[number].home.clone()
+    }
+
     /// The number of the arbiter on which the actor of the key with that name lives.
     pub(crate) fn number_of(&self, name: &str) -> usize {
         shard_of(name, self.count())
@@ -194,13 +224,13 @@ impl Arbiters {
     {
         // `Actor::start_in_arbiter` sets a mailbox's size only on the arbiter, after the first messages may have come.
         let (sender, receiver) = channel::channel(mailbox_messages_max);
-        let start = Box::new(move || {
+        let start = move || {
             let mut context = Context::with_receiver(receiver);
             let actor = make(&mut context);
             actix::spawn(context.into_future(actor));
-        });
+        };
         // An arbiter that is gone drops the receiver, which closes the address.
-        let _ = self.inner.arbiters[number].starts.send(start);
+        self.inner.arbiters[number].home.run(start);
         Addr::new(sender)
     }
 

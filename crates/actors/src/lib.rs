@@ -16,4 +16,5 @@ pub mod plans;
 mod queue_meter;
 mod releases;
 mod renewals;
+mod replies;
 pub mod signers;

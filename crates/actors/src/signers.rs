@@ -21,7 +21,7 @@ use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, 
 use domain::signer::{Answer, Command, Phase, ResolveRequest, SignerConfig, Sources, Ticket, still_live};
 pub use domain::signer::{Grant, GrantRequest, Grants, Refusal, RequestKey};
 use domain::{AuditEntry, HoldId, InstanceId, Mode, Nonce, Resource, SignerId};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use actor::{Ask, WaitingCaller};
@@ -33,6 +33,7 @@ use crate::database_clock::SharedClock;
 use crate::pause::jittered;
 use crate::releases::Releases;
 use crate::renewals::Renewals;
+use crate::replies::reply_channel;
 
 /// Lengths and limits of the signers' owners.
 #[derive(Clone, Debug)]
@@ -302,7 +303,7 @@ impl Signers {
             return Err(Refusal::NotOwner { owner, expires_in_ms: 0 });
         }
         let place = Arc::clone(&inner.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
-        let (sender, answer) = oneshot::channel();
+        let (sender, answer) = reply_channel();
         let arrived = Instant::now();
         let patience = match inner.mode(signer) {
             Mode::Basic => arrived + jittered(inner.limits.lease_wait),

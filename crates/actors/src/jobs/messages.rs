@@ -11,6 +11,7 @@ use super::delivery::Dispatch;
 use super::submission_limits::SubmissionShare;
 use super::{Accepted, Refusal};
 use crate::mailbox::Handle;
+use crate::replies::ReplyTo;
 
 pub(super) use domain::lane::{AttemptEvent, ReservedSlot};
 
@@ -35,7 +36,7 @@ pub(super) type CompletionRequest = lane::CompletionRequest<Waiting>;
 
 /// The caller of a submission.
 pub(super) struct SubmitReply {
-    pub(super) reply: oneshot::Sender<Result<Accepted, Refusal>>,
+    pub(super) reply: ReplyTo<Result<Accepted, Refusal>>,
     /// Its share of the limits on submissions under way; dropped with the answer.
     pub(super) _share: SubmissionShare,
 }
@@ -43,7 +44,7 @@ pub(super) struct SubmitReply {
 impl SubmitReply {
     /// Answers. The caller may be gone.
     pub(super) fn send(self, answer: Result<Accepted, Refusal>) {
-        let _ = self.reply.send(answer);
+        self.reply.send(answer);
     }
 }
 

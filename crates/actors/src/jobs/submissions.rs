@@ -6,7 +6,6 @@ use std::time::Instant;
 use domain::lane::{Accepted, Submission};
 use domain::{JobId, LaneId};
 use nodes::Registry;
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::Refusal;
@@ -15,6 +14,7 @@ use super::messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
 use super::own_lanes::{OwnLanes, WaitingSubmission};
 use super::submission_limits::SubmissionLimits;
 use crate::directory::Undelivered;
+use crate::replies::reply_channel;
 
 /// Of one instance.
 pub(super) struct Submissions {
@@ -74,7 +74,7 @@ impl Submissions {
                 answers.push(Err(Refusal::Overloaded));
                 continue;
             };
-            let (reply, answer) = oneshot::channel();
+            let (reply, answer) = reply_channel();
             let reply = SubmitReply { reply, _share: share };
             let id = JobId::from_u128(Uuid::now_v7().as_u128());
             let one = PendingSubmission { id, submission, arrived, deadline, reply };

@@ -22,11 +22,12 @@ use domain::signer::{
 };
 use domain::{Mode, Nonce, Resource, SignerId};
 use ledger::KeyScope;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Inner;
 use super::lease::HeldLease;
 use crate::queue_meter::{QueueKind, QueueMeter};
+use crate::replies::ReplyTo;
 
 /// A command for a signer's actor.
 pub(super) struct Ask {
@@ -54,7 +55,7 @@ impl Message for HandOff {
 
 /// The caller that waits for an answer.
 pub(super) struct WaitingCaller {
-    pub(super) answer: oneshot::Sender<Result<Answer, Refusal>>,
+    pub(super) answer: ReplyTo<Result<Answer, Refusal>>,
     /// Held until the command is answered; gives its place under `in_flight_max` back.
     pub(super) _place: OwnedSemaphorePermit,
 }
@@ -229,7 +230,7 @@ impl SignerActor {
             }
             Effect::Commit { id, op, batch } => self.commit(id, op, batch, context),
             // A caller that has left needs no answer. What was granted to it runs out.
-            Effect::Reply(caller, answer) => drop(caller.answer.send(answer)),
+            Effect::Reply(caller, answer) => caller.answer.send(answer),
             Effect::Release { is_awaited } => self.release(is_awaited, context),
             Effect::Reclaim => {
                 self.held = None;
