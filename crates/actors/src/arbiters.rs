@@ -11,6 +11,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -115,7 +116,10 @@ impl Recruiter {
         let (errands, mut coming) = mpsc::unbounded_channel::<Errand>();
         actix::spawn(async move {
             while let Some(errand) = coming.recv().await {
-                errand();
+                // A defect in one of them must not cost those that come behind it.
+                if catch_unwind(AssertUnwindSafe(errand)).is_err() {
+                    tracing::error!(number, "an errand on an arbiter panicked");
+                }
             }
         });
         let home = Home { errands };
@@ -369,6 +373,14 @@ mod tests {
         assert!(one.send(Defect).await.is_err(), "its caller hears that it is gone");
         assert!(one.send(Add(None)).await.is_err());
         assert_eq!(other.send(Add(None)).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_an_errand_costs_none_that_comes_behind_it() {
+        let arbiters = arbiters(1);
+        arbiters.home(0).run(|| panic!("made on purpose"));
+        let counter = arbiters.start_actor(0, 8, |_| Counter(0));
+        assert_eq!(counter.send(Add(None)).await.unwrap(), 1);
     }
 
     #[test]
