@@ -214,7 +214,9 @@ async fn the_command_runs_jobs_and_what_its_kill_cut_off_runs_again() {
     };
     let dir = tempfile::tempdir().unwrap();
     let began = dir.path().join("began");
-    let mut first = node("first", &format!("touch {}; sleep 600", began.display()));
+    // A killed node leaves its command running, which ends with this test.
+    let runs = format!("touch {began}; while [ -e {began} ]; do sleep 0.1; done", began = began.display());
+    let mut first = node("first", &runs);
     let id = rig.submit(0, with(json!({"payload": {"word": "你好"}}), quick())).await;
     until("it runs", async || began.exists()).await;
     first.kill().await.unwrap();
