@@ -84,6 +84,11 @@ impl ForwardedRequest {
         Self { passed, principal: Arc::clone(principal), is_forwarded: false, is_own: true }
     }
 
+    /// Whether another instance has forwarded it.
+    pub const fn has_come_by_instance(&self) -> bool {
+        self.is_forwarded
+    }
+
     /// Whether this instance asks it in the name of a caller who does not wait for it.
     pub const fn is_own(&self) -> bool {
         self.is_own
@@ -239,13 +244,14 @@ impl Forwarder {
     /// Brings a request to the owner of a session. `serve` asks this instance's own owners.
     pub async fn to_session<T>(
         &self,
-        forwarded: &ForwardedRequest,
+        forwarded: impl Deref<Target = ForwardedRequest>,
+        is_forwarded: bool,
         session: &SessionId,
         serve: impl AsyncFn(&Jobs) -> Result<T, jobs::Refusal>,
     ) -> Result<Routed<T>, Refusal> {
         let is_here = |incarnation: &Incarnation| incarnation.jobs.serves_session(session);
         let serve = async |incarnation: &Incarnation| serve(&incarnation.jobs).await;
-        self.to_owner(forwarded, forwarded.is_forwarded, &Resource::session(session), is_here, serve).await
+        self.to_owner(forwarded, is_forwarded, &Resource::session(session), is_here, serve).await
     }
 
     /// Brings a request to the owner of a plan. `serve` asks this instance's own owners.

@@ -251,7 +251,9 @@ async fn accept(
                 traces::submitted(span, answers.as_deref().unwrap_or_default());
                 answers
             };
-            match forwarder.to_session(&forwarded(), &session, serve).await? {
+            let forwarded = forwarded();
+            let is_forwarded = forwarded.has_come_by_instance();
+            match forwarder.to_session(&forwarded, is_forwarded, &session, serve).await? {
                 Routed::Here(answers) => answers,
                 Routed::Elsewhere(answer) => return Ok(Routed::Elsewhere(answer)),
             }

@@ -3,6 +3,8 @@
 mod cursor;
 mod socket;
 
+use std::cell::LazyCell;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
@@ -125,7 +127,9 @@ pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     extract::no_fields(&request, &body)?;
     let serve = async |jobs: &Jobs| jobs.close_session(&id).await;
-    match forwarder.to_session(&ForwardedRequest::of(&request, body), &id, serve).await? {
+    let is_forwarded = ForwardedRequest::is_forwarded(&request);
+    let forwarded = LazyCell::new(|| ForwardedRequest::of(&request, body));
+    match forwarder.to_session(forwarded, is_forwarded, &id, serve).await? {
         Routed::Here(()) => Ok(HttpResponse::NoContent().finish()),
         Routed::Elsewhere(answer) => Ok(answer),
     }

@@ -127,6 +127,9 @@ impl fmt::Display for Resource {
 pub struct Token(i64);
 
 impl Token {
+    /// That of a resource's first acquisition: nobody has owned it before.
+    pub const FIRST: Self = Self(1);
+
     /// A token as the ledger holds it (positive).
     #[must_use]
     pub const fn new(number: i64) -> Self {

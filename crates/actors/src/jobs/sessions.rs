@@ -58,10 +58,18 @@ impl Jobs {
     /// [`Refusal::UnknownSession`], and what the ledger says.
     pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
         let record = self.session_record(id).await?;
-        let counts =
-            self.callers.ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let counts = self.session_counts(id).await?;
         let owner = self.callers.owner_of(&LaneId::session(id)).await?;
         Ok(Session { record, counts, owner })
+    }
+
+    /// How many jobs a session has, and the last place given; none where there is no such session.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts, Refusal> {
+        let read = self.callers.ledger.session_counts(id).await;
+        read.map_err(|error| refusal::of_ledger(&error))
     }
 
     /// Sessions behind one, in the order of their ids: all, or only open or closed ones.

@@ -1,5 +1,6 @@
 //! Many jobs in one request. This instance accepts those without a session; the owner of each session accepts its own.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use actix_web::body::MessageBody;
@@ -142,15 +143,20 @@ pub async fn submit_part(
     let places: Vec<_> = parts.iter().map(|part| part.place).collect();
     let (jobs, submissions): (Vec<_>, Vec<_>) =
         parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
-    let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
+    let (continues, is_forwarded) = (forwarded.continues(), forwarded.has_come_by_instance());
+    // Jobs whose session is served here are not written again.
+    let part = LazyCell::new(|| {
+        let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
+        forwarded.part(&places, body)
+    });
     let serve = async |jobs: &Jobs| {
         let mut submissions = submissions.clone();
-        let span = traces::submit(forwarded.continues(), &mut submissions);
+        let span = traces::submit(continues, &mut submissions);
         let answers = jobs.submit_in(session, submissions).await;
         traces::submitted(span, answers.as_deref().unwrap_or_default());
         answers
     };
-    let answers = match forwarder.to_session(&forwarded.part(&places, body), session, serve).await? {
+    let answers = match forwarder.to_session(part, is_forwarded, session, serve).await? {
         Routed::Here(answers) => answers.into_iter().map(result).collect(),
         Routed::Elsewhere(answer) => answers_of(answer)?,
     };

@@ -552,7 +552,10 @@ async fn begin(
     if let Some(seq) = after_seq {
         return Ok(Look::Begin(seq, Vec::new()));
     }
-    let last_seq = jobs.session(id).await?.counts.last_seq;
+    let last_seq = jobs.session_counts(id).await?.last_seq;
+    if last_seq == 0 {
+        return Ok(Look::Begin(0, Vec::new()));
+    }
     let first_unfinished = jobs.session_results(id, last_seq, 1).await?.first_unfinished;
     let behind = first_unfinished.map_or(last_seq, |first| first.saturating_sub(1).min(last_seq));
     let (mut before, mut after) = (Vec::new(), behind);

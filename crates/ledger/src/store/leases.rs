@@ -35,26 +35,26 @@ impl Store {
 
 #[async_trait::async_trait]
 impl Leases for Store {
-    /// Updates, else looks, else creates. Nothing is held between the steps; a race is won in one statement.
+    /// Updates, else creates, else looks. Nothing is held between the steps; a race is won in one statement.
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
         let mut seen = None;
         for _ in 0..ACQUIRE_ROUNDS_MAX {
             let mut taken = self.take(&ACQUIRE, resource, owner, lease_ms).await?;
             if taken.is_none() {
-                match self.lease(resource).await? {
-                    None => taken = self.take(&CREATE, resource, owner, lease_ms).await?,
-                    Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
-                        if expires_in_ms > 0 {
-                            return Ok(Acquisition::Held { owner: holder, expires_in_ms });
-                        }
-                        seen = Some(holder);
-                    }
-                    // It came free between the two looks.
-                    Some(_) => {}
-                }
+                taken = self.take(&CREATE, resource, owner, lease_ms).await?;
             }
             if let Some(row) = taken {
                 return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
+            }
+            match self.lease(resource).await? {
+                Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
+                    if expires_in_ms > 0 {
+                        return Ok(Acquisition::Held { owner: holder, expires_in_ms });
+                    }
+                    seen = Some(holder);
+                }
+                // It came free, or was purged, since the statements before.
+                Some(_) | None => {}
             }
         }
         match seen {

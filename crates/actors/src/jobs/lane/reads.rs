@@ -32,10 +32,10 @@ pub(in crate::jobs) struct Loader {
 }
 
 impl Loader {
-    /// What a new owner does first: it has the ledger hold the jobs that ask for it, if the lane may have had another
-    /// owner before, and then reads the lane. Of a plan's lane the plan's owner has them held, before it adds any.
+    /// What a new owner does first: it has the ledger hold the jobs that ask for it, if the lane has had another owner
+    /// before, and then reads the lane. Of a plan's lane the plan's owner has them held, before it adds any.
     pub(super) async fn begin(&self, token: Token) -> Result<(Token, Snapshot), Lost> {
-        let is_to_hold = self.lease.is_adopted() && self.lane.plan_id().is_none();
+        let is_to_hold = self.lease.is_adopted() && self.lane.plan_id().is_none() && token != Token::FIRST;
         let token = if is_to_hold { self.hold(token).await? } else { token };
         self.load(token).await
     }
@@ -96,7 +96,7 @@ impl Loader {
             if self.host.is_over() {
                 return Err(Lost);
             }
-            match self.read_all().await {
+            match self.read_all(token).await {
                 Ok(snapshot) => return Ok((token, snapshot)),
                 Err(error) => {
                     ledger::log_failure!(error, lane = %self.lane, "the lane's jobs could not be read; trying again");
@@ -111,9 +111,12 @@ impl Loader {
         }
     }
 
-    async fn read_all(&self) -> ledger::Result<Snapshot> {
+    async fn read_all(&self, token: Token) -> ledger::Result<Snapshot> {
         let (ledger, lane) = (&self.services.ledger, &self.lane);
-        let mut snapshot = Snapshot { session: self.read_session().await?, ..Snapshot::default() };
+        let mut snapshot = Snapshot { session: self.read_session(token).await?, ..Snapshot::default() };
+        if snapshot.session.as_ref().is_some_and(|session| session.unfinished == 0) {
+            return Ok(snapshot);
+        }
         let mut after = None;
         loop {
             let page = ledger.in_flight(lane, after, PAGE_JOBS).await?;
@@ -131,10 +134,23 @@ impl Loader {
     }
 
     /// The session of a lane that is one's. `None` as well where it was forgotten.
-    async fn read_session(&self) -> ledger::Result<Option<SessionSnapshot>> {
+    async fn read_session(&self, token: Token) -> ledger::Result<Option<SessionSnapshot>> {
         let Some(id) = self.lane.session_id() else { return Ok(None) };
         let ledger = &self.services.ledger;
         let Some(record) = ledger.session(&id).await? else { return Ok(None) };
+        let (is_closed, idle_for_ms) = (record.closed_at.is_some(), record.idle_for_ms);
+        if token == Token::FIRST {
+            // Jobs are accepted by an owner, and there was none.
+            let (spec, last_seq, unfinished, affinity) = (record.spec, 0, 0, None);
+            return Ok(Some(SessionSnapshot {
+                spec,
+                is_closed,
+                idle_for_ms,
+                last_seq,
+                unfinished,
+                affinity,
+            }));
+        }
         let counts = ledger.session_counts(&id).await?;
         let last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
         let known = match self.services.bus.session_binding(&id).await {
@@ -145,8 +161,8 @@ impl Loader {
             Err(_) => None,
         };
         Ok(Some(SessionSnapshot {
-            is_closed: record.closed_at.is_some(),
-            idle_for_ms: record.idle_for_ms,
+            is_closed,
+            idle_for_ms,
             spec: record.spec,
             last_seq,
             unfinished: counts.created + counts.dispatched + counts.running,

@@ -22,6 +22,7 @@ pub struct Unread;
 impl<C: Callers> LaneState<C> {
     pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
         let Snapshot { session, in_flight, groups, coming } = snapshot;
+        let has_unfinished = session.as_ref().is_none_or(|session| session.unfinished > 0);
         if self.is_sessions() {
             match session {
                 Some(session) => {
@@ -37,7 +38,9 @@ impl<C: Callers> LaneState<C> {
             self.learn(Arc::new(job), now, effects);
         }
         if self.fifo().is_some() {
-            self.relearn_fifo(effects);
+            if has_unfinished {
+                self.relearn_fifo(effects);
+            }
         } else {
             groups.into_iter().for_each(|group| self.jobs.group_exists(group));
             self.learn_coming(coming, now);

@@ -542,27 +542,30 @@ fn of_two_retries_of_one_job_the_second_waits_for_the_commit_of_the_first() {
 }
 
 fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
+    let (state, effects) = session_with(0, ordering, now);
+    assert_eq!(words(&effects), "bind", "nothing is read of a session without unfinished jobs");
+    state
+}
+
+/// A session that has been loaded with so many unfinished jobs, none of which has an attempt under way.
+fn session_with(unfinished: u64, ordering: Ordering, now: Instant) -> (LaneState<Numbered>, Effects) {
     let lane = LaneId::parse("session:s").unwrap();
     let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
     let spec = Spec { tenant: None, needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
-    let session = SessionSnapshot {
-        spec,
-        is_closed: false,
-        idle_for_ms: 0,
-        last_seq: 4,
-        unfinished: 0,
-        affinity: None,
-    };
+    let session =
+        SessionSnapshot { spec, is_closed: false, idle_for_ms: 0, last_seq: 4, unfinished, affinity: None };
     let effects =
         state.reloaded(Token::new(1), Snapshot { session: Some(session), ..Snapshot::default() }, now);
-    match ordering {
-        Ordering::Strict => {
-            assert_eq!(words(&effects), "bind read");
-            assert_eq!(words(&state.fifo_read(Ok(Vec::new()), now)), "");
-        }
-        Ordering::Results | Ordering::Free => assert_eq!(words(&effects), "bind"),
-    }
-    state
+    (state, effects)
+}
+
+#[test]
+fn a_strict_session_with_unfinished_jobs_takes_none_before_its_line_is_read() {
+    let now = Instant::now();
+    let (mut state, effects) = session_with(1, Ordering::Strict, now);
+    assert_eq!(words(&effects), "bind read");
+    let new = vec![submission(1, Due::Now, None, now)];
+    assert_eq!(words(&give(&mut state, Command::Submit(new), now)), "", "it is behind those that are read");
 }
 
 /// A strict session to whose three jobs a slot was found for the first, with the commit of all three.
