@@ -231,22 +231,13 @@ impl Jobs {
         let known_progress = Box::new(move |job| reporter.upgrade()?.event(job));
         watches::start(&watches, &bus, &me, outgoing, known_progress);
         tallies::start(watches.tallies(), &bus, &me);
-        let incoming = Arc::new(Incoming {
-            bus: bus.clone(),
-            gateway: Arc::clone(&gateway),
-            inter_instance: Arc::clone(&inter_instance),
-            waiters: Arc::clone(&waiters),
-            watches: Arc::clone(&watches),
-            read: ReadEntries::default(),
-        });
-        incoming.start();
         attempt_writer::start(ledger.clone(), &gateway, &watches);
         orphaned_attempts::start(&gateway, ledger.clone(), registry.timeouts().stranded);
         let own_token = instance_lease.token();
         let host = InstanceHost {
             lifetime: lifetime.clone(),
             gateway: Arc::clone(&gateway),
-            inter_instance,
+            inter_instance: Arc::clone(&inter_instance),
             results: Arc::clone(&results),
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
@@ -262,6 +253,16 @@ impl Jobs {
             lifetime: lifetime.clone(),
             taking: std::array::from_fn(|_| tokio::sync::Mutex::default()),
         });
+        let incoming = Arc::new(Incoming {
+            bus: bus.clone(),
+            gateway: Arc::clone(&gateway),
+            inter_instance,
+            waiters: Arc::clone(&waiters),
+            watches: Arc::clone(&watches),
+            keeper: Arc::clone(&keeper),
+            read: ReadEntries::default(),
+        });
+        incoming.start();
         keeper.watch_deaths(reported);
         keeper.watch_departures(&registry);
         let own_lanes = OwnLanes::new(keeper.own_lanes());

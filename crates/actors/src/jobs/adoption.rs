@@ -108,7 +108,7 @@ impl Adopter {
                 let is_its_place = is_mine || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
                 if is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
-                    self.adopt(&lane).await?;
+                    self.keeper.adopt_for("adopted", &lane).await?;
                 }
             }
             self.open_passed_on(passed_on).await?;
@@ -124,16 +124,6 @@ impl Adopter {
         Ok(())
     }
 
-    async fn adopt(&self, lane: &LaneId) -> ledger::Result<()> {
-        if self.keeper.adopt(lane).await?.is_ok() {
-            metrics::counter!(
-                "fencepost_lease_takeover_total", "kind" => lane.lease().kind().as_str(), "reason" => "adopted"
-            )
-            .increment(1);
-        }
-        Ok(())
-    }
-
     /// Serves sessions from now on that were passed on to this instance, before their leases run out.
     async fn open_passed_on(&self, lanes: Vec<LaneId>) -> ledger::Result<()> {
         let failed = OnceLock::new();
@@ -142,7 +132,7 @@ impl Adopter {
             async move {
                 // The first failure is reported. What is left then is found again.
                 if failed.get().is_none()
-                    && let Err(error) = self.adopt(&lane).await
+                    && let Err(error) = self.keeper.adopt_for("adopted", &lane).await
                 {
                     let _ = failed.set(error);
                 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, State};
 use domain::lane::JobNotice;
-use domain::{JobId, LaneId};
+use domain::{InstanceId, JobId, LaneId};
 
 use super::delivery::{Dispatch, Withdrawal};
+use super::instance_message::InstanceMessage;
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
 use super::lane::{Ends, LaneHost};
@@ -39,6 +40,10 @@ impl LaneHost for InstanceHost {
 
     fn withdraw(&self, withdrawal: Withdrawal) {
         self.gateway.withdraw(withdrawal);
+    }
+
+    fn left(&self, lane: &LaneId, heir: InstanceId) {
+        self.inter_instance.post(heir, InstanceMessage::Left(lane.clone()));
     }
 
     fn results_written(&self, ends: Ends) {

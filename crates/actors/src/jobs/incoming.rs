@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use bus::limits::INBOX_ENTRIES_MAX;
 use bus::{Channel, EntryId, Event};
-use domain::InstanceId;
+use domain::{InstanceId, LaneId};
+use futures_util::{StreamExt, stream};
 
 use super::delivery::Noticed;
 use super::finish_notices;
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
+use super::keeper::LaneKeeper;
+use super::limits::PASSED_ON_OPENED_AT_ONCE;
 use super::messages::AttemptEvent;
 use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
@@ -31,6 +34,7 @@ pub(super) struct Incoming {
     pub(super) inter_instance: Arc<InterInstance>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
+    pub(super) keeper: Arc<LaneKeeper>,
     pub(super) read: ReadEntries,
 }
 
@@ -80,7 +84,7 @@ impl Incoming {
     /// never said not to have reached its node where that matters.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let mut notices = Vec::new();
+        let (mut notices, mut left) = (Vec::new(), Vec::new());
         for entry in entries {
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
@@ -96,8 +100,12 @@ impl Incoming {
                     reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
                 }
                 Some(InstanceMessage::Share(node)) => self.gateway.share(&node),
+                Some(InstanceMessage::Left(lane)) => left.push(lane),
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
+        }
+        if !left.is_empty() && self.keeper.lifetime.takes_work() {
+            tokio::spawn(open_left(Arc::clone(&self.keeper), left));
         }
         // Last: a withdrawal that came after its dispatch finds nothing to stop, and the ledger says that it was withdrawn.
         self.gateway.hand_noticed(notices).await;
@@ -128,6 +136,16 @@ impl Incoming {
             self.gateway.attempt_is_over(notice.job, notice.attempt);
         }
     }
+}
+
+/// Serves sessions from now on that other instances have left to this one.
+async fn open_left(keeper: Arc<LaneKeeper>, lanes: Vec<LaneId>) {
+    let open = async |lane: LaneId| {
+        if let Err(error) = keeper.adopt_for("left", &lane).await {
+            tracing::debug!(%error, %lane, "a session that was left to this instance is found at the next look");
+        }
+    };
+    stream::iter(lanes).for_each_concurrent(PASSED_ON_OPENED_AT_ONCE, open).await;
 }
 
 async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Incoming>) {

@@ -27,6 +27,9 @@ pub(super) enum InstanceMessage {
     },
     /// A slot is wanted of a node whose socket the instance holds: the bus is to give the node's slots.
     Share(NodeId),
+    /// A session with unfinished jobs whose lease the sender has released, and which belongs to the instance now. It would find
+    /// the session itself, at its next look.
+    Left(LaneId),
 }
 
 /// A report on an attempt, for the owner of its lane. The ledger is the truth; a report only arrives earlier.
@@ -69,6 +72,7 @@ impl InstanceMessage {
                 reports: reports.iter().map(WrittenReport::of).collect(),
             },
             Self::Share(node) => Written::Share { node: node.to_string() },
+            Self::Left(lane) => Written::Left { lane: lane.to_string() },
         };
         serde_json::to_vec(&written).expect("it has text keys only")
     }
@@ -95,6 +99,7 @@ impl InstanceMessage {
                 reports: reports.into_iter().map(WrittenReport::read).collect::<Option<_>>()?,
             }),
             Written::Share { node } => Some(Self::Share(NodeId::parse(&node).ok()?)),
+            Written::Left { lane } => Some(Self::Left(LaneId::parse(&lane).ok()?)),
         }
     }
 }
@@ -110,6 +115,7 @@ enum Written {
     Withdrawal { job: String, attempt: u32, node: String, holder: String },
     Reports { forwarded: bool, reports: Vec<WrittenReport> },
     Share { node: String },
+    Left { lane: String },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,6 +202,15 @@ mod tests {
         let sent = InstanceMessage::Dispatch(DispatchNotice { owner: Some(me()), ..notice });
         assert_eq!(format!("{read:?}"), format!("{sent:?}"));
         assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
+    }
+
+    #[test]
+    fn a_session_that_is_left_reads_back() {
+        let message = InstanceMessage::Left(LaneId::parse("session:s").unwrap());
+        let entry = r#"{"type":"left","lane":"session:s"}"#;
+        assert_eq!(String::from_utf8(message.to_bytes(&me())).unwrap(), entry);
+        assert_eq!(format!("{:?}", read_back(&message)), format!("{message:?}"));
+        assert!(InstanceMessage::from_bytes(br#"{"type":"left","lane":"no lane"}"#).is_none());
     }
 
     #[test]

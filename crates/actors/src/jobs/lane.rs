@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
-use cluster::ClusterView;
+use cluster::{ClusterView, KeyOwner};
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobsVerdict};
@@ -76,6 +76,8 @@ pub(super) trait LaneHost: Send + Sync {
     fn dispatch(&self, dispatch: Dispatch);
     /// Has an attempt called off at its node.
     fn withdraw(&self, withdrawal: Withdrawal);
+    /// Tells another instance that a session's lease is free, and that it is to go on with the session.
+    fn left(&self, lane: &LaneId, heir: InstanceId);
     /// Answers results that were written, each with the attempt that gets its slot.
     fn results_written(&self, ends: Ends);
     /// Tells those who watch what became of a job.
@@ -263,6 +265,23 @@ impl Owner {
         }
     }
 
+    /// The instance that is to go on with a session which has unfinished jobs, once this owner has ended.
+    fn heir(&self) -> Option<InstanceId> {
+        if self.state.session().is_none_or(|session| session.unfinished() == 0) {
+            return None;
+        }
+        let cluster_view = &self.services.cluster_view;
+        match cluster_view.owner_of(self.lane.lease()) {
+            KeyOwner::Elsewhere(member) => Some(member.id),
+            // This instance ends.
+            KeyOwner::Here => {
+                let view = cluster_view.view();
+                let others = view.members().map(|member| &member.id).filter(|id| **id != self.services.me);
+                cluster::owners_among(&others.cloned().collect())(self.lane.lease())
+            }
+        }
+    }
+
     /// What acquiring anew and loading take with them.
     fn loader(&self) -> reads::Loader {
         reads::Loader {
@@ -439,14 +458,18 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
     let owner = actor.owner();
     let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
     let next = owner.state.passes_to().cloned();
+    let heir = if is_held && next.is_none() { owner.heir() } else { None };
     let released = async move {
         if is_held {
             lease.release(next.as_ref()).await;
         }
     };
-    spawn(context, released, |(), actor, context| {
+    spawn(context, released, move |(), actor, context| {
         let owner = actor.owner();
         owner.stage = OwnerStage::Released;
+        if let Some(heir) = heir {
+            owner.host.left(&owner.lane, heir);
+        }
         owner.services.directory.remove(&owner.lane, &owner.handle);
         stop_if_all_is_handled(actor, context);
     });

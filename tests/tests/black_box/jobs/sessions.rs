@@ -394,6 +394,52 @@ async fn a_session_moves_with_a_job_running() {
     rig.no_defect().await;
 }
 
+/// Sessions that were left to an instance.
+async fn left_to(rig: &Rig, index: usize) -> f64 {
+    let text = rig.ask(index, "GET", "/metrics", None).await.text;
+    let name = "fencepost_lease_takeover_total{kind=\"session\",reason=\"left\"} ";
+    let value = text.lines().find_map(|line| line.strip_prefix(name)).expect("it is there from the start");
+    value.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_with_waiting_jobs_are_left_to_the_other_instance_when_theirs_stops() {
+    let rig = together(2).await;
+    let mut waiting = Vec::new();
+    // No node is there yet.
+    while waiting.len() < 8 {
+        let session = open(&rig, 0, json!({})).await;
+        let of_session = rig.get(1, &format!("/v1/cluster/owner/session:{session}")).await;
+        if of_session["url"] != rig.urls[0] {
+            continue;
+        }
+        let mut talk = Talk::open(&rig, 1, &session, None).await;
+        talk.job("waits", echo(1)).await;
+        assert_eq!(talk.next().await["type"], "accepted");
+        assert_eq!(owner(&rig, 1, &session).await, 0);
+        waiting.push((session, talk));
+    }
+    assert_eq!(left_to(&rig, 1).await, 0.0);
+    rig.end(0, Signal::Terminate).await;
+    for (session, _) in &waiting {
+        until("the other has it", async || {
+            let lease = rig.get(1, &format!("/v1/leases/session:{session}")).await;
+            lease["live"] == true
+        })
+        .await;
+        assert_eq!(owner(&rig, 1, session).await, 1);
+    }
+    // It may have found one or the other by itself.
+    let left = left_to(&rig, 1).await;
+    assert!((1.0..=waiting.len() as f64).contains(&left), "{left} of {} were left to it", waiting.len());
+    let _node = rig.node(&[1], "n", |options| options.capacity = 3).await;
+    for (_, talk) in &mut waiting {
+        assert_eq!(seqs(&talk.results(1).await), [1]);
+    }
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
     let rig = together(2).await;

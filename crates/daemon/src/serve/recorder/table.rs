@@ -171,7 +171,7 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_lease_renew_total", "Leases to be renewed, by kind and result")
         .by(&["kind", "result"], &[&[LEASES, &["renewed", "lost", "error"]]]),
     counter("fencepost_lease_takeover_total", "Leases taken from dead instances, and lanes and plans adopted")
-        .by(&["kind", "reason"], &[&[LEASES, &["dead"]], &[&["session", "plan", "instance"], &["adopted"]]]),
+        .by(&["kind", "reason"], &[&[LEASES, &["dead"]], &[&["session", "plan", "instance"], &["adopted"]], &[&["session"], &["left"]]]),
     counter("fencepost_fence_reject_total", "Writes refused because their owner had lost its lease, by operation")
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
