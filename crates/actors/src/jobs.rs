@@ -66,7 +66,7 @@ use std::time::Duration;
 use cluster::{ClusterView, FailureDetector, InstanceLease};
 use domain::{InstanceId, PlanId};
 use nodes::Registry;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 
 use crate::arbiters::Arbiters;
 use adoption::Adopter;
@@ -83,7 +83,7 @@ use lane_owners::LeasedLanes;
 pub(crate) use lease::Lost;
 use lease::{Adopting, OwnLease};
 use lifetime::{Lifetime, Phase};
-use limits::LEFT_PLANS_MAX;
+use limits::{LEFT_PLANS_MAX, PASSED_ON_OPENED_AT_ONCE};
 use messages::{Directory, LaneCommand};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
@@ -260,6 +260,7 @@ impl Jobs {
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
             keeper: Arc::clone(&keeper),
+            opening: Arc::new(Semaphore::new(PASSED_ON_OPENED_AT_ONCE)),
             read: ReadEntries::default(),
         });
         incoming.start();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -46,6 +46,8 @@ pub struct View {
     ring: Ring,
     /// The ring without those that are avoided now.
     reachable: Ring,
+    /// That one without this instance, once somebody has asked for it.
+    others: Arc<OnceLock<Ring>>,
     members: Arc<HashMap<String, Member>>,
     modes: Arc<Modes>,
     label: Arc<str>,
@@ -123,6 +125,7 @@ impl ClusterView {
         let ring = Ring::new([me.id.as_str()]);
         let view = View {
             reachable: ring.clone(),
+            others: Arc::default(),
             ring,
             members: Arc::new([(me.id.to_string(), member)].into()),
             modes: Arc::new(Modes { version: 0, mode, only: None }),
@@ -159,6 +162,15 @@ impl ClusterView {
             Some(member) if member.id != self.inner.me => KeyOwner::Elsewhere(member.clone()),
             _ => KeyOwner::Here,
         }
+    }
+
+    /// The owner of a key once this instance is gone. `None` where no other one is on the ring.
+    #[must_use]
+    pub fn next_owner_of(&self, resource: &Resource) -> Option<InstanceId> {
+        let view = self.inner.view.load();
+        let is_me = |id: &str| id == self.inner.me.as_str();
+        let others = view.others.get_or_init(|| view.reachable.without(is_me));
+        others.owner(resource.as_str()).and_then(|id| view.member(id)).map(|member| member.id.clone())
     }
 
     /// Wakes whenever ring or modes have changed.
@@ -232,6 +244,7 @@ impl ClusterView {
         let mut view = View::clone(&before);
         change(&mut view);
         let is_avoided = |id: &str| InstanceId::parse(id).is_ok_and(|id| avoided.contains_key(&id));
+        view.others = Arc::default();
         view.reachable = if avoided.is_empty() { view.ring.clone() } else { view.ring.without(is_avoided) };
         if view.ring.version() != before.ring.version() {
             let (ring_version, instances) = (view.ring.version(), view.ring.members().len());
@@ -316,6 +329,25 @@ mod tests {
             matches!(cluster_view.owner_of(&theirs), KeyOwner::Elsewhere(member) if member.id == b),
             "it is over"
         );
+    }
+
+    #[test]
+    fn the_next_owner_of_a_key_is_the_ring_without_this_instance() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::WorkerQueue);
+        let keys: Vec<_> = (0..40).map(|n| Resource::parse(&format!("session:{n}")).unwrap()).collect();
+        assert!(keys.iter().all(|key| cluster_view.next_owner_of(key).is_none()), "it is alone");
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD), peer("c", OLD), peer("young", 0)]);
+        let mut next = BTreeSet::new();
+        for key in &keys {
+            let owner = cluster_view.next_owner_of(key).unwrap();
+            if let KeyOwner::Elsewhere(member) = cluster_view.owner_of(key) {
+                assert_eq!(owner, member.id, "what is another's stays its");
+            }
+            next.insert(owner.to_string());
+        }
+        assert_eq!(next, BTreeSet::from(["b".to_owned(), "c".to_owned()]));
+        cluster_view.avoid(&InstanceId::parse("b").unwrap());
+        assert!(keys.iter().all(|key| cluster_view.next_owner_of(key).unwrap().as_str() == "c"));
     }
 
     #[test]

@@ -8,14 +8,13 @@ use std::time::Duration;
 use bus::limits::INBOX_ENTRIES_MAX;
 use bus::{Channel, EntryId, Event};
 use domain::{InstanceId, LaneId};
-use futures_util::{StreamExt, stream};
+use tokio::sync::Semaphore;
 
 use super::delivery::Noticed;
 use super::finish_notices;
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::keeper::LaneKeeper;
-use super::limits::PASSED_ON_OPENED_AT_ONCE;
 use super::messages::AttemptEvent;
 use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
@@ -35,6 +34,8 @@ pub(super) struct Incoming {
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
     pub(super) keeper: Arc<LaneKeeper>,
+    /// Bounds how many sessions that were left to this instance are opened at once.
+    pub(super) opening: Arc<Semaphore>,
     pub(super) read: ReadEntries,
 }
 
@@ -100,12 +101,16 @@ impl Incoming {
                     reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
                 }
                 Some(InstanceMessage::Share(node)) => self.gateway.share(&node),
-                Some(InstanceMessage::Left(lane)) => left.push(lane),
+                // What was left to a dead instance is found by the look for lanes without an owner.
+                Some(InstanceMessage::Left(lane)) if of == self.gateway.me() && lane.is_session() => {
+                    left.push(lane);
+                }
+                Some(InstanceMessage::Left(_)) => {}
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
         }
-        if !left.is_empty() && self.keeper.lifetime.takes_work() {
-            tokio::spawn(open_left(Arc::clone(&self.keeper), left));
+        for lane in left {
+            tokio::spawn(open_left(Arc::clone(&self.keeper), Arc::clone(&self.opening), lane));
         }
         // Last: a withdrawal that came after its dispatch finds nothing to stop, and the ledger says that it was withdrawn.
         self.gateway.hand_noticed(notices).await;
@@ -138,14 +143,15 @@ impl Incoming {
     }
 }
 
-/// Serves sessions from now on that other instances have left to this one.
-async fn open_left(keeper: Arc<LaneKeeper>, lanes: Vec<LaneId>) {
-    let open = async |lane: LaneId| {
-        if let Err(error) = keeper.adopt_for("left", &lane).await {
-            tracing::debug!(%error, %lane, "a session that was left to this instance is found at the next look");
-        }
-    };
-    stream::iter(lanes).for_each_concurrent(PASSED_ON_OPENED_AT_ONCE, open).await;
+/// Serves a session from now on that another instance has left to this one.
+async fn open_left(keeper: Arc<LaneKeeper>, opening: Arc<Semaphore>, lane: LaneId) {
+    let Ok(_turn) = opening.acquire().await else { return };
+    if !keeper.lifetime.takes_work() || keeper.directory.contains_key(&lane) {
+        return;
+    }
+    if let Err(error) = keeper.adopt_for("left", &lane).await {
+        tracing::debug!(%error, %lane, "a session that was left to this instance is found at the next look");
+    }
 }
 
 async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Incoming>) {

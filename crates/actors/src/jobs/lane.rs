@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
-use cluster::{ClusterView, KeyOwner};
+use cluster::ClusterView;
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobsVerdict};
@@ -265,23 +265,6 @@ impl Owner {
         }
     }
 
-    /// The instance that is to go on with a session which has unfinished jobs, once this owner has ended.
-    fn heir(&self) -> Option<InstanceId> {
-        if self.state.session().is_none_or(|session| session.unfinished() == 0) {
-            return None;
-        }
-        let cluster_view = &self.services.cluster_view;
-        match cluster_view.owner_of(self.lane.lease()) {
-            KeyOwner::Elsewhere(member) => Some(member.id),
-            // This instance ends.
-            KeyOwner::Here => {
-                let view = cluster_view.view();
-                let others = view.members().map(|member| &member.id).filter(|id| **id != self.services.me);
-                cluster::owners_among(&others.cloned().collect())(self.lane.lease())
-            }
-        }
-    }
-
     /// What acquiring anew and loading take with them.
     fn loader(&self) -> reads::Loader {
         reads::Loader {
@@ -453,12 +436,17 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
     if let Some((_, armed)) = owner.wake.take() {
         context.cancel_future(armed);
     }
+    let is_left = handled.is_some() && owner.state.is_left_with_work();
     let effects = owner.state.end();
     run(actor, effects, context);
     let owner = actor.owner();
     let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
     let next = owner.state.passes_to().cloned();
-    let heir = if is_held && next.is_none() { owner.heir() } else { None };
+    let heir = if is_left && next.is_none() {
+        owner.services.cluster_view.next_owner_of(owner.lane.lease())
+    } else {
+        None
+    };
     let released = async move {
         if is_held {
             lease.release(next.as_ref()).await;

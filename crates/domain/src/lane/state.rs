@@ -405,6 +405,13 @@ impl<C: Callers> LaneState<C> {
             && waiting.submission.key.as_ref().is_none_or(|key| !self.busy_keys.contains(&key.scope))
     }
 
+    /// Whether it is a session's that was told to stop, and knows of jobs with which the next owner goes on at once.
+    #[must_use]
+    pub fn is_left_with_work(&self) -> bool {
+        let is_empty = self.jobs.is_empty() && self.fifo().is_none_or(SessionFifo::is_empty);
+        self.stopping && self.session.is_some() && !is_empty
+    }
+
     fn is_done(&mut self, now: Instant) -> bool {
         if !self.is_quiet()
             || !self.inbox.is_empty()

@@ -441,6 +441,26 @@ async fn sessions_with_waiting_jobs_are_left_to_the_other_instance_when_theirs_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_job_is_not_due_for_long_rests() {
+    let rig = together(2).await;
+    let session = open(&rig, 0, json!({ "ordering": "none" })).await;
+    let late = with(echo(1), json!({ "session": session, "delay_ms": 3_600_000 }));
+    rig.post(0, "/v1/jobs", Some(&late), 202).await;
+    let path = format!("/v1/sessions/{session}");
+    assert_eq!(rig.ask(0, "DELETE", &path, None).await.status, 204);
+    let lease = format!("/v1/leases/session:{session}");
+    until("it is released", async || rig.get(0, &lease).await["live"] == false).await;
+    // Nobody is told to go on with it: that one would release it as well, and tell the next.
+    let token = rig.get(0, &lease).await["fencing_token"].clone();
+    assert!(token.is_i64(), "{token}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let shown = rig.get(0, &lease).await;
+    assert_eq!((&shown["fencing_token"], &shown["live"]), (&token, &json!(false)), "{shown}");
+    assert_eq!(left_to(&rig, 0).await + left_to(&rig, 1).await, 0.0);
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
     let rig = together(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 3).await;

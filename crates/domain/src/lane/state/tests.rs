@@ -580,6 +580,22 @@ fn strict_session_of_three(now: Instant) -> (LaneState<Numbered>, Effects) {
 }
 
 #[test]
+fn a_session_is_left_to_the_next_owner_where_it_was_told_to_stop_and_has_jobs() {
+    let now = Instant::now();
+    let (mut state, effects) = strict_session_of_three(now);
+    written(&mut state, batch(&effects), now);
+    assert!(!state.is_left_with_work(), "it goes on here");
+    give(&mut state, Command::Stop, now);
+    assert!(state.is_left_with_work());
+    let mut state = session(Ordering::Free, now);
+    give(&mut state, Command::Stop, now);
+    assert!(!state.is_left_with_work(), "whoever needs it next opens it");
+    // One whose jobs are not due for long ends by itself, with unfinished jobs, and rests.
+    let (state, _) = session_with(1, Ordering::Free, now);
+    assert!(!state.is_left_with_work());
+}
+
+#[test]
 fn in_a_strict_session_the_next_job_begins_with_the_commit_that_ends_the_one_before_it() {
     let now = Instant::now();
     let at_work = || {
