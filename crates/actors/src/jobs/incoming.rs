@@ -85,7 +85,7 @@ impl Incoming {
     /// never said not to have reached its node where that matters.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let (mut notices, mut left) = (Vec::new(), Vec::new());
+        let mut notices = Vec::new();
         for entry in entries {
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
@@ -101,16 +101,13 @@ impl Incoming {
                     reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
                 }
                 Some(InstanceMessage::Share(node)) => self.gateway.share(&node),
-                // What was left to a dead instance is found by the look for lanes without an owner.
+                // The look for lanes without an owner finds what was left to a dead instance.
                 Some(InstanceMessage::Left(lane)) if of == self.gateway.me() && lane.is_session() => {
-                    left.push(lane);
+                    tokio::spawn(open_left(Arc::clone(&self.keeper), Arc::clone(&self.opening), lane));
                 }
                 Some(InstanceMessage::Left(_)) => {}
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
-        }
-        for lane in left {
-            tokio::spawn(open_left(Arc::clone(&self.keeper), Arc::clone(&self.opening), lane));
         }
         // Last: a withdrawal that came after its dispatch finds nothing to stop, and the ledger says that it was withdrawn.
         self.gateway.hand_noticed(notices).await;

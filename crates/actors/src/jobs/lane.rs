@@ -436,17 +436,15 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
     if let Some((_, armed)) = owner.wake.take() {
         context.cancel_future(armed);
     }
-    let is_left = handled.is_some() && owner.state.is_left_with_work();
-    let effects = owner.state.end();
-    run(actor, effects, context);
-    let owner = actor.owner();
     let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
     let next = owner.state.passes_to().cloned();
-    let heir = if is_left && next.is_none() {
+    let heir = if is_held && next.is_none() && owner.state.is_left_with_work() {
         owner.services.cluster_view.next_owner_of(owner.lane.lease())
     } else {
         None
     };
+    let effects = owner.state.end();
+    run(actor, effects, context);
     let released = async move {
         if is_held {
             lease.release(next.as_ref()).await;

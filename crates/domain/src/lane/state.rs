@@ -405,11 +405,14 @@ impl<C: Callers> LaneState<C> {
             && waiting.submission.key.as_ref().is_none_or(|key| !self.busy_keys.contains(&key.scope))
     }
 
-    /// Whether it is a session's that was told to stop, and knows of jobs with which the next owner goes on at once.
+    /// Whether it is a session's that stops on command, and knows of jobs with which the next owner goes on at once.
     #[must_use]
     pub fn is_left_with_work(&self) -> bool {
-        let is_empty = self.jobs.is_empty() && self.fifo().is_none_or(SessionFifo::is_empty);
-        self.stopping && self.session.is_some() && !is_empty
+        self.stopping && self.session.is_some() && self.knows_jobs()
+    }
+
+    fn knows_jobs(&self) -> bool {
+        !self.jobs.is_empty() || self.fifo().is_some_and(|fifo| !fifo.is_empty())
     }
 
     fn is_done(&mut self, now: Instant) -> bool {
@@ -423,7 +426,7 @@ impl<C: Callers> LaneState<C> {
         if self.stopping {
             return true;
         }
-        if !self.ends_when_idle || !self.jobs.is_empty() || self.fifo().is_some_and(|fifo| !fifo.is_empty()) {
+        if !self.ends_when_idle || self.knows_jobs() {
             self.empty_since = None;
             return false;
         }

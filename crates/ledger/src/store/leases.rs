@@ -46,15 +46,14 @@ impl Leases for Store {
             if let Some(row) = taken {
                 return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
             }
-            match self.lease(resource).await? {
-                Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
-                    if expires_in_ms > 0 {
-                        return Ok(Acquisition::Held { owner: holder, expires_in_ms });
-                    }
-                    seen = Some(holder);
+            // Otherwise it came free, or was purged, since the statements before.
+            if let Some(Lease { owner: Some(holder), expires_in_ms, .. }) = self.lease(resource).await?
+                && holder != *owner
+            {
+                if expires_in_ms > 0 {
+                    return Ok(Acquisition::Held { owner: holder, expires_in_ms });
                 }
-                // It came free, or was purged, since the statements before.
-                Some(_) | None => {}
+                seen = Some(holder);
             }
         }
         match seen {

@@ -30,12 +30,8 @@ async fn labelled(rig: &Rig, at: usize, name: &str) -> Node {
 /// What all instances gave to others.
 async fn handed_on(rig: &Rig, kind: &str) -> f64 {
     let mut sum = 0.0;
-    for url in &rig.urls {
-        let metrics = rig.http.request("GET", &format!("{url}/metrics"), None, None).await.unwrap().text;
-        let name = format!("fencepost_handed_on_total{{kind=\"{kind}\"}} ");
-        let value =
-            metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("it is there from the start");
-        sum += value.parse::<f64>().unwrap();
+    for index in 0..rig.urls.len() {
+        sum += rig.series(index, &format!("fencepost_handed_on_total{{kind=\"{kind}\"}}")).await;
     }
     sum
 }

@@ -265,6 +265,13 @@ impl Rig {
         self.http.request(method, &format!("{}{path}", self.urls[index]), None, body).await.unwrap()
     }
 
+    /// A series of an instance's metrics, named with its labels, which must be there.
+    pub async fn series(&self, index: usize, series: &str) -> f64 {
+        let text = self.ask(index, "GET", "/metrics", None).await.text;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{series} is not there")).parse().unwrap()
+    }
+
     /// `GET`, which must succeed.
     pub async fn get(&self, index: usize, path: &str) -> Value {
         let reply = self.ask(index, "GET", path, None).await;

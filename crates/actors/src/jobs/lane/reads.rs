@@ -138,21 +138,21 @@ impl Loader {
         let Some(id) = self.lane.session_id() else { return Ok(None) };
         let ledger = &self.services.ledger;
         let Some(record) = ledger.session(&id).await? else { return Ok(None) };
-        let (is_closed, idle_for_ms) = (record.closed_at.is_some(), record.idle_for_ms);
+        let mut snapshot = SessionSnapshot {
+            is_closed: record.closed_at.is_some(),
+            idle_for_ms: record.idle_for_ms,
+            spec: record.spec,
+            last_seq: 0,
+            unfinished: 0,
+            affinity: None,
+        };
         if token == Token::FIRST {
-            // Jobs are accepted by an owner, and there was none.
-            let (spec, last_seq, unfinished, affinity) = (record.spec, 0, 0, None);
-            return Ok(Some(SessionSnapshot {
-                spec,
-                is_closed,
-                idle_for_ms,
-                last_seq,
-                unfinished,
-                affinity,
-            }));
+            // An owner accepts jobs, and there was none.
+            return Ok(Some(snapshot));
         }
         let counts = ledger.session_counts(&id).await?;
-        let last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
+        snapshot.last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
+        snapshot.unfinished = counts.created + counts.dispatched + counts.running;
         let known = match self.services.bus.session_binding(&id).await {
             Ok(binding) => {
                 binding.and_then(|binding| Some(Affinity { node: binding.node?, pool: binding.pool }))
@@ -160,14 +160,8 @@ impl Loader {
             // A preference, no more.
             Err(_) => None,
         };
-        Ok(Some(SessionSnapshot {
-            is_closed,
-            idle_for_ms,
-            spec: record.spec,
-            last_seq,
-            unfinished: counts.created + counts.dispatched + counts.running,
-            affinity: known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None })),
-        }))
+        snapshot.affinity = known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None }));
+        Ok(Some(snapshot))
     }
 }
 

@@ -589,7 +589,7 @@ fn a_session_is_left_to_the_next_owner_where_it_was_told_to_stop_and_has_jobs() 
     assert!(state.is_left_with_work());
     let mut state = session(Ordering::Free, now);
     give(&mut state, Command::Stop, now);
-    assert!(!state.is_left_with_work(), "whoever needs it next opens it");
+    assert!(!state.is_left_with_work(), "the next job opens it");
     // One whose jobs are not due for long ends by itself, with unfinished jobs, and rests.
     let (state, _) = session_with(1, Ordering::Free, now);
     assert!(!state.is_left_with_work());
