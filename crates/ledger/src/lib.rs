@@ -62,7 +62,7 @@ pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use migrations::Migrate;
 pub use nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,
-    NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
+    NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 pub use plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,

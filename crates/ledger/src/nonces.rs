@@ -31,6 +31,15 @@ pub struct NonceRecord {
     pub updated_at: Timestamp,
 }
 
+/// What a look for overdue holds found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverdueSigners {
+    /// Signers with holds that ran out, or will within the time that was asked for, and no live owner but who asked.
+    pub overdue: Vec<SignerId>,
+    /// Behind this signer the next look goes on; `None` after the last signer that holds nonces.
+    pub next: Option<SignerId>,
+}
+
 /// One signer for the audit: the ledger's truth at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerRecord {
@@ -148,11 +157,17 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>>;
 
-    /// Signers that have holds that ran out, or will within `ahead_ms`, and no live owner but `me`; longest overdue first.
+    /// Looks at the next `limit` signers that hold nonces, in the order of their names.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>>;
+    async fn overdue_signers(
+        &self,
+        me: &InstanceId,
+        ahead_ms: u64,
+        after: Option<&SignerId>,
+        limit: u32,
+    ) -> Result<OverdueSigners>;
 
     /// How many nonces there are in each state that still needs care (all but CONSUMED), all signers
     /// together.

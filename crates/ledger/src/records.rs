@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::sql::{Hold, Moment, record};
 use crate::{
-    Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Peer,
-    Result, SignerRecord,
+    Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord,
+    OverdueSigners, Peer, Result, SignerRecord,
 };
 
 pub(crate) use ids::{GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow, sequence_verdicts};
@@ -424,9 +424,13 @@ pub(crate) fn lease_bounds(filter: &LeaseFilter) -> (String, String) {
     (prefix.max(after), to)
 }
 
-/// Reads signers' names.
-pub(crate) fn signers(names: Vec<(String,)>) -> Result<Vec<SignerId>> {
-    names.iter().map(|(name,)| SignerId::parse(name).map_err(impossible)).collect()
+/// Reads the signers of a look for overdue holds, of which at most so many were asked for.
+pub(crate) fn overdue_signers(looked_at: Vec<(String, bool)>, limit: u32) -> Result<OverdueSigners> {
+    let signer = |name: &String| SignerId::parse(name).map_err(impossible);
+    let last = looked_at.last().filter(|_| looked_at.len() >= limit as usize);
+    let next = last.map(|(name, _)| signer(name)).transpose()?;
+    let overdue = looked_at.iter().filter(|(_, is_overdue)| *is_overdue).map(|(name, _)| signer(name));
+    Ok(OverdueSigners { overdue: overdue.collect::<Result<_>>()?, next })
 }
 
 /// Reads resources' names.

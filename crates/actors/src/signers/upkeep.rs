@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use domain::SignerId;
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,9 +33,8 @@ const AUDIT_KEPT_MS: u64 = 90 * 86_400_000;
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// Between two refreshes of the gauges, before jitter.
 const GAUGES_EVERY: Duration = Duration::from_secs(10);
-/// Overdue signers read for each one that is swept: instances pick at random among them, so that they
-/// rarely pick the same.
-const SWEEP_CHOICE: usize = 4;
+/// Signers that one look for overdue holds reads, at some 5 µs of the ledger's time for each.
+const LOOK_SIGNERS: u32 = 1_000;
 
 /// The running upkeep of one instance.
 pub struct Upkeep {
@@ -49,7 +49,10 @@ impl Upkeep {
         let (stop, stopped) = watch::channel(false);
         let sweep = {
             let (signers, settings, every) = (signers.clone(), settings.clone(), settings.sweep_every);
-            tokio::spawn(repeat(every, stopped.clone(), async move || sweep(&signers, &settings).await))
+            let mut after = None;
+            tokio::spawn(repeat(every, stopped.clone(), async move || {
+                sweep(&signers, &settings, &mut after).await
+            }))
         };
         let purge = {
             let signers = signers.clone();
@@ -91,19 +94,20 @@ async fn repeat(
     }
 }
 
-async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
-    let choice = settings.sweep_signers_max.saturating_mul(SWEEP_CHOICE);
-    let mut overdue = signers
-        .inner
-        .ledger
-        .overdue_signers(
-            &signers.inner.config.owner,
-            signers.inner.clock.behind_ms(),
-            u32::try_from(choice).unwrap_or(u32::MAX),
-        )
-        .await?;
+/// Looks at the signers behind `after`, and sets it for the next look.
+async fn sweep(
+    signers: &Signers,
+    settings: &UpkeepSettings,
+    after: &mut Option<SignerId>,
+) -> ledger::Result<()> {
+    let (owner, behind_ms) = (&signers.inner.config.owner, signers.inner.clock.behind_ms());
+    let ledger = &signers.inner.ledger;
+    let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), LOOK_SIGNERS).await?;
+    *after = look.next;
+    let mut overdue = look.overdue;
     // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
     overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
+    // Instances that look at the same signers rarely begin with the same one.
     overdue.shuffle(&mut rand::rng());
     for signer in overdue.iter().take(settings.sweep_signers_max) {
         if !signers.is_serving() {

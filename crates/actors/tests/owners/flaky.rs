@@ -135,8 +135,14 @@ impl Nonces for Flaky {
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
         self.real.nonces(filter).await
     }
-    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>> {
-        self.real.overdue_signers(me, ahead_ms, limit).await
+    async fn overdue_signers(
+        &self,
+        me: &InstanceId,
+        ahead_ms: u64,
+        after: Option<&SignerId>,
+        limit: u32,
+    ) -> Result<OverdueSigners> {
+        self.real.overdue_signers(me, ahead_ms, after, limit).await
     }
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await

@@ -1,16 +1,29 @@
--- Signers whose holds ran out and that nobody else owns. Looks at the longest overdue holds only, so that
--- its cost has a bound.
--- $1 the instance that asks, $2 limit, $3 how far ahead of the time to look, in ms
-SELECT o.signer
-FROM (
-    SELECT signer, held_until
-    FROM signer_nonce_allocation
-    WHERE status = 'HELD' AND held_until <= now() + $3 * interval '1 millisecond'
-    ORDER BY held_until
-    LIMIT 10000
-) AS o
-LEFT JOIN lease l ON l.resource = 'signer:' || o.signer AND l.owner <> $1 AND l.expires_at > now()
-WHERE l.resource IS NULL
-GROUP BY o.signer
-ORDER BY min(o.held_until)
-LIMIT $2
+-- The next signers that hold nonces, in the order of their names, and of each whether it has holds that ran out and nobody else
+-- owns it. One entry of the index is read for each signer, whatever it holds.
+-- $1 the instance that asks, $2 behind this signer, $3 how many signers, $4 how far ahead of the time to look, in ms
+WITH RECURSIVE holder AS (
+    (
+        SELECT signer, held_until
+        FROM signer_nonce_allocation
+        WHERE status = 'HELD' AND signer > $2
+        ORDER BY signer, held_until
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.signer, next.held_until
+    FROM holder h
+    CROSS JOIN LATERAL (
+        SELECT a.signer, a.held_until
+        FROM signer_nonce_allocation a
+        WHERE a.status = 'HELD' AND a.signer > h.signer
+        ORDER BY a.signer, a.held_until
+        LIMIT 1
+    ) AS next
+)
+SELECT h.signer,
+       h.held_until <= now() + $4 * interval '1 millisecond'
+       AND NOT EXISTS (
+           SELECT FROM lease l
+           WHERE l.resource = 'signer:' || h.signer AND l.owner <> $1 AND l.expires_at > now()
+       ) AS is_overdue
+FROM (SELECT signer, held_until FROM holder LIMIT $3) AS h

@@ -1,5 +1,5 @@
 SELECT 'HELD' AS status, count(*) AS nonces
-FROM signer_nonce_allocation INDEXED BY signer_nonce_overdue
+FROM signer_nonce_allocation INDEXED BY signer_nonce_held
 WHERE status = 'HELD'
 UNION ALL
 SELECT status, count(*)

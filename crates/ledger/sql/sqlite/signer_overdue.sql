@@ -1,16 +1,24 @@
--- Signers whose holds ran out and that nobody else owns. Looks at the longest overdue holds only, so that
--- its cost has a bound.
--- ?1 the instance that asks, ?2 limit, ?3 how far ahead of the time to look, in ms
-SELECT o.signer
-FROM (
-    SELECT signer, held_until
-    FROM signer_nonce_allocation
-    WHERE status = 'HELD' AND held_until <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
-    ORDER BY held_until
-    LIMIT 10000
-) AS o
-LEFT JOIN lease l ON l.resource = 'signer:' || o.signer AND l.owner <> ?1 AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
-WHERE l.resource IS NULL
-GROUP BY o.signer
-ORDER BY min(o.held_until)
-LIMIT ?2
+-- The next signers that hold nonces, in the order of their names, and of each whether it has holds that ran out and nobody else
+-- owns it. One entry of the index is read for each signer, whatever it holds. nonce_holes says why the index is named.
+-- ?1 the instance that asks, ?2 behind this signer, ?3 how many signers, ?4 how far ahead of the time to look, in ms
+WITH RECURSIVE holder AS (
+    SELECT (SELECT min(signer) FROM signer_nonce_allocation INDEXED BY signer_nonce_held
+            WHERE status = 'HELD' AND signer > ?2) AS signer
+    UNION ALL
+    SELECT (SELECT min(a.signer) FROM signer_nonce_allocation a INDEXED BY signer_nonce_held
+            WHERE a.status = 'HELD' AND a.signer > h.signer)
+    FROM holder h
+    WHERE h.signer IS NOT NULL
+    LIMIT ?3
+)
+SELECT h.signer,
+       (SELECT min(held_until) FROM signer_nonce_allocation INDEXED BY signer_nonce_held
+        WHERE signer = h.signer AND status = 'HELD')
+       <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?4 * 1000
+       AND NOT EXISTS (
+           SELECT 1 FROM lease l
+           WHERE l.resource = 'signer:' || h.signer AND l.owner <> ?1
+             AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+       ) AS is_overdue
+FROM holder h
+WHERE h.signer IS NOT NULL

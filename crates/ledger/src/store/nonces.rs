@@ -9,7 +9,7 @@ use super::{Store, Way, audit};
 use crate::Result;
 use crate::nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope, NonceFilter, NonceRecord,
-    Nonces, Read, SignerRecord, Verdict,
+    Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 use crate::records::{
     self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
@@ -97,9 +97,20 @@ impl Nonces for Store {
         records::all(self.all::<NonceRecordRow>(Way::Reads, ask).await?)
     }
 
-    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>> {
-        let ask = self.ask(&OVERDUE_SIGNERS).bind(me.as_str()).bind(i64::from(limit)).bind(ahead_ms as i64);
-        records::signers(self.all(Way::Reads, ask).await?)
+    async fn overdue_signers(
+        &self,
+        me: &InstanceId,
+        ahead_ms: u64,
+        after: Option<&SignerId>,
+        limit: u32,
+    ) -> Result<OverdueSigners> {
+        let ask = self
+            .ask(&OVERDUE_SIGNERS)
+            .bind(me.as_str())
+            .bind(after.map_or("", SignerId::as_str))
+            .bind(i64::from(limit))
+            .bind(ahead_ms as i64);
+        records::overdue_signers(self.all(Way::Reads, ask).await?, limit)
     }
 
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {

@@ -96,3 +96,23 @@ async fn plan_of(session: &mut PgConnection, name: &str, signer: &str) -> String
         sqlx::query_scalar(sqlx::AssertSqlSafe(explain)).fetch_all(session).await.unwrap();
     plan.join("\n")
 }
+
+#[tokio::test]
+async fn postgres_looks_for_overdue_holds_at_one_entry_for_each_signer() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    let statement = include_str!("../../sql/postgres/signer_overdue.sql");
+    let prepare = format!("PREPARE look (text, text, bigint, bigint) AS {statement}");
+    for text in [BY_KEYS, HOT_SIGNER, MANY_SIGNERS, &prepare] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut session).await.unwrap();
+    }
+    let explain = "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) EXECUTE look ('a', 'hos', 40, 0)";
+    let plan: Vec<String> = sqlx::query_scalar(explain).fetch_all(&mut session).await.unwrap();
+    let plan = plan.join("\n");
+    let scans: Vec<_> = plan.lines().filter(|line| line.contains("Scan using signer_nonce_")).collect();
+    assert!(!scans.is_empty() && !plan.contains("Seq Scan on signer_nonce"), "{plan}");
+    for scan in scans {
+        let read = scan.rsplit_once("rows=").unwrap().1.split(' ').next().unwrap();
+        assert!(scan.contains("signer_nonce_held") && read.parse::<f64>().unwrap() <= 1.0, "{plan}");
+    }
+}
