@@ -1,8 +1,9 @@
 //! The tables' history, compiled in, and whether this binary may run on the tables that it finds.
 //!
 //! Releases N and N − 1 run on the same tables, so **a migration only adds**: tables, views, indexes, columns that have a default
-//! or may be NULL. 0.1.0 does not start if sqlx's own table names a migration that it does not know. So that table names
-//! the migrations of 0.1.0 and no others; all later ones are in [`LATER_TABLE`], which 0.1.0 does not read.
+//! or may be NULL. An index may go that no statement of N − 1 names or needs. 0.1.0 does not start if sqlx's own table names a
+//! migration that it does not know. So that table names the migrations of 0.1.0 and no others; all later ones are in
+//! [`LATER_TABLE`], which 0.1.0 does not read.
 //!
 //! Statements that read all columns of a table (`SELECT *`) cannot go on, on the connections that have prepared them, when a
 //! column is added. So such a migration for PostgreSQL also ends the connections of the instances that run; they connect

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use domain::SignerId;
+use ledger::OverdueSigners;
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -94,7 +95,7 @@ async fn repeat(
     }
 }
 
-/// Looks at the signers behind `after`, and sets it for the next look.
+/// Sweeps the next signers behind `after`, and sets it for the next look.
 async fn sweep(
     signers: &Signers,
     settings: &UpkeepSettings,
@@ -103,13 +104,13 @@ async fn sweep(
     let (owner, behind_ms) = (&signers.inner.config.owner, signers.inner.clock.behind_ms());
     let ledger = &signers.inner.ledger;
     let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), LOOK_SIGNERS).await?;
-    *after = look.next;
-    let mut overdue = look.overdue;
     // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
-    overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
+    let belongs_here = |signer: &SignerId| !signers.inner.belongs_elsewhere(signer);
+    let (mut overdue, next) = chosen(look, settings.sweep_signers_max, belongs_here);
+    *after = next;
     // Instances that look at the same signers rarely begin with the same one.
     overdue.shuffle(&mut rand::rng());
-    for signer in overdue.iter().take(settings.sweep_signers_max) {
+    for signer in &overdue {
         if !signers.is_serving() {
             break;
         }
@@ -123,6 +124,23 @@ async fn sweep(
         }
     }
     Ok(())
+}
+
+/// Which of the signers that a look found are swept, `max` at most, and behind which one the next look goes on.
+fn chosen(
+    look: OverdueSigners,
+    max: usize,
+    is_wanted: impl Fn(&SignerId) -> bool,
+) -> (Vec<SignerId>, Option<SignerId>) {
+    let OverdueSigners { mut overdue, next } = look;
+    overdue.retain(is_wanted);
+    if overdue.len() <= max {
+        return (overdue, next);
+    }
+    // The others are the first of the next look, and do not wait for all other signers.
+    overdue.truncate(max);
+    let last = overdue.last().cloned();
+    (overdue, last)
 }
 
 async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
@@ -158,4 +176,26 @@ async fn gauges(signers: &Signers) -> ledger::Result<()> {
     metrics::gauge!("fencepost_pool_in_use", "pool" => ledger.kind().as_str())
         .set(f64::from(ledger.connections_in_use()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signers(names: &str) -> Vec<SignerId> {
+        names.chars().map(|name| SignerId::parse(&name.to_string()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_next_look_goes_on_behind_the_last_signer_that_was_swept_and_leaves_none_out() {
+        let chosen = |overdue, next, max| {
+            let look = OverdueSigners { overdue: signers(overdue), next: signers(next).pop() };
+            chosen(look, max, |signer| signer.as_str() != "x")
+        };
+        assert_eq!(chosen("bd", "f", 2), (signers("bd"), signers("f").pop()));
+        assert_eq!(chosen("bde", "f", 2), (signers("bd"), signers("d").pop()));
+        assert_eq!(chosen("bde", "", 2), (signers("bd"), signers("d").pop()));
+        assert_eq!(chosen("bx", "x", 1), (signers("b"), signers("x").pop()), "another instance sweeps x");
+        assert_eq!(chosen("", "", 2), (signers(""), None));
+    }
 }

@@ -1,5 +1,5 @@
 -- The next signers that hold nonces, in the order of their names, and of each whether it has holds that ran out and nobody else
--- owns it. One entry of the index is read for each signer, whatever it holds. nonce_holes says why the index is named.
+-- owns it. Of each signer the first live entry of the index is read, whatever it holds. nonce_holes says why the index is named.
 -- ?1 the instance that asks, ?2 behind this signer, ?3 how many signers, ?4 how far ahead of the time to look, in ms
 WITH RECURSIVE holder AS (
     SELECT (SELECT min(signer) FROM signer_nonce_allocation INDEXED BY signer_nonce_held

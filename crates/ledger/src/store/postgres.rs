@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgPool};
 use tokio::runtime;
 
 use super::committer::Committer;
@@ -50,7 +50,12 @@ const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
 
-const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
+/// A migration waits no longer than this for a lock, and is tried again: what comes after it waits behind it, so that a long
+/// reader (`pg_dump`) would keep every write waiting. Writes wait longer than this, and hung transactions end before.
+const MIGRATION_LOCK_WAIT_MS: u64 = 1_000;
+
+const _: () =
+    assert!(LOCK_WAIT_MS > MIGRATION_LOCK_WAIT_MS && MIGRATION_LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
 
 /// The connections that calls borrow. Cheap to clone.
 #[derive(Clone)]
@@ -233,9 +238,11 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     }
 }
 
-/// One attempt, on a connection of its own without the limits on waiting that the others have.
+/// One attempt, on a connection of its own: a migration may take long, and only its locks must be had soon.
 async fn settle_once(connect: &PgConnectOptions, migrate: Migrate) -> Result<()> {
-    let mut connection = PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    let session = ServerSessions::named(connect, "fencepost migration");
+    let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS)]);
+    let mut connection = session.begin().await.map_err(read_failed)?;
     server_sessions::refuse_shared(connect, &mut connection).await?;
     migrations::POSTGRES.settle_postgres(&mut connection, migrate).await.map_err(
         |failure| match failure {

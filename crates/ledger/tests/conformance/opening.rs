@@ -4,7 +4,7 @@ use domain::Resource;
 use ledger::{Acquisition, Error, Kind, Migrate, Options};
 use tokio::runtime;
 
-use crate::bench::{Bench, LONG_MS, batch_with_policy, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
 
 pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
@@ -139,6 +139,36 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
     ledger::migrate(&nowhere, Migrate::Auto).await.unwrap();
     opened_as_it_is(&nowhere).await.unwrap().close().await;
     drop((database, _folder));
+}
+
+/// What migration 21 took away.
+const BEFORE_MIGRATION_21: &str = "
+    CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';
+    CREATE INDEX plan_event_task ON plan_event (task, seq) WHERE task IS NOT NULL;
+    DELETE FROM schema_migration WHERE version = 21;";
+
+#[tokio::test]
+async fn a_migration_that_waits_for_a_reader_holds_up_no_grant() {
+    use sqlx::Connection;
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let mut reader = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let reads = "BEGIN; SELECT count(*) FROM signer_nonce_allocation";
+    sqlx::raw_sql(BEFORE_MIGRATION_21).execute(&mut reader).await.unwrap();
+    sqlx::raw_sql(reads).execute(&mut reader).await.unwrap();
+    let options = Options { connect_timeout_ms: LONG_MS, ..b.options.clone() };
+    let migration = tokio::spawn(async move { ledger::migrate(&options, Migrate::Auto).await });
+    let waiting = "SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted \
+                   AND relation = 'signer_nonce_allocation'::regclass";
+    for nonce in 0..2 {
+        eventually("the migration waits", async || sqlx_execute(&b.options.url, waiting).await > 0).await;
+        b.commits(batch_with_policy(&s, &a, token, vec![new_grant(nonce, LONG_MS)])).await;
+    }
+    assert!(!migration.is_finished());
+    sqlx::raw_sql("COMMIT").execute(&mut reader).await.unwrap();
+    migration.await.unwrap().unwrap();
+    opened_as_it_is(&b.options).await.unwrap();
 }
 
 async fn fresh() -> testkit::servers::Database {
