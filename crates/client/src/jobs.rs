@@ -1,5 +1,6 @@
 //! Jobs: how to submit, show, await, cancel and retry them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -53,33 +54,40 @@ impl Client {
     }
 }
 
+/// The key of a request: the given one, or none where each job's own name is its key, or a new one.
+fn key_of(key: Option<&str>, is_named: bool) -> Option<Cow<'_, str>> {
+    (key.is_some() || !is_named).then(|| key_or_new(key))
+}
+
 impl Jobs<'_> {
     pub(crate) const fn client(&self) -> &Client {
         self.0
     }
 
     /// Submits a job; when this returns it is durable. Under one `key` (1 to 128 visible ASCII characters) the
-    /// same request is the same job for 24 hours, on any instance. Without it the library makes one for this
-    /// call, so that its own retries are harmless.
+    /// same request is the same job for 24 hours, on any instance. Without it the job's `client_ref` in its session
+    /// is its key; of a job without one the library makes a key for this call, so that its own retries are harmless.
     ///
     /// # Errors
     /// [`crate::Error`].
     pub async fn submit(&self, job: &JobRequest, key: Option<&str>) -> Result<JobAccepted> {
-        let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "jobs"], Some(job), &key)).await?.body)
+        let key = key_of(key, job.is_named());
+        let call = Call::new(Method::POST, &["v1", "jobs"], Some(job));
+        Ok(self.0.call(&Call { idempotency_key: key.as_deref(), ..call }).await?.body)
     }
 
     /// Submits 1 to 1,000 jobs. Returns an answer for each, in their order. The one `key` is for the whole
-    /// request.
+    /// request, and then no `client_ref` is a key; without it each job's is, if all jobs have one.
     ///
     /// # Errors
     /// [`crate::Error`] if the whole request failed; the refusal of one job is an item of the answer.
     pub async fn submit_batch(&self, jobs: Vec<JobRequest>, key: Option<&str>) -> Result<Vec<BatchResult>> {
         let asked = jobs.len();
+        let key = key_of(key, jobs.iter().all(JobRequest::is_named));
         let request = JobsRequest { jobs: jobs.into_iter().map(|job| BatchJob(Ok(job))).collect() };
-        let key = key_or_new(key);
-        let answer: JobsAnswer =
-            self.0.call(&Call::create(&["v1", "jobs", "batch"], Some(&request), &key)).await?.body;
+        let call = Call::new(Method::POST, &["v1", "jobs", "batch"], Some(&request));
+        let call = Call { idempotency_key: key.as_deref(), ..call };
+        let answer: JobsAnswer = self.0.call(&call).await?.body;
         if answer.results.len() != asked {
             return Err(self.0.strange(format!("{} answers to {asked} jobs", answer.results.len())));
         }

@@ -204,6 +204,12 @@ pub struct JobRequest {
 }
 
 impl JobRequest {
+    /// Whether its `ref` is its idempotency key, where the request has no other.
+    #[must_use]
+    pub const fn is_named(&self) -> bool {
+        self.session.is_some() && self.client_ref.is_some()
+    }
+
     /// A job with this payload that asks for nothing else.
     #[must_use]
     pub const fn new(payload: Json) -> Self {

@@ -416,6 +416,22 @@ async fn a_job_whose_answer_was_lost_is_submitted_again_under_the_same_key() {
 }
 
 #[tokio::test]
+async fn a_job_with_a_name_in_its_session_is_known_by_that_and_by_no_key() {
+    let accepted = r#"{"id":"j","state":"CREATED","lane":"l","created_at":"t"}"#.to_owned();
+    let batch = Act::Answer(202, "", r#"{"results":[{"id":"j"}]}"#.to_owned());
+    let single = || Act::Answer(202, "", accepted.clone());
+    let server = StandIn::playing(vec![single(), single(), batch]).await;
+    let client = client(&[&server]);
+    let (session, client_ref) = (Some("s".to_owned()), Some("mine".to_owned()));
+    let named = JobRequest { session, client_ref, ..JobRequest::new(Json::null()) };
+    client.jobs().submit(&named, None).await.unwrap();
+    client.jobs().submit(&named, Some("given")).await.unwrap();
+    client.jobs().submit_batch(vec![named], None).await.unwrap();
+    let keys: Vec<_> = server.heard().iter().map(|request| header(request, "Idempotency-Key")).collect();
+    assert_eq!(keys, [None, Some("given".to_owned()), None]);
+}
+
+#[tokio::test]
 async fn a_wait_asks_until_the_job_has_ended() {
     let server = StandIn::playing(vec![job("CREATED"), Act::HangUp, job("FINISHED")]).await;
     let job = client(&[&server]).jobs().wait("j", Duration::from_secs(60)).await.unwrap();

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::instance::fencepost;
 
-use super::rig::{Rig, echo, hold, past, with};
+use super::rig::{PATIENCE, Rig, echo, hold, past, with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_with_nothing_beside_it_runs_jobs() {
@@ -54,6 +55,30 @@ async fn job_node_and_whoever_waits_may_each_be_at_another_instance() {
     assert_eq!(rig.finished(1, &held).await["result"], "slow");
     rig.nothing_is_held().await;
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_in_a_session_is_one_job_however_often_the_command_is_run() {
+    let rig = Rig::alone().await;
+    let session = rig.post(0, "/v1/sessions", None, 201).await["id"].as_str().unwrap().to_owned();
+    let submitted = async |arguments: &[&str]| {
+        let mut submit = fencepost().unwrap();
+        submit.args(["submit", "--url", &rig.urls[0], "--session", &session]).args(arguments);
+        let output = tokio::process::Command::from(submit).kill_on_drop(true).output();
+        let output = tokio::time::timeout(PATIENCE, output).await.unwrap().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = submitted(&["--ref", "a", "1"]).await;
+    assert_eq!(submitted(&["--ref", "a", "1"]).await, first);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs");
+    std::fs::write(&file, "{\"ref\":\"a\",\"payload\":1}\n{\"payload\":2}\n{\"ref\":\"b\",\"payload\":3}\n")
+        .unwrap();
+    let file = ["--file", file.to_str().unwrap()];
+    let (many, again) = (submitted(&file).await, submitted(&file).await);
+    assert_eq!((many.len(), &many[0], &many[2]), (3, &first[0], &again[2]));
+    assert_ne!(many[1], again[1], "a job without a name is another one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,13 +22,25 @@ pub struct Line {
     pub job: JobRequest,
 }
 
-/// Jobs for one request.
+/// Jobs for one request. Either each has a name in its session, which is its idempotency key, or none has.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The jobs, in the order of their lines.
     pub lines: Vec<Line>,
     /// The bytes that were read up to here, blank lines included.
     pub read: u64,
+}
+
+impl Batch {
+    /// Whether each of its jobs has a name that is its idempotency key.
+    pub fn is_named(&self) -> bool {
+        self.lines.first().is_some_and(|line| line.job.is_named())
+    }
+
+    /// Whether this job, whose line has so many bytes, can be part of it beside jobs of so many bytes.
+    fn has_room_for(&self, line: &Line, length: usize, bytes: usize) -> bool {
+        self.lines.is_empty() || bytes + length <= BATCH_BYTES_MAX && line.job.is_named() == self.is_named()
+    }
 }
 
 /// Reads jobs.
@@ -60,7 +72,7 @@ impl<'a, R: BufRead> Batches<'a, R> {
                 None => self.line()?,
             };
             let Some((line, length)) = line else { break };
-            if !batch.lines.is_empty() && bytes + length > BATCH_BYTES_MAX {
+            if !batch.has_room_for(&line, length, bytes) {
                 self.next = Some((line, length));
                 break;
             }
@@ -145,6 +157,16 @@ mod tests {
         let half = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(BATCH_BYTES_MAX / 2));
         let large = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(PAYLOAD_BYTES_MAX - 2));
         assert_eq!(batches(&format!("{half}{half}{large}")).unwrap(), [[1], [2], [3]]);
+    }
+
+    #[test]
+    fn jobs_that_have_a_name_of_their_own_share_a_batch_with_no_others() {
+        let job = |fields: &str| format!("{{\"payload\":1{fields}}}\n");
+        let (named, plain) = (job(",\"session\":\"s\",\"ref\":\"r\""), job(",\"session\":\"s\""));
+        assert_eq!(
+            batches(&format!("{plain}{named}{named}{plain}")).unwrap(),
+            [vec![1], vec![2, 3], vec![4]]
+        );
     }
 
     #[test]

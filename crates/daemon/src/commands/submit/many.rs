@@ -117,12 +117,12 @@ impl Submission<'_> {
         number: u64,
         accepted: u64,
     ) -> Result<Vec<(u64, BatchResult)>, Failure> {
+        let key = (!batch.is_named()).then(|| format!("{}.{number}", self.key));
         let (numbers, jobs): (Vec<_>, Vec<_>) =
             batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
-        let key = format!("{}.{number}", self.key);
         let mut absence = Absence::default();
         loop {
-            match self.client.jobs().submit_batch(jobs.clone(), Some(&key)).await {
+            match self.client.jobs().submit_batch(jobs.clone(), key.as_deref()).await {
                 Ok(results) => return Ok(numbers.into_iter().zip(results).collect()),
                 Err(error) => {
                     if let Err(error) = absence.outlast(error).await {
