@@ -33,6 +33,14 @@ pub struct Identity {
     pub server: Option<Server>,
 }
 
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ledger {} at position {}", self.cluster, self.position)?;
+        let Some(server) = &self.server else { return Ok(()) };
+        write!(f, ", on server {}, timeline {}, log {}", server.system, server.timeline, server.written)
+    }
+}
+
 /// Which PostgreSQL server it is, and how far it has got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {

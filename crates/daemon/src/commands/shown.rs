@@ -96,7 +96,8 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::TenantLocked => "`fencepost tenant show TENANT` shows the lock and what has it.",
         Code::KeyReused => "Use another --key, or the request that this key was used for.",
         Code::WindowFull => {
-            "Settle or release nonces; `fencepost nonce list SIGNER --status held` shows them."
+            "Settle or release nonces, or resolve quarantined ones; `fencepost nonce list SIGNER --status held` (or quarantined) \
+             shows them."
         }
         Code::Recovering => {
             "`fencepost nonce confirm SIGNER NONCE` confirms the signer's next nonce from its chain."

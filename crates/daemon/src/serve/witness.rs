@@ -120,7 +120,8 @@ impl Witness {
                 if !std::mem::replace(&mut self.has_refused, true) {
                     metrics::counter!("fencepost_ledger_went_back_total").increment(1);
                     tracing::error!(
-                        known = ?self.known, ?found, %reason, "the ledger went back in time; nothing is served"
+                        known = self.known.as_ref().map(tracing::field::display), %found, %reason,
+                        "the ledger went back in time; nothing is served"
                     );
                 }
                 api.set_went_back(Some(self.why()));
@@ -152,9 +153,17 @@ impl Witness {
 
     fn why(&self) -> String {
         let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
+        if self.reason == Some(Reason::OtherLedger) {
+            return format!(
+                "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. If \
+                 it stands for the one before, what it would grant may have been granted already: run `fencepost recover \
+                 --confirm` (see docs/operations.md)",
+                file.display()
+            );
+        }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(
-            "the ledger is behind what this instance knew of it, or another one{reason}; as after a restored backup or a \
+            "the ledger is behind what this instance knew of it{reason}; as after a restored backup or a \
              failover that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
              docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
             file.display()
