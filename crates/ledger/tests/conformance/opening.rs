@@ -42,7 +42,7 @@ pub async fn a_start_ends_no_lock_of_a_tenant(b: Bench) {
         "INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
          VALUES ('tenant:t', 'task:1', 7, {ago}, {ago}, {later})"
     );
-    sqlx_execute(&options.url, &insert).await;
+    execute(&options.url, &insert).await;
     ledger.close().await;
     drop(ledger);
     let ledger = ledger::open(&options).await.unwrap();
@@ -52,7 +52,7 @@ pub async fn a_start_ends_no_lock_of_a_tenant(b: Bench) {
         "UPDATE lease SET owner = owner
          WHERE resource = 'tenant:t' AND owner = 'task:1' AND fencing_token = 7 AND expires_at > {ago}"
     );
-    assert_eq!(sqlx_execute(&options.url, &untouched).await, 1, "the task has its lock still");
+    assert_eq!(execute(&options.url, &untouched).await, 1, "the task has its lock still");
     drop((database, _folder));
 }
 
@@ -62,7 +62,7 @@ pub async fn a_newer_database_is_refused(b: Bench) {
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     drop(ledger);
-    sqlx_execute(&options.url, insert).await;
+    execute(&options.url, insert).await;
     let refused = ledger::open(&options).await.err();
     let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("newer") && why.contains("9999"), "{why}");
@@ -79,8 +79,8 @@ pub async fn newer_tables_that_older_binaries_can_read_are_served(b: Bench) {
     drop(ledger);
     let insert = "INSERT INTO schema_migration (version, description, success, checksum, execution_time) \
                   VALUES (9999, 'from the future', TRUE, '', 0)";
-    sqlx_execute(&options.url, insert).await;
-    sqlx_execute(&options.url, "ALTER TABLE lease ADD COLUMN from_the_future text").await;
+    execute(&options.url, insert).await;
+    execute(&options.url, "ALTER TABLE lease ADD COLUMN from_the_future text").await;
     for (migrate, s) in [(Migrate::Auto, signer("auto")), (Migrate::Check, signer("check"))] {
         let ledger = ledger::open_on(&options, &[runtime::Handle::current()], migrate).await.unwrap();
         let acquired = ledger.acquire(&Resource::signer(&s), &owner("a"), LONG_MS).await.unwrap();
@@ -101,7 +101,7 @@ pub async fn newer_tables_that_this_binary_cannot_read_are_refused(b: Bench) {
     let insert = format!(
         "INSERT INTO setting (name, version, value, updated_at) VALUES ('schema.readable_from', 1, '9998', {now})"
     );
-    sqlx_execute(&options.url, &insert).await;
+    execute(&options.url, &insert).await;
     for refused in [ledger::open(&options).await.err(), opened_as_it_is(&options).await.err()] {
         let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("newer") && why.contains("9998"), "{why}");
@@ -114,7 +114,7 @@ pub async fn a_check_changes_nothing_and_refuses_older_tables_by_the_command_tha
     ledger.close().await;
     drop(ledger);
     opened_as_it_is(&options).await.unwrap().close().await;
-    sqlx_execute(&options.url, "DELETE FROM _sqlx_migrations WHERE version = 13").await;
+    execute(&options.url, "DELETE FROM _sqlx_migrations WHERE version = 13").await;
     for _ in 0..2 {
         let refused = opened_as_it_is(&options).await.err();
         let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
@@ -162,7 +162,7 @@ async fn a_migration_that_waits_for_a_reader_holds_up_no_grant() {
     let waiting = "SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted \
                    AND relation = 'signer_nonce_allocation'::regclass";
     for nonce in 0..2 {
-        eventually("the migration waits", async || sqlx_execute(&b.options.url, waiting).await > 0).await;
+        eventually("the migration waits", async || execute(&b.options.url, waiting).await > 0).await;
         b.commits(batch_with_policy(&s, &a, token, vec![new_grant(nonce, LONG_MS)])).await;
     }
     assert!(!migration.is_finished());
@@ -175,7 +175,8 @@ async fn fresh() -> testkit::servers::Database {
     tokio::task::spawn_blocking(|| testkit::servers::Database::fresh().unwrap()).await.unwrap()
 }
 
-async fn sqlx_execute(url: &str, statement: &str) -> u64 {
+/// Sends one statement past the ledger; answers how many rows it touched or found.
+pub async fn execute(url: &str, statement: &str) -> u64 {
     use sqlx::Connection;
     let statement = sqlx::AssertSqlSafe(statement.to_owned());
     if url.starts_with("sqlite") {

@@ -10,6 +10,7 @@ use ledger::{
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
+use crate::opening::execute;
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
     match b.ledger.witness(known).await.unwrap() {
@@ -73,6 +74,16 @@ pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
     assert!(matches!(b.ledger.take_range(&tag(), 1).await, Err(Error::WentBack)));
     assert!(matches!(b.ledger.grant_sequence(&sequence(), 1).await, Err(Error::WentBack)));
     assert_eq!(b.last(&s).await, Some(2));
+}
+
+pub async fn a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen(b: Bench) {
+    let first = current(&b, None).await;
+    let second = current(&b, Some(&first)).await;
+    assert!(second.position > first.position);
+    let back = format!("UPDATE ledger_identity SET position = {}", first.position);
+    assert_eq!(execute(&b.options.url, &back).await, 1);
+    // The caller knows no more than the ledger has.
+    assert!(matches!(b.ledger.witness(Some(&first)).await.unwrap(), Witness::WentBack(..)));
 }
 
 /// Recovers as the command does: no other process has the ledger.
