@@ -72,8 +72,7 @@ impl Jobs<'_> {
     /// [`crate::Error`].
     pub async fn submit(&self, job: &JobRequest, key: Option<&str>) -> Result<JobAccepted> {
         let key = key_of(key, job.is_named());
-        let call = Call::new(Method::POST, &["v1", "jobs"], Some(job));
-        Ok(self.0.call(&Call { idempotency_key: key.as_deref(), ..call }).await?.body)
+        Ok(self.0.call(&Call::submit(&["v1", "jobs"], job, key.as_deref())).await?.body)
     }
 
     /// Submits 1 to 1,000 jobs. Returns an answer for each, in their order. The one `key` is for the whole
@@ -85,8 +84,7 @@ impl Jobs<'_> {
         let asked = jobs.len();
         let key = key_of(key, jobs.iter().all(JobRequest::is_named));
         let request = JobsRequest { jobs: jobs.into_iter().map(|job| BatchJob(Ok(job))).collect() };
-        let call = Call::new(Method::POST, &["v1", "jobs", "batch"], Some(&request));
-        let call = Call { idempotency_key: key.as_deref(), ..call };
+        let call = Call::submit(&["v1", "jobs", "batch"], &request, key.as_deref());
         let answer: JobsAnswer = self.0.call(&call).await?.body;
         if answer.results.len() != asked {
             return Err(self.0.strange(format!("{} answers to {asked} jobs", answer.results.len())));
@@ -195,5 +193,10 @@ impl<'a, B> Call<'a, B> {
     /// A write that creates something, once under its key.
     pub(crate) fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..Self::new(Method::POST, path, body) }
+    }
+
+    /// New jobs, under a key of the request or, without one, under their own names.
+    fn submit(path: &'a [&'a str], body: &'a B, key: Option<&'a str>) -> Self {
+        Self { idempotency_key: key, ..Self::new(Method::POST, path, Some(body)) }
     }
 }

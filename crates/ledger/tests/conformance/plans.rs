@@ -73,12 +73,12 @@ async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans()
         does(&mut session, format!("TRUNCATE signer_nonce_allocation; {before}")).await;
         for (name, _, statement) in LOADS {
             does(&mut session, format!("PREPARE {name} (text, bigint, bigint) AS {statement}")).await;
-            plan_of(&mut session, name, "s7").await;
+            plan_of(&mut session, &load(name, "s7")).await;
         }
         does(&mut session, after).await;
         for ((name, ..), signer) in LOADS.iter().flat_map(|load| ["s7", "none"].map(|signer| (load, signer)))
         {
-            let plan = plan_of(&mut session, name, signer).await;
+            let plan = plan_of(&mut session, &load(name, signer)).await;
             let by_open = ["signer_nonce_hole", "signer_nonce_held"].iter().any(|index| plan.contains(index));
             assert!(by_open && !plan.contains("Seq Scan"), "{name}: {plan}");
             // What another signer holds is not looked through for what this one does.
@@ -89,9 +89,14 @@ async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans()
     }
 }
 
-/// Runs a prepared statement of a load, and tells how.
-async fn plan_of(session: &mut PgConnection, name: &str, signer: &str) -> String {
-    let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ('{signer}', 10, 0)");
+/// A prepared statement of a load with its arguments.
+fn load(name: &str, signer: &str) -> String {
+    format!("{name} ('{signer}', 10, 0)")
+}
+
+/// Runs a prepared statement, and tells how.
+async fn plan_of(session: &mut PgConnection, call: &str) -> String {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {call}");
     let plan: Vec<String> =
         sqlx::query_scalar(sqlx::AssertSqlSafe(explain)).fetch_all(session).await.unwrap();
     plan.join("\n")
@@ -106,9 +111,7 @@ async fn postgres_looks_for_overdue_holds_at_one_entry_for_each_signer() {
     for text in [BY_KEYS, HOT_SIGNER, MANY_SIGNERS, &prepare] {
         sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut session).await.unwrap();
     }
-    let explain = "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) EXECUTE look ('a', 'hos', 40, 0)";
-    let plan: Vec<String> = sqlx::query_scalar(explain).fetch_all(&mut session).await.unwrap();
-    let plan = plan.join("\n");
+    let plan = plan_of(&mut session, "look ('a', 'hos', 40, 0)").await;
     let scans: Vec<_> = plan.lines().filter(|line| line.contains("Scan using signer_nonce_")).collect();
     assert!(!scans.is_empty() && !plan.contains("Seq Scan on signer_nonce"), "{plan}");
     for scan in scans {
