@@ -33,6 +33,7 @@ mod effect;
 mod facts;
 mod refusal;
 mod state;
+mod waiting;
 
 pub use command::{
     Answer, Caller, Command, Grant, GrantRequest, Grants, RequestKey, ResolveRequest, Settlements, Ticket,

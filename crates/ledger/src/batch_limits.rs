@@ -91,6 +91,14 @@ impl CommitBatch for Batch {
     fn fence_claim(&self) -> Option<FenceClaim<'_>> {
         Some(FenceClaim { resource: self.resource(), owner: &self.owner, token: self.token })
     }
+
+    fn is_durable(verdict: &Verdict) -> bool {
+        matches!(verdict, Verdict::Committed { .. })
+    }
+
+    fn undone() -> Result<Verdict> {
+        Ok(Verdict::Undone)
+    }
 }
 
 /// Refuses a batch, saying what is wrong with it and what is allowed.

@@ -74,6 +74,7 @@ pub use sessions::{
 };
 pub use settings::Settings;
 use tokio::runtime;
+pub use train::{Fate, Link};
 pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transferred, Transfers};
 pub use unwritable::Unwritable;
 

@@ -6,6 +6,7 @@ use domain::nonce::{Hole, Loaded, Policy, Row, Status};
 use domain::{AuditEntry, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
 
 use crate::Result;
+use crate::train::Link;
 
 /// A nonce's row and the database's time of reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +132,16 @@ pub trait Nonces: Send + Sync {
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed.
-    async fn commit(&self, batch: Batch) -> Result<Verdict>;
+    async fn commit(&self, batch: Batch) -> Result<Verdict> {
+        self.commit_linked(batch, Link::default()).await
+    }
+
+    /// The same for a batch that others may follow, or that follows one which was sent before: it is committed after that
+    /// one, and only if that one is. Otherwise its verdict is [`Verdict::Undone`].
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed.
+    async fn commit_linked(&self, batch: Batch, link: Link) -> Result<Verdict>;
 
     /// The answers kept under idempotency keys; one never kept is missing from them.
     ///

@@ -6,8 +6,13 @@
 //! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease
 //! may share a train, if they own it by the same token.
 //!
+//! A batch may follow another one of its line that is still on its way ([`Link`]). Then a second train leaves behind the
+//! first: it is written while the first is under way, and committed after it, or undone if what it follows is lost.
+//!
 //! What lives here: which batch leaves with which train, and what becomes of each when a train fails. What must never:
 //! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
+
+mod link;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -15,11 +20,15 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Resource, Token};
-use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, Result};
+
+pub use link::{Fate, Link};
 
 /// Batches on one train.
 const TRAIN_BATCHES_MAX: usize = 500;
@@ -62,6 +71,19 @@ pub(crate) trait CommitBatch: Send + Sync + 'static {
 
     /// The lease that it is fenced by, if it is fenced.
     fn fence_claim(&self) -> Option<FenceClaim<'_>>;
+
+    /// Whether a verdict says that the batch is durable. Only kinds whose batches follow each other ask.
+    fn is_durable(_verdict: &Self::Verdict) -> bool {
+        false
+    }
+
+    /// The verdict of a batch that follows one which was not surely committed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if batches of this kind never follow each other.
+    fn undone() -> Result<Self::Verdict> {
+        Err(Error::refused(sqlx::Error::Protocol("batches of this kind follow no other".to_owned())))
+    }
 }
 
 /// What a batch says of a lease: a fenced write locks the lease of this resource at exactly this owner and token.
@@ -118,36 +140,78 @@ pub(crate) trait Engine<C: CommitBatch>: Send + 'static {
     /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose key is taken,
     /// keeps no other from being written. No two batches are of the same line or claim the same.
     async fn commit(&mut self, batches: &[C]) -> Arrival<C>;
+
+    /// Writes all batches, but commits only when `may_commit` says so, which it does not know before the train ahead has
+    /// arrived. `None` if nothing is written, and nothing will be; `may_commit` has been heard by then too.
+    async fn commit_after(
+        &mut self,
+        _batches: &[C],
+        may_commit: BoxFuture<'_, bool>,
+    ) -> Option<Result<Vec<C::Verdict>>> {
+        may_commit.await;
+        None
+    }
 }
 
 /// A batch that waits for a train.
 struct PendingBatch<C: CommitBatch> {
     batch: C,
+    waiting: Waiting<C>,
+}
+
+/// Who waits for a batch's verdict.
+struct Waiting<C: CommitBatch> {
     verdict: oneshot::Sender<Result<C::Verdict>>,
+    link: Link,
+}
+
+impl<C: CommitBatch> Waiting<C> {
+    fn tell(self, verdict: Result<C::Verdict>) {
+        self.link.decide(verdict.as_ref().is_ok_and(C::is_durable));
+        // A caller that stopped waiting got "the outcome is unknown".
+        let _ = self.verdict.send(verdict);
+    }
+}
+
+/// A committer's two queues.
+struct Station<C: CommitBatch> {
+    batches: mpsc::Sender<PendingBatch<C>>,
+    /// Batches that follow one whose verdict has yet to come: what wakes a committer while a train is under way.
+    followers: mpsc::Sender<PendingBatch<C>>,
 }
 
 /// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch
 /// without a line goes to the one for such batches, or else to the one of the first thing that it claims.
 pub(crate) struct Trains<C: CommitBatch> {
-    committers: Vec<mpsc::Sender<PendingBatch<C>>>,
+    committers: Vec<Station<C>>,
     /// For batches without a line, where they have a committer of their own.
-    unordered: Option<mpsc::Sender<PendingBatch<C>>>,
+    unordered: Option<Station<C>>,
 }
 
 impl<C: CommitBatch> Trains<C> {
     /// Starts a committer on each runtime. They end after the trains under way when this is dropped.
     pub(crate) fn start<E: Engine<C>>(runtimes: &[runtime::Handle], engine: impl Fn() -> E) -> Self {
-        let committers = runtimes.iter().map(|runtime| start_committer(runtime, engine())).collect();
+        Self::start_with(runtimes, 1, engine)
+    }
+
+    /// The same with so many engines for each: as many trains may be under way, each behind one that it follows.
+    pub(crate) fn start_with<E: Engine<C>>(
+        runtimes: &[runtime::Handle],
+        engines: usize,
+        engine: impl Fn() -> E,
+    ) -> Self {
+        let engines = || (0..engines).map(|_| engine()).collect();
+        let committers = runtimes.iter().map(|runtime| start_committer(runtime, engines())).collect();
         Self { committers, unordered: None }
     }
 
     /// The same with one more committer, for batches without a line. They have no lease to wait for, share trains with
     /// each other alone, and so are more on each.
     pub(crate) fn with_unordered<E: Engine<C>>(self, runtime: &runtime::Handle, engine: E) -> Self {
-        Self { unordered: Some(start_committer(runtime, engine)), ..self }
+        Self { unordered: Some(start_committer(runtime, vec![engine])), ..self }
     }
 
-    fn committer_of(&self, batch: &C) -> &mpsc::Sender<PendingBatch<C>> {
+    fn committer_of(&self, batch: &C) -> &Station<C> {
         let count = self.committers.len();
         match (batch.shard(count), &self.unordered) {
             (Some(shard), _) => &self.committers[shard],
@@ -162,11 +226,18 @@ impl<C: CommitBatch> Trains<C> {
     /// Sends a batch with the next train and waits for its verdict, `limit` at most. A train does not wait for callers
     /// that stopped waiting.
     pub(crate) async fn commit(&self, batch: C, limit: Duration) -> Result<C::Verdict> {
+        self.commit_linked(batch, Link::default(), limit).await
+    }
+
+    /// The same for a batch that others may follow, or that follows one which was sent before.
+    pub(crate) async fn commit_linked(&self, batch: C, link: Link, limit: Duration) -> Result<C::Verdict> {
         batch.check()?;
         let deadline = tokio::time::Instant::now() + limit;
-        let committer = self.committer_of(&batch);
+        let station = self.committer_of(&batch);
+        let queue = if link.follows().is_some() { &station.followers } else { &station.batches };
         let (verdict, arrival) = oneshot::channel();
-        match tokio::time::timeout_at(deadline, committer.send(PendingBatch { batch, verdict })).await {
+        let pending = PendingBatch { batch, waiting: Waiting { verdict, link } };
+        match tokio::time::timeout_at(deadline, queue.send(pending)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Error::unavailable(sqlx::Error::PoolClosed)),
             Err(_) => return Err(Error::unavailable(sqlx::Error::PoolTimedOut)),
@@ -183,89 +254,237 @@ impl<C: CommitBatch> Trains<C> {
     }
 }
 
-fn start_committer<C: CommitBatch, E: Engine<C>>(
-    runtime: &runtime::Handle,
-    engine: E,
-) -> mpsc::Sender<PendingBatch<C>> {
-    let (enqueue, queue) = mpsc::channel(QUEUE_BATCHES_MAX);
-    runtime.spawn(run(engine, queue));
-    enqueue
+fn start_committer<C: CommitBatch, E: Engine<C>>(runtime: &runtime::Handle, engines: Vec<E>) -> Station<C> {
+    let (batches, queue) = mpsc::channel(QUEUE_BATCHES_MAX);
+    let (followers, following) = mpsc::channel(QUEUE_BATCHES_MAX);
+    let committing = Committing {
+        queue,
+        followers: following,
+        left_over: VecDeque::new(),
+        free: engines,
+        under_way: VecDeque::new(),
+        rides: FuturesOrdered::new(),
+    };
+    runtime.spawn(committing.run());
+    Station { batches, followers }
 }
 
-async fn run<C: CommitBatch, E: Engine<C>>(mut engine: E, mut queue: mpsc::Receiver<PendingBatch<C>>) {
-    // A second batch of one line waits for the next train, and so does everything of that line behind it.
-    let mut left_over = VecDeque::new();
-    loop {
-        let mut train = Train::new();
-        for pending in std::mem::take(&mut left_over) {
-            train.offer(pending, &mut left_over);
+/// A committer at work. One train is under way; behind it more may be written, as long as a batch on each follows one on
+/// those ahead. All that waits then rides along.
+struct Committing<C: CommitBatch, E> {
+    queue: mpsc::Receiver<PendingBatch<C>>,
+    followers: mpsc::Receiver<PendingBatch<C>>,
+    /// A second batch of one line waits for the next train, and so does everything of that line behind it.
+    left_over: VecDeque<PendingBatch<C>>,
+    /// Engines without a train.
+    free: Vec<E>,
+    /// The trains under way, in the order in which they arrive.
+    under_way: VecDeque<UnderWay<C>>,
+    /// Each gives its engine back when all aboard have their verdicts.
+    rides: FuturesOrdered<BoxFuture<'static, E>>,
+}
+
+/// A train that has left.
+struct UnderWay<C: CommitBatch> {
+    claimed: HashSet<C::Claim>,
+    fates: Vec<Fate>,
+    arrival: ArrivalHeard,
+}
+
+/// Comes when a train has arrived.
+type ArrivalHeard = Shared<oneshot::Receiver<()>>;
+
+impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
+    async fn run(mut self) {
+        loop {
+            self.let_leave();
+            let (is_idle, has_engine) = (self.under_way.is_empty(), !self.free.is_empty());
+            tokio::select! {
+                biased;
+                Some(engine) = self.rides.next(), if !is_idle => {
+                    self.under_way.pop_front();
+                    self.free.push(engine);
+                }
+                Some(pending) = self.queue.recv(), if is_idle => self.left_over.push_back(pending),
+                Some(pending) = self.followers.recv(), if has_engine => self.left_over.push_back(pending),
+                else => return,
+            }
         }
-        if train.batches.is_empty() {
-            let Some(first) = queue.recv().await else { return };
-            train.offer(first, &mut left_over);
+    }
+
+    /// Lets the trains leave that may.
+    fn let_leave(&mut self) {
+        while let Some(engine) = self.free.pop_if(|_| {
+            self.under_way.is_empty()
+                || self.left_over.iter().any(|pending| follows_one_of(&pending.waiting, &self.under_way))
+        }) {
+            let train = self.fill();
+            if train.batches.is_empty() || !(train.follows || self.under_way.is_empty()) {
+                // Nobody on it follows anybody: there is no haste.
+                for pending in train.batches.into_iter().rev() {
+                    self.left_over.push_front(pending);
+                }
+                self.free.push(engine);
+                return;
+            }
+            let (arrived, arrival) = oneshot::channel();
+            let ahead = self.under_way.back().map(|train| train.arrival.clone());
+            let fates =
+                train.batches.iter().filter_map(|pending| pending.waiting.link.own().cloned()).collect();
+            self.under_way.push_back(UnderWay { claimed: train.claimed, fates, arrival: arrival.shared() });
+            self.rides.push_back(ride(train.batches, engine, ahead, arrived).boxed());
+        }
+    }
+
+    /// Boards all that waits and has room.
+    fn fill(&mut self) -> Train<C> {
+        let mut train = Train::new();
+        for pending in std::mem::take(&mut self.left_over) {
+            train.offer(pending, &self.under_way, &mut self.left_over);
         }
         while train.has_room()
-            && let Ok(pending) = queue.try_recv()
+            && let Ok(pending) = self.queue.try_recv().or_else(|_| self.followers.try_recv())
         {
-            train.offer(pending, &mut left_over);
+            train.offer(pending, &self.under_way, &mut self.left_over);
         }
-        train.leave(&mut engine).await;
+        train
     }
+}
+
+fn follows_one_of<C: CommitBatch>(waiting: &Waiting<C>, ahead: &VecDeque<UnderWay<C>>) -> bool {
+    waiting
+        .link
+        .follows()
+        .is_some_and(|fate| ahead.iter().flat_map(|train| &train.fates).any(|aboard| aboard.is(fate)))
 }
 
 struct Train<C: CommitBatch> {
     batches: Vec<PendingBatch<C>>,
     claimed: HashSet<C::Claim>,
+    /// Lines of which a batch was left over: the next ones are left over too.
+    left: HashSet<C::Claim>,
     /// By whom and at what token the batches on it claim their leases.
     fences: HashMap<Resource, (InstanceId, Token)>,
     rows: usize,
+    /// Whether a batch on it follows one on a train ahead.
+    follows: bool,
 }
 
 impl<C: CommitBatch> Train<C> {
     fn new() -> Self {
-        Self { batches: Vec::new(), claimed: HashSet::new(), fences: HashMap::new(), rows: 0 }
+        Self {
+            batches: Vec::new(),
+            claimed: HashSet::new(),
+            left: HashSet::new(),
+            fences: HashMap::new(),
+            rows: 0,
+            follows: false,
+        }
     }
 
     fn has_room(&self) -> bool {
         self.batches.len() < TRAIN_BATCHES_MAX && self.rows < TRAIN_ROWS_MAX
     }
 
-    fn offer(&mut self, pending: PendingBatch<C>, left_over: &mut VecDeque<PendingBatch<C>>) {
-        if pending.verdict.is_closed() {
+    /// Takes a batch aboard, or leaves it over.
+    fn offer(
+        &mut self,
+        pending: PendingBatch<C>,
+        ahead: &VecDeque<UnderWay<C>>,
+        left_over: &mut VecDeque<PendingBatch<C>>,
+    ) {
+        if pending.waiting.verdict.is_closed() {
             // Its caller got "the outcome is unknown" and has begun anew. It is not sent.
             return;
         }
-        let claims: Vec<_> = pending.batch.claims().collect();
-        // Behind a batch that is left over, the next ones of its line are too: the line is claimed by then.
-        let is_second = pending.batch.line().is_some_and(|line| !self.claimed.insert(line));
-        let fence =
-            pending.batch.fence_claim().map(|claim| (claim.resource, (claim.owner.clone(), claim.token)));
-        let is_other_fence =
-            fence.as_ref().is_some_and(|(lease, by)| self.fences.get(lease).is_some_and(|other| other != by));
-        let is_claimed = claims.iter().any(|claim| self.claimed.contains(claim));
-        if !self.has_room() || is_second || is_other_fence || is_claimed {
+        if pending.waiting.link.is_lost() {
+            pending.waiting.tell(C::undone());
+            return;
+        }
+        let follows = follows_one_of(&pending.waiting, ahead);
+        if !follows && pending.waiting.link.follows().is_some() {
+            // The one that it follows may yet come, and must not wait for it.
             left_over.push_back(pending);
             return;
         }
+        let (line, claims) = (pending.batch.line(), pending.batch.claims().collect::<Vec<_>>());
+        let fence =
+            pending.batch.fence_claim().map(|claim| (claim.resource, (claim.owner.clone(), claim.token)));
+        let is_claimed_ahead = |claim| ahead.iter().any(|train| train.claimed.contains(claim));
+        let is_second = line.as_ref().is_some_and(|line| {
+            let is_behind = is_claimed_ahead(line) && !follows;
+            is_behind || self.claimed.contains(line) || self.left.contains(line)
+        });
+        let is_other_fence =
+            fence.as_ref().is_some_and(|(lease, by)| self.fences.get(lease).is_some_and(|other| other != by));
+        let is_claimed = claims.iter().any(|claim| self.claimed.contains(claim) || is_claimed_ahead(claim));
+        if !self.has_room() || is_second || is_other_fence || is_claimed {
+            self.left.extend(line);
+            left_over.push_back(pending);
+            return;
+        }
+        self.follows |= follows;
         self.fences.extend(fence);
-        self.claimed.extend(claims);
+        self.claimed.extend(line.into_iter().chain(claims));
         self.rows += pending.batch.rows();
         self.batches.push(pending);
     }
+}
 
-    async fn leave<E: Engine<C>>(self, engine: &mut E) {
-        let (batches, waiting): (Vec<_>, Vec<_>) =
-            self.batches.into_iter().map(|pending| (pending.batch, pending.verdict)).unzip();
-        let sent = Instant::now();
-        let mut verdicts = Vec::with_capacity(batches.len());
-        carry(engine, &batches, &mut verdicts).await;
-        metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
-        metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
-        for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
-            // A caller that stopped waiting got "the outcome is unknown".
-            let _ = waiting.send(verdict);
+/// From the station to the verdicts of all aboard.
+async fn ride<C: CommitBatch, E: Engine<C>>(
+    pending: Vec<PendingBatch<C>>,
+    mut engine: E,
+    ahead: Option<ArrivalHeard>,
+    _arrived: oneshot::Sender<()>,
+) -> E {
+    let (mut batches, mut waiting): (Vec<_>, Vec<_>) =
+        pending.into_iter().map(|pending| (pending.batch, pending.waiting)).unzip();
+    let sent = Instant::now();
+    let mut verdicts = Vec::with_capacity(batches.len());
+    if let Some(ahead) = ahead {
+        let written = write_behind(&mut engine, &batches, &waiting, ahead).await;
+        match written {
+            Some(Ok(arrived)) => verdicts.extend(arrived.into_iter().map(Ok)),
+            Some(Err(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
+            // Nothing is written. Those whose one ahead was lost are lost too.
+            None => {
+                let all: Vec<_> = batches.into_iter().zip(waiting).collect();
+                let (lost, left): (Vec<_>, Vec<_>) =
+                    all.into_iter().partition(|(_, waiting)| !waiting.link.may_commit());
+                lost.into_iter().for_each(|(_, waiting)| waiting.tell(C::undone()));
+                (batches, waiting) = left.into_iter().unzip();
+            }
         }
     }
+    if verdicts.is_empty() && !batches.is_empty() {
+        carry(&mut engine, &batches, &mut verdicts).await;
+    }
+    metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
+    metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
+    for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
+        waiting.tell(verdict);
+    }
+    engine
+}
+
+/// Writes a train while the one ahead is under way, and commits it if all that its batches follow is committed.
+async fn write_behind<C: CommitBatch, E: Engine<C>>(
+    engine: &mut E,
+    batches: &[C],
+    waiting: &[Waiting<C>],
+    ahead: ArrivalHeard,
+) -> Option<Result<Vec<C::Verdict>>> {
+    let may_commit = async {
+        // It is heard when the other end is dropped.
+        let _ = ahead.await;
+        waiting.iter().all(|waiting| waiting.link.may_commit())
+    };
+    // A defect in an engine costs its train, not its committer.
+    AssertUnwindSafe(engine.commit_after(batches, may_commit.boxed()))
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Some(Err(Error::unknown(sqlx::Error::WorkerCrashed))))
 }
 
 /// Carries the batches to their verdicts. A train that fails on data is halved until the culprit is alone; one that the
@@ -459,6 +678,99 @@ mod tests {
         assert!(alone.iter().all(|(committer, train)| *committer == "unordered" && *train <= 2), "{alone:?}");
         let last = together.into_iter().map(Result::unwrap).last().unwrap();
         assert_eq!(last, ("main", 20), "a line has one batch on a train");
+    }
+
+    /// Writes a train at once, and counts those that were written behind another.
+    struct Pair {
+        behind: Arc<Mutex<usize>>,
+    }
+
+    #[async_trait::async_trait]
+    impl Engine<Batch> for Pair {
+        async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let lost = |batch: &Batch| if batch.token.get() == 7 { Verdict::Fenced } else { COMMITTED };
+            Ok(batches.iter().map(lost).collect())
+        }
+
+        async fn commit_after(
+            &mut self,
+            batches: &[Batch],
+            may_commit: BoxFuture<'_, bool>,
+        ) -> Option<Result<Vec<Verdict>>> {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            if !may_commit.await {
+                return None;
+            }
+            *self.behind.lock().unwrap() += 1;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Some(self.commit(batches).await.map_err(|_| unreachable!()))
+        }
+    }
+
+    const COMMITTED: Verdict = Verdict::Committed { at: Timestamp::from_micros(0) };
+
+    /// Sends batches of one signer with these tokens, each following the one before it, two under way at once.
+    async fn sent_in_pairs(tokens: &[i64]) -> (Vec<Verdict>, usize) {
+        let behind = Arc::<Mutex<usize>>::default();
+        let engine = Pair { behind: behind.clone() };
+        let station = Arc::new(Trains::start_with(&[runtime::Handle::current()], 2, || Pair {
+            behind: engine.behind.clone(),
+        }));
+        let mut under_way: VecDeque<tokio::task::JoinHandle<Result<Verdict>>> = VecDeque::new();
+        let (mut verdicts, mut last) = (vec![], None::<Fate>);
+        for token in tokens {
+            let mut batch = batch("a");
+            batch.token = Token::new(*token);
+            let own = Fate::default();
+            let link = Link::new(own.clone(), last.replace(own));
+            if under_way.len() == 2 {
+                verdicts.push(under_way.pop_front().unwrap().await.unwrap().unwrap());
+            }
+            let station = station.clone();
+            under_way.push_back(tokio::spawn(async move {
+                station.commit_linked(batch, link, Duration::from_secs(9)).await
+            }));
+            tokio::task::yield_now().await;
+        }
+        for left in under_way {
+            verdicts.push(left.await.unwrap().unwrap());
+        }
+        let behind = *behind.lock().unwrap();
+        (verdicts, behind)
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_follows_one_under_way_is_written_behind_it() {
+        let (verdicts, behind) = sent_in_pairs(&[1; 40]).await;
+        assert_eq!(verdicts, vec![COMMITTED; 40]);
+        assert!(behind > 30, "{behind} of 39 were written behind");
+    }
+
+    #[tokio::test]
+    async fn those_that_follow_a_lost_batch_are_undone() {
+        let (verdicts, _) = sent_in_pairs(&[1, 1, 7, 1]).await;
+        assert_eq!(verdicts, [COMMITTED, COMMITTED, Verdict::Fenced, Verdict::Undone]);
+        // The one behind was not committed, so that those behind it are lost as well.
+        let (verdicts, _) = sent_in_pairs(&[7, 1, 1, 1]).await;
+        assert_eq!(verdicts, [Verdict::Fenced, Verdict::Undone, Verdict::Undone, Verdict::Undone]);
+    }
+
+    /// Followers have a queue of their own, and may come to the committer before those that they follow.
+    #[tokio::test]
+    async fn a_batch_that_comes_before_the_one_that_it_follows_waits_for_it() {
+        for _ in 0..20 {
+            let behind = Arc::<Mutex<usize>>::default();
+            let here = [runtime::Handle::current()];
+            let trains = Trains::start_with(&here, 2, || Pair { behind: behind.clone() });
+            let (first, limit) = (Fate::default(), Duration::from_secs(9));
+            let second = Link::new(Fate::default(), Some(first.clone()));
+            let (second, first) = tokio::join!(
+                trains.commit_linked(batch("a"), second, limit),
+                trains.commit_linked(batch("a"), Link::new(first, None), limit)
+            );
+            assert_eq!([first.unwrap(), second.unwrap()], [COMMITTED; 2]);
+        }
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use domain::signer::{
     Refusal, SignerState, Ticket,
 };
 use domain::{Mode, Nonce, Resource, SignerId};
-use ledger::KeyScope;
+use ledger::{Fate, KeyScope, Link};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Inner;
@@ -75,6 +75,8 @@ pub(super) struct SignerActor {
     generation: u64,
     state: SignerState<WaitingCaller>,
     held: Option<HeldLease>,
+    /// The batches on their way.
+    fates: Vec<(BatchId, Fate)>,
     /// What was loaded with the lease that was acquired last.
     loaded: Option<Result<Loaded, LedgerFailure>>,
     /// Commands taken from the mailbox.
@@ -126,6 +128,7 @@ impl SignerActor {
             signer,
             generation,
             held: None,
+            fates: Vec::new(),
             loaded: None,
             handled: 0,
             timer: None,
@@ -228,7 +231,7 @@ impl SignerActor {
                     actor.tell(context, |state, moment| state.overdue_read(round, result, moment));
                 });
             }
-            Effect::Commit { id, op, batch } => self.commit(id, op, batch, context),
+            Effect::Commit { id, op, batch, after } => self.commit(id, op, (batch, after), context),
             // A caller that has left needs no answer. What was granted to it runs out.
             Effect::Reply(caller, answer) => caller.answer.send(answer),
             Effect::Release { is_awaited } => self.release(is_awaited, context),
@@ -277,10 +280,23 @@ impl SignerActor {
     }
 
     /// A commit only waits for its train, which runs where the ledger was opened: no task of its own.
-    fn commit(&self, id: BatchId, op: &'static str, batch: Batch, context: &mut Context<Self>) {
+    fn commit(
+        &mut self,
+        id: BatchId,
+        op: &'static str,
+        (batch, after): (Batch, Option<BatchId>),
+        context: &mut Context<Self>,
+    ) {
         let (ledger, sent) = (self.inner.ledger.clone(), Instant::now());
-        let commit = async move { ledger.commit(batch).await }.into_actor(self);
+        let fate_of = |id: BatchId| {
+            self.fates.iter().find(|(of, _)| *of == id).map_or_else(Fate::lost, |(_, fate)| fate.clone())
+        };
+        let (own, after) = (Fate::default(), after.map(fate_of));
+        self.fates.push((id, own.clone()));
+        let link = Link::new(own, after);
+        let commit = async move { ledger.commit_linked(batch, link).await }.into_actor(self);
         context.spawn(commit.map(move |result, actor, context| {
+            actor.fates.retain(|(of, _)| *of != id);
             if result.is_ok() {
                 metrics::histogram!("fencepost_commit_seconds", "op" => op).record(sent.elapsed());
             }

@@ -75,20 +75,20 @@ fn lost() -> std::io::Error {
 
 #[async_trait]
 impl Nonces for Flaky {
-    async fn commit(&self, batch: Batch) -> Result<Verdict> {
+    async fn commit_linked(&self, batch: Batch, link: Link) -> Result<Verdict> {
         let fault = self.plan.faults.lock().unwrap().pop_front();
         *self.plan.commits.lock().unwrap() += 1;
         match fault {
-            None => self.real.commit(batch).await,
+            None => self.real.commit_linked(batch, link).await,
             Some(Fault::DoneUnheard) => {
-                let verdict = self.real.commit(batch).await?;
+                let verdict = self.real.commit_linked(batch, link).await?;
                 assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
                 Err(Error::unknown(lost()))
             }
             Some(Fault::DoneUnheardAndTaken) => {
                 let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());
                 let (owner, token) = (batch.owner.clone(), batch.token);
-                self.real.commit(batch).await?;
+                self.real.commit_linked(batch, link).await?;
                 self.real.release(&resource, &owner, token).await?;
                 self.real.acquire(&resource, &thief, 60_000).await?;
                 Err(Error::unknown(lost()))
@@ -100,13 +100,13 @@ impl Nonces for Flaky {
             Some(Fault::Panic) => panic!("made on purpose"),
             Some(Fault::Gated) => {
                 self.plan.gate.notified().await;
-                self.real.commit(batch).await
+                self.real.commit_linked(batch, link).await
             }
             Some(Fault::TakenOver) => {
                 let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());
                 self.real.release(&resource, &batch.owner, batch.token).await?;
                 self.real.acquire(&resource, &thief, 1).await?;
-                self.real.commit(batch).await
+                self.real.commit_linked(batch, link).await
             }
         }
     }

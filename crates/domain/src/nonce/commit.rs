@@ -50,6 +50,8 @@ pub enum Verdict {
     KeyTaken,
     /// A row was not as the batch said it was; nothing was written. Reload.
     Diverged,
+    /// The batch that this one followed was not surely committed; nothing was written. Reload.
+    Undone,
 }
 
 /// An idempotency key to be kept with the answer it stands for.

@@ -100,18 +100,22 @@ impl<R> BatchBuilder<R> {
         self.changes.contains_key(&nonce)
     }
 
+    pub(super) const fn has_grants(&self) -> bool {
+        self.has_grants
+    }
+
     pub(super) const fn sets_policy(&self) -> bool {
         self.policy.is_some()
     }
 
     /// Whether a command must not even be looked at before this batch is committed: it speaks of a nonce, a key or a
-    /// policy that the batch writes, or would take nonces behind those that the batch takes.
+    /// policy that the batch writes, or would take a hole of which the batch may make something else. Nonces behind those
+    /// that the batch grants may be decided on, as what is committed only after it.
     pub(super) fn conflicts_with(&self, queued: &QueuedCommand<R>) -> bool {
         match &queued.command {
             Command::Grant(request) => {
                 let lost = queued.lost.iter().flat_map(|answer| &answer.grants);
-                self.has_grants
-                    || self.withholds
+                self.withholds
                     || self.sets_policy()
                     || request.key.as_ref().is_some_and(|key| self.keeps(&key.key))
                     || lost.into_iter().any(|(nonce, _)| self.writes(*nonce))

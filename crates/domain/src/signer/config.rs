@@ -28,6 +28,9 @@ pub struct SignerConfig {
     pub waiting_commands_max: usize,
     /// Batches of one signer that may be on their way at once; at least 1.
     pub commits_in_flight_max: usize,
+    /// Nonces that must be asked for by those that wait before a batch leaves while another is on its way. Below that they
+    /// wait and share the next one.
+    pub nonces_beside_min: usize,
     /// Chance.
     pub sources: Sources,
 }

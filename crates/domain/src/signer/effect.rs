@@ -133,6 +133,8 @@ pub enum Effect<R> {
         op: &'static str,
         /// What to write.
         batch: Batch,
+        /// Only if this one, which is on its way, is committed: the batch was decided on what that one grants.
+        after: Option<BatchId>,
     },
     /// Answer a caller.
     Reply(R, Result<Answer, Refusal>),

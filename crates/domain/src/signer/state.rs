@@ -2,7 +2,6 @@
 
 mod rounds;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use super::config::SignerConfig;
 use super::effect::{Acquired, BatchId, Effect, Effects, LedgerFailure, Moment, Note, Phase};
 use super::facts::{Facts, FactsRead, Round};
 use super::refusal::Refusal;
+use super::waiting::WaitingCommands;
 use crate::database_clock::Overdue;
 use crate::id::{InstanceId, SignerId};
 use crate::lease::Token;
@@ -105,6 +105,8 @@ enum Step {
 struct PendingBatch<R> {
     id: BatchId,
     builder: BatchBuilder<R>,
+    /// The batch on whose grants it was decided, if that one was not committed by then.
+    after: Option<BatchId>,
     token: Token,
     sent: Instant,
     tries: usize,
@@ -116,7 +118,7 @@ struct PendingBatch<R> {
 pub struct SignerState<R> {
     signer: SignerId,
     config: Arc<SignerConfig>,
-    waiting: VecDeque<QueuedCommand<R>>,
+    waiting: WaitingCommands<R>,
     stage: Stage,
     lease: Option<OwnedLease>,
     turn: Option<Turn>,
@@ -146,7 +148,7 @@ impl<R: Caller> SignerState<R> {
         Self {
             signer,
             config,
-            waiting: VecDeque::new(),
+            waiting: WaitingCommands::new(),
             stage: Stage::Vacant,
             lease: None,
             turn: None,
@@ -354,8 +356,8 @@ impl<R: Caller> SignerState<R> {
                     self.decide_again(batch, false, Trust::Reload);
                 }
             }
-            // What was decided beside the taken key is not in the ledger either.
-            Ok(Verdict::KeyTaken) => self.decide_again(batch, false, Trust::Reload),
+            // What was decided beside the taken key, or on a batch that was lost, is not in the ledger either.
+            Ok(Verdict::KeyTaken | Verdict::Undone) => self.decide_again(batch, false, Trust::Reload),
             Ok(Verdict::Diverged) => {
                 effects.push(Effect::Note(Note::Diverged { op }));
                 self.decide_again(batch, false, Trust::Reload);
@@ -452,7 +454,14 @@ impl<R: Caller> SignerState<R> {
             && self.pause_until.is_none_or(|until| moment.now >= until)
             && self.preparing.is_none()
             && (!self.is_blocked || self.pending.is_empty())
-            && self.pending.len() < self.config.commits_in_flight_max
+            && (self.pending.is_empty() || self.may_begin_beside())
+    }
+
+    /// Whether a batch may leave while others are on their way. One that waits to be sent again is not.
+    fn may_begin_beside(&self) -> bool {
+        self.pending.len() < self.config.commits_in_flight_max
+            && self.waiting.nonces() >= self.config.nonces_beside_min
+            && self.pending.iter().all(|batch| batch.again_at.is_none())
     }
 
     /// Begins all that can be begun now. Every call of the state ends here.
@@ -549,9 +558,7 @@ impl<R: Caller> SignerState<R> {
         if moment.now >= until {
             return false;
         }
-        if self.waiting.capacity() > IDLE_CAPACITY_COMMANDS_MAX {
-            self.waiting.shrink_to(IDLE_CAPACITY_COMMANDS_MAX);
-        }
+        self.waiting.shrink_to(IDLE_CAPACITY_COMMANDS_MAX);
         effects.push(Effect::WakeAt(until));
         true
     }
@@ -633,14 +640,7 @@ impl<R: Caller> SignerState<R> {
 
     /// Puts commands back to where they were in the queue.
     fn requeue(&mut self, commands: impl IntoIterator<Item = QueuedCommand<R>>) {
-        let waiting = self.waiting.len();
-        for mut queued in commands {
-            queued.is_retry = true;
-            self.waiting.push_back(queued);
-        }
-        if self.waiting.len() > waiting {
-            self.waiting.make_contiguous().sort_by_key(|queued| queued.number);
-        }
+        self.waiting.put_back(commands.into_iter().map(|queued| QueuedCommand { is_retry: true, ..queued }));
     }
 
     /// What a caller that has left asked for is not begun: nobody would ever settle what it grants. Nor is what has
@@ -652,9 +652,11 @@ impl<R: Caller> SignerState<R> {
         if !self.waiting.iter().any(is_hopeless) {
             return;
         }
-        let waiting = std::mem::take(&mut self.waiting);
-        self.waiting =
-            waiting.into_iter().filter_map(|queued| unless_hopeless(queued, moment, effects)).collect();
+        for queued in self.waiting.take() {
+            if let Some(queued) = unless_hopeless(queued, moment, effects) {
+                self.waiting.push_back(queued);
+            }
+        }
     }
 
     fn refuse_where(
@@ -663,7 +665,7 @@ impl<R: Caller> SignerState<R> {
         refusal: &Refusal,
         effects: &mut Effects<R>,
     ) {
-        for queued in std::mem::take(&mut self.waiting) {
+        for queued in self.waiting.take() {
             if is_refused(&queued.ticket) {
                 refuse(queued, refusal.clone(), effects);
             } else {

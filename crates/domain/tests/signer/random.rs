@@ -122,7 +122,8 @@ fn step(random: &mut Random, world: &mut World) {
     }
 }
 
-fn run(seed: u64, mode: Mode, commits_max: usize) -> usize {
+/// Answers how many batches were on their way at most, how many followed another, and how many were undone with it.
+fn run(seed: u64, mode: Mode, commits_max: usize) -> (usize, usize, usize) {
     let _seed = Seed(seed, mode, commits_max);
     let mut random = Random(seed);
     let mut world = World::new(mode, commits_max);
@@ -141,7 +142,7 @@ fn run(seed: u64, mode: Mode, commits_max: usize) -> usize {
     }
     world.settle_down();
     check_end(&world);
-    most
+    (most, world.followers, world.undone)
 }
 
 fn check_end(world: &World) {
@@ -184,13 +185,18 @@ fn check_end(world: &World) {
 fn random_sequences_keep_every_promise() {
     let begun = Instant::now();
     let mut most = [0, 0];
+    let (mut followers, mut undone) = (0, 0);
     for seed in 0..CASES {
         for mode in Mode::ALL {
             for commits_max in [1, 2] {
-                most[commits_max - 1] = most[commits_max - 1].max(run(seed, mode, commits_max));
+                let (under_way, followed, lost) = run(seed, mode, commits_max);
+                most[commits_max - 1] = most[commits_max - 1].max(under_way);
+                followers += followed;
+                undone += lost;
             }
         }
     }
     assert_eq!(most, [1, 2], "two were under way where two may be");
-    println!("{} cases in {:?}", CASES * 4, begun.elapsed());
+    assert!(followers > 100 && undone > 10, "{followers} batches followed another, {undone} were undone");
+    println!("{} cases in {:?}: {followers} followed, {undone} undone", CASES * 4, begun.elapsed());
 }

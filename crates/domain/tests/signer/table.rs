@@ -292,9 +292,10 @@ fn at_once(stage: Stage, kind: Kind) -> AtOnce {
         Stage::IdleAndDue => AtOnce::ReadsOverdue,
         // Of one row, and of nothing that a grant rests on.
         Stage::CommittingOneOfTwo => owning,
+        // A grant follows the one under way; a policy may forbid what that one does.
         Stage::GrantingOneOfTwo => match kind {
-            Kind::Grant | Kind::GrantWithKey | Kind::SetPolicy => AtOnce::Waits,
-            Kind::Settle | Kind::Resolve | Kind::Sweep => owning,
+            Kind::SetPolicy => AtOnce::Waits,
+            Kind::Grant | Kind::GrantWithKey | Kind::Settle | Kind::Resolve | Kind::Sweep => owning,
         },
         Stage::SettingPolicyOneOfTwo => match kind {
             Kind::Settle | Kind::Resolve => owning,

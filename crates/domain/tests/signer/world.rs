@@ -52,7 +52,7 @@ pub enum Call {
     Load(usize),
     Facts { round: Round, keys: Vec<KeyScope>, nonces: Vec<Nonce>, holes_max: Option<usize> },
     Overdue { round: Round, max: usize },
-    Commit { id: BatchId, batch: Batch },
+    Commit { id: BatchId, batch: Batch, after: Option<BatchId> },
     Release(Token),
     Reclaim,
 }
@@ -110,6 +110,11 @@ pub struct World {
     policy_answered: Option<Policy>,
     /// Batches that wait to be sent again.
     locked: HashMap<BatchId, Batch>,
+    /// Batches that are in the ledger.
+    done: HashSet<BatchId>,
+    /// Batches that were written behind another, and those that were undone with it.
+    pub followers: usize,
+    pub undone: usize,
     must_reload: bool,
     commits_max: usize,
     /// Nonces whose holds have not run out by the owner's own clock.
@@ -127,6 +132,7 @@ impl World {
             idle: Duration::from_millis(1_000),
             waiting_commands_max: WAITING_MAX,
             commits_in_flight_max,
+            nonces_beside_min: 0,
             sources: Sources { hold_id: next_hold, jittered: |length| length },
         };
         Self {
@@ -154,6 +160,9 @@ impl World {
             commands: Vec::new(),
             policy_answered: None,
             locked: HashMap::new(),
+            done: HashSet::new(),
+            followers: 0,
+            undone: 0,
             must_reload: true,
             commits_max: commits_in_flight_max,
             kept: HashSet::new(),
@@ -245,27 +254,32 @@ impl World {
         self.token += 1;
     }
 
-    fn in_flight(&self) -> (HashSet<Nonce>, bool, bool) {
-        let (mut nonces, mut has_grants, mut has_policy) = (HashSet::new(), false, false);
+    /// The nonces that batches under way write; the last of them that grants; whether one makes or takes holes; whether one
+    /// sets the policy.
+    fn in_flight(&self) -> (HashSet<Nonce>, Option<BatchId>, bool, bool) {
+        let (mut nonces, mut withholds, mut has_policy) = (HashSet::new(), false, false);
         let sent = self.calls.iter().filter_map(|call| match call {
             Call::Commit { batch, .. } => Some(batch),
             _ => None,
         });
         for batch in sent.chain(self.locked.values()) {
             nonces.extend(batch.changes.iter().map(Change::nonce));
-            has_grants |= batch.changes.iter().any(|change| matches!(change, Change::Grant { .. }));
             has_policy |= batch.policy.is_some();
             // A grant would take a hole behind one of which nobody knows yet whether it stays one.
-            has_grants |= batch
+            withholds |= batch
                 .changes
                 .iter()
                 .any(|change| matches!(change, Change::Move { from: Status::Released, .. }));
         }
-        (nonces, has_grants, has_policy)
+        let last = self.calls.iter().rev().find_map(|call| match call {
+            Call::Commit { id, batch, .. } => grants_any(batch).then_some(*id),
+            _ => None,
+        });
+        (nonces, last, withholds, has_policy)
     }
 
     /// What every batch must keep to when it leaves.
-    fn check_sent(&mut self, id: BatchId, batch: &Batch) {
+    fn check_sent(&mut self, id: BatchId, batch: &Batch, after: Option<BatchId>) {
         let is_again = self.locked.remove(&id).is_some();
         assert!(!self.must_reload, "sent on what may not be so: {batch:?}");
         assert!(
@@ -275,7 +289,7 @@ impl World {
         assert_eq!(Some(batch.token), self.my_token, "sent under another token than the newest");
         let in_flight = self.calls.iter().filter(|call| matches!(call, Call::Commit { .. })).count();
         assert!(in_flight < self.commits_max, "too many commits in flight");
-        let (nonces, has_grants, has_policy) = self.in_flight();
+        let (nonces, last, withholds, has_policy) = self.in_flight();
         assert!(self.state.commits_in_flight() <= self.commits_max);
         let mut written = BTreeSet::new();
         for change in &batch.changes {
@@ -294,7 +308,9 @@ impl World {
         if grants.is_empty() || is_again {
             return;
         }
-        assert!(!has_grants && !has_policy, "a grant rests on what is not committed");
+        assert!(!withholds && !has_policy, "a grant rests on what is not committed");
+        assert_eq!(after, last, "nonces behind those of a batch under way are committed after it");
+        self.followers += usize::from(after.is_some());
         grants.sort();
         // Where another owner has written meanwhile, the fence refuses whatever it is.
         if self.owner != Owner::Me || self.token != batch.token.get() {
@@ -316,7 +332,9 @@ impl World {
         holes.sort();
         let first =
             batch.policy.as_ref().or(self.policy.as_ref()).map_or(0, |policy| policy.first_nonce.get());
-        let mut next = self.rows.last_key_value().map_or(first, |(nonce, _)| nonce.get() + 1);
+        let last_row = self.rows.last_key_value().map(|(nonce, _)| *nonce);
+        let last = nonces.iter().copied().chain(last_row).max();
+        let mut next = last.map_or(first, |nonce| nonce.get() + 1);
         for (at, (nonce, fills)) in grants.iter().enumerate() {
             match holes.get(at) {
                 Some(hole) => {
@@ -341,9 +359,9 @@ impl World {
                     self.calls.push(Call::Facts { round, keys, nonces, holes_max });
                 }
                 Effect::ReadOverdue { round, max } => self.calls.push(Call::Overdue { round, max }),
-                Effect::Commit { id, batch, .. } => {
-                    self.check_sent(id, &batch);
-                    self.calls.push(Call::Commit { id, batch });
+                Effect::Commit { id, batch, after, .. } => {
+                    self.check_sent(id, &batch, after);
+                    self.calls.push(Call::Commit { id, batch, after });
                 }
                 Effect::Reply(asker, outcome) => self.answered(&asker, outcome),
                 Effect::Release { is_awaited } => {
@@ -424,8 +442,17 @@ impl World {
         }
     }
 
-    /// A call under way comes to its end.
+    /// A call under way comes to its end; a batch that follows another only after that one.
     pub fn complete(&mut self, at: usize, fate: Fate) {
+        let ahead = match &self.calls[at] {
+            Call::Commit { after: Some(after), .. } => {
+                self.calls.iter().position(|call| matches!(call, Call::Commit { id, .. } if id == after))
+            }
+            _ => None,
+        };
+        if let Some(ahead) = ahead {
+            return self.complete(ahead, fate);
+        }
         let call = self.calls.remove(at);
         let is_done = !matches!(fate, Fate::NotDone | Fate::Defect | Fate::Locked);
         let failure = match fate {
@@ -507,13 +534,27 @@ impl World {
                 let overdue = Overdue { due: due.collect(), kept, next, later, has_more: late.len() >= max };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())
             }
-            Call::Commit { id, batch } => {
-                let verdict = if is_done { self.commit(&batch) } else { Verdict::Again };
+            Call::Commit { id, batch, after } => {
+                let is_undone = after.is_some_and(|after| !self.done.contains(&after));
+                let failure = failure.filter(|_| !is_undone);
+                let verdict = match () {
+                    () if is_undone => Verdict::Undone,
+                    () if is_done => self.commit(&batch),
+                    () => Verdict::Again,
+                };
+                self.undone += usize::from(is_undone);
+                let fate = if is_undone { Fate::Well } else { fate };
+                if matches!(verdict, Verdict::Committed { .. }) && failure.is_none() {
+                    self.done.insert(id);
+                }
                 if fate == Fate::Locked {
                     self.locked.insert(id, batch);
                 }
                 self.must_reload |= failure.is_some()
-                    || matches!(verdict, Verdict::KeyTaken | Verdict::Fenced | Verdict::Diverged);
+                    || matches!(
+                        verdict,
+                        Verdict::KeyTaken | Verdict::Fenced | Verdict::Diverged | Verdict::Undone
+                    );
                 self.state.committed(id, failure.map_or(Ok(verdict), Err), &self.moment())
             }
             Call::Release(token) => {
@@ -627,6 +668,10 @@ impl World {
             self.complete(0, Fate::Well);
         }
     }
+}
+
+fn grants_any(batch: &Batch) -> bool {
+    batch.changes.iter().any(|change| matches!(change, Change::Grant { .. }))
 }
 
 pub fn nonce(number: u64) -> Nonce {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
@@ -81,6 +82,11 @@ impl Committer {
     pub(super) fn sqlite(writer: SqlitePool, (watch, outage): (WriteWatch, OutageWatch)) -> Self {
         Self { by: By::Sqlite(writer), watch, outage }
     }
+
+    fn failed(&self, error: &Error) {
+        self.outage.failed(error);
+        self.watch.failed(error);
+    }
 }
 
 #[async_trait::async_trait]
@@ -101,13 +107,36 @@ impl<C: Write> Engine<C> for Committer {
             By::Sqlite(writer) => on_sqlite(writer, batches).await,
         };
         match &arrival {
-            Err(TrainError::Failed(error)) => {
-                self.outage.failed(error);
-                self.watch.failed(error);
-            }
+            Err(TrainError::Failed(error)) => self.failed(error),
             Ok(_) | Err(TrainError::Spoiled(_)) => self.outage.answered(),
         }
         arrival
+    }
+
+    async fn commit_after(
+        &mut self,
+        batches: &[C],
+        may_commit: BoxFuture<'_, bool>,
+    ) -> Option<Result<Vec<C::Verdict>, Error>> {
+        let By::Postgres { sessions, connection, told, remembered, limit } = &mut self.by else {
+            may_commit.await;
+            return None;
+        };
+        if connection.is_none() {
+            *told = 0;
+        }
+        let news = Some(remembered.position()).filter(|position| position > told);
+        let committed = commit_after(sessions, connection, news, *limit, batches, may_commit).await;
+        if connection.is_some() {
+            *told = news.unwrap_or(*told);
+        }
+        match &committed {
+            Some(Err(error)) => self.failed(error),
+            Some(Ok(_)) => self.outage.answered(),
+            // The next try shows what the matter is.
+            None => {}
+        }
+        committed
     }
 }
 
@@ -118,14 +147,7 @@ async fn on_postgres<C: Write>(
     limit: Duration,
     batches: &[C],
 ) -> Arrival<C> {
-    let late = |_| Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut));
-    let mut connection = match own.take() {
-        Some(connection) => connection,
-        None => tokio::time::timeout(limit, sessions.begin())
-            .await
-            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
-            .map_err(read_failed)?,
-    };
+    let mut connection = connect(sessions, own, limit).await?;
     let mut session = Session::Postgres(&mut connection);
     let carry = async {
         if let Some(position) = news {
@@ -133,12 +155,77 @@ async fn on_postgres<C: Write>(
         }
         transact(&mut session, batches).await
     };
-    let arrival = tokio::time::timeout(limit, carry).await.map_err(late)?;
+    let arrival = tokio::time::timeout(limit, carry).await.map_err(|_| late())?;
     // Kept only if it is known to be in order.
     if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
         *own = Some(connection);
     }
     arrival
+}
+
+async fn connect(
+    sessions: &ServerSessions,
+    own: &mut Option<PgConnection>,
+    limit: Duration,
+) -> Result<PgConnection, Error> {
+    match own.take() {
+        Some(connection) => Ok(connection),
+        None => tokio::time::timeout(limit, sessions.begin())
+            .await
+            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
+            .map_err(read_failed),
+    }
+}
+
+fn late() -> Error {
+    Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut))
+}
+
+/// Writes in a transaction that stays open until it is known whether it may be committed. Only the shape that is written
+/// at once; any other, and whatever fails before the commit is sent, is undone, to be written when the train ahead has
+/// arrived.
+async fn commit_after<C: Write>(
+    sessions: &ServerSessions,
+    own: &mut Option<PgConnection>,
+    news: Option<i64>,
+    limit: Duration,
+    batches: &[C],
+    may_commit: BoxFuture<'_, bool>,
+) -> Option<Result<Vec<C::Verdict>, Error>> {
+    let connected = connect(sessions, own, limit).await;
+    let Ok(mut connection) = connected else {
+        may_commit.await;
+        return None;
+    };
+    let mut session = Session::Postgres(&mut connection);
+    let write = async {
+        if let Some(position) = news {
+            session.touch(POSITION.on(Kind::Postgres).bind(position)).await.ok()?;
+        }
+        let mut transaction = session.begin().await.ok()?;
+        let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()??;
+        Some((transaction, verdicts))
+    };
+    let written = tokio::time::timeout(limit, write).await.ok().flatten();
+    let may_commit = may_commit.await;
+    // A connection that is not known to be in order is closed, which ends its transaction.
+    let (transaction, verdicts) = written?;
+    if !may_commit {
+        if tokio::time::timeout(limit, transaction.rollback()).await.is_ok_and(|undone| undone.is_ok()) {
+            *own = Some(connection);
+        }
+        return None;
+    }
+    let committed = tokio::time::timeout(limit, transaction.commit()).await.map_err(|_| late());
+    match committed.and_then(|committed| committed.map_err(write_failed)) {
+        Ok(()) => {
+            *own = Some(connection);
+            Some(Ok(verdicts))
+        }
+        // The server had ended the transaction before.
+        Err(Error::Aborted { .. }) => None,
+        Err(error) => Some(Err(error)),
+    }
 }
 
 /// A connection whose transaction did not end is closed by the pool.

@@ -6,7 +6,6 @@ use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
 
 use super::{Store, Way, audit};
-use crate::Result;
 use crate::nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope, NonceFilter, NonceRecord,
     Nonces, OverdueSigners, Read, SignerRecord, Verdict,
@@ -15,6 +14,7 @@ use crate::records::{
     self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
 };
 use crate::sql::{Hold, Statement, statement};
+use crate::{Link, Result};
 
 const CLOCK: Statement = statement!("clock");
 const LOAD: Statement = statement!("signer_load");
@@ -70,8 +70,8 @@ impl Nonces for Store {
         Ok(Read { value: records::all(rows)?, at: Timestamp::from_micros(at) })
     }
 
-    async fn commit(&self, batch: Batch) -> Result<Verdict> {
-        self.trains.commit(batch, self.call_timeout).await
+    async fn commit_linked(&self, batch: Batch, link: Link) -> Result<Verdict> {
+        self.trains.commit_linked(batch, link, self.call_timeout).await
     }
 
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {

@@ -40,6 +40,9 @@ const BY_KEYS: [(&str, &str); 3] =
 /// Trains of nonces under way at once, one for each two arbiters. Two: while one waits for the disk, the other fills. Where
 /// there are only two cores for everything, a second train is only half of the first, and costs as much.
 const COMMITTERS_MAX: usize = 2;
+/// Trains of nonces that each committer has under way: one that is committed, and one that is written behind it. The
+/// connection for the second is opened when it is needed first. A third was not faster.
+const NONCE_TRAINS: usize = 2;
 /// Trains of plans' steps under way at once: while one waits for the server, the other fills. More would each be smaller.
 const PLAN_COMMITTERS_MAX: usize = 2;
 /// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
@@ -143,7 +146,7 @@ pub(super) async fn open(
     let plan_committers = job_committers.len().min(PLAN_COMMITTERS_MAX);
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
-        trains: Trains::start(&vec![here.clone(); committers], || committer(&trains)),
+        trains: Trains::start_with(&vec![here.clone(); committers], NONCE_TRAINS, || committer(&trains)),
         job_trains: Trains::start(job_committers, || committer(&trains))
             .with_unordered(&here, committer(&trains)),
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),

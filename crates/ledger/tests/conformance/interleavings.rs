@@ -6,8 +6,8 @@
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
 use ledger::{
-    Acquisition, Batch, BulkAction, BulkStep, JobFilter, JobsVerdict, Lane, Marked, Renewal, Verdict,
-    WorkerClaim,
+    Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Renewal,
+    Verdict, WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -365,6 +365,53 @@ async fn a_mark_that_meets_a_takeover_half_way_waits_for_it_and_is_not_raised() 
     let mark_ms: i64 =
         sqlx::query_scalar("SELECT mark_ms FROM id_worker").fetch_one(&mut takeover).await.unwrap();
     assert_eq!(mark_ms, 0);
+}
+
+/// A batch that follows another is written while that one waits, and committed after it, or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_written_behind_the_one_that_it_follows_and_shares_its_fate() {
+    for is_lost in [false, true] {
+        let b = Bench::postgres().await;
+        let (a, s) = (owner("a"), signer("s"));
+        let token = b.acquired(&a, &s, LONG_MS).await;
+        let mut bar = bar(&b, &s, 0).await;
+        let fate = Fate::default();
+        let sends = |number, link| {
+            let (ledger, write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
+            tokio::spawn(async move { ledger.commit_linked(write, link).await.unwrap() })
+        };
+        let first = sends(0, Link::new(fate.clone(), None));
+        until_waiting(&b, 1).await;
+        let second = sends(1, Link::new(Fate::default(), Some(fate)));
+        let observer = tokio::sync::Mutex::new(session(&b).await);
+        eventually("the second is written", async || is_written_behind(&mut *observer.lock().await).await)
+            .await;
+        assert_eq!(b.last(&s).await, None, "nobody sees it yet");
+        let takeover = acquires(&b, &s, &a);
+        until_waiting(&b, 2).await;
+        sqlx::query(if is_lost { "COMMIT" } else { "ROLLBACK" }).execute(&mut bar).await.unwrap();
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        takeover.await.unwrap();
+        if is_lost {
+            assert_eq!([first, second], [Verdict::Diverged, Verdict::Undone]);
+            assert_eq!(b.last(&s).await, Some(0), "the bar's own");
+        } else {
+            let is_committed = |verdict| matches!(verdict, Verdict::Committed { .. });
+            assert!(is_committed(first) && is_committed(second), "{first:?} {second:?}");
+            assert_eq!(b.last(&s).await, Some(1));
+        }
+    }
+}
+
+/// Whether a session of the ledger has written and waits to be told whether to commit.
+async fn is_written_behind(observer: &mut PgConnection) -> bool {
+    sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+         AND state = 'idle in transaction' AND application_name = 'fencepost trains' AND query LIKE '%granted%')",
+    )
+    .fetch_one(observer)
+    .await
+    .unwrap()
 }
 
 /// A connection dies, its note of progress is carried out late, and the same owner takes the operation anew: it waits for

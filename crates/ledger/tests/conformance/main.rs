@@ -109,7 +109,8 @@ on_every_ledger! {
         every_kind_of_bad_data_is_told_so_and_sinks_nobody_else,
         one_of_two_signers_that_keep_the_same_key_is_written;
     trains:
-        what_is_wrong_with_one_batch_sinks_nobody_else;
+        what_is_wrong_with_one_batch_sinks_nobody_else,
+        a_batch_follows_another_and_is_lost_with_it;
     traffic:
         trains_takeovers_and_renewals_get_on_with_each_other;
     jobs:

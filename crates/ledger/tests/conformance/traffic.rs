@@ -202,6 +202,7 @@ impl Owner {
             // This owner loads without asking whether it is the owner still; its lease was taken and came back to it
             // between this load and this commit.
             Verdict::Diverged => count(&self.tally.diverged),
+            Verdict::Undone => unreachable!("nobody follows anybody here"),
         }
     }
 }

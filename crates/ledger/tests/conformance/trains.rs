@@ -2,7 +2,7 @@
 
 use domain::nonce::{Change, Status};
 use domain::{IdempotencyKey, Token, TxHash};
-use ledger::{Batch, GrantAnswer, KeyScope, NewKey, Verdict};
+use ledger::{Batch, Fate, GrantAnswer, KeyScope, Link, NewKey, Verdict};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
@@ -85,4 +85,29 @@ pub async fn what_is_wrong_with_one_batch_sinks_nobody_else(b: Bench) {
     for n in 0..SIGNERS {
         assert_eq!(b.kept(&key(&format!("new{n}")).scope).await, None);
     }
+}
+
+/// Two batches of a signer under way at once: the second is decided on what the first one grants.
+pub async fn a_batch_follows_another_and_is_lost_with_it(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let (mut last, mut under_way) = (None, JoinSet::new());
+    // The fifth is of a token that never was.
+    for n in 0..9 {
+        let token = if n == 4 { Token::new(77) } else { token };
+        let grants = (20 * n..20 * (n + 1)).map(|number| new_grant(number, LONG_MS)).collect();
+        let (ledger, write, own) = (b.ledger.clone(), batch(&s, &a, token, grants), Fate::default());
+        let link = Link::new(own.clone(), last.replace(own));
+        under_way.spawn(async move { (n, ledger.commit_linked(write, link).await.unwrap()) });
+    }
+    let mut verdicts = under_way.join_all().await;
+    verdicts.sort_by_key(|(n, _)| *n);
+    for (n, verdict) in verdicts {
+        match n {
+            0..4 => assert!(matches!(verdict, Verdict::Committed { .. }), "{n}: {verdict:?}"),
+            4 => assert_eq!(verdict, Verdict::Fenced),
+            _ => assert_eq!(verdict, Verdict::Undone, "{n}"),
+        }
+    }
+    assert_eq!(b.last(&s).await, Some(79), "nothing is written behind what was lost");
 }

@@ -195,6 +195,12 @@ impl<R: Caller> SignerState<R> {
         moment: &Moment,
         effects: &mut Effects<R>,
     ) {
+        if self.pending.iter().any(|batch| batch.again_at.is_some()) {
+            // It waits to be sent again, and nothing can follow it meanwhile.
+            self.requeue(commands);
+            self.is_blocked = true;
+            return;
+        }
         let Some(lease) = &mut self.lease else { return };
         let mut builder = BatchBuilder::default();
         let mut grounds = Grounds {
@@ -238,8 +244,19 @@ impl<R: Caller> SignerState<R> {
         let id = BatchId(self.next_number());
         let token = self.lease.as_ref().map_or(Token::new(0), |lease| lease.token);
         let batch = builder.batch(&self.config, &self.signer, token);
-        effects.push(Effect::Commit { id, op: builder.operation(), batch });
-        self.pending.push(PendingBatch { id, builder, token, sent: moment.now, tries: 0, again_at: None });
+        let is_before = |batch: &&PendingBatch<R>| batch.builder.has_grants();
+        let after =
+            self.pending.iter().rfind(is_before).filter(|_| builder.has_grants()).map(|batch| batch.id);
+        effects.push(Effect::Commit { id, op: builder.operation(), batch, after });
+        self.pending.push(PendingBatch {
+            id,
+            builder,
+            after,
+            token,
+            sent: moment.now,
+            tries: 0,
+            again_at: None,
+        });
         id
     }
 
@@ -258,7 +275,10 @@ impl<R: Caller> SignerState<R> {
                 pending.again_at = None;
                 pending.sent = moment.now;
                 let batch = pending.builder.batch(&self.config, &self.signer, pending.token);
-                effects.push(Effect::Commit { id: pending.id, op: pending.builder.operation(), batch });
+                let (id, op) = (pending.id, pending.builder.operation());
+                // While the state is trusted, the one before was committed or is on its way.
+                let after = pending.after.filter(|after| self.pending.iter().any(|batch| batch.id == *after));
+                effects.push(Effect::Commit { id, op, batch, after });
             } else {
                 let batch = self.pending.remove(at);
                 self.decide_again(batch, false, Trust::Reload);
