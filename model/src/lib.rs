@@ -21,9 +21,10 @@
 //! | `AcquireUnheard` | the same, but the answer never arrives or nobody waits for it any more: a late statement of a lost connection |
 //! | `Load` | `SELECT` of the granted nonces, a statement *after* the acquire, with a snapshot of its own |
 //! | `Begin` | the owner picks the lowest nonce that it does not know as granted and opens a transaction for it, under a fresh hold |
+//! | `BeginBehind` | the owner picks the nonce behind the one that is on its way, and opens a second transaction |
 //! | `Admit` | `SELECT 1 FROM lease WHERE resource = … AND fencing_token = mine FOR KEY SHARE`; no row is the verdict `Fenced` |
 //! | `Insert` | `INSERT INTO signer_nonce_allocation`; seen by nobody until the commit |
-//! | `Commit`, `RollBack` | the server ends the transaction, whether or not its writer is still there: a time-out, a dead backend, a restart |
+//! | `Commit`, `RollBack` | the server ends the transaction, whether or not its writer is still there: a time-out, a dead backend, a restart. A write that follows another is committed only after that one |
 //! | `Hear` | the writer hears the outcome, and only now answers its caller |
 //! | `LoseConnection` | the writer does not hear it. The transaction is a zombie now: it may stop, or run on to its commit at any later time. The writer drops what it knew and must acquire anew and load (I9); only the load tells it what to say to that caller |
 //! | `SendRenewal`, `LandRenewal` | the bulk renewal by exact (resource, owner, token), sent and carried out at different times; it changes times only, so its row lock is `FOR NO KEY UPDATE`. Like its statement it has no condition on time, so it revives a lease that ran out and that nobody took |

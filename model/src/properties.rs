@@ -49,6 +49,10 @@ pub const UNKNOWN_IS_RESOLVED: &str = "an unknown commit is resolved by a load";
 pub const RENEWAL_DURING_WRITE: &str = "a renewal lands during an open fenced write";
 /// A lease that ran out, and that nobody took, is live again by its owner's renewal.
 pub const RENEWAL_REVIVES: &str = "a renewal is about to revive a lease that ran out";
+/// Two writes of one owner are past the fence at once.
+pub const WRITTEN_BEHIND: &str = "a write is written behind the one that it follows";
+/// A write is undone because the one that it follows is.
+pub const UNDONE_WITH_ANOTHER: &str = "a write is undone with the one that it follows";
 /// Callers of two instances hold nonces of one signer.
 pub const TWO_INSTANCES_GRANT: &str = "two instances grant one after the other";
 
@@ -102,6 +106,15 @@ pub fn all() -> Vec<Property<LeaseModel>> {
         Property::sometimes(RENEWAL_REVIVES, |model: &LeaseModel, state: &State| {
             can_renew(model, state) && state.lease.standing == Standing::RanOut
         }),
+        Property::sometimes(WRITTEN_BEHIND, |_, state: &State| {
+            state.writes.iter().filter(|write| write.is_admitted()).count() > 1
+        }),
+        Property::sometimes(UNDONE_WITH_ANOTHER, |_, state: &State| {
+            some_write(state, |write| {
+                let is_undone = |after| state.write(after).transaction == Transaction::RolledBack;
+                write.transaction == Transaction::RolledBack && write.after.is_some_and(is_undone)
+            })
+        }),
         Property::sometimes(TWO_INSTANCES_GRANT, |_, state: &State| {
             let answered = state.writes.iter().filter(|write| write.is_answered());
             let instances: HashSet<_> = answered.map(|write| write.writer.instance).collect();
@@ -140,10 +153,10 @@ fn one_owner_writes(_: &LeaseModel, state: &State) -> bool {
 fn owner_knows_all(_: &LeaseModel, state: &State) -> bool {
     state.instances.iter().all(|one| match one.phase {
         Phase::Warm { token, granted } if token == state.lease.token => granted == state.granted(),
-        Phase::Writing { token, granted, hold } if token == state.lease.token => {
-            let write = state.write(hold);
-            let known = if write.is_committed() { granted.with(write.nonce) } else { granted };
-            known == state.granted()
+        Phase::Writing { token, granted, hold, behind } if token == state.lease.token => {
+            let under_way = [Some(hold), behind].into_iter().flatten().map(|hold| state.write(hold));
+            let committed = under_way.filter(|write| write.is_committed());
+            committed.fold(granted, |known, write| known.with(write.nonce)) == state.granted()
         }
         _ => true,
     })

@@ -15,6 +15,8 @@ pub struct Protocol {
     pub load: LoadIn,
     /// What a writer does when it did not hear whether its commit happened.
     pub after_unknown: AfterUnknown,
+    /// Whether a write that follows another is committed only once that one is, and undone if that one is lost.
+    pub follower_waits: bool,
     /// Whether a renewal names the token and is sent for living actors only. Otherwise it is one timer per process
     /// with `WHERE owner = me`.
     pub renewal_names_token: bool,
@@ -39,6 +41,7 @@ impl Protocol {
             own_acquire_raises_token: true,
             load: LoadIn::LaterStatement,
             after_unknown: AfterUnknown::AcquireAnew,
+            follower_waits: true,
             renewal_names_token: true,
             release_clears_owner: true,
             owner_names: OwnerNames::PerIncarnation,

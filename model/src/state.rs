@@ -84,6 +84,8 @@ pub struct Write {
     pub token: Token,
     /// The nonce that it grants.
     pub nonce: Nonce,
+    /// The write of the same owner that it was decided on, if that one was still on its way.
+    pub after: Option<Hold>,
     /// How far the server is with it.
     pub transaction: Transaction,
     /// What the caller knows.
@@ -190,7 +192,8 @@ pub enum Phase {
         /// The nonces that it knows as granted.
         granted: NonceSet,
     },
-    /// One write is on its way; nothing is decided until its outcome is known.
+    /// One write is on its way, or two, the second decided on the first one's effect. Nothing more is decided until the
+    /// outcome of the first is known.
     Writing {
         /// The token that it believes in.
         token: Token,
@@ -198,6 +201,8 @@ pub enum Phase {
         granted: NonceSet,
         /// The write.
         hold: Hold,
+        /// The one that follows it.
+        behind: Option<Hold>,
     },
 }
 
@@ -304,6 +309,12 @@ impl State {
             .iter()
             .filter(|write| write.is_committed())
             .fold(NonceSet::default(), |set, write| set.with(write.nonce))
+    }
+
+    /// Whether the commit of a write may have been sent: one that follows another waits for that one.
+    #[must_use]
+    pub fn may_commit(&self, protocol: &Protocol, write: &Write) -> bool {
+        !protocol.follower_waits || write.after.is_none_or(|after| self.write(after).is_committed())
     }
 
     /// Whether an open write's lock on the lease row makes this lock wait.

@@ -22,6 +22,8 @@ pub enum Step {
     Load(Instance),
     /// An instance decides a grant and opens its transaction.
     Begin(Instance),
+    /// An instance decides a second grant on the effect of the first, and opens its transaction.
+    BeginBehind(Instance),
     /// The server puts a write before the fence.
     Admit(Hold),
     /// The server writes the row of an admitted write.
@@ -58,7 +60,10 @@ pub(crate) fn possible(model: &LeaseModel, state: &State, steps: &mut Vec<Step>)
         match write.transaction {
             Transaction::Begun => steps.push(Step::Admit(hold)),
             Transaction::Admitted => steps.push(Step::Insert(hold)),
-            Transaction::Inserted => steps.push(Step::Commit(hold)),
+            Transaction::Inserted if state.may_commit(&model.protocol, write) => {
+                steps.push(Step::Commit(hold))
+            }
+            Transaction::Inserted => {}
             Transaction::Committed | Transaction::RolledBack | Transaction::Fenced => {}
         }
         if write.transaction.is_open() {
@@ -110,11 +115,17 @@ fn of_instance(model: &LeaseModel, state: &State, instance: Instance, steps: &mu
             }
             steps.push(Step::Release(instance));
         }
-        Phase::Writing { hold, .. } => {
+        Phase::Writing { hold, behind, .. } => {
+            if behind.is_none() && state.writes.len() < usize::from(bounds.writes) {
+                steps.push(Step::BeginBehind(instance));
+            }
             if !state.write(hold).transaction.is_open() {
                 steps.push(Step::Hear(instance));
             }
-            if state.spent.lost_connections < bounds.lost_connections {
+            // The commit of the one behind is sent only once that of the first was heard.
+            let was_heard = state.write(hold).is_committed()
+                && behind.is_some_and(|behind| state.write(behind).is_committed());
+            if state.spent.lost_connections < bounds.lost_connections && !was_heard {
                 steps.push(Step::LoseConnection(instance));
             }
         }
@@ -208,6 +219,7 @@ pub(crate) fn after(model: &LeaseModel, state: &State, step: Step) -> State {
             }
         }
         Step::Begin(instance) => begin(&mut next, instance),
+        Step::BeginBehind(instance) => begin_behind(&mut next, instance),
         Step::Admit(hold) => admit(model, &mut next, hold),
         Step::Insert(hold) => insert(model, &mut next, hold),
         Step::Commit(hold) => {
@@ -289,11 +301,38 @@ fn begin(state: &mut State, instance: Instance) {
             writer: state.process(instance),
             token,
             nonce: granted.lowest_missing(),
+            after: None,
             transaction: Transaction::Begun,
             caller: Caller::Waits,
         });
-        let phase = Phase::Writing { token, granted, hold };
+        let phase = Phase::Writing { token, granted, hold, behind: None };
         set_phase(state, instance, phase);
+    }
+}
+
+fn begin_behind(state: &mut State, instance: Instance) {
+    if let Phase::Writing { token, granted, hold, behind: None } = state.knowledge(instance).phase {
+        let behind = Hold(state.writes.len() as u8);
+        let first = *state.write(hold);
+        let nonce = granted.with(first.nonce).lowest_missing();
+        state.writes.push(Write {
+            nonce,
+            after: Some(hold),
+            transaction: Transaction::Begun,
+            caller: Caller::Waits,
+            ..first
+        });
+        set_phase(state, instance, Phase::Writing { token, granted, hold, behind: Some(behind) });
+    }
+}
+
+/// The commit of a write that follows a lost one was not sent, and will not be.
+fn undo_behind(state: &mut State, behind: Option<Hold>) {
+    if let Some(behind) = behind {
+        if state.write(behind).transaction.is_open() {
+            set_transaction(state, behind, Transaction::RolledBack);
+        }
+        set_caller(state, behind, Caller::Refused);
     }
 }
 
@@ -321,15 +360,23 @@ fn insert(model: &LeaseModel, state: &mut State, hold: Hold) {
 }
 
 fn hear(state: &mut State, instance: Instance) {
-    if let Phase::Writing { token, granted, hold } = state.knowledge(instance).phase {
+    if let Phase::Writing { token, granted, hold, behind } = state.knowledge(instance).phase {
         let write = *state.write(hold);
-        let (caller, phase) = match write.transaction {
-            Transaction::Committed => {
+        let (caller, phase) = match (write.transaction, behind) {
+            (Transaction::Committed, None) => {
                 let granted = granted.with(write.nonce);
                 (Caller::Answered, Phase::Warm { token, granted })
             }
+            (Transaction::Committed, Some(behind)) => {
+                let granted = granted.with(write.nonce);
+                (Caller::Answered, Phase::Writing { token, granted, hold: behind, behind: None })
+            }
+            (_, Some(_)) => {
+                undo_behind(state, behind);
+                (Caller::Refused, Phase::Cold)
+            }
             // Fenced: somebody else is the owner. The actor stops and drops its state.
-            Transaction::Fenced => (Caller::Refused, Phase::Cold),
+            (Transaction::Fenced, None) => (Caller::Refused, Phase::Cold),
             // Known to be undone, so what it knew before still stands.
             _ => (Caller::Refused, Phase::Warm { token, granted }),
         };
@@ -339,8 +386,9 @@ fn hear(state: &mut State, instance: Instance) {
 }
 
 fn lose_connection(model: &LeaseModel, state: &mut State, instance: Instance) {
-    if let Phase::Writing { token, granted, hold } = state.knowledge(instance).phase {
+    if let Phase::Writing { token, granted, hold, behind } = state.knowledge(instance).phase {
         state.spent.lost_connections += 1;
+        undo_behind(state, behind);
         let (caller, phase) = match model.protocol.after_unknown {
             AfterUnknown::AcquireAnew => (Caller::InTheDark, Phase::Cold),
             AfterUnknown::LoadOnly => (Caller::InTheDark, Phase::Acquired { token }),
@@ -396,8 +444,10 @@ fn forget(state: &mut State, instance: Instance) {
     me.phase = Phase::Cold;
     me.unheard = None;
     me.renewal = None;
-    if let Phase::Writing { hold, .. } = phase {
-        set_caller(state, hold, Caller::InTheDark);
+    if let Phase::Writing { hold, behind, .. } = phase {
+        for hold in [Some(hold), behind].into_iter().flatten() {
+            set_caller(state, hold, Caller::InTheDark);
+        }
     }
 }
 

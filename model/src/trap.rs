@@ -23,6 +23,8 @@ pub enum Trap {
     UnknownTakenForFailed,
     /// I9: an unknown commit is taken for a success.
     UnknownTakenForDone,
+    /// A write that follows another is committed without waiting for that one.
+    FollowerDoesNotWait,
     /// Trap 5: the bulk renewal says `WHERE owner = me`, and a release only ends the lease.
     RenewalByOwner,
     /// Trap 5, its other half: the renewal is exact, but a release leaves the owner in place, and a renewal that was
@@ -40,7 +42,7 @@ pub enum Trap {
 
 impl Trap {
     /// Every trap.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::TokenOnDataRowOnly,
         Self::LeaseComparedNotLocked,
         Self::LockBlocksRenewal,
@@ -49,6 +51,7 @@ impl Trap {
         Self::LoadWithoutAcquireAfterUnknown,
         Self::UnknownTakenForFailed,
         Self::UnknownTakenForDone,
+        Self::FollowerDoesNotWait,
         Self::RenewalByOwner,
         Self::ReleaseKeepsOwner,
         Self::LoadInAcquireStatement,
@@ -70,6 +73,7 @@ impl Trap {
             Self::LoadWithoutAcquireAfterUnknown => protocol.after_unknown = AfterUnknown::LoadOnly,
             Self::UnknownTakenForFailed => protocol.after_unknown = AfterUnknown::TakeForFailed,
             Self::UnknownTakenForDone => protocol.after_unknown = AfterUnknown::TakeForDone,
+            Self::FollowerDoesNotWait => protocol.follower_waits = false,
             Self::RenewalByOwner => {
                 protocol.renewal_names_token = false;
                 protocol.release_clears_owner = false;
@@ -105,6 +109,7 @@ impl Trap {
             Self::UnknownTakenForDone => {
                 &[properties::ANSWERED_IS_IN_THE_LEDGER, properties::NO_GAP, properties::OWNER_KNOWS_ALL]
             }
+            Self::FollowerDoesNotWait => &[properties::REFUSED_IS_NOT_IN_THE_LEDGER, properties::NO_GAP],
             Self::RenewalByOwner | Self::ReleaseKeepsOwner => &[properties::RELEASED_STAYS_RELEASED],
             Self::LoadInAcquireStatement | Self::NewIdentityRemembers => &[
                 properties::NEVER_ANSWERED_TWICE,

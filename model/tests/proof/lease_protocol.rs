@@ -117,6 +117,11 @@ fn an_unknown_commit_is_not_a_success() {
 }
 
 #[test]
+fn a_write_that_does_not_wait_for_the_one_that_it_follows_leaves_a_gap() {
+    is_caught(Trap::FollowerDoesNotWait, ALONE);
+}
+
+#[test]
 fn a_renewal_by_owner_revives_a_released_lease() {
     is_caught(Trap::RenewalByOwner, ALONE);
 }
