@@ -292,6 +292,7 @@ impl SignerActor {
             self.fates.iter().find(|(of, _)| *of == id).map_or_else(Fate::lost, |(_, fate)| fate.clone())
         };
         let (own, after) = (Fate::default(), after.map(fate_of));
+        self.fates.reserve_exact(1);
         self.fates.push((id, own.clone()));
         let link = Link::new(own, after);
         let commit = async move { ledger.commit_linked(batch, link).await }.into_actor(self);

@@ -248,6 +248,8 @@ impl<R: Caller> SignerState<R> {
         let after =
             self.pending.iter().rfind(is_before).filter(|_| builder.has_grants()).map(|batch| batch.id);
         effects.push(Effect::Commit { id, op: builder.operation(), batch, after });
+        // Most owners never have a second one.
+        self.pending.reserve_exact(1);
         self.pending.push(PendingBatch {
             id,
             builder,
