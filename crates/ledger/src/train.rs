@@ -13,6 +13,8 @@
 //! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
 
 mod link;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -325,6 +327,10 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
                     self.left_over.push_front(pending);
                 }
                 self.free.push(engine);
+                // Who was told while this was filled may take others along that were looked at before.
+                if self.left_over.iter().any(|pending| pending.waiting.link.is_lost()) {
+                    continue;
+                }
                 return;
             }
             let (arrived, arrival) = oneshot::channel();
@@ -443,17 +449,16 @@ async fn ride<C: CommitBatch, E: Engine<C>>(
     let sent = Instant::now();
     let mut verdicts = Vec::with_capacity(batches.len());
     if let Some(ahead) = ahead {
-        let written = write_behind(&mut engine, &batches, &waiting, ahead).await;
-        match written {
+        match write_behind(&mut engine, &batches, &waiting, ahead).await {
             Some(Ok(arrived)) => verdicts.extend(arrived.into_iter().map(Ok)),
             Some(Err(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
-            // Nothing is written. Those whose one ahead was lost are lost too.
             None => {
-                let all: Vec<_> = batches.into_iter().zip(waiting).collect();
-                let (lost, left): (Vec<_>, Vec<_>) =
-                    all.into_iter().partition(|(_, waiting)| !waiting.link.may_commit());
-                lost.into_iter().for_each(|(_, waiting)| waiting.tell(C::undone()));
-                (batches, waiting) = left.into_iter().unzip();
+                let mut fates = waiting.iter().map(|waiting| waiting.link.may_commit());
+                // Nothing is written. Those whose one ahead was lost are lost too.
+                batches.retain(|_| fates.next().is_some_and(|may_commit| may_commit));
+                for lost in waiting.extract_if(.., |waiting| !waiting.link.may_commit()) {
+                    lost.tell(C::undone());
+                }
             }
         }
     }
@@ -518,265 +523,5 @@ async fn carry<C: CommitBatch, E: Engine<C>>(
         }
         TrainError::Spoiled(verdict) => verdicts.push(Ok(verdict)),
         TrainError::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use domain::{IdempotencyKey, SignerId, Timestamp};
-
-    use super::*;
-    use crate::{Batch, GrantAnswer, KeyScope, NewKey, Verdict};
-
-    /// Records its trains; refuses those with a signer called `poison…`.
-    struct Recorder {
-        trains: Arc<Mutex<Vec<Vec<String>>>>,
-        /// The first train waits for this.
-        gate: Option<oneshot::Receiver<()>>,
-    }
-
-    #[async_trait::async_trait]
-    impl Engine<Batch> for Recorder {
-        async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
-            if let Some(gate) = self.gate.take() {
-                gate.await.unwrap();
-            }
-            let names: Vec<_> = batches.iter().map(|batch| batch.signer.to_string()).collect();
-            self.trains.lock().unwrap().push(names.clone());
-            if names.iter().any(|name| name.starts_with("poison")) {
-                return Err(TrainError::Spoiled(Verdict::Diverged));
-            }
-            Ok(vec![Verdict::Committed { at: Timestamp::from_micros(0) }; batches.len()])
-        }
-    }
-
-    fn batch(signer: &str) -> Batch {
-        Batch {
-            audit: vec![],
-            signer: SignerId::parse(signer).unwrap(),
-            owner: InstanceId::parse("me").unwrap(),
-            token: Token::new(1),
-            keys: vec![],
-            policy: None,
-            changes: vec![],
-        }
-    }
-
-    async fn verdicts(signers: &[&str]) -> (Vec<Verdict>, Vec<Vec<String>>) {
-        verdicts_of(signers.iter().map(|signer| batch(signer)).collect()).await
-    }
-
-    async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
-        let trains = Arc::<Mutex<Vec<Vec<String>>>>::default();
-        let (open, gate) = oneshot::channel();
-        let gate = Mutex::new(Some(gate));
-        let engine = || Recorder { trains: trains.clone(), gate: gate.lock().unwrap().take() };
-        let station = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
-        let mut waiting = Vec::new();
-        for batch in batches {
-            let station = station.clone();
-            waiting.push(tokio::spawn(async move { station.commit(batch, Duration::from_secs(9)).await }));
-            tokio::task::yield_now().await;
-        }
-        open.send(()).unwrap();
-        let mut verdicts = Vec::new();
-        for verdict in waiting {
-            verdicts.push(verdict.await.unwrap().unwrap());
-        }
-        let trains = trains.lock().unwrap().clone();
-        (verdicts, trains)
-    }
-
-    #[tokio::test]
-    async fn those_who_wait_share_the_next_train() {
-        let (_, trains) = verdicts(&["first", "a", "b", "c"]).await;
-        assert_eq!(trains, [vec!["first"], vec!["a", "b", "c"]]);
-    }
-
-    #[tokio::test]
-    async fn a_signer_has_one_batch_on_a_train_and_keeps_its_order() {
-        let (_, trains) = verdicts(&["first", "a", "a", "b", "a"]).await;
-        assert_eq!(trains, [vec!["first"], vec!["a", "b"], vec!["a"], vec!["a"]]);
-    }
-
-    #[tokio::test]
-    async fn one_of_two_that_keep_the_same_key_waits_for_the_next_train() {
-        let key = |signer: &str, key: &str| {
-            let mut batch = batch(signer);
-            let scope = KeyScope { scope: "any".to_owned(), key: IdempotencyKey::parse(key).unwrap() };
-            let answer = GrantAnswer { token: batch.token, owner: batch.owner.clone(), grants: vec![] };
-            batch.keys = vec![NewKey { scope, body_hash: [0; 32], answer }];
-            batch
-        };
-        let batches =
-            [batch("first"), key("a", "x"), key("b", "y"), key("c", "x"), key("c", "z"), key("d", "w")];
-        let (_, trains) = verdicts_of(batches.into()).await;
-        assert_eq!(trains, [vec!["first"], vec!["a", "b", "d"], vec!["c"], vec!["c"]]);
-    }
-
-    /// A batch whose verdict is the number of its train, and which committer that was on.
-    struct Parcel {
-        line: Option<&'static str>,
-        claim: u32,
-    }
-
-    impl CommitBatch for Parcel {
-        type Verdict = (&'static str, usize);
-        type Claim = String;
-
-        const NAME: &'static str = "parcels";
-
-        fn check(&self) -> Result<()> {
-            Ok(())
-        }
-
-        fn line(&self) -> Option<String> {
-            self.line.map(str::to_owned)
-        }
-
-        fn shard(&self, committers: usize) -> Option<usize> {
-            self.line.map(|line| domain::shard_of(line, committers))
-        }
-
-        fn claims(&self) -> impl Iterator<Item = String> {
-            [self.claim.to_string()].into_iter()
-        }
-
-        fn rows(&self) -> usize {
-            1
-        }
-
-        fn fence_claim(&self) -> Option<FenceClaim<'_>> {
-            None
-        }
-    }
-
-    struct Named(&'static str, usize);
-
-    #[async_trait::async_trait]
-    impl Engine<Parcel> for Named {
-        async fn commit(&mut self, batches: &[Parcel]) -> Arrival<Parcel> {
-            self.1 += 1;
-            Ok(vec![(self.0, self.1); batches.len()])
-        }
-    }
-
-    #[tokio::test]
-    async fn those_without_a_line_share_trains_of_their_own() {
-        let here = runtime::Handle::current();
-        let trains = Trains::start(std::slice::from_ref(&here), || Named("main", 0))
-            .with_unordered(&here, Named("unordered", 0));
-        let limit = Duration::from_secs(9);
-        let sent = |line| (0..20).map(move |claim| Parcel { line, claim });
-        let alone = futures_util::future::join_all(sent(None).map(|parcel| trains.commit(parcel, limit)));
-        let together =
-            futures_util::future::join_all(sent(Some("line")).map(|parcel| trains.commit(parcel, limit)));
-        let (alone, together) = tokio::join!(alone, together);
-        let alone: Vec<_> = alone.into_iter().map(Result::unwrap).collect();
-        assert!(alone.iter().all(|(committer, train)| *committer == "unordered" && *train <= 2), "{alone:?}");
-        let last = together.into_iter().map(Result::unwrap).last().unwrap();
-        assert_eq!(last, ("main", 20), "a line has one batch on a train");
-    }
-
-    /// Writes a train at once, and counts those that were written behind another.
-    struct Pair {
-        behind: Arc<Mutex<usize>>,
-    }
-
-    #[async_trait::async_trait]
-    impl Engine<Batch> for Pair {
-        async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            let lost = |batch: &Batch| if batch.token.get() == 7 { Verdict::Fenced } else { COMMITTED };
-            Ok(batches.iter().map(lost).collect())
-        }
-
-        async fn commit_after(
-            &mut self,
-            batches: &[Batch],
-            may_commit: BoxFuture<'_, bool>,
-        ) -> Option<Result<Vec<Verdict>>> {
-            tokio::time::sleep(Duration::from_millis(3)).await;
-            if !may_commit.await {
-                return None;
-            }
-            *self.behind.lock().unwrap() += 1;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            Some(self.commit(batches).await.map_err(|_| unreachable!()))
-        }
-    }
-
-    const COMMITTED: Verdict = Verdict::Committed { at: Timestamp::from_micros(0) };
-
-    /// Sends batches of one signer with these tokens, each following the one before it, two under way at once.
-    async fn sent_in_pairs(tokens: &[i64]) -> (Vec<Verdict>, usize) {
-        let behind = Arc::<Mutex<usize>>::default();
-        let engine = Pair { behind: behind.clone() };
-        let station = Arc::new(Trains::start_with(&[runtime::Handle::current()], 2, || Pair {
-            behind: engine.behind.clone(),
-        }));
-        let mut under_way: VecDeque<tokio::task::JoinHandle<Result<Verdict>>> = VecDeque::new();
-        let (mut verdicts, mut last) = (vec![], None::<Fate>);
-        for token in tokens {
-            let mut batch = batch("a");
-            batch.token = Token::new(*token);
-            let own = Fate::default();
-            let link = Link::new(own.clone(), last.replace(own));
-            if under_way.len() == 2 {
-                verdicts.push(under_way.pop_front().unwrap().await.unwrap().unwrap());
-            }
-            let station = station.clone();
-            under_way.push_back(tokio::spawn(async move {
-                station.commit_linked(batch, link, Duration::from_secs(9)).await
-            }));
-            tokio::task::yield_now().await;
-        }
-        for left in under_way {
-            verdicts.push(left.await.unwrap().unwrap());
-        }
-        let behind = *behind.lock().unwrap();
-        (verdicts, behind)
-    }
-
-    #[tokio::test]
-    async fn a_batch_that_follows_one_under_way_is_written_behind_it() {
-        let (verdicts, behind) = sent_in_pairs(&[1; 40]).await;
-        assert_eq!(verdicts, vec![COMMITTED; 40]);
-        assert!(behind > 30, "{behind} of 39 were written behind");
-    }
-
-    #[tokio::test]
-    async fn those_that_follow_a_lost_batch_are_undone() {
-        let (verdicts, _) = sent_in_pairs(&[1, 1, 7, 1]).await;
-        assert_eq!(verdicts, [COMMITTED, COMMITTED, Verdict::Fenced, Verdict::Undone]);
-        // The one behind was not committed, so that those behind it are lost as well.
-        let (verdicts, _) = sent_in_pairs(&[7, 1, 1, 1]).await;
-        assert_eq!(verdicts, [Verdict::Fenced, Verdict::Undone, Verdict::Undone, Verdict::Undone]);
-    }
-
-    /// Followers have a queue of their own, and may come to the committer before those that they follow.
-    #[tokio::test]
-    async fn a_batch_that_comes_before_the_one_that_it_follows_waits_for_it() {
-        for _ in 0..20 {
-            let behind = Arc::<Mutex<usize>>::default();
-            let here = [runtime::Handle::current()];
-            let trains = Trains::start_with(&here, 2, || Pair { behind: behind.clone() });
-            let (first, limit) = (Fate::default(), Duration::from_secs(9));
-            let second = Link::new(Fate::default(), Some(first.clone()));
-            let (second, first) = tokio::join!(
-                trains.commit_linked(batch("a"), second, limit),
-                trains.commit_linked(batch("a"), Link::new(first, None), limit)
-            );
-            assert_eq!([first.unwrap(), second.unwrap()], [COMMITTED; 2]);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_poisonous_batch_sinks_nobody_else() {
-        let (verdicts, _) = verdicts(&["first", "a", "poison1", "b", "c", "poison2"]).await;
-        let sunk: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Diverged).collect();
-        assert_eq!(sunk, [false, false, true, false, false, true]);
     }
 }

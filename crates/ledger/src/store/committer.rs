@@ -26,19 +26,25 @@ pub(super) struct Committer {
 }
 
 enum By {
-    /// A connection of its own. A lost one is replaced when the next train leaves.
-    Postgres {
-        sessions: Box<ServerSessions>,
-        connection: Option<PgConnection>,
-        /// The position that its session was told.
-        told: i64,
-        remembered: Remembered,
-        /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
-        /// may still do in the server: that is what fencing and a new acquire are for.
-        limit: Duration,
-    },
+    Postgres(Box<Own>),
     /// The one writer.
     Sqlite(SqlitePool),
+}
+
+/// A connection of a committer's own. A lost one is replaced when the next train leaves.
+struct Own {
+    sessions: ServerSessions,
+    connection: Option<Told>,
+    remembered: Remembered,
+    /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
+    /// may still do in the server: that is what fencing and a new acquire are for.
+    limit: Duration,
+}
+
+/// A connection, and the position that its session was told.
+struct Told {
+    connection: PgConnection,
+    position: i64,
 }
 
 /// What a train's transaction has come to.
@@ -75,8 +81,8 @@ impl Committer {
         (watch, outage): (WriteWatch, OutageWatch),
         remembered: Remembered,
     ) -> Self {
-        let by = By::Postgres { sessions: Box::new(sessions), connection: None, told: 0, remembered, limit };
-        Self { by, watch, outage }
+        let own = Own { sessions, connection: None, remembered, limit };
+        Self { by: By::Postgres(Box::new(own)), watch, outage }
     }
 
     pub(super) fn sqlite(writer: SqlitePool, (watch, outage): (WriteWatch, OutageWatch)) -> Self {
@@ -93,17 +99,7 @@ impl Committer {
 impl<C: Write> Engine<C> for Committer {
     async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
         let arrival = match &mut self.by {
-            By::Postgres { sessions, connection, told, remembered, limit } => {
-                if connection.is_none() {
-                    *told = 0;
-                }
-                let news = Some(remembered.position()).filter(|position| position > told);
-                let arrival = on_postgres(sessions, connection, news, *limit, batches).await;
-                if connection.is_some() {
-                    *told = news.unwrap_or(*told);
-                }
-                arrival
-            }
+            By::Postgres(own) => own.commit(batches).await,
             By::Sqlite(writer) => on_sqlite(writer, batches).await,
         };
         match &arrival {
@@ -118,18 +114,11 @@ impl<C: Write> Engine<C> for Committer {
         batches: &[C],
         may_commit: BoxFuture<'_, bool>,
     ) -> Option<Result<Vec<C::Verdict>, Error>> {
-        let By::Postgres { sessions, connection, told, remembered, limit } = &mut self.by else {
+        let By::Postgres(own) = &mut self.by else {
             may_commit.await;
             return None;
         };
-        if connection.is_none() {
-            *told = 0;
-        }
-        let news = Some(remembered.position()).filter(|position| position > told);
-        let committed = commit_after(sessions, connection, news, *limit, batches, may_commit).await;
-        if connection.is_some() {
-            *told = news.unwrap_or(*told);
-        }
+        let committed = own.commit_after(batches, may_commit).await;
         match &committed {
             Some(Err(error)) => self.failed(error),
             Some(Ok(_)) => self.outage.answered(),
@@ -140,92 +129,93 @@ impl<C: Write> Engine<C> for Committer {
     }
 }
 
-async fn on_postgres<C: Write>(
-    sessions: &ServerSessions,
-    own: &mut Option<PgConnection>,
-    news: Option<i64>,
-    limit: Duration,
-    batches: &[C],
-) -> Arrival<C> {
-    let mut connection = connect(sessions, own, limit).await?;
-    let mut session = Session::Postgres(&mut connection);
-    let carry = async {
-        if let Some(position) = news {
-            session.touch(POSITION.on(Kind::Postgres).bind(position)).await.map_err(read_failed)?;
+impl Own {
+    async fn commit<C: Write>(&mut self, batches: &[C]) -> Arrival<C> {
+        let mut own = self.take().await?;
+        let carry = async {
+            let mut session = own.session(&self.remembered).await?;
+            transact(&mut session, batches).await
+        };
+        let arrival = tokio::time::timeout(self.limit, carry).await.map_err(|_| late())?;
+        // Kept only if it is known to be in order.
+        if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
+            self.connection = Some(own);
         }
-        transact(&mut session, batches).await
-    };
-    let arrival = tokio::time::timeout(limit, carry).await.map_err(|_| late())?;
-    // Kept only if it is known to be in order.
-    if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
-        *own = Some(connection);
+        arrival
     }
-    arrival
+
+    /// Writes in a transaction that stays open until it is known whether it may be committed. Only the shape that is
+    /// written at once; any other, and whatever fails before the commit is sent, is undone, to be written when the train
+    /// ahead has arrived.
+    async fn commit_after<C: Write>(
+        &mut self,
+        batches: &[C],
+        may_commit: BoxFuture<'_, bool>,
+    ) -> Option<Result<Vec<C::Verdict>, Error>> {
+        let Ok(mut own) = self.take().await else {
+            may_commit.await;
+            return None;
+        };
+        let mut session = None;
+        let write = async {
+            let session = session.insert(own.session(&self.remembered).await.ok()?);
+            let mut transaction = session.begin().await.ok()?;
+            let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()??;
+            Some((transaction, verdicts))
+        };
+        let written = tokio::time::timeout(self.limit, write).await.ok().flatten();
+        let may_commit = may_commit.await;
+        // A connection that is not known to be in order is closed, which ends its transaction.
+        let (transaction, verdicts) = written?;
+        if !may_commit {
+            if tokio::time::timeout(self.limit, transaction.rollback())
+                .await
+                .is_ok_and(|undone| undone.is_ok())
+            {
+                self.connection = Some(own);
+            }
+            return None;
+        }
+        let committed = tokio::time::timeout(self.limit, transaction.commit()).await.map_err(|_| late());
+        match committed.and_then(|committed| committed.map_err(write_failed)) {
+            Ok(()) => {
+                self.connection = Some(own);
+                Some(Ok(verdicts))
+            }
+            // The server had ended the transaction before.
+            Err(Error::Aborted { .. }) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The connection, a new one if there is none. Who has it puts it back when it is in order.
+    async fn take(&mut self) -> Result<Told, Error> {
+        match self.connection.take() {
+            Some(own) => Ok(own),
+            None => tokio::time::timeout(self.limit, self.sessions.begin())
+                .await
+                .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
+                .map(|connection| Told { connection, position: 0 })
+                .map_err(read_failed),
+        }
+    }
 }
 
-async fn connect(
-    sessions: &ServerSessions,
-    own: &mut Option<PgConnection>,
-    limit: Duration,
-) -> Result<PgConnection, Error> {
-    match own.take() {
-        Some(connection) => Ok(connection),
-        None => tokio::time::timeout(limit, sessions.begin())
-            .await
-            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
-            .map_err(read_failed),
+impl Told {
+    /// Its session, told the position of the ledger if that has moved.
+    async fn session(&mut self, remembered: &Remembered) -> Result<Session<'_>, Error> {
+        let position = remembered.position();
+        let mut session = Session::Postgres(&mut self.connection);
+        if position > self.position {
+            session.touch(POSITION.on(Kind::Postgres).bind(position)).await.map_err(read_failed)?;
+            self.position = position;
+        }
+        Ok(session)
     }
 }
 
 fn late() -> Error {
     Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut))
-}
-
-/// Writes in a transaction that stays open until it is known whether it may be committed. Only the shape that is written
-/// at once; any other, and whatever fails before the commit is sent, is undone, to be written when the train ahead has
-/// arrived.
-async fn commit_after<C: Write>(
-    sessions: &ServerSessions,
-    own: &mut Option<PgConnection>,
-    news: Option<i64>,
-    limit: Duration,
-    batches: &[C],
-    may_commit: BoxFuture<'_, bool>,
-) -> Option<Result<Vec<C::Verdict>, Error>> {
-    let connected = connect(sessions, own, limit).await;
-    let Ok(mut connection) = connected else {
-        may_commit.await;
-        return None;
-    };
-    let mut session = Session::Postgres(&mut connection);
-    let write = async {
-        if let Some(position) = news {
-            session.touch(POSITION.on(Kind::Postgres).bind(position)).await.ok()?;
-        }
-        let mut transaction = session.begin().await.ok()?;
-        let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()??;
-        Some((transaction, verdicts))
-    };
-    let written = tokio::time::timeout(limit, write).await.ok().flatten();
-    let may_commit = may_commit.await;
-    // A connection that is not known to be in order is closed, which ends its transaction.
-    let (transaction, verdicts) = written?;
-    if !may_commit {
-        if tokio::time::timeout(limit, transaction.rollback()).await.is_ok_and(|undone| undone.is_ok()) {
-            *own = Some(connection);
-        }
-        return None;
-    }
-    let committed = tokio::time::timeout(limit, transaction.commit()).await.map_err(|_| late());
-    match committed.and_then(|committed| committed.map_err(write_failed)) {
-        Ok(()) => {
-            *own = Some(connection);
-            Some(Ok(verdicts))
-        }
-        // The server had ended the transaction before.
-        Err(Error::Aborted { .. }) => None,
-        Err(error) => Some(Err(error)),
-    }
 }
 
 /// A connection whose transaction did not end is closed by the pool.
