@@ -108,6 +108,7 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
         Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
             "the server's certificate has expired"
         }
+        Tls::InvalidMessage(_) => "it does not speak TLS: is it http://, not https://?",
         Tls::AlertReceived(Alert::CertificateRequired) => "the server demands a client certificate",
         Tls::AlertReceived(Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError) => {
             "the server does not accept the client certificate"

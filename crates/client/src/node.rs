@@ -277,8 +277,8 @@ impl Worker {
     /// handlers at once.
     ///
     /// # Errors
-    /// [`Error`] if it could not begin: the token is refused, or no daemon could be reached within
-    /// [`Times::patience`].
+    /// [`Error`] if it could not begin: the token is refused, or the id, a label or a pool; or no daemon could be
+    /// reached within [`Times::patience`].
     pub async fn run<H, F>(self, handler: H, stop: impl Future<Output = ()>) -> Result<Ended>
     where
         H: Fn(Job) -> F + Send + Sync + 'static,

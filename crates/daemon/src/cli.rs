@@ -4,6 +4,7 @@
 
 pub mod ids;
 pub mod jobs;
+pub mod length;
 pub mod nodes;
 pub mod plans;
 pub mod sessions;
@@ -19,6 +20,7 @@ use wire::limits::{
 use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
 
 use crate::config;
+use length::milliseconds;
 
 /// A scheduler for keyed work that two owners must never do twice: transaction nonces, jobs for worker nodes, distributed ids
 #[derive(Debug, Parser)]
@@ -280,8 +282,8 @@ pub enum Nonce {
         /// Number of nonces [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=GRANT_NONCES_MAX))]
         count: Option<u64>,
-        /// Length of each hold, in milliseconds [default: from the signer's policy]
-        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
+        /// Length of each hold, in milliseconds or such as 60s [default: from the signer's policy]
+        #[arg(long, value_name = "MS", value_parser = milliseconds(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
         /// Idempotency key: the same request under the same key gets the same nonces
         #[arg(long, value_name = "KEY")]
@@ -338,8 +340,8 @@ pub enum Nonce {
         /// The first nonce; only before the first grant
         #[arg(long, value_name = "NONCE", group = "change", value_parser = nonce())]
         first_nonce: Option<u64>,
-        /// Length of a hold when the request sets none, in milliseconds
-        #[arg(long, value_name = "MS", group = "change", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
+        /// Length of a hold when the request sets none, in milliseconds or such as 60s
+        #[arg(long, value_name = "MS", group = "change", value_parser = milliseconds(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
         /// What happens to a nonce when its hold expires
         #[arg(long, group = "change", value_parser = words(OnExpiry::ALL, OnExpiry::as_str))]

@@ -77,6 +77,11 @@ impl From<ledger::Error> for Failure {
             | ledger::Error::File { .. } => Exit::Config,
             ledger::Error::Impossible(_) | ledger::Error::WentBack => Exit::Software,
         };
+        if matches!(error, ledger::Error::InUse { .. }) {
+            let next =
+                "Stop that process first, or give this one a ledger of its own: --database-url sqlite:PATH.";
+            return Self::new(exit, format!("{error}\n  {next}"));
+        }
         Self::new(exit, error)
     }
 }

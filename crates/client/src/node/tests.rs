@@ -391,6 +391,13 @@ async fn who_is_not_let_in_says_so_instead_of_trying_for_ever() {
     scheduler.greeted().await.close(close::UNAUTHORIZED).await;
     let error = worker.ended().await.unwrap_err();
     assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("unauthorized"));
+
+    // What it says of itself is wrong.
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    scheduler.greeted().await.close(close::PROTOCOL).await;
+    let error = worker.ended().await.unwrap_err();
+    assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("invalid"));
 }
 
 #[tokio::test]

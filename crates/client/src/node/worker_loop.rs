@@ -16,7 +16,7 @@ use wire::worker::{
     AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, HeartbeatOk, Hello, NodeFrame,
     SchedulerFrame, Welcome, close,
 };
-use wire::{Code, Json};
+use wire::{Code, Json, Problem};
 
 use super::connection::{Connection, Received};
 use super::job::{Stop, Stopper, outcome};
@@ -249,6 +249,10 @@ where
             tokio::select! {
                 heard = connection.next() => match heard {
                     Err(error) => return Err(Parted::Cut(error)),
+                    Ok(Received::Closed(Some((close::PROTOCOL, why)))) => {
+                        let refused = Problem::new(Code::Invalid, why);
+                        return Err(Parted::Cut(Error::Refused(Box::new(refused))));
+                    }
                     Ok(Received::Closed(why)) => return Err(closed(connection, why)),
                     Ok(Received::Sign) => {}
                     Ok(Received::Unreadable(why)) => {
@@ -451,7 +455,7 @@ fn is_refused_for_good(error: &Error) -> bool {
     match error {
         Error::Unusable(_) => true,
         Error::Refused(problem) => {
-            matches!(problem.known_code(), Some(Code::Unauthorized | Code::Forbidden))
+            matches!(problem.known_code(), Some(Code::Unauthorized | Code::Forbidden | Code::Invalid))
         }
         Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
     }

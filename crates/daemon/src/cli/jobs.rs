@@ -15,6 +15,7 @@ use wire::limits::{
 
 use bulk::Bulk;
 
+use super::length::{length, milliseconds};
 use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, words};
 
 // In the type of a command-line option.
@@ -127,26 +128,26 @@ pub struct JobOptions {
     /// A string of the job's metadata, as KEY=VALUE; repeat it for more. The last value of a key counts
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     metadata: Vec<(String, String)>,
-    /// Do not run the job before this delay is over, in milliseconds
-    #[arg(long, value_name = "MS", conflicts_with = "run_at", value_parser = clap::value_parser!(u64).range(0..=DELAY_MS_MAX))]
+    /// Do not run the job before this delay is over, in milliseconds or such as 90s
+    #[arg(long, value_name = "MS", conflicts_with = "run_at", value_parser = milliseconds(0..=DELAY_MS_MAX))]
     delay_ms: Option<u64>,
     /// Do not run the job before this time, such as 2026-11-24T08:00:00Z
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
-    /// How long one attempt may run, in milliseconds [default: 600000]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(JOB_TIMEOUT_MS_MIN..=JOB_TIMEOUT_MS_MAX))]
+    /// How long one attempt may run, in milliseconds or such as 90s [default: 600000]
+    #[arg(long, value_name = "MS", value_parser = milliseconds(JOB_TIMEOUT_MS_MIN..=JOB_TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
     /// How many attempts may fail [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=ATTEMPTS_MAX))]
     max_attempts: Option<u32>,
-    /// The delay after the first failed attempt, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=BACKOFF_MS_MAX))]
+    /// The delay after the first failed attempt, in milliseconds or such as 5s
+    #[arg(long, value_name = "MS", value_parser = milliseconds(0..=BACKOFF_MS_MAX))]
     backoff_initial_ms: Option<u64>,
     /// The factor by which each delay is longer than the one before
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     backoff_factor: Option<f64>,
-    /// The longest delay between two attempts, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=BACKOFF_MS_MAX))]
+    /// The longest delay between two attempts, in milliseconds or such as 5m
+    #[arg(long, value_name = "MS", value_parser = milliseconds(0..=BACKOFF_MS_MAX))]
     backoff_max_ms: Option<u64>,
 }
 
@@ -319,20 +320,6 @@ pub struct Filter {
     pub kind: Option<String>,
 }
 
-/// A length of time: a number and its unit.
-pub fn length(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("a number and ms, s, m or h, such as 90s".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "a whole number before the unit, such as 90s".to_owned())?;
-    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "a shorter time".to_owned())
-}
-
 fn factor(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -401,17 +388,5 @@ mod tests {
         options.complete(&mut job);
         let fields = r#"{"payload":1,"metadata":{"k":"v"},"tenant":"own","requires":["gpu"],"run_at":"t"}"#;
         assert_eq!(Json::of(&job).unwrap().as_str(), fields);
-    }
-
-    #[test]
-    fn a_length_is_a_number_and_a_unit() {
-        let read = |text| length(text).map(|length| length.as_millis());
-        assert_eq!(
-            ["500ms", "90s", "5m", "2min", "1h"].map(read),
-            [500, 90_000, 300_000, 120_000, 3_600_000].map(Ok)
-        );
-        for wrong in ["", "90", "s", "-1s", "1.5s", "1d", "99999999999999999999s", "9999999999999999h"] {
-            assert!(length(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::jobs::{Needs, length};
+use super::jobs::Needs;
+use super::length::length;
 use super::{Paged, Remote, Shown};
 
 /// `fencepost nodes …`

@@ -25,7 +25,10 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
-    serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let how = if error.is_syntax() || error.is_eof() { "it is not JSON: " } else { "" };
+        wrong(&format!("{how}{error}"))
+    })
 }
 
 /// All bytes, or one more than [`FILE_BYTES_MAX`].
@@ -54,7 +57,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_is_told_with_its_line_and_column() {
         for (text, says) in [
-            ("{\n  \"tasks\": [,]\n}", "expected value at line 2 column 13"),
+            ("nope", "it is not JSON: expected ident at line 1 column 2"),
+            ("{\n  \"tasks\": [,]\n}", "it is not JSON: expected value at line 2 column 13"),
             ("{\n  \"task\": []\n}", "line 2 column 8"),
             ("{\"max_concurrency\": 0,\n \"tasks\": []}", "line 1 column 21"),
             (

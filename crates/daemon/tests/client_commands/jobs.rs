@@ -165,8 +165,16 @@ fn finished(outcome: &str, result: &str, error: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
+    let (status, cancelled) = finished("cancelled", "null", "\"cancelled\"");
     let cases = [
         (vec![accepted()], vec![], 0, "j-1\n", ""),
+        (
+            vec![accepted(), (status, cancelled.replace("\"attempt\":3", "\"attempt\":0"))],
+            vec!["--wait"],
+            1,
+            "",
+            "job j-1 cancelled before its first attempt\n",
+        ),
         (
             vec![accepted(), finished("succeeded", r#"{ "a": 1.0 }"#, "null")],
             vec!["--wait"],

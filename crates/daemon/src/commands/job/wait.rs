@@ -132,6 +132,11 @@ async fn late(client: &Client, id: &str, after: Duration) -> Failure {
 
 fn unsuccessful(job: &Job) -> String {
     let how = job.outcome.map_or("did not end", Outcome::as_str);
-    let why = job.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    format!("job {} {how} after {} of {} attempts{why}", job.id, job.attempt, job.max_attempts)
+    let attempts = match job.attempt {
+        0 => "before its first attempt".to_owned(),
+        attempt => format!("after {attempt} of {} attempts", job.max_attempts),
+    };
+    // The error of a cancelled job may only say that it was cancelled.
+    let why = job.error.as_ref().filter(|error| *error != how).map(|error| format!(": {error}"));
+    format!("job {} {how} {attempts}{}", job.id, why.unwrap_or_default())
 }
