@@ -22,6 +22,8 @@ use crate::raw::Connection;
 pub enum Pace {
     /// Each connection as soon as it is answered.
     Closed,
+    /// Each connection so long after it is answered, and after it is opened.
+    Spaced(Duration),
     /// Each at its moment, as soon as a connection is free.
     Open(Arc<Schedule>),
 }
@@ -99,7 +101,7 @@ pub async fn submit(plan: Plan, moments: &Arc<Moments>) -> Result<Refusals> {
     });
     let keeper = match &shared.plan.pace {
         Pace::Open(schedule) => Some(schedule.keep_time(shared.began, &gate, &stop)),
-        Pace::Closed => None,
+        Pace::Closed | Pace::Spaced(_) => None,
     };
     let mut workers = JoinSet::new();
     for number in 0..connections {
@@ -133,6 +135,10 @@ async fn work(shared: Arc<Shared>, number: usize) -> Result<Refusals> {
         let jobs = first..(first + plan.batch).min(plan.jobs.end);
         let due = match &plan.pace {
             Pace::Closed => Instant::now(),
+            Pace::Spaced(pause) => {
+                tokio::time::sleep(*pause).await;
+                Instant::now()
+            }
             Pace::Open(schedule) => {
                 let Some(moment) = schedule.moment_us(turn) else { return Ok(refusals) };
                 shared.gate.acquire().await?.forget();

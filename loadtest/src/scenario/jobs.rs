@@ -33,6 +33,8 @@ use viewers::{OPENED_WITHIN, Viewers};
 const WARM_UP_JOBS: usize = 4_000;
 /// From one idle job to the next, and from one bare commit to the next.
 const IDLE_EVERY: Duration = Duration::from_millis(20);
+/// Idle jobs and bare commits go in turns of so many each, since the machine changes its speed within seconds.
+const IDLE_TURN_JOBS: usize = 100;
 /// Loads without open dashboards, and as many with them, in turns. Single rounds differ by a fifth on a shared machine.
 const VIEWED_ROUNDS: usize = 11;
 /// No job is recorded for so long: something is wrong.
@@ -276,11 +278,14 @@ impl Work<'_> {
 
     async fn idle(&mut self) -> Result<Idle> {
         let jobs = self.numbers(self.plan.idle);
-        for job in jobs.clone() {
-            let one =
-                submit::Plan { batch: 1, connections: 1, ..self.submission(job..job + 1, Pace::Closed) };
+        let mut bare = Vec::new();
+        for first in jobs.clone().step_by(IDLE_TURN_JOBS) {
+            let turn = first..(first + IDLE_TURN_JOBS).min(jobs.end);
+            // On one connection, as the bare commits are.
+            let pace = Pace::Spaced(IDLE_EVERY);
+            let one = submit::Plan { batch: 1, connections: 1, ..self.submission(turn.clone(), pace) };
             self.refused += submit::submit(one, self.moments).await?.jobs();
-            tokio::time::sleep(IDLE_EVERY).await;
+            bare.extend(bare_commits(self.fleet.database(), turn.len()).await?);
         }
         self.until_recorded().await?;
         let moments = self.moments;
@@ -288,15 +293,15 @@ impl Work<'_> {
             accepted: moments.between(Step::Due, Step::Accepted, jobs.clone())?,
             there: moments.between(Step::Due, Step::There, jobs.clone())?,
             recorded: moments.between(Step::Due, Step::Recorded, jobs.clone())?,
-            bare_commit: bare_commits(self.fleet.database(), jobs.len()).await?,
+            bare_commit: Latencies::gather(bare)?.summary(),
         })
     }
 }
 
-/// Rows committed one by one, as often as the idle jobs came.
-pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<Latency> {
+/// Rows committed one by one, as often as the idle jobs came: how long each took, in microseconds.
+pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<Vec<u64>> {
     let database = database.clone();
-    let latencies = tokio::task::spawn_blocking(move || {
+    tokio::task::spawn_blocking(move || {
         let dir = tempfile::TempDir::with_prefix("fencepost-pgbench-")?;
         let script = dir.path().join("commit.sql");
         database.query("create table bare (id bigserial primary key, payload text not null)")?;
@@ -305,8 +310,8 @@ pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<La
         let took = database.pgbench_latencies(&script, rate, IDLE_EVERY * count as u32)?;
         database.query("drop table bare")?;
         anyhow::Ok(took)
-    });
-    Ok(Latencies::gather(latencies.await??)?.summary())
+    })
+    .await?
 }
 
 /// Every accepted job has one result, and nothing else is there.

@@ -16,7 +16,7 @@ use testkit::sim_nodes::{self, SimNodes};
 
 use super::jobs;
 use crate::costs::Costs;
-use crate::figures::Latency;
+use crate::figures::{Latencies, Latency};
 use crate::load::Spread;
 use crate::moments::Moments;
 use crate::progress::Bar;
@@ -206,7 +206,8 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Plans> {
     }
     report.violations.extend(place.defects().await);
     if let Place::Postgres(fleet) = &place {
-        report.bare_commit = Some(jobs::bare_commits(fleet.database(), plan.changes).await?);
+        report.bare_commit =
+            Some(Latencies::gather(jobs::bare_commits(fleet.database(), plan.changes).await?)?.summary());
     }
     drop((nodes, place));
     if plan.beside_jobs > 0 {
