@@ -143,8 +143,13 @@ pub(crate) trait Engine<C: CommitBatch>: Send + 'static {
     /// keeps no other from being written. No two batches are of the same line or claim the same.
     async fn commit(&mut self, batches: &[C]) -> Arrival<C>;
 
+    /// Whether it can begin at once. A train that leaves by itself takes such an engine if one is free.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Writes all batches, but commits only when `may_commit` says so, which it does not know before the train ahead has
-    /// arrived. `None` if nothing is written, and nothing will be; `may_commit` has been heard by then too.
+    /// arrived. `None` if nothing is written, and nothing will be: they leave again. `may_commit` has been heard by then.
     async fn commit_after(
         &mut self,
         _batches: &[C],
@@ -282,8 +287,8 @@ struct Committing<C: CommitBatch, E> {
     free: Vec<E>,
     /// The trains under way, in the order in which they arrive.
     under_way: VecDeque<UnderWay<C>>,
-    /// Each gives its engine back when all aboard have their verdicts.
-    rides: FuturesOrdered<BoxFuture<'static, E>>,
+    /// Each gives its engine back, and the batches that have no verdict yet.
+    rides: FuturesOrdered<BoxFuture<'static, (E, Vec<PendingBatch<C>>)>>,
 }
 
 /// A train that has left.
@@ -303,9 +308,10 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
             let (is_idle, has_engine) = (self.under_way.is_empty(), !self.free.is_empty());
             tokio::select! {
                 biased;
-                Some(engine) = self.rides.next(), if !is_idle => {
+                Some((engine, again)) = self.rides.next(), if !is_idle => {
                     self.under_way.pop_front();
                     self.free.push(engine);
+                    self.leave_first(again);
                 }
                 Some(pending) = self.queue.recv(), if is_idle => self.left_over.push_back(pending),
                 Some(pending) = self.followers.recv(), if has_engine => self.left_over.push_back(pending),
@@ -316,16 +322,14 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
 
     /// Lets the trains leave that may.
     fn let_leave(&mut self) {
-        while let Some(engine) = self.free.pop_if(|_| {
-            self.under_way.is_empty()
-                || self.left_over.iter().any(|pending| follows_one_of(&pending.waiting, &self.under_way))
-        }) {
+        while self.under_way.is_empty()
+            || self.left_over.iter().any(|pending| follows_one_of(&pending.waiting, &self.under_way))
+        {
+            let Some(engine) = self.next_engine() else { return };
             let train = self.fill();
             if train.batches.is_empty() || !(train.follows || self.under_way.is_empty()) {
                 // Nobody on it follows anybody: there is no haste.
-                for pending in train.batches.into_iter().rev() {
-                    self.left_over.push_front(pending);
-                }
+                self.leave_first(train.batches);
                 self.free.push(engine);
                 // Who was told while this was filled may take others along that were looked at before.
                 if self.left_over.iter().any(|pending| pending.waiting.link.is_lost()) {
@@ -339,6 +343,20 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
                 train.batches.iter().filter_map(|pending| pending.waiting.link.own().cloned()).collect();
             self.under_way.push_back(UnderWay { claimed: train.claimed, fates, arrival: arrival.shared() });
             self.rides.push_back(ride(train.batches, engine, ahead, arrived).boxed());
+        }
+    }
+
+    /// One that can begin at once, if there is one.
+    fn next_engine(&mut self) -> Option<E> {
+        let ready = self.free.iter().rposition(Engine::is_ready);
+        let at = ready.or_else(|| self.free.len().checked_sub(1))?;
+        Some(self.free.remove(at))
+    }
+
+    /// Puts batches before all that are left over.
+    fn leave_first(&mut self, batches: Vec<PendingBatch<C>>) {
+        for pending in batches.into_iter().rev() {
+            self.left_over.push_front(pending);
         }
     }
 
@@ -437,40 +455,34 @@ impl<C: CommitBatch> Train<C> {
     }
 }
 
-/// From the station to the verdicts of all aboard.
+/// From the station to the verdicts of all aboard, or back to it.
 async fn ride<C: CommitBatch, E: Engine<C>>(
     pending: Vec<PendingBatch<C>>,
     mut engine: E,
     ahead: Option<ArrivalHeard>,
     _arrived: oneshot::Sender<()>,
-) -> E {
-    let (mut batches, mut waiting): (Vec<_>, Vec<_>) =
+) -> (E, Vec<PendingBatch<C>>) {
+    let (batches, waiting): (Vec<_>, Vec<_>) =
         pending.into_iter().map(|pending| (pending.batch, pending.waiting)).unzip();
     let sent = Instant::now();
     let mut verdicts = Vec::with_capacity(batches.len());
-    if let Some(ahead) = ahead {
-        match write_behind(&mut engine, &batches, &waiting, ahead).await {
+    match ahead {
+        None => carry(&mut engine, &batches, &mut verdicts).await,
+        Some(ahead) => match write_behind(&mut engine, &batches, &waiting, ahead).await {
             Some(Ok(arrived)) => verdicts.extend(arrived.into_iter().map(Ok)),
             Some(Err(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
             None => {
-                let mut fates = waiting.iter().map(|waiting| waiting.link.may_commit());
-                // Nothing is written. Those whose one ahead was lost are lost too.
-                batches.retain(|_| fates.next().is_some_and(|may_commit| may_commit));
-                for lost in waiting.extract_if(.., |waiting| !waiting.link.may_commit()) {
-                    lost.tell(C::undone());
-                }
+                let pair = |(batch, waiting)| PendingBatch { batch, waiting };
+                return (engine, batches.into_iter().zip(waiting).map(pair).collect());
             }
-        }
-    }
-    if verdicts.is_empty() && !batches.is_empty() {
-        carry(&mut engine, &batches, &mut verdicts).await;
+        },
     }
     metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
     metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
     for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
         waiting.tell(verdict);
     }
-    engine
+    (engine, Vec::new())
 }
 
 /// Writes a train while the one ahead is under way, and commits it if all that its batches follow is committed.

@@ -1,18 +1,22 @@
 //! What commits a train: one transaction on a connection of the committer's own, or on SQLite's one writer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
-use super::postgres::ServerSessions;
+use super::postgres::{IDLE_IN_TRANSACTION_MS, ServerSessions};
 use crate::identity::Remembered;
 use crate::outage::OutageWatch;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
 use crate::unwritable::WriteWatch;
 use crate::{Error, Kind};
+
+/// How long a transaction may wait for the train ahead: less than a session may be idle in a transaction, so that a COMMIT
+/// is sent only where the server has not ended it.
+const OPEN_MAX: Duration = Duration::from_millis(IDLE_IN_TRANSACTION_MS * 2 / 3);
 
 /// Tells a session the position of the ledger.
 pub(super) const POSITION: Statement =
@@ -97,6 +101,13 @@ impl Committer {
 
 #[async_trait::async_trait]
 impl<C: Write> Engine<C> for Committer {
+    fn is_ready(&self) -> bool {
+        match &self.by {
+            By::Postgres(own) => own.connection.is_some(),
+            By::Sqlite(_) => true,
+        }
+    }
+
     async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
         let arrival = match &mut self.by {
             By::Postgres(own) => own.commit(batches).await,
@@ -160,14 +171,17 @@ impl Own {
         let write = async {
             let session = session.insert(own.session(&self.remembered).await.ok()?);
             let mut transaction = session.begin().await.ok()?;
-            let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()??;
-            Some((transaction, verdicts))
+            let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()?;
+            Some((transaction, verdicts, Instant::now()))
         };
         let written = tokio::time::timeout(self.limit, write).await.ok().flatten();
         let may_commit = may_commit.await;
         // A connection that is not known to be in order is closed, which ends its transaction.
-        let (transaction, verdicts) = written?;
-        if !may_commit {
+        let (transaction, verdicts, since) = written?;
+        if since.elapsed() > OPEN_MAX {
+            return None;
+        }
+        let Some(verdicts) = verdicts.filter(|_| may_commit) else {
             if tokio::time::timeout(self.limit, transaction.rollback())
                 .await
                 .is_ok_and(|undone| undone.is_ok())
@@ -175,7 +189,7 @@ impl Own {
                 self.connection = Some(own);
             }
             return None;
-        }
+        };
         let committed = tokio::time::timeout(self.limit, transaction.commit()).await.map_err(|_| late());
         match committed.and_then(|committed| committed.map_err(write_failed)) {
             Ok(()) => {

@@ -25,7 +25,7 @@ pub(super) use server_sessions::ServerSessions;
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
 /// longer than that for a paused owner's last transaction.
-const IDLE_IN_TRANSACTION_MS: u64 = 900;
+pub(super) const IDLE_IN_TRANSACTION_MS: u64 = 900;
 /// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
 /// outlasts a hung transaction.
 const LOCK_WAIT_MS: u64 = 2_000;

@@ -249,6 +249,50 @@ async fn a_batch_that_comes_before_the_one_that_it_follows_waits_for_it() {
     }
 }
 
+/// The second of a pair, which cannot connect.
+enum Half {
+    Connected(Pair),
+    Cut,
+}
+
+#[async_trait::async_trait]
+impl Engine<Batch> for Half {
+    async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
+        match self {
+            Self::Connected(pair) => pair.commit(batches).await,
+            Self::Cut => Err(Error::unavailable(sqlx::Error::PoolTimedOut).into()),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self, Self::Connected(_))
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_begin_costs_nobody_a_commit() {
+    let cut = Mutex::new(vec![true, false]);
+    let engine = || match cut.lock().unwrap().pop().unwrap() {
+        true => Half::Cut,
+        false => Half::Connected(Pair { behind: Arc::default() }),
+    };
+    let here = [runtime::Handle::current()];
+    let station = Arc::new(Trains::start_with(&here, 2, engine));
+    let (mut last, mut under_way, limit) = (None::<Fate>, Vec::new(), Duration::from_secs(9));
+    for _ in 0..20 {
+        let own = Fate::default();
+        let link = Link::new(own.clone(), last.replace(own));
+        let trains = [station.clone(), station.clone()];
+        let [follower, other] = trains;
+        under_way.push(tokio::spawn(async move { follower.commit_linked(batch("a"), link, limit).await }));
+        under_way.push(tokio::spawn(async move { other.commit(batch("b"), limit).await }));
+        tokio::task::yield_now().await;
+    }
+    for verdict in under_way {
+        assert_eq!(verdict.await.unwrap().unwrap(), COMMITTED);
+    }
+}
+
 /// They came in the wrong order, so that the last of them was looked at before the one that it is lost with.
 #[tokio::test]
 async fn those_that_follow_a_lost_batch_are_told_in_whatever_order_they_came() {

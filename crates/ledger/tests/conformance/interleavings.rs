@@ -403,6 +403,32 @@ async fn a_batch_is_written_behind_the_one_that_it_follows_and_shares_its_fate()
     }
 }
 
+/// The server ends a transaction that is idle for long. What it had written is written again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_was_written_behind_one_that_takes_long_is_written_again() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let mut bar = bar(&b, &s, 0).await;
+    let fates = [Fate::default(), Fate::default()];
+    let links = [Link::new(fates[0].clone(), None), Link::new(fates[1].clone(), Some(fates[0].clone()))];
+    let mut sent = Vec::new();
+    for (number, link) in (0..).zip(links) {
+        let (ledger, write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
+        sent.push(tokio::spawn(async move { ledger.commit_linked(write, link).await.unwrap() }));
+        until_waiting(&b, 1).await;
+    }
+    let observer = tokio::sync::Mutex::new(session(&b).await);
+    eventually("it is written", async || is_written_behind(&mut *observer.lock().await).await).await;
+    eventually("it is ended", async || !is_written_behind(&mut *observer.lock().await).await).await;
+    sqlx::query("ROLLBACK").execute(&mut bar).await.unwrap();
+    for verdict in sent {
+        let verdict = verdict.await.unwrap();
+        assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+    }
+    assert_eq!(b.last(&s).await, Some(1));
+}
+
 /// Whether a session of the ledger has written and waits to be told whether to commit.
 async fn is_written_behind(observer: &mut PgConnection) -> bool {
     sqlx::query_scalar(
