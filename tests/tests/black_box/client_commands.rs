@@ -176,7 +176,8 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
     for (command, args, code, says) in [
         ("job", vec!["show", "nothing"], 1, "not_found"),
         ("job", vec!["retry", "--dead", "--pool", "no"], 0, "0 jobs are retried"),
-        ("job", vec!["retry", "--pool", "no"], 1, "invalid"),
+        ("job", vec!["retry", "--pool", "no"], 2, "--outcome"),
+        ("job", vec!["retry", "--dry-run", "--kind", "k"], 2, "--outcome"),
         ("session", vec!["show", "nothing"], 1, "not_found"),
         ("nodes", vec!["drain", "nobody"], 1, "not_found"),
         ("tenant", vec!["show", "nobody"], 1, "not_found"),

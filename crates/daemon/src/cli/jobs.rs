@@ -248,9 +248,9 @@ pub enum Job {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Retry finished jobs: those named, or at most 1,000 that match a filter and were not retried
+    /// Retry finished jobs: those named, or at most 1,000 that match a filter with --dead or --outcome and were not retried
     #[command(group = ArgGroup::new("which").required(true).multiple(true)
-        .args(["jobs", "dead", "outcome", "session", "tenant", "pool", "kind"]))]
+        .args(["jobs", "dead", "outcome"]))]
     Retry {
         /// The jobs' ids
         #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "kind", "dry_run"])]

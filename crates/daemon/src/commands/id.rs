@@ -52,7 +52,7 @@ pub async fn run(command: Id) -> Result<(), Failure> {
                 shown::card([
                     ("tag", segment.tag.clone()),
                     ("start", segment.start.clone()),
-                    ("max", shown::or_none(segment.max.as_ref())),
+                    ("taken up to", shown::or_none(segment.max.as_ref())),
                     ("step", segment.step.to_string()),
                     ("description", segment.description.clone()),
                 ])
@@ -102,6 +102,6 @@ fn segments_table(list: &List<Segment>) -> String {
             segment.description.clone(),
         ]
     });
-    let headings = ["TAG", "MAX", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];
+    let headings = ["TAG", "TAKEN UP TO", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];
     shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
 }

@@ -63,7 +63,7 @@ pub fn list(list: &List<Node>) -> String {
             node.id.clone(),
             node.state.to_string(),
             format!("{}/{}", node.used, node.capacity),
-            node.pools.join(","),
+            shown::or_none((!node.pools.is_empty()).then(|| node.pools.join(","))),
             shown::or_none((!node.labels.is_empty()).then(|| node.labels.join(","))),
             node.instance.clone(),
             shown::or_none(node.version.as_ref()),

@@ -114,9 +114,13 @@ fn signer_card(signer: &Signer) -> String {
         Some(owner) => format!("{owner} for {}", shown::length(signer.lease_expires_in_ms)),
         None => shown::NONE.to_owned(),
     };
+    let next_nonce = match signer.recovering {
+        true => "waits for `fencepost nonce confirm` (the ledger was recovered)".to_owned(),
+        false => signer.next_nonce.to_string(),
+    };
     shown::card([
         ("signer", signer.signer.clone()),
-        ("next nonce", signer.next_nonce.to_string()),
+        ("next nonce", next_nonce),
         ("held", signer.held.to_string()),
         ("released", signer.released.to_string()),
         ("consumed", signer.consumed.to_string()),

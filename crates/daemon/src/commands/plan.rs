@@ -3,7 +3,7 @@
 mod follow;
 mod reader;
 
-use client::wire::plans::{Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task};
+use client::wire::plans::{Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task};
 use client::{PlanQuery, Plans, Tasks};
 
 use super::look::Look;
@@ -108,7 +108,12 @@ async fn change(
     let client = connect(&remote)?;
     let plan = call(client.plans(), &plan, reason.as_deref()).await;
     let plan = plan.map_err(|error| shown::failure(remote.json, error))?;
-    shown::answer(remote.json, &plan, |plan| format!("plan {} is {}\n", plan.id, plan.status));
+    shown::answer(remote.json, &plan, |plan| match (plan.intent, plan.status) {
+        (Intent::Cancel, status) if !is_over(status) => {
+            format!("plan {} is to be CANCELLED; `fencepost plan show -w {0}` follows it\n", plan.id)
+        }
+        (_, status) => format!("plan {} is {status}\n", plan.id),
+    });
     Ok(())
 }
 

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use client::wire::plans::{
-    Checkpoint, Intent, Plan, PlanEvent, PlanProgress, StageStatus, Task, TaskCheckpoint, TaskStatus, Tenant,
+    Checkpoint, Intent, Plan, PlanEvent, PlanProgress, PlanStatus, StageStatus, Task, TaskCheckpoint,
+    TaskStatus, Tenant,
 };
 use client::wire::{Json, List};
 use serde::Serialize;
@@ -218,7 +219,8 @@ fn stages(task: &Task) -> String {
 
 fn plan_status(plan: &Plan) -> String {
     let mut text = plan.status.to_string();
-    if plan.halted {
+    let is_over = matches!(plan.status, PlanStatus::Succeeded | PlanStatus::Cancelled);
+    if plan.halted && !is_over {
         text += "; its owner changed: no further task starts until `fencepost plan resume`";
     }
     if plan.over_time {

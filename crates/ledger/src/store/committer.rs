@@ -6,17 +6,13 @@ use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
-use super::postgres::{IDLE_IN_TRANSACTION_MS, ServerSessions};
+use super::postgres::ServerSessions;
 use crate::identity::Remembered;
 use crate::outage::OutageWatch;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
 use crate::unwritable::WriteWatch;
 use crate::{Error, Kind};
-
-/// How long a transaction may wait for the train ahead: less than a session may be idle in a transaction, so that a COMMIT
-/// is sent only where the server has not ended it.
-const OPEN_MAX: Duration = Duration::from_millis(IDLE_IN_TRANSACTION_MS * 2 / 3);
 
 /// Tells a session the position of the ledger.
 pub(super) const POSITION: Statement =
@@ -43,6 +39,8 @@ struct Own {
     /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
     /// may still do in the server: that is what fencing and a new acquire are for.
     limit: Duration,
+    /// How long a transaction may wait for the train ahead.
+    open_max: Duration,
 }
 
 /// A connection, and the position that its session was told.
@@ -81,11 +79,11 @@ pub(super) trait Write: CommitBatch + Sized {
 impl Committer {
     pub(super) fn postgres(
         sessions: ServerSessions,
-        limit: Duration,
+        (limit, open_max): (Duration, Duration),
         (watch, outage): (WriteWatch, OutageWatch),
         remembered: Remembered,
     ) -> Self {
-        let own = Own { sessions, connection: None, remembered, limit };
+        let own = Own { sessions, connection: None, remembered, limit, open_max };
         Self { by: By::Postgres(Box::new(own)), watch, outage }
     }
 
@@ -178,7 +176,7 @@ impl Own {
         let may_commit = may_commit.await;
         // A connection that is not known to be in order is closed, which ends its transaction.
         let (transaction, verdicts, since) = written?;
-        if since.elapsed() > OPEN_MAX {
+        if since.elapsed() > self.open_max {
             return None;
         }
         let Some(verdicts) = verdicts.filter(|_| may_commit) else {

@@ -25,7 +25,10 @@ pub(super) use server_sessions::ServerSessions;
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
 /// longer than that for a paused owner's last transaction.
-pub(super) const IDLE_IN_TRANSACTION_MS: u64 = 900;
+const IDLE_IN_TRANSACTION_MS: u64 = 900;
+/// How long a train's transaction may wait for the train ahead: less than that, so that a COMMIT is sent only where the server
+/// has not ended the transaction.
+const OPEN_MAX: Duration = Duration::from_millis(IDLE_IN_TRANSACTION_MS * 2 / 3);
 /// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
 /// outlasts a hung transaction.
 const LOCK_WAIT_MS: u64 = 2_000;
@@ -124,7 +127,7 @@ pub(super) async fn open(
     let committer = |sessions: &ServerSessions| {
         Committer::postgres(
             sessions.clone(),
-            call_timeout,
+            (call_timeout, OPEN_MAX),
             (watch.clone(), outage.clone()),
             remembered.clone(),
         )

@@ -101,6 +101,10 @@ impl<'a, R: BufRead> Batches<'a, R> {
             if bytes.trim_ascii().is_empty() {
                 continue;
             }
+            // The parser takes an array for a job whose fields come in their order.
+            if bytes.trim_ascii_start().starts_with(b"[") {
+                return Err(format!("line {number} is an array; each line must be one JSON object"));
+            }
             let mut job: JobRequest = serde_json::from_slice(&bytes).map_err(|error| {
                 // The parser's own line is always the first.
                 let text = error.to_string();
@@ -176,6 +180,7 @@ mod tests {
             ("{\"payload\":1,\"tenent\":\"a\"}\n", "line 1, column 21: unknown field `tenent`"),
             ("\n{}\n", "line 2, column 2: missing field `payload`"),
             ("hello\n", "line 1, column 1: expected value"),
+            (" [{\"payload\":1}]\n", "line 1 is an array; each line must be one JSON object"),
             ("{\"payload\":1} {\"payload\":2}\n", "line 1, column 15: trailing characters"),
         ] {
             let wrong = batches(text).unwrap_err();

@@ -117,6 +117,9 @@ fn a_plan_that_starts_nothing_more_says_why() {
     let status = "status  ATTENTION; its owner changed: no further task starts until `fencepost plan resume`; it ran \
                   over its time: no further task starts\n";
     assert!(text.contains(status), "{text}");
+    view.plan.status = PlanStatus::Succeeded;
+    (view.plan.halted, view.plan.over_time) = (true, false);
+    assert!(plan(&view).contains("status  SUCCEEDED\n"), "nobody can resume it");
 }
 
 #[test]
