@@ -17,6 +17,7 @@ use wire::worker::{
     AttemptOutcome, AttemptRef, AttemptResult, Dispatch, HeartbeatOk, Notice, SchedulerFrame, Welcome, close,
 };
 
+use super::worker_loop::REFUSED_WITHIN;
 use super::*;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
 
@@ -398,6 +399,20 @@ async fn who_is_not_let_in_says_so_instead_of_trying_for_ever() {
     scheduler.greeted().await.close(close::PROTOCOL).await;
     let error = worker.ended().await.unwrap_err();
     assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("invalid"));
+}
+
+/// A daemon that hears no hello in time closes with the same code.
+#[tokio::test]
+async fn who_may_have_said_hello_too_late_says_it_again() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let late = scheduler.greeted().await;
+    tokio::time::sleep(REFUSED_WITHIN).await;
+    late.close(close::PROTOCOL).await;
+    let again = tokio::time::timeout(PATIENCE, scheduler.welcomed()).await;
+    drop(again.expect("it connects again"));
+    worker.stop();
+    worker.ended().await.unwrap();
 }
 
 #[tokio::test]

@@ -30,6 +30,9 @@ use crate::{Error, Result};
 const PROGRESS_QUEUE: usize = 1_024;
 /// How long the scheduler may take to answer `hello`.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
+/// A daemon that breaks a connection off sooner has read what the worker says, and refuses it: no time limit of a daemon is
+/// shorter, be it for `hello` or for a message.
+pub(super) const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 /// Shortest time between two heartbeats; a shorter one in `welcome` counts as this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// Longest time between two heartbeats; a longer one in `welcome` counts as this.
@@ -131,6 +134,7 @@ where
         let mut at = rand::random_range(0..self.bases.len());
         let mut reconnects = Reconnects::new(self.times.pause_max);
         loop {
+            let dialled_at = Instant::now();
             let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
             let opening = async move { Connection::open(&dialer, &base, batch).await };
             let Some(opened) = self.meanwhile(opening).await else { break };
@@ -147,7 +151,7 @@ where
                 },
             };
             let patience = self.times.patience.is_some_and(|patience| began.elapsed() >= patience);
-            if !self.welcomed && (patience || is_refused_for_good(&error)) {
+            if !self.welcomed && (patience || is_refused_for_good(&error, dialled_at.elapsed())) {
                 return Err(error);
             }
             let pause = reconnects.pause(opened_at.elapsed(), &error);
@@ -450,13 +454,15 @@ fn closed(connection: &Connection, why: Option<(u16, String)>) -> Parted {
     }
 }
 
-/// Whether only a person can resolve the error.
-fn is_refused_for_good(error: &Error) -> bool {
+/// Whether only a person can resolve the error, which came so long after the connection was begun.
+fn is_refused_for_good(error: &Error, after: Duration) -> bool {
     match error {
         Error::Unusable(_) => true,
-        Error::Refused(problem) => {
-            matches!(problem.known_code(), Some(Code::Unauthorized | Code::Forbidden | Code::Invalid))
-        }
+        Error::Refused(problem) => match problem.known_code() {
+            Some(Code::Unauthorized | Code::Forbidden) => true,
+            Some(Code::Invalid) => after < REFUSED_WITHIN,
+            _ => false,
+        },
         Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
     }
 }
