@@ -22,7 +22,7 @@ pub fn job(job: &Job) -> String {
         ("tenant", text(&job.tenant)),
         ("needs", needs(job)),
         ("priority", job.priority.to_string()),
-        ("metadata", shown::or_none((!metadata.is_empty()).then(|| metadata.join(" ")))),
+        ("metadata", shown::joined(&metadata, " ")),
         ("attempt", format!("{} (at most {} may fail)", job.attempt, job.max_attempts)),
         ("time limit", shown::length(job.timeout_ms)),
         ("node", text(&job.node)),
@@ -139,7 +139,7 @@ fn needs(job: &Job) -> String {
     let pool = job.pool.as_ref().map(|pool| format!("pool {pool}"));
     let route = job.route.as_ref().map(|route| format!("route {}:{}", route.source, route.target));
     let needs: Vec<_> = pool.into_iter().chain(route).chain(job.requires.iter().cloned()).collect();
-    shown::or_none((!needs.is_empty()).then(|| needs.join(", ")))
+    shown::joined(&needs, ", ")
 }
 
 fn attempts(past: &[PastAttempt]) -> String {

@@ -85,8 +85,8 @@ fn people(setting: &PoolsSetting) -> String {
         [
             pool.name.clone(),
             pool.weight.to_string(),
-            shown::or_none((!pool.routes.is_empty()).then(|| pool.routes.join(","))),
-            shown::or_none((!pool.requires.is_empty()).then(|| pool.requires.join(","))),
+            shown::joined(&pool.routes, ","),
+            shown::joined(&pool.requires, ","),
         ]
     });
     let table = shown::table(["POOL", "WEIGHT", "ROUTES", "REQUIRES"], rows);

@@ -134,6 +134,12 @@ pub fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
+/// The texts with this between them, or what stands for none.
+pub fn joined(texts: &[impl AsRef<str>], between: &str) -> String {
+    let texts: Vec<_> = texts.iter().map(AsRef::as_ref).collect();
+    or_none((!texts.is_empty()).then(|| texts.join(between)))
+}
+
 /// A text of a node or a person on one line, without what would move the cursor.
 pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")

@@ -78,6 +78,11 @@ fn commits_as(
     tokio::spawn(async move { ledger.commit(write).await })
 }
 
+fn sends(b: &Bench, write: Batch, link: Link) -> JoinHandle<Verdict> {
+    let ledger = b.ledger.clone();
+    tokio::spawn(async move { ledger.commit_linked(write, link).await.unwrap() })
+}
+
 fn acquires(b: &Bench, s: &SignerId, who: &InstanceId) -> JoinHandle<Acquisition> {
     let (ledger, resource, who) = (b.ledger.clone(), Resource::signer(s), who.clone());
     tokio::spawn(async move { ledger.acquire(&resource, &who, LONG_MS).await.unwrap() })
@@ -376,13 +381,11 @@ async fn a_batch_is_written_behind_the_one_that_it_follows_and_shares_its_fate()
         let token = b.acquired(&a, &s, LONG_MS).await;
         let mut bar = bar(&b, &s, 0).await;
         let fate = Fate::default();
-        let sends = |number, link| {
-            let (ledger, write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
-            tokio::spawn(async move { ledger.commit_linked(write, link).await.unwrap() })
-        };
-        let first = sends(0, Link::new(fate.clone(), None));
+        let first =
+            sends(&b, batch(&s, &a, token, vec![new_grant(0, LONG_MS)]), Link::new(fate.clone(), None));
         until_waiting(&b, 1).await;
-        let second = sends(1, Link::new(Fate::default(), Some(fate)));
+        let link = Link::new(Fate::default(), Some(fate));
+        let second = sends(&b, batch(&s, &a, token, vec![new_grant(1, LONG_MS)]), link);
         let observer = tokio::sync::Mutex::new(session(&b).await);
         eventually("the second is written", async || is_written_behind(&mut *observer.lock().await).await)
             .await;
@@ -414,8 +417,7 @@ async fn a_batch_that_was_written_behind_one_that_takes_long_is_written_again() 
     let links = [Link::new(fates[0].clone(), None), Link::new(fates[1].clone(), Some(fates[0].clone()))];
     let mut sent = Vec::new();
     for (number, link) in (0..).zip(links) {
-        let (ledger, write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
-        sent.push(tokio::spawn(async move { ledger.commit_linked(write, link).await.unwrap() }));
+        sent.push(sends(&b, batch(&s, &a, token, vec![new_grant(number, LONG_MS)]), link));
         until_waiting(&b, 1).await;
     }
     let observer = tokio::sync::Mutex::new(session(&b).await);

@@ -185,7 +185,7 @@ fn conditions(filter: &BulkFilter) -> String {
     ];
     let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
     let named: Vec<_> = named.collect();
-    shown::or_none((!named.is_empty()).then(|| named.join(", ")))
+    shown::joined(&named, ", ")
 }
 
 fn list(list: &List<Shown>) -> String {
