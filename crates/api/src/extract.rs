@@ -10,8 +10,8 @@ use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Nonce, SignerId};
 use futures_util::{FutureExt, StreamExt};
 use serde::de::DeserializeOwned;
-use wire::Code;
 use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
+use wire::{Code, Object};
 
 use crate::auth::Principal;
 use crate::limits::{CURSOR_CHARS_MAX, DISCARD_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX};
@@ -203,13 +203,8 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Reads a JSON object and names the field that is wrong.
 fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
-    // The derived readers of objects would also take an array of the fields' values.
-    let refuse_array = text.trim_start().starts_with('[');
     let mut reader = serde_json::Deserializer::from_str(text);
-    if refuse_array {
-        return Err(Refusal::invalid("the body is an array; it must be a JSON object"));
-    }
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
@@ -391,8 +386,8 @@ mod tests {
             (r#"{"kount":1}"#, "unknown field `kount`, expected `count` or `hold_ms`"),
             (r#"{"count":1"#, "EOF while parsing an object"),
             (r#"{"count":1} x"#, "trailing characters"),
-            ("[1,2]", "it must be a JSON object"),
-            ("7", "invalid type: integer `7`"),
+            ("[1,2]", "the body is refused: invalid type: sequence, expected an object"),
+            ("7", "the body is refused: invalid type: integer `7`, expected an object"),
         ] {
             let refusal = json::<GrantRequest>(text).expect_err(text).to_string();
             assert!(refusal.contains(expected), "{text}: {refusal}");

@@ -731,4 +731,15 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{line}");
         }
     }
+
+    #[test]
+    fn who_takes_an_outcome_for_a_state_is_told_of_the_option() {
+        let error = Cli::try_parse_from("fencepost job list --state failed".split(' ')).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("it is how a job ended; `--outcome failed` lists those"), "{text}");
+        let error = Cli::try_parse_from("fencepost job list --state gone".split(' ')).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("CREATED") && !text.contains("dismissed"), "{text}");
+    }
 }

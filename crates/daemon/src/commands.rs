@@ -33,6 +33,7 @@ pub mod top;
 
 use std::time::Duration;
 
+use client::wire::Object;
 use client::wire::plans::TaskRetryRequest;
 use client::{Client, Page, Retry};
 
@@ -61,7 +62,8 @@ fn page(paged: Paged) -> Page {
 
 /// The retry that is asked for, with the stages of its file; and whether it is a dry run.
 fn retry_request(options: RetryOptions) -> Result<(bool, TaskRetryRequest), Failure> {
-    let stages = options.stages.as_deref().map(json_file::read).transpose()?;
+    let stages: Option<Vec<Object<_>>> = options.stages.as_deref().map(json_file::read).transpose()?;
+    let stages = stages.map(|stages| stages.into_iter().map(|Object(stage)| stage).collect());
     Ok((options.dry_run, options.request(stages)))
 }
 

@@ -47,4 +47,4 @@ pub const RING_VERSION: &str = "x-fencepost-ring";
 pub use json::Json;
 pub use list::List;
 pub use problem::{Code, Problem};
-pub use strict::is_too_large;
+pub use strict::{Object, is_too_large};

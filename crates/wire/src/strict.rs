@@ -272,10 +272,19 @@ pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Resul
     T::deserialize(from).map(Some)
 }
 
-/// An object, where a derived reader would also take an array of its fields' values.
-struct Object<T>(PhantomData<T>);
+/// A request that is a JSON object. Its derived reader would also take an array of its fields' values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        object(from).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,7 +297,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
 }
 
 pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    from.deserialize_map(Object(PhantomData))
+    from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
 /// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused; so is an array in place of the

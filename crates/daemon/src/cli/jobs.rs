@@ -5,6 +5,7 @@ pub mod bulk;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Subcommand};
 use wire::Json;
 use wire::jobs::{Backoff, JobRequest, JobState, Outcome, Route};
@@ -214,7 +215,7 @@ pub enum Job {
     /// List jobs, newest first
     List {
         /// Only jobs in this state; how finished ones ended is --outcome
-        #[arg(long, ignore_case = true, value_parser = words(JobState::ALL, JobState::as_str))]
+        #[arg(long, ignore_case = true, value_parser = state())]
         state: Option<JobState>,
         #[command(flatten)]
         filter: Filter,
@@ -318,6 +319,16 @@ pub struct Filter {
     /// Only jobs of this kind
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
+}
+
+/// A state. Who names an outcome is told of the option for it.
+fn state() -> impl TypedValueParser<Value = JobState> {
+    let states = JobState::ALL.iter().map(|state| PossibleValue::new(state.as_str()));
+    let outcomes = Outcome::ALL.iter().map(|outcome| PossibleValue::new(outcome.as_str()).hide(true));
+    PossibleValuesParser::new(states.chain(outcomes)).try_map(|text| {
+        let state = JobState::ALL.iter().copied().find(|state| state.as_str().eq_ignore_ascii_case(&text));
+        state.ok_or_else(|| format!("it is how a job ended; `--outcome {text}` lists those"))
+    })
 }
 
 fn factor(text: &str) -> Result<f64, String> {

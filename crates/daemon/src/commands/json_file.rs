@@ -40,6 +40,7 @@ fn whole(from: impl Read) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use client::wire::Object;
     use client::wire::plans::{PlanRequest, StageRequest};
 
     use super::*;
@@ -71,6 +72,11 @@ mod tests {
             let message = refusal::<PlanRequest>(text);
             assert!(message.contains(says), "{text}: {message}");
         }
+        let array = "[\"a\", []]";
+        assert!(
+            refusal::<Object<PlanRequest>>(array)
+                .starts_with("invalid type: sequence, expected an object at line 1")
+        );
         assert!(refusal::<Vec<StageRequest>>("[\n{\"name\": 1}]").contains("line 2 column 10"));
     }
 

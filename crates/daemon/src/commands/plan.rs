@@ -3,6 +3,7 @@
 mod follow;
 mod reader;
 
+use client::wire::Object;
 use client::wire::plans::{Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task};
 use client::{PlanQuery, Plans, Tasks};
 
@@ -19,7 +20,7 @@ use reader::Reader;
 pub async fn run(command: Plan) -> Result<(), Failure> {
     match command {
         Plan::Create { file, start, key, remote } => {
-            let mut request: PlanRequest = json_file::read(&file)?;
+            let Object(mut request): Object<PlanRequest> = json_file::read(&file)?;
             if start {
                 request.start = Some(true);
             }
@@ -46,7 +47,7 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         }
         Plan::Show { plan, shown } => {
             let client = connect(&shown.remote)?;
-            // The JSON is the daemon's, which leaves out the locks.
+            // The JSON is the daemon's, which leaves out the locks and why jobs wait.
             let mut reader = Reader::new(&client, &plan, !shown.remote.json);
             let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status));
             look.run(&shown, async || reader.read().await).await?;
@@ -68,7 +69,9 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         }
         Plan::Task { task, shown } => {
             let client = connect(&shown.remote)?;
-            Look::one(tasks_shown::task).run(&shown, async || client.tasks().get(&task).await).await?;
+            // The JSON is the daemon's, which leaves out why the job waits.
+            let read = async || reader::task(&client, &task, !shown.remote.json).await;
+            Look::one(tasks_shown::task).run(&shown, read).await?;
         }
         Plan::Checkpoints { task, paged, shown } => {
             let (client, page) = (connect(&shown.remote)?, page(paged));

@@ -1,5 +1,6 @@
 //! `fencepost pool …`: shows, sets, pauses and resumes the pools of nodes.
 
+use client::wire::Object;
 use client::wire::nodes::{PauseRequest, Pool as Shown, PoolPause, PoolsRequest, PoolsSetting};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -45,7 +46,7 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             Ok(())
         }
         Pool::Set { file, dry_run, yes, remote } => {
-            let Written { version, pools, .. } = json_file::read(&file)?;
+            let Object(Written { version, pools, .. }) = json_file::read(&file)?;
             let request = PoolsRequest { version, pools };
             let client = connect(&remote)?;
             let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;

@@ -29,6 +29,20 @@ pub struct PlanView {
     /// The tokens of the locks that tasks hold, by the ids of the tasks, as far as they were read.
     #[serde(skip)]
     pub locks: HashMap<String, i64>,
+    /// Why the jobs of tasks wait, by the ids of the tasks, as far as they were read.
+    #[serde(skip)]
+    pub waits: HashMap<String, String>,
+}
+
+/// A task.
+#[derive(Debug, Serialize)]
+pub struct TaskView {
+    /// The task.
+    #[serde(flatten)]
+    pub task: Task,
+    /// Why its job waits, if it does.
+    #[serde(skip)]
+    pub waits: Option<String>,
 }
 
 /// A plan, and one line for each task.
@@ -65,7 +79,8 @@ pub fn plans(list: &List<Plan>) -> String {
 }
 
 /// A task, its checkpoint and its stages.
-pub fn task(task: &Task) -> String {
+pub fn task(view: &TaskView) -> String {
+    let TaskView { task, waits } = view;
     let json = |json: &Option<Json>| {
         let json = json.as_ref().filter(|json| **json != Json::null());
         shown::or_none(json.map(|json| shown::one_line(json.as_str())))
@@ -79,7 +94,12 @@ pub fn task(task: &Task) -> String {
         ("reason", reason(task)),
         ("run", run(task)),
         ("time limit", shown::length(task.timeout_ms)),
-        ("stage", stage(task)),
+        (
+            "stage",
+            waits
+                .as_ref()
+                .map_or_else(|| stage(task), |why| format!("{}; its job waits: {why}", stage(task))),
+        ),
         ("waits for job", shown::or_none(task.waits_for.as_ref())),
         ("checkpoint", shown::or_none(task.checkpoint.as_ref().map(checkpoint))),
         ("context", json(&task.context)),
@@ -196,7 +216,7 @@ fn tasks(view: &PlanView) -> String {
             version(task),
             shown::or_none(view.locks.get(&task.id)),
             task.id.clone(),
-            reason(task),
+            view.waits.get(&task.id).map_or_else(|| reason(task), |why| format!("its job waits: {why}")),
         ]
     });
     let headings = ["TENANT", "STATUS", "RUN", "STAGE", "CHECKPOINT", "LOCK", "TASK", "REASON"];

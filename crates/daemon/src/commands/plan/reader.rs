@@ -3,18 +3,23 @@
 use std::collections::HashMap;
 
 use client::wire::limits::LIST_ITEMS_MAX;
-use client::wire::plans::{Task, TaskStatus};
+use client::wire::plans::{StageStatus, Task, TaskStatus};
 use client::{Client, Page, Result, TaskQuery};
 
-use crate::commands::tasks_shown::PlanView;
+use crate::commands::jobs_shown;
+use crate::commands::tasks_shown::{PlanView, TaskView};
+
+/// The tasks of one plan whose jobs are read. A plan whose tasks all wait, waits for the same most often.
+const WAITS_MAX: usize = 10;
 
 /// A plan that is read.
 #[derive(Debug)]
 pub struct Reader<'a> {
     client: &'a Client,
     plan: &'a str,
-    /// Whether locks are read too. Lists leave them out, so this costs a request for each task that has changed.
-    with_locks: bool,
+    /// Whether locks are read too, and why jobs wait. Lists leave them out, so this costs a request for each task that has
+    /// changed, and one for the job of each task that runs.
+    with_details: bool,
     /// By the ids of tasks.
     known: HashMap<String, KnownLock>,
 }
@@ -29,21 +34,24 @@ struct KnownLock {
 
 impl<'a> Reader<'a> {
     /// A reader of the plan with this id.
-    pub fn new(client: &'a Client, plan: &'a str, with_locks: bool) -> Self {
-        Self { client, plan, with_locks, known: HashMap::new() }
+    pub fn new(client: &'a Client, plan: &'a str, with_details: bool) -> Self {
+        Self { client, plan, with_details, known: HashMap::new() }
     }
 
     /// The plan as it is now. Its tasks are read last: where the plan has ended, they have too.
     pub async fn read(&mut self) -> Result<PlanView> {
         let plan = self.client.plans().get(self.plan).await?;
         let tasks = self.tasks().await?;
-        let mut locks = HashMap::new();
-        if self.with_locks && plan.started_at.is_some() {
+        let (mut locks, mut waits) = (HashMap::new(), HashMap::new());
+        if self.with_details && plan.started_at.is_some() {
             for task in tasks.iter().filter(|task| may_hold_lock(task.status)) {
                 locks.extend(self.token(task).await?.map(|token| (task.id.clone(), token)));
             }
+            for task in tasks.iter().filter(|task| job_under_way(task).is_some()).take(WAITS_MAX) {
+                waits.extend(waits_of(self.client, task).await?.map(|why| (task.id.clone(), why)));
+            }
         }
-        Ok(PlanView { plan, tasks, locks })
+        Ok(PlanView { plan, tasks, locks, waits })
     }
 
     async fn tasks(&self) -> Result<Vec<Task>> {
@@ -72,6 +80,31 @@ impl<'a> Reader<'a> {
         self.known.insert(task.id.clone(), KnownLock { updated_at, token });
         Ok(token)
     }
+}
+
+/// A task, and why its job waits.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached.
+pub async fn task(client: &Client, id: &str, with_details: bool) -> Result<TaskView> {
+    let task = client.tasks().get(id).await?;
+    let waits = if with_details { waits_of(client, &task).await? } else { None };
+    Ok(TaskView { task, waits })
+}
+
+/// Why the job of a task's stage waits; `None` also where the token may not see the job, or nobody knows it any more.
+async fn waits_of(client: &Client, task: &Task) -> Result<Option<String>> {
+    let Some(job) = job_under_way(task) else { return Ok(None) };
+    match client.jobs().get(job).await {
+        Ok(job) => Ok(jobs_shown::waits(&job)),
+        Err(error) if error.problem().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The job of a task's stage that has not ended.
+fn job_under_way(task: &Task) -> Option<&str> {
+    task.stages.iter().find(|stage| stage.status == StageStatus::Running)?.job.as_deref()
 }
 
 /// Whether a task with this status may hold the lock of its tenant.

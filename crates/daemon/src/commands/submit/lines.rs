@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Read as _};
 
+use client::wire::Object;
 use client::wire::jobs::JobRequest;
 use client::wire::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
 
@@ -101,11 +102,7 @@ impl<'a, R: BufRead> Batches<'a, R> {
             if bytes.trim_ascii().is_empty() {
                 continue;
             }
-            // The parser takes an array for a job whose fields come in their order.
-            if bytes.trim_ascii_start().starts_with(b"[") {
-                return Err(format!("line {number} is an array; each line must be one JSON object"));
-            }
-            let mut job: JobRequest = serde_json::from_slice(&bytes).map_err(|error| {
+            let Object(mut job): Object<JobRequest> = serde_json::from_slice(&bytes).map_err(|error| {
                 // The parser's own line is always the first.
                 let text = error.to_string();
                 let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
@@ -180,7 +177,7 @@ mod tests {
             ("{\"payload\":1,\"tenent\":\"a\"}\n", "line 1, column 21: unknown field `tenent`"),
             ("\n{}\n", "line 2, column 2: missing field `payload`"),
             ("hello\n", "line 1, column 1: expected value"),
-            (" [{\"payload\":1}]\n", "line 1 is an array; each line must be one JSON object"),
+            (" [{\"payload\":1}]\n", "line 1, column 1: invalid type: sequence, expected an object"),
             ("{\"payload\":1} {\"payload\":2}\n", "line 1, column 15: trailing characters"),
         ] {
             let wrong = batches(text).unwrap_err();

@@ -75,7 +75,8 @@ fn a_plan(tasks: Vec<Task>) -> PlanView {
         finished_at: None,
         attention: None,
     };
-    PlanView { plan, tasks, locks: HashMap::from([("b".to_owned(), 7), ("c".to_owned(), 12)]) }
+    let locks = HashMap::from([("b".to_owned(), 7), ("c".to_owned(), 12)]);
+    PlanView { plan, tasks, locks, waits: HashMap::new() }
 }
 
 #[test]
@@ -106,7 +107,11 @@ tenant-b   RUNNING (pausing)  1    2/3 migrate          11          7     b     
 tenant-c   INTERRUPTED        2    2/3 migrate UNKNOWN  11          12    c     its owner changed [2J
 tenant-dd  PENDING            1    1/3 build            -           -     dd    -
 ";
-    assert_eq!(plan(&a_plan(tasks)), text);
+    let mut view = a_plan(tasks);
+    assert_eq!(plan(&view), text);
+    view.waits.insert("b".to_owned(), "no node is connected".to_owned());
+    let waits = text.replace("7     b     -", "7     b     its job waits: no node is connected");
+    assert_eq!(plan(&view), waits);
 }
 
 #[test]
@@ -169,7 +174,12 @@ NO  STAGE    STATUS     ATTEMPTS  JOB
 2   migrate  RUNNING    2         j-1
 3   check    PENDING    -         -
 ";
-    assert_eq!(task(&one), text);
+    let mut view = TaskView { task: one, waits: None };
+    assert_eq!(task(&view), text);
+    view.waits = Some("no node is connected".to_owned());
+    let waits = text.replace("2/3 migrate\n", "2/3 migrate; its job waits: no node is connected\n");
+    assert_eq!(task(&view), waits);
+    assert!(!serde_json::to_string(&view).unwrap().contains("waits\""), "the JSON is the daemon's");
 }
 
 #[test]
