@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::ids::Segments;
-use ::nodes::{Explanation, Pools, Record};
+use ::nodes::{Explanation, Pools, Profile, Record};
 use actors::jobs::Session;
 use bus::NodeState;
 use domain::job::{Outcome, Route, State};
@@ -164,15 +164,19 @@ pub const fn node_state(state: NodeState) -> wire::nodes::NodeState {
     }
 }
 
-/// A node as this instance knows it, and for how long it has not been heard of.
-pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire::nodes::Node {
-    let joined: Vec<_> = match pools.configured() {
+/// The names of the pools that a node is in.
+pub fn pools_of(profile: &Profile, pools: &Pools) -> Vec<String> {
+    match pools.configured() {
         [] => vec![::nodes::DEFAULT_POOL.to_owned()],
         configured => {
-            let joined = configured.iter().filter(|pool| pool.admits(&record.profile));
+            let joined = configured.iter().filter(|pool| pool.admits(profile));
             joined.map(|pool| pool.name.to_string()).collect()
         }
-    };
+    }
+}
+
+/// A node as this instance knows it, and for how long it has not been heard of.
+pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire::nodes::Node {
     let share = |share: Option<f32>| share.map(f64::from);
     wire::nodes::Node {
         id: record.profile.node.to_string(),
@@ -181,7 +185,7 @@ pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire
         capacity: record.status.capacity,
         used: record.status.used,
         labels: record.profile.labels.iter().map(ToString::to_string).collect(),
-        pools: joined,
+        pools: pools_of(&record.profile, pools),
         load: Some(wire::worker::Load {
             cpu: share(record.load.cpu),
             gpu: share(record.load.gpu),

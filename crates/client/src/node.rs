@@ -157,6 +157,8 @@ pub enum Event {
         instance: String,
         /// How often the worker sends a heartbeat.
         heartbeat: Duration,
+        /// The pools that the worker is in. In none it gets no job. Older daemons do not say.
+        pools: Option<Vec<String>>,
     },
     /// There is no connection; the next try is after the pause.
     Lost {

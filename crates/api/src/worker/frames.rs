@@ -59,6 +59,7 @@ pub fn to_wire(frame: ToNode) -> Option<SchedulerFrame> {
             node_id: node.to_string(),
             instance: instance.to_string(),
             heartbeat_ms,
+            pools: None,
         }),
         ToNode::HeartbeatOk { is_drained: draining } => SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }),
         ToNode::Dispatch(dispatch) => SchedulerFrame::Dispatch(job_fields::dispatch(dispatch)?),

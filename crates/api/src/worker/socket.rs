@@ -20,7 +20,7 @@ use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
-use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
+use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem, Welcome};
 
 use super::frames;
 use crate::auth::Principal;
@@ -28,6 +28,7 @@ use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
 use crate::shares::Kind;
 use crate::state::State;
+use crate::to_wire;
 use crate::traces::AttemptTraces;
 use crate::visibility;
 use crate::websocket::{self, Fault, Outlet, Unsent};
@@ -319,9 +320,20 @@ impl Socket {
         }
     }
 
+    /// The pools that the node is in, once it is registered.
+    fn pools(&self) -> Option<Vec<String>> {
+        let registry = &self.incarnation.registry;
+        let record = registry.get(self.node.node()?)?;
+        Some(to_wire::pools_of(&record.profile, &registry.pools()))
+    }
+
     fn send(&mut self, mut frame: ToNode) {
         self.traces.sent(&mut frame, self.node.node());
         match frames::to_wire(frame) {
+            Some(SchedulerFrame::Welcome(welcome)) => {
+                let pools = self.pools();
+                self.out.push_back(SchedulerFrame::Welcome(Welcome { pools, ..welcome }));
+            }
             Some(frame) => self.out.push_back(frame),
             None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),
         }

@@ -61,7 +61,8 @@ impl Scheduler {
 impl Peer {
     async fn welcome(&mut self) {
         let (node_id, instance) = ("n".to_owned(), "i".to_owned());
-        self.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: HEARTBEAT_MS })).await;
+        let welcome = Welcome { node_id, instance, heartbeat_ms: HEARTBEAT_MS, pools: None };
+        self.say(SchedulerFrame::Welcome(welcome)).await;
     }
 
     async fn say(&mut self, frame: SchedulerFrame) {

@@ -198,6 +198,7 @@ where
             url: connection.url().to_owned(),
             instance: welcome.instance,
             heartbeat: every,
+            pools: welcome.pools,
         });
         for frame in self.protocol.welcomed() {
             connection.send(frame);

@@ -91,8 +91,23 @@ pub async fn run(node: Node) -> Result<(), Failure> {
 
 fn log(node: &str, event: Event) {
     match event {
-        Event::Connected { url, instance, heartbeat } => {
-            tracing::info!(node, url, instance, heartbeat_ms = heartbeat.as_millis() as u64, "connected");
+        Event::Connected { url, instance, heartbeat, pools } => {
+            let joined = pools.as_ref().map(|pools| pools.join(","));
+            tracing::info!(
+                node,
+                url,
+                instance,
+                heartbeat_ms = heartbeat.as_millis() as u64,
+                pools = joined,
+                "connected"
+            );
+            if pools.is_some_and(|pools| pools.is_empty()) {
+                tracing::warn!(
+                    node,
+                    "the node is in no pool and gets no job: none is configured under a name that it gives, or it lacks their \
+                     labels; `fencepost pool show` lists them"
+                );
+            }
         }
         Event::Lost { reason, pause } => {
             tracing::warn!(node, reason, again_in_ms = pause.as_millis() as u64, "no connection");

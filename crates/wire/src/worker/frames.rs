@@ -329,6 +329,9 @@ pub struct Welcome {
     pub instance: String,
     /// How often a heartbeat is expected, in milliseconds.
     pub heartbeat_ms: u64,
+    /// The pools that the node is in now. A node in none gets no job. Older daemons do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Vec<String>>,
 }
 
 /// The answer to `heartbeat`. One more is sent when an operator drains the node, or ends its drain.

@@ -41,6 +41,7 @@ fn every_frame_of_a_node_is_written_as_it_is_read() {
 fn every_frame_of_the_scheduler_is_written_as_it_is_read() {
     for text in [
         r#"{"type":"welcome","node_id":"n","instance":"i","heartbeat_ms":2000}"#,
+        r#"{"type":"welcome","node_id":"n","instance":"i","heartbeat_ms":2000,"pools":["p"]}"#,
         r#"{"type":"heartbeat_ok"}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":[1, 2],"timeout_ms":5}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":null,"session":"s","seq":7,"timeout_ms":5}"#,

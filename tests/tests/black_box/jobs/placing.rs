@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::hand::Hand;
 use super::rig::{Rig, echo, hold, with};
 use crate::until;
 
@@ -141,6 +142,33 @@ async fn pools_are_configured_while_running_and_followed_by_all() {
     let back = json!({"version": changed.body["version"], "pools": [{"name": "other"}]});
     assert_eq!(put(&back).await.status, 200);
     assert_eq!(rig.finished(0, &elsewhere).await["node"], "n");
+}
+
+/// Whoever starts a node under a name that no pool has would wait for jobs for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_told_the_pools_that_it_is_in() {
+    let rig = Rig::together(2).await;
+    let greet = async |index: usize, pools: Value, labels: Value| {
+        let mut hand = Hand::open(&rig, index).await;
+        let hello = json!({"type": "hello", "node_id": "n", "capacity": 1, "pools": pools, "labels": labels, "running": []});
+        hand.say(hello).await;
+        hand.hear("welcome").await["pools"].clone()
+    };
+    assert_eq!(greet(0, json!(["any"]), json!([])).await, json!(["default"]), "none is configured");
+    let version = rig.get(0, "/v1/config/pools").await["version"].clone();
+    let gpus = json!([{"name": "gpus", "requires": ["gpu"]}, {"name": "rest"}]);
+    let change = json!({"version": version, "pools": gpus});
+    assert_eq!(rig.ask(0, "PUT", "/v1/config/pools", Some(&change)).await.status, 200);
+    until("the other instance follows", async || {
+        rig.get(1, "/v1/config/pools").await["pools"][0]["name"] == "gpus"
+    })
+    .await;
+    assert_eq!(greet(0, json!([]), json!([])).await, json!(["rest"]));
+    // Each time it is the same node with another `hello`, here and elsewhere.
+    assert_eq!(greet(1, json!([]), json!(["gpu"])).await, json!(["gpus", "rest"]));
+    assert_eq!(greet(0, json!(["gpus"]), json!(["gpu"])).await, json!(["gpus"]));
+    assert_eq!(greet(0, json!(["gpus"]), json!([])).await, json!([]), "it lacks the label");
+    assert_eq!(greet(1, json!(["other"]), json!(["gpu"])).await, json!([]), "no such pool");
 }
 
 #[tokio::test(flavor = "multi_thread")]
