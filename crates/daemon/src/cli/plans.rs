@@ -52,7 +52,7 @@ pub enum Plan {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Show a plan and its tasks; with -w until it is SUCCEEDED, ATTENTION or CANCELLED
+    /// Show a plan and its tasks; with -w until it is SUCCEEDED, ATTENTION or CANCELLED, and no task runs
     Show {
         /// The plan's id
         plan: String,

@@ -153,7 +153,8 @@ fn signers_table(list: &List<Signer>) -> String {
     let rows = list.items.iter().map(|signer| {
         [
             signer.signer.clone(),
-            signer.next_nonce.to_string(),
+            // The code with which it refuses grants.
+            if signer.recovering { "recovering".to_owned() } else { signer.next_nonce.to_string() },
             signer.held.to_string(),
             signer.released.to_string(),
             signer.consumed.to_string(),

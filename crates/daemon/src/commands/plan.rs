@@ -49,7 +49,7 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             // The JSON is the daemon's, which leaves out the locks and why jobs wait.
             let mut reader = Reader::new(&client, &plan, !shown.remote.json);
-            let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status));
+            let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status) && !view.runs());
             look.run(&shown, async || reader.read().await).await?;
         }
         Plan::Events { plan, paged, shown } => {

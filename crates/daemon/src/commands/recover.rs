@@ -30,7 +30,7 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
          sequences  {sequences} raised by {RECOVERED_NUMBERS} numbers\n\
          segments   {segments} raised by 100 steps, at least {RECOVERED_NUMBERS} ids\n\
          snowflakes {workers} marks lifted {RECOVERED_MARK_MS} ms past the clock\n\
-         Confirm each signer from its chain: POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}}, or\n\
+         `fencepost nonce list` shows them as recovering. Confirm each from its chain: POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}}, or\n\
          fencepost nonce confirm SIGNER N\n"
     );
     // A reader that closed the pipe has read enough.

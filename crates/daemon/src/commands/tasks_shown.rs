@@ -34,6 +34,13 @@ pub struct PlanView {
     pub waits: HashMap<String, String>,
 }
 
+impl PlanView {
+    /// Whether a task runs: a plan that a person must look at may have one, such as a task that was retried.
+    pub fn runs(&self) -> bool {
+        self.tasks.iter().any(|task| task.status == TaskStatus::Running)
+    }
+}
+
 /// A task.
 #[derive(Debug, Serialize)]
 pub struct TaskView {

@@ -35,7 +35,8 @@ impl Peer {
         let mut peer = Self(accept_hdr_async(stream, accept).await.unwrap());
         assert_eq!(peer.heard().await, "hello");
         let (node_id, instance) = ("n".to_owned(), "i".to_owned());
-        peer.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: 500, pools: None })).await;
+        peer.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: 500, pools: None }))
+            .await;
         peer
     }
 

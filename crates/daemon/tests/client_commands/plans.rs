@@ -26,6 +26,17 @@ fn tasks(status: &str, stage: &str) -> (u16, String) {
     (200, format!(r#"{{"items":[{}],"next_cursor":null}}"#, task(status, stage, "")))
 }
 
+/// The job of the second stage, with this beside.
+fn stages_job(more: &str) -> (u16, String) {
+    let body = format!(
+        r#"{{"id":"j-2","state":"CREATED","outcome":null,"lane":"l","session":null,"seq":null,"tenant":"acme","pool":null,
+        "route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":0,"max_attempts":1,"node":null,"metadata":{{}},
+        "payload":1,"error":null,"dead":false,"progress":null,"created_at":"t","run_at":null,"dispatched_at":null,
+        "running_at":null,"finished_at":null,"released_at":null,"retry_of":null,{more}"retried_as":null}}"#
+    );
+    (200, body)
+}
+
 #[tokio::test]
 async fn a_plan_is_created_from_its_file_and_a_file_that_is_no_plan_is_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,8 +66,14 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
         plan("RUNNING", 0),
         tasks("RUNNING", "2"),
         (200, lock),
+        stages_job(r#""waiting_for":{"reason":"queued","detail":"2 are before it"},"#),
         plan("RUNNING", 0),
         tasks("RUNNING", "2"),
+        stages_job(""),
+        // A person is to look at another task; this one runs on. Its job is not to be seen any more.
+        plan("ATTENTION", 0),
+        tasks("RUNNING", "2"),
+        (404, r#"{"type":"t","title":"t","status":404,"detail":"d","code":"not_found"}"#.to_owned()),
         plan("SUCCEEDED", 1),
         tasks("SUCCEEDED", "null"),
     ];
@@ -69,12 +86,14 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
     assert_eq!(
         lines,
         [
+            "acme    RUNNING  1    2/2 check  -           7     k-1   its job waits: 2 are before it",
+            "acme    RUNNING  1    2/2 check  -           7     k-1   -",
             "acme    RUNNING  1    2/2 check  -           7     k-1   -",
             "acme    SUCCEEDED  1    2/2    -           -     k-1   -"
         ],
         "{out}"
     );
-    assert_eq!(heard.lock().unwrap().len(), 7);
+    assert_eq!(heard.lock().unwrap().len(), 12);
 }
 
 #[tokio::test]

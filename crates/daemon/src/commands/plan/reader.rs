@@ -102,8 +102,11 @@ async fn waits_of(client: &Client, task: &Task) -> Result<Option<String>> {
     }
 }
 
-/// The job of a task's stage that has not ended.
+/// The job of the stage of a task that runs.
 fn job_under_way(task: &Task) -> Option<&str> {
+    if task.status != TaskStatus::Running {
+        return None;
+    }
     task.stages.iter().find(|stage| stage.status == StageStatus::Running)?.job.as_deref()
 }
 
