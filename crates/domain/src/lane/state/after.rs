@@ -142,8 +142,14 @@ impl<C: Callers> LaneState<C> {
         match then {
             AfterCommit::Submitted { reply, due, job, placed, instead_of } => {
                 if is_written {
+                    let first = effects.len();
                     if let Some(order) = self.submitted(reply, due, job, placed, moment, effects) {
                         send_on(order, instead_of, ends, effects);
+                        // The node is told before the caller, since the job takes longer than the answer. A session's client hears that
+                        // a job is accepted before it can hear of the result.
+                        if self.session.is_none() {
+                            effects[first..].rotate_left(1);
+                        }
                     }
                     return;
                 }

@@ -72,7 +72,7 @@ fn with_job(phase: &str, commits_max: usize, now: Instant) -> LaneState<Numbered
     match phase {
         "delayed" => assert_eq!(words(&effects), "accepted notify"),
         "waiting" => assert_eq!(words(&effects), "accepted notify enqueue"),
-        _ => assert_eq!(words(&effects), "accepted notify notify dequeue dispatch"),
+        _ => assert_eq!(words(&effects), "notify notify dequeue dispatch accepted"),
     }
     match phase {
         "running" => {
@@ -381,7 +381,7 @@ fn a_slot_that_a_result_leaves_goes_to_the_next_job_with_the_same_commit() {
     let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
     assert_eq!(words(&effects), "commit(complete,submit)");
     let effects = written(&mut state, batch(&effects), now);
-    assert_eq!(words(&effects), "dequeue notify accepted notify notify dequeue completed");
+    assert_eq!(words(&effects), "dequeue notify notify notify dequeue accepted completed");
     let next = effects.into_iter().find_map(|effect| match effect {
         Effect::Completed(mut completed) => completed.pop()?.next,
         _ => None,
