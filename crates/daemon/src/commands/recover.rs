@@ -30,8 +30,8 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
          sequences  {sequences} raised by {RECOVERED_NUMBERS} numbers\n\
          segments   {segments} raised by 100 steps, at least {RECOVERED_NUMBERS} ids\n\
          snowflakes {workers} marks lifted {RECOVERED_MARK_MS} ms past the clock\n\
-         `fencepost nonce list` shows them as recovering. Confirm each from its chain: POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}}, or\n\
-         fencepost nonce confirm SIGNER N\n"
+         `fencepost nonce list` shows the signers as recovering. Confirm each from its chain:\n\
+         fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n"
     );
     // A reader that closed the pipe has read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
