@@ -526,9 +526,13 @@ fn words<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(all.iter().map(|word| name(*word))).try_map(move |text| {
-        all.iter().copied().find(|word| name(*word).eq_ignore_ascii_case(&text)).ok_or("unknown name")
-    })
+    PossibleValuesParser::new(all.iter().map(|word| name(*word)))
+        .try_map(move |text| named(all, name, &text).ok_or("unknown name"))
+}
+
+/// The one of this name, in whatever case.
+fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, text: &str) -> Option<T> {
+    all.iter().copied().find(|word| name(*word).eq_ignore_ascii_case(text))
 }
 
 #[cfg(test)]

@@ -505,7 +505,7 @@ async fn bad_input_is_refused_in_words_and_makes_nothing() {
         (tag, json!({ "description": 7 }), "description"),
         (tag, big, "description"),
         (tag, json!({ "stepp": 1 }), "unknown field"),
-        (tag, json!([]), "expected an object"),
+        (tag, json!([]), "invalid type: sequence, expected an object"),
         (sequence, json!({ "increment": 0 }), "increment"),
         (sequence, json!({ "increment": 1_000_000_001 }), "increment"),
         (sequence, json!({ "start": 1.0 }), "start"),

@@ -359,7 +359,7 @@ async fn a_body_that_is_wrong_is_refused_by_the_name_of_its_field() {
     let unlock = "/v1/tenants/x/unlock".to_owned();
     let mut cases = vec![
         (create.clone(), String::new(), "the body is missing"),
-        (create.clone(), "[]".to_owned(), "expected an object"),
+        (create.clone(), "[]".to_owned(), "invalid type: sequence, expected an object"),
         (create.clone(), "{".to_owned(), "EOF while parsing"),
         (create.clone(), "{}".to_owned(), "missing field `tasks`"),
         (create.clone(), r#"{"tasks":[{}]}"#.to_owned(), "tasks[0]: missing field `tenant`"),

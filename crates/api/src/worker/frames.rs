@@ -52,14 +52,14 @@ pub fn trace_of(frame: &NodeFrame) -> Option<TraceParent> {
     }
 }
 
-/// What a node is to be sent; `None` for a payload that is not JSON, which the ledger never has.
-pub fn to_wire(frame: ToNode) -> Option<SchedulerFrame> {
+/// What a node is to be sent, with `pools` for its welcome; `None` for a payload that is not JSON, which the ledger never has.
+pub fn to_wire(frame: ToNode, pools: impl FnOnce() -> Option<Vec<String>>) -> Option<SchedulerFrame> {
     Some(match frame {
         ToNode::Welcome { node, instance, heartbeat_ms } => SchedulerFrame::Welcome(Welcome {
             node_id: node.to_string(),
             instance: instance.to_string(),
             heartbeat_ms,
-            pools: None,
+            pools: pools(),
         }),
         ToNode::HeartbeatOk { is_drained: draining } => SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }),
         ToNode::Dispatch(dispatch) => SchedulerFrame::Dispatch(job_fields::dispatch(dispatch)?),

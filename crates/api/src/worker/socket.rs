@@ -20,7 +20,7 @@ use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
-use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem, Welcome};
+use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
 use crate::auth::Principal;
@@ -329,11 +329,7 @@ impl Socket {
 
     fn send(&mut self, mut frame: ToNode) {
         self.traces.sent(&mut frame, self.node.node());
-        match frames::to_wire(frame) {
-            Some(SchedulerFrame::Welcome(welcome)) => {
-                let pools = self.pools();
-                self.out.push_back(SchedulerFrame::Welcome(Welcome { pools, ..welcome }));
-            }
+        match frames::to_wire(frame, || self.pools()) {
             Some(frame) => self.out.push_back(frame),
             None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),
         }

@@ -17,7 +17,7 @@ use wire::limits::{
 use bulk::Bulk;
 
 use super::length::{length, milliseconds};
-use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, words};
+use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, named, words};
 
 // In the type of a command-line option.
 const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
@@ -326,7 +326,7 @@ fn state() -> impl TypedValueParser<Value = JobState> {
     let states = JobState::ALL.iter().map(|state| PossibleValue::new(state.as_str()));
     let outcomes = Outcome::ALL.iter().map(|outcome| PossibleValue::new(outcome.as_str()).hide(true));
     PossibleValuesParser::new(states.chain(outcomes)).try_map(|text| {
-        let state = JobState::ALL.iter().copied().find(|state| state.as_str().eq_ignore_ascii_case(&text));
+        let state = named(JobState::ALL, JobState::as_str, &text);
         state.ok_or_else(|| format!("it is how a job ended; `--outcome {text}` lists those"))
     })
 }

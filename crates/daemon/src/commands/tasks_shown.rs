@@ -88,6 +88,7 @@ pub fn plans(list: &List<Plan>) -> String {
 /// A task, its checkpoint and its stages.
 pub fn task(view: &TaskView) -> String {
     let TaskView { task, waits } = view;
+    let waits = waits.as_ref().map(|why| format!("; its job waits: {why}")).unwrap_or_default();
     let json = |json: &Option<Json>| {
         let json = json.as_ref().filter(|json| **json != Json::null());
         shown::or_none(json.map(|json| shown::one_line(json.as_str())))
@@ -101,12 +102,7 @@ pub fn task(view: &TaskView) -> String {
         ("reason", reason(task)),
         ("run", run(task)),
         ("time limit", shown::length(task.timeout_ms)),
-        (
-            "stage",
-            waits
-                .as_ref()
-                .map_or_else(|| stage(task), |why| format!("{}; its job waits: {why}", stage(task))),
-        ),
+        ("stage", stage(task) + &waits),
         ("waits for job", shown::or_none(task.waits_for.as_ref())),
         ("checkpoint", shown::or_none(task.checkpoint.as_ref().map(checkpoint))),
         ("context", json(&task.context)),

@@ -9,7 +9,7 @@ use client::{Client, Page, Result, TaskQuery};
 use crate::commands::jobs_shown;
 use crate::commands::tasks_shown::{PlanView, TaskView};
 
-/// The tasks of one plan whose jobs are read. A plan whose tasks all wait, waits for the same most often.
+/// The tasks of one plan whose jobs are read. Most often all tasks of a plan wait for the same.
 const WAITS_MAX: usize = 10;
 
 /// A plan that is read.
@@ -47,8 +47,9 @@ impl<'a> Reader<'a> {
             for task in tasks.iter().filter(|task| may_hold_lock(task.status)) {
                 locks.extend(self.token(task).await?.map(|token| (task.id.clone(), token)));
             }
-            for task in tasks.iter().filter(|task| job_under_way(task).is_some()).take(WAITS_MAX) {
-                waits.extend(waits_of(self.client, task).await?.map(|why| (task.id.clone(), why)));
+            let under_way = tasks.iter().filter_map(|task| Some((&task.id, job_under_way(task)?)));
+            for (task, job) in under_way.take(WAITS_MAX) {
+                waits.extend(waits_of(self.client, job).await?.map(|why| (task.clone(), why)));
             }
         }
         Ok(PlanView { plan, tasks, locks, waits })
@@ -88,13 +89,15 @@ impl<'a> Reader<'a> {
 /// The refusal, or why no daemon could be reached.
 pub async fn task(client: &Client, id: &str, with_details: bool) -> Result<TaskView> {
     let task = client.tasks().get(id).await?;
-    let waits = if with_details { waits_of(client, &task).await? } else { None };
+    let waits = match job_under_way(&task) {
+        Some(job) if with_details => waits_of(client, job).await?,
+        _ => None,
+    };
     Ok(TaskView { task, waits })
 }
 
-/// Why the job of a task's stage waits; `None` also where the token may not see the job, or nobody knows it any more.
-async fn waits_of(client: &Client, task: &Task) -> Result<Option<String>> {
-    let Some(job) = job_under_way(task) else { return Ok(None) };
+/// Why a job waits; `None` also where the token may not see the job, or nobody knows it any more.
+async fn waits_of(client: &Client, job: &str) -> Result<Option<String>> {
     match client.jobs().get(job).await {
         Ok(job) => Ok(jobs_shown::waits(&job)),
         Err(error) if error.problem().is_some() => Ok(None),
