@@ -15,7 +15,10 @@ use std::path::PathBuf;
 pub use anvil::Anvil;
 pub use keyspace::{Keyspace, URL_VARIABLE as REDIS_URL_VARIABLE};
 pub use pgbouncer::{PgBouncer, PoolMode};
-pub use postgres::{Database, Postgres, Statements, URL_VARIABLE as POSTGRES_URL_VARIABLE};
+pub use postgres::{
+    Database, Postgres, Statements, TEMPLATE_VARIABLE as POSTGRES_TEMPLATE_VARIABLE,
+    URL_VARIABLE as POSTGRES_URL_VARIABLE,
+};
 pub use redis::Redis;
 pub use redis_cluster::{
     DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,

@@ -74,8 +74,10 @@ impl Subject {
     }
 
     /// Reads a task until it is cancelled and its tenant is free, which it is once the job of its stage is over.
+    /// Also its job has ended: nothing more comes.
     async fn becomes_cancelled(&self, task: &str) -> Value {
-        self.shows(task, |shown| shown["status"] == "CANCELLED" && shown["lock"].is_null()).await
+        let is_done = |shown: &Value| shown["lock"].is_null() && shown["waits_for"].is_null();
+        self.shows(task, |shown| shown["status"] == "CANCELLED" && is_done(shown)).await
     }
 
     async fn shows(&self, task: &str, is_reached: impl Fn(&Value) -> bool) -> Value {

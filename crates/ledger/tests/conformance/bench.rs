@@ -32,7 +32,7 @@ impl Bench {
     }
 
     pub async fn postgres() -> Self {
-        let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+        let database = tokio::task::spawn_blocking(|| Database::migrated().unwrap()).await.unwrap();
         Self::open(database.url().to_owned(), Some(database), tempfile::tempdir().unwrap()).await
     }
 

@@ -24,7 +24,7 @@ pub struct Ground {
 impl Ground {
     pub fn fresh() -> Self {
         tokio::task::block_in_place(|| Self {
-            database: Database::fresh().unwrap(),
+            database: Database::migrated().unwrap(),
             keys: Keyspace::fresh().unwrap(),
         })
     }

@@ -295,7 +295,7 @@ async fn every_field_of_plans_wrong_in_every_way_is_refused_on_sqlite_and_change
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_field_of_plans_wrong_in_every_way_is_refused_on_postgresql_and_changes_nothing() {
-    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let database = tokio::task::spawn_blocking(|| Database::migrated().unwrap()).await.unwrap();
     wrong_fields(Setup::in_mode("worker-queue").unwrap().database(database.url())).await;
 }
 

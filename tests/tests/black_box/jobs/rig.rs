@@ -41,7 +41,7 @@ impl Servers {
                 true => (None, Some(Redis::start().unwrap())),
                 false => (Some(Keyspace::fresh().unwrap()), None),
             };
-            Self { database: Some(Database::fresh().unwrap()), keys, redis }
+            Self { database: Some(Database::migrated().unwrap()), keys, redis }
         };
         tokio::task::spawn_blocking(start).await.unwrap()
     }
