@@ -115,9 +115,15 @@ impl Jobs {
                 }
                 match self.callers.owner_of(&job.lane).await? {
                     Some(owner) if owner != *keeper.me() => return Err(Refusal::NotOwner { owner }),
-                    // It is about to be adopted.
-                    _ if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
-                        tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                    // It is about to be adopted. A lane whose jobs are all due later waits for that; a plan's is its owner's.
+                    owner if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                        if owner.is_none() && job.lane.plan_id().is_none() {
+                            let adopted = keeper.adopt_for("adopted", &job.lane).await;
+                            adopted.map_err(|error| refusal::of_ledger(&error))?;
+                        }
+                        if keeper.directory.get(&job.lane).is_none() {
+                            tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                        }
                         continue;
                     }
                     _ => return Err(Refusal::NoOwner { lane: job.lane }),

@@ -115,8 +115,14 @@ pub(super) struct PlanActor {
     is_first: bool,
     /// Jobs of stages whose end is, or was, waited for.
     ends: HashSet<JobId>,
-    /// Jobs that were called off, of which the last is waited for.
+    /// Those of them whose end was told.
+    told: HashSet<JobId>,
+    /// Jobs of earlier attempts, of which the last is waited for.
     older: HashSet<JobId>,
+    /// Jobs that are being called off,
+    calling_off: HashSet<JobId>,
+    /// and those that have ended since, or had before.
+    called_off: HashSet<JobId>,
     renew_at: Instant,
     idle_since: Option<Instant>,
     /// When it looks whether anything is due.
@@ -315,7 +321,10 @@ impl PlanActor {
             token: Token::new(0),
             attempted: None,
             ends: HashSet::new(),
+            told: HashSet::new(),
             older: HashSet::new(),
+            calling_off: HashSet::new(),
+            called_off: HashSet::new(),
             renew_at: Instant::now() + jittered(RENEW_LOCKS_EVERY),
             idle_since: None,
             wake: None,
@@ -373,7 +382,7 @@ impl PlanActor {
                     .into_iter()
                     .for_each(|pending| pending.answer(Err(Refusal::Refused(refused.clone())))),
                 Ok(step) if step.writes.is_empty() => {
-                    self.call_off(step.cancel);
+                    self.call_off(step.cancel, context);
                     taken.into_iter().for_each(|pending| pending.answer(Ok(())));
                 }
                 Ok(step) => self.commit(step, taken, context),
@@ -457,7 +466,7 @@ impl PlanActor {
                     actor.watch(true, context);
                     actor.written(&writes, &taken);
                     actor.lane.added(token, at, jobs);
-                    actor.call_off(cancel);
+                    actor.call_off(cancel, context);
                     taken.into_iter().for_each(|pending| pending.answer(Ok(())));
                 }
                 Outcome::LockLost(tasks) => {
@@ -591,6 +600,7 @@ impl PlanActor {
                 let (inner, waiter) = (Arc::clone(&self.inner), self.inner.jobs.wait_for_end(job));
                 let ended = async move { watching::stage_ended(&inner, job, waiter, are_new).await };
                 spawn(context, ended, move |ended, actor, context| {
+                    actor.told.insert(job);
                     if let Some(end) = ended {
                         actor.queue.push_back(Pending::own(Command::StageEnded { task: id, job, end }));
                     }
@@ -600,36 +610,63 @@ impl PlanActor {
             if let Some(job) = task.waits_for
                 && self.older.insert(job)
             {
-                self.wait_for_older(id, job, context);
+                let inner = Arc::clone(&self.inner);
+                let over = async move { watching::over(&inner, job).await };
+                spawn(context, over, move |(), actor, context| {
+                    actor.queue.push_back(Pending::own(Command::OlderEnded { task: id, job }));
+                    actor.advance(context);
+                });
             }
         }
+        self.call_off_due(context);
     }
 
-    /// A job that was called off: once more, since the one who called it off may have died before it was done.
-    fn wait_for_older(&mut self, task: TaskId, job: JobId, context: &mut Context<Self>) {
-        self.call_off(vec![job]);
-        let inner = Arc::clone(&self.inner);
-        let over = async move { watching::over(&inner, job).await };
-        spawn(context, over, move |(), actor, context| {
-            actor.queue.push_back(Pending::own(Command::OlderEnded { task, job }));
-            actor.advance(context);
-        });
-    }
-
-    /// Has jobs called off that nobody waits for in vain: each is tried until it has ended.
-    fn call_off(&self, jobs: Vec<JobId>) {
+    /// Has jobs called off that a step says, also such as have ended: the task may not have wanted their end when it came.
+    fn call_off(&mut self, jobs: Vec<JobId>, context: &mut Context<Self>) {
         for job in jobs {
-            let lane = Arc::clone(&self.lane);
-            tokio::spawn(async move {
-                while let Err(error) = lane.cancel(job).await {
-                    if !lane.is_current() || matches!(error, crate::jobs::Refusal::UnknownJob) {
-                        return;
-                    }
-                    tracing::debug!(%error, %job, "the job of a stage could not be called off yet");
-                    tokio::time::sleep(jittered(RELOAD_EVERY)).await;
-                }
-            });
+            self.called_off.remove(&job);
+            self.have_called_off(job, context);
         }
+    }
+
+    /// The same for what the state says and no try has done yet: the one who called them off may have died before it was done,
+    /// or lost its lease for a moment.
+    fn call_off_due(&mut self, context: &mut Context<Self>) {
+        let due =
+            self.state.tasks.iter().flat_map(|task| task.called_off().into_iter().chain(task.waits_for));
+        let due: Vec<_> = due.filter(|job| !self.called_off.contains(job)).collect();
+        due.into_iter().for_each(|job| self.have_called_off(job, context));
+    }
+
+    /// Tries until the job has ended or the lease is lost, once at a time.
+    fn have_called_off(&mut self, job: JobId, context: &mut Context<Self>) {
+        if !self.calling_off.insert(job) {
+            return;
+        }
+        let lane = Arc::clone(&self.lane);
+        let tried = async move {
+            loop {
+                match lane.cancel(job).await {
+                    Ok(()) | Err(crate::jobs::Refusal::UnknownJob) => return true,
+                    Err(_) if !lane.is_current() => return false,
+                    Err(error) => {
+                        tracing::debug!(%error, %job, "the job of a stage could not be called off yet")
+                    }
+                }
+                tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+            }
+        };
+        spawn(context, tried, move |has_ended, actor, context| {
+            actor.calling_off.remove(&job);
+            if !has_ended || matches!(actor.stage, OwnerStage::Releasing | OwnerStage::Released) {
+                return;
+            }
+            actor.called_off.insert(job);
+            if actor.told.remove(&job) {
+                actor.ends.remove(&job);
+                actor.watch(false, context);
+            }
+        });
     }
 
     /// Nothing waits: the next look is when a time is over or the locks are due, and an owner without need ends.
@@ -643,6 +680,7 @@ impl PlanActor {
         if !self.lane.is_current() {
             return self.begin_anew(context);
         }
+        self.call_off_due(context);
         let mut at = self.renew_at.min(now + LEASE_LOOK_EVERY);
         if let Some(due) = self.state.wake_at() {
             at = at.min(now + Duration::from_millis(due.ms_since(self.clock.now()) + 1));

@@ -59,21 +59,16 @@ pub(super) async fn stage_ended(inner: &Inner, job: JobId, waiter: Waiter, is_ne
     Some(end)
 }
 
-/// Returns once the job has ended and nothing of it runs any more.
+/// Returns once the job has ended and nothing of it runs any more; of one that was deleted meanwhile, as it was seen last.
 pub(super) async fn over(inner: &Inner, job: JobId) {
     let mut pause = LOOK_EVERY;
-    while let Some(mut record) = ended(inner, job).await {
-        let since = Instant::now();
-        loop {
-            if inner.jobs.is_surely_over(&record, since).await {
-                return;
-            }
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LOOK_EVERY_MAX);
-            match inner.jobs.get(job).await {
-                Ok(read) => record = read,
-                Err(_) => break,
-            }
+    let Some(mut record) = ended(inner, job).await else { return };
+    let since = Instant::now();
+    while !inner.jobs.is_surely_over(&record, since).await {
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LOOK_EVERY_MAX);
+        if let Ok(read) = inner.jobs.get(job).await {
+            record = read;
         }
     }
 }

@@ -73,8 +73,8 @@ impl Subject {
         self.shows(task, |shown| shown["status"] == status).await
     }
 
-    /// Reads a task until it is cancelled and its tenant is free, which it is once the job of its stage is over.
-    /// Also its job has ended: nothing more comes.
+    /// Reads a task until it is cancelled and its tenant is free, which it is once the job of its stage is over: nothing more
+    /// comes.
     async fn becomes_cancelled(&self, task: &str) -> Value {
         let is_done = |shown: &Value| shown["lock"].is_null() && shown["waits_for"].is_null();
         self.shows(task, |shown| shown["status"] == "CANCELLED" && is_done(shown)).await
@@ -280,4 +280,19 @@ async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
     let (status, shown) = subject.post(&again, corrected).await;
     assert_eq!((status, &shown["stages"][0]["status"]), (202, &json!("SKIPPED")));
     assert_eq!((&shown["stages"][1]["name"], &shown["definition"]), (&json!("whole"), &json!(2)));
+}
+
+#[actix_web::test]
+async fn a_task_whose_job_was_called_off_with_its_lock_is_cancelled_when_somebody_says_so() {
+    let subject = Subject::start().await;
+    let (plan, task) = subject.started("x").await;
+    let token = subject.get("/v1/tenants/x").await["lock"]["token"].as_i64().unwrap();
+    subject.post("/v1/tenants/x/unlock", json!({ "token": token, "reason": "it hangs" })).await;
+    let shown = subject.becomes(&task, "INTERRUPTED").await;
+    let job = format!("/v1/jobs/{}", shown["stages"][0]["job"].as_str().unwrap());
+    assert_eq!(subject.shows(&job, |job| job["state"] == "FINISHED").await["outcome"], "cancelled");
+    assert_eq!(subject.get(&task).await["stages"][0]["status"], "UNKNOWN");
+    subject.post(&format!("{task}/cancel"), json!({})).await;
+    assert_eq!(subject.becomes_cancelled(&task).await["stages"][0]["status"], "FAILED");
+    assert_eq!(subject.get(&plan).await["status"], "CANCELLED");
 }

@@ -381,6 +381,15 @@ impl TaskState {
         Some((at, self.stages[at].job?))
     }
 
+    /// The job in flight that is to be called off: nobody wants the run to go on, or the tenant's lock is lost. It follows from
+    /// the state, so that every owner of the plan finds it until the job has ended.
+    #[must_use]
+    pub fn called_off(&self) -> Option<JobId> {
+        let (_, job) = self.in_flight()?;
+        let has_lost_lock = self.status == TaskStatus::Interrupted && self.lock.is_none();
+        (self.intent == Intent::Cancel || self.failing.is_some() || has_lost_lock).then_some(job)
+    }
+
     /// The first stage that is UNKNOWN.
     #[must_use]
     pub fn unknown(&self) -> Option<usize> {

@@ -194,6 +194,23 @@ async fn an_instance_alone_that_is_killed_finds_its_jobs_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_later_is_cancelled_after_a_restart_though_nobody_serves_its_lane() {
+    let rig = Rig::alone_and_patient().await;
+    let later = || with(json!({ "payload": 1, "tenant": "t" }), json!({ "delay_ms": 3_600_000 }));
+    let ids = rig.submit_all(0, &[later(), later()]).await;
+    rig.end(0, Signal::Terminate).await;
+    rig.instance(0).await.start().await.unwrap();
+    rig.post(0, &format!("/v1/jobs/{}/cancel", ids[0]), None, 200).await;
+    assert_eq!(rig.finished(0, &ids[0]).await["outcome"], "cancelled");
+    rig.end(0, Signal::Kill).await;
+    rig.instance(0).await.start().await.unwrap();
+    let all = json!({ "action": "cancel", "filter": { "tenant": "t" } });
+    rig.post(0, "/v1/bulk", Some(&all), 202).await;
+    assert_eq!(rig.finished(0, &ids[1]).await["outcome"], "cancelled");
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redis_that_forgets_everything_costs_no_job() {
     let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;

@@ -152,6 +152,25 @@ async fn what_is_paused_is_paused_after_a_takeover_and_not_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_owner_could_not_call_off_before_it_died_is_called_off_by_the_next_one() {
+    let rig = Rig::mortal(2).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &[echo(json!(0))])])).await;
+    until("the stage waits for a node", async || made.stages(0).await == ["RUNNING"]).await;
+    rig.end(0, Signal::Kill).await;
+    // As if it had written that the task is to be cancelled, and no more.
+    let written =
+        "update plan_task set document = jsonb_set(document::jsonb, '{intent}', '\"cancel\"')::text";
+    rig.database.as_ref().unwrap().query(written).unwrap();
+    let found = made.seen_from(1);
+    found.task_is(0, "CANCELLED").await;
+    until("the tenant is free", async || found.task(0).await["lock"].is_null()).await;
+    let node = rig.node(&[1], "n", |_| {}).await;
+    found.retry(0, json!({}), 202).await;
+    found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&node, &found.tasks[0]), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_broken_while_nobody_owns_the_plan_interrupts_its_task() {
     let rig = Rig::mortal(2).await;
     let node = rig.node(&[1], "n", |options| options.capacity = 4).await;

@@ -66,6 +66,11 @@ impl Rig {
         });
         let taken: Vec<_> = tokens.collect();
         self.state.locked(taken);
+        // Whoever owns the plan next finds what this owner may have failed to call off.
+        let finds = |job: &JobId| {
+            self.state.tasks.iter().any(|task| task.called_off().or(task.waits_for) == Some(*job))
+        };
+        assert!(cancel.iter().all(finds), "{command:?} calls {cancel:?} off: {:?}", self.state);
         self.cancelled.extend(cancel);
         self.writes.push(writes);
     }
