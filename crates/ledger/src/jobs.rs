@@ -64,6 +64,15 @@ pub struct KeptJobKey {
     pub created_at: Timestamp,
 }
 
+/// The jobs that a request about many of them selected, kept under its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSelection {
+    /// SHA-256 of what was asked.
+    pub body_hash: [u8; 32],
+    /// The jobs, in the order of the selection.
+    pub jobs: Vec<JobId>,
+}
+
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobsVerdict {
@@ -267,6 +276,18 @@ pub trait Jobs: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>>;
+
+    /// What [`Self::keep_selection`] has kept there.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn kept_selection(&self, scope: &KeyScope) -> Result<Option<KeptSelection>>;
+
+    /// Keeps the selection of a request under its key, unless one is kept there; returns the one that is.
+    ///
+    /// # Errors
+    /// [`crate::Error::Refused`]: a key that no such request can have. [`crate::Error::Unavailable`] and defects.
+    async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection>;
 
     /// A lane's jobs that are DISPATCHED or RUNNING, in the order of their ids. Call this and all that follow after
     /// the acquire was answered, never together with it.

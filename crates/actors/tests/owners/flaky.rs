@@ -258,6 +258,14 @@ impl Jobs for Flaky {
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
         self.real.jobs(filter).await
     }
+    async fn kept_selection(&self, scope: &KeyScope) -> Result<Option<KeptSelection>> {
+        self.real.kept_selection(scope).await
+    }
+
+    async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection> {
+        self.real.keep_selection(key, jobs).await
+    }
+
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
         self.real.kept_job_keys(scopes).await
     }

@@ -322,7 +322,7 @@ impl Worker {
             // An earlier owner, or an earlier round that got no answer, retried these under the operation's own keys.
             let made = keys().made(state, &left).await?;
             step.done += made.len() as u64;
-            left.retain(|id| !made.contains(id));
+            left.retain(|id| !made.contains_key(id));
         }
         let tried = left.len() as u64;
         let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));

@@ -1,6 +1,6 @@
 //! Retries by hand: one finished job, many by their ids, or many by a filter.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Submission;
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
-use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
+use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId};
 use futures_util::StreamExt;
-use ledger::{JobFilter, JobKey, JobRecord, KeyScope};
+use ledger::{JobFilter, JobKey, JobRecord, KeptJobKey, KeyScope};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::jobs as shape;
@@ -80,8 +80,8 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// not retried and are no stages of plans; the same filter again selects the next 1,000. Jobs are read and retried in
 /// parts, all within the time of one request. `results` names the jobs that were not retried: those that are not finished
 /// or are stages of plans (`conflict`), that are not kept (`not_found`), or for which there was no room or no time
-/// (`overloaded`, `ledger_unavailable`; send the same request again). Under one `Idempotency-Key` each job is retried once,
-/// and a repetition of the request gets the same new jobs.
+/// (`overloaded`, `ledger_unavailable`; send the same request again). Under one `Idempotency-Key` each job is retried once:
+/// a repetition of the request is about the jobs that the first one selected, and gets the same new ones.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -101,10 +101,14 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let keys = RetryKeys { key, principal: Principal::of(&request), body_hash: body_hash(&asked) };
     let once = asked.ids.is_empty();
     let list_until = begun + state.settings.request_timeout / 2;
-    let (made, jobs) = match once {
-        true => retried_and_not(state, &asked, &keys, list_until).await?,
-        false => (Vec::new(), named(&asked.ids)?),
-    };
+    let mut jobs = selected(state, &asked, &keys, list_until).await?;
+    let mut made = Vec::new();
+    // A job that was retried before would be left out.
+    if once {
+        let earlier = keys.made(state, &jobs).await?;
+        made.extend(jobs.iter().filter_map(|job| earlier.get(job)).map(JobId::to_string));
+        jobs.retain(|job| !earlier.contains_key(job));
+    }
     let mut retries = Retries {
         forwarder: &forwarder,
         to_note: Some(&request),
@@ -353,8 +357,17 @@ impl RetryKeys {
         Self { key, principal, body_hash }
     }
 
-    /// Those of these jobs that were retried under these keys.
-    pub async fn made(&self, state: &State, jobs: &[JobId]) -> Result<HashSet<JobId>, Refusal> {
+    /// What the request itself is kept under: its selection of jobs.
+    fn of_selection(&self) -> Option<JobKey> {
+        let key = self.key.clone()?;
+        Some(job_key(self.principal.name(), "retry_jobs", key, self.body_hash))
+    }
+
+    /// Those of these jobs that were retried under these keys, each with the new job.
+    pub async fn made(&self, state: &State, jobs: &[JobId]) -> Result<HashMap<JobId, JobId>, Refusal> {
+        if self.key.is_none() {
+            return Ok(HashMap::new());
+        }
         let mut of_scopes = HashMap::new();
         for id in jobs {
             for is_in_session in [false, true] {
@@ -368,7 +381,9 @@ impl RetryKeys {
             .map(|(scope, key)| KeyScope { scope: scope.clone(), key: key.clone() })
             .collect();
         let kept = state.read(state.ledger.kept_job_keys(&scopes)).await?;
-        Ok(kept.into_iter().filter_map(|(at, _)| of_scopes.get(&(at.scope, at.key)).copied()).collect())
+        let retried =
+            |(at, kept): (KeyScope, KeptJobKey)| Some((*of_scopes.get(&(at.scope, at.key))?, kept.job));
+        Ok(kept.into_iter().filter_map(retried).collect())
     }
 
     fn of(&self, id: JobId, is_in_session: bool, once: bool) -> Result<Option<JobKey>, Refusal> {
@@ -396,14 +411,14 @@ fn named(ids: &[String]) -> Result<Vec<JobId>, Refusal> {
     Ok(ids.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect())
 }
 
-/// For a request's filter: the new jobs that the same request has made before under its key, and the jobs that it still
-/// has to retry; those that are found in time.
-async fn retried_and_not(
+/// The jobs that a request retries, in time: those that it names, or the newest that its filter finds. What a request with a
+/// key has selected is kept under that, and a repetition selects nothing more.
+async fn selected(
     state: &State,
     asked: &shape::RetryRequest,
     keys: &RetryKeys,
     until: Instant,
-) -> Result<(Vec<String>, Vec<JobId>), Refusal> {
+) -> Result<Vec<JobId>, Refusal> {
     let filter = JobFilter {
         state: Some(JobState::Finished),
         outcome: asked.outcome.map(from_wire::outcome),
@@ -418,49 +433,35 @@ async fn retried_and_not(
         before: None,
         limit: BATCH_JOBS_MAX as u32,
     };
-    if filter.outcome.is_none() && filter.dead != Some(true) {
+    let named = named(&asked.ids)?;
+    if named.is_empty() && filter.outcome.is_none() && filter.dead != Some(true) {
         return Err(Refusal::invalid(
             "name ids, an outcome, or \"dead\": true; a filter that matches all jobs is refused",
         ));
     }
-    // In this order: a job that is retried between the two reads is in both, not in none.
-    let sees = keys.principal.sees();
-    let mut found = seen(state, sees, &filter, until).await?;
-    let ids = |found: Vec<Found>| found.into_iter().map(|found| found.id).collect();
-    if keys.key.is_none() {
-        return Ok((Vec::new(), ids(found)));
+    let key = keys.of_selection();
+    let mut kept = None;
+    if let Some(key) = &key {
+        admit(state, &keys.principal, Some(key))?;
+        kept = state.read(state.ledger.kept_selection(&key.scope)).await?;
     }
-    // A retried job is not dead any more.
-    let retried = JobFilter { retried: Some(true), dead: None, ..filter };
-    let retried = seen(state, sees, &retried, until + state.settings.request_timeout / 4).await?;
-    let key_of = |found: &Found| keys.of(found.id, found.is_in_session, true);
-    let job_keys = retried.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
-    let job_keys: Vec<_> = job_keys.into_iter().flatten().collect();
-    let scopes: Vec<_> = job_keys.iter().map(|key| key.scope.clone()).collect();
-    let earlier = state.read(state.ledger.kept_job_keys(&scopes)).await?;
-    let hashes: HashMap<_, _> =
-        job_keys.iter().map(|key| ((&key.scope.scope, &key.scope.key), key.body_hash)).collect();
-    if earlier.iter().any(|(at, kept)| hashes.get(&(&at.scope, &at.key)) != Some(&kept.body_hash)) {
-        return Err(actors::jobs::Refusal::KeyReused.into());
+    if kept.is_none() {
+        let jobs = match named.is_empty() {
+            true => seen(state, keys.principal.sees(), &filter, until).await?,
+            false => named,
+        };
+        let Some(key) = &key else { return Ok(jobs) };
+        kept = Some(state.call(state.ledger.keep_selection(key, &jobs)).await?);
     }
-    if let Some(first) = earlier.iter().map(|(_, kept)| kept.created_at).min() {
-        // This request was served before. It does not retry jobs that ended since, its own retries among them.
-        let made: HashSet<_> = retried.iter().map(|found| found.id).collect();
-        found.retain(|found| found.finished_at.is_some_and(|at| at <= first) && !made.contains(&found.id));
+    match (key, kept) {
+        (Some(key), Some(kept)) if kept.body_hash == key.body_hash => Ok(kept.jobs),
+        _ => Err(actors::jobs::Refusal::KeyReused.into()),
     }
-    Ok((earlier.into_iter().map(|(_, kept)| kept.job.to_string()).collect(), ids(found)))
-}
-
-/// What is kept of a job while others are looked for.
-struct Found {
-    id: JobId,
-    is_in_session: bool,
-    finished_at: Option<Timestamp>,
 }
 
 /// The newest jobs that match the filter and are seen, as many as are found in time. Pages are bounded by bytes, and one is
 /// in memory at a time.
-async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<Found>, Refusal> {
+async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<JobId>, Refusal> {
     let (mut found, mut before) = (Vec::new(), None);
     loop {
         let limit = filter.limit - found.len() as u32;
@@ -469,9 +470,7 @@ async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) ->
         before = Some(last.id);
         for record in records {
             if visibility::job(state, sees, &record).await? {
-                let finished_at = record.finished.as_ref().map(|finished| finished.finished_at);
-                let is_in_session = record.spec.session.is_some();
-                found.push(Found { id: record.id, is_in_session, finished_at });
+                found.push(record.id);
             }
         }
         if found.len() >= filter.limit as usize {

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
 use super::{
-    Finished, FinishedCounts, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay,
-    UnfinishedCount, WaitingGroup,
+    Finished, FinishedCounts, HELD_DUE_MICROS, JobRecord, KeptJobKey, KeptSelection, LeftLane, LiveJob,
+    UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
@@ -303,6 +303,19 @@ impl TryFrom<UnderWayRow> for UnderWay {
         let state = State::parse(&row.state).map_err(impossible)?;
         Ok(Self { job: row.id.0, attempt: Attempt::new(number(row.attempt)?), state })
     }
+}
+
+/// A selection as it is kept: JSON text, written and read here alone.
+pub(crate) fn selection_text(jobs: &[JobId]) -> String {
+    let texts: Vec<_> = jobs.iter().map(JobId::to_string).collect();
+    serde_json::to_string(&texts).expect("texts have a JSON form")
+}
+
+/// A selection that was kept.
+pub(crate) fn selection(row: &KeyRow) -> Result<KeptSelection> {
+    let texts: Vec<String> = serde_json::from_str(&row.answer).map_err(impossible)?;
+    let read = |text: &String| JobId::parse(text).ok_or_else(|| impossible("no id of a job"));
+    Ok(KeptSelection { body_hash: row.body_hash()?, jobs: texts.iter().map(read).collect::<Result<_>>()? })
 }
 
 impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {

@@ -6,9 +6,10 @@ mod write;
 use domain::job::{Attempt, Outcome, State};
 use domain::{InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
 
-use super::fence::fence;
+use super::fence::{fence, keep_keys};
 use super::{Store, Way};
-use crate::Result;
+use crate::keys::Keeping;
+use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
 
 use crate::jobs::rows::{
@@ -16,8 +17,9 @@ use crate::jobs::rows::{
     UnfinishedCountRow,
 };
 use crate::jobs::{
-    FinishedCounts, HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey,
-    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay, UnfinishedCount, WaitingGroup,
+    FinishedCounts, HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs, JobsVerdict,
+    KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay, UnfinishedCount,
+    WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
@@ -125,6 +127,32 @@ impl Jobs for Store {
 
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
         records::all(self.key_rows(scopes).await?)
+    }
+
+    async fn kept_selection(&self, scope: &KeyScope) -> Result<Option<KeptSelection>> {
+        self.key_rows(std::slice::from_ref(scope)).await?.first().map(rows::selection).transpose()
+    }
+
+    async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection> {
+        batch_limits::check_keys(std::iter::once(&key.scope))?;
+        let (kept, answer) = (key.clone(), rows::selection_text(jobs));
+        let is_new = self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let keeping = Keeping { scope: &kept.scope, body_hash: &kept.body_hash, answer };
+                let is_new = keep_keys(&mut transaction, &[keeping]).await? == [true];
+                transaction.commit().await?;
+                Ok(is_new)
+            })
+        });
+        if is_new.await? {
+            return Ok(KeptSelection { body_hash: key.body_hash, jobs: jobs.to_vec() });
+        }
+        // It can only have been purged between the two looks.
+        let kept = self.kept_selection(&key.scope).await?;
+        kept.ok_or_else(|| {
+            Error::aborted(std::io::Error::other("a key was purged in the middle of a request"))
+        })
     }
 
     async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {

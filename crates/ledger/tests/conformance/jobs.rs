@@ -429,6 +429,21 @@ pub async fn a_key_is_kept_with_its_job_and_taken_afterwards(b: Bench) {
     assert_eq!(b.found(job(0)).await.created_at, at);
 }
 
+pub async fn a_selection_is_kept_under_its_key_once(b: Bench) {
+    let (first, many) = (key("k"), (0..1_000).rev().map(job).collect::<Vec<_>>());
+    assert_eq!(b.ledger.kept_selection(&first.scope).await.unwrap(), None);
+    let kept = b.ledger.keep_selection(&first, &many).await.unwrap();
+    assert_eq!((kept.body_hash, &kept.jobs), (first.body_hash, &many));
+    // Another request under the same key sees what was kept, by its hash that it is another one.
+    let other = JobKey { body_hash: [8; 32], ..key("k") };
+    assert_eq!(b.ledger.keep_selection(&other, &[job(1)]).await.unwrap(), kept);
+    assert_eq!(b.ledger.kept_selection(&first.scope).await.unwrap(), Some(kept));
+    let none = b.ledger.keep_selection(&key("none"), &[]).await.unwrap();
+    assert!(none.jobs.is_empty());
+    let long = KeyScope { scope: "s".repeat(10_000), ..key("k").scope };
+    b.ledger.keep_selection(&JobKey { scope: long, ..key("k") }, &[]).await.unwrap_err();
+}
+
 pub async fn of_many_submits_under_one_key_one_is_written(b: Bench) {
     let mut submits = JoinSet::new();
     for n in 0..12 {

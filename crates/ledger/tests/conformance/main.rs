@@ -126,6 +126,7 @@ on_every_ledger! {
         past_attempts_and_reasons_are_bounded,
         an_id_that_is_used_already_is_refused_and_sinks_nobody_else,
         a_key_is_kept_with_its_job_and_taken_afterwards,
+        a_selection_is_kept_under_its_key_once,
         of_many_submits_under_one_key_one_is_written,
         a_slot_is_noted_free_once_and_only_of_a_finished_job,
         what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards;

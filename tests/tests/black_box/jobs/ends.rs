@@ -1,9 +1,11 @@
 //! How jobs end: retried, dead, called off, out of time; and when they may begin.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use client::node::Why;
 use serde_json::{Value, json};
+use testkit::http::Reply;
 
 use super::rig::{Rig, echo, hold, past, with};
 use crate::until;
@@ -168,6 +170,35 @@ async fn retries_by_filter_make_one_new_job_of_each_dead_one() {
         again.sort_unstable();
         made.sort_unstable();
         assert_eq!(again, made);
+    }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_by_filter_that_is_repeated_under_its_key_selects_nothing_more() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |options| options.capacity = 50).await;
+    let dead: Vec<_> = (0..1_010).map(|_| with(failing(9, 1), json!({"tenant": "t"}))).collect();
+    let mut ids = rig.submit_all(0, &dead[..1_000]).await;
+    ids.extend(rig.submit_all(1, &dead[1_000..]).await);
+    for id in &ids {
+        rig.finished(0, id).await;
+    }
+    let ask = async |index: usize, body: Value| {
+        let url = format!("{}/v1/jobs/retry", rig.urls[index]);
+        rig.http.request("POST", &url, Some("k"), Some(&body)).await.unwrap()
+    };
+    let filter = json!({"dead": true, "tenant": "t"});
+    let new = |reply: Reply| {
+        assert_eq!(reply.status, 202, "{}", reply.text);
+        reply.body["ids"].as_array().unwrap().iter().map(Value::to_string).collect::<BTreeSet<_>>()
+    };
+    let made = new(ask(0, filter.clone()).await);
+    assert_eq!(made.len(), 1_000, "the newest of 1,010");
+    assert_eq!(new(ask(1, filter).await), made, "and none of the others");
+    for other in [json!({"dead": true, "tenant": "nobody"}), json!({"ids": [ids[0]]})] {
+        let refused = ask(1, other).await;
+        assert_eq!((refused.status, refused.code()), (422, "key_reused"), "{}", refused.text);
     }
     rig.no_defect().await;
 }
