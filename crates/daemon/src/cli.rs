@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use domain::ResourceKind;
+use ledger::{RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN};
 use wire::limits::{
     GRANT_NONCES_MAX, HOLD_MS_MAX, HOLD_MS_MIN, LIST_ITEMS_MAX, MAX_IN_FLIGHT_MAX, NONCE_MAX,
 };
@@ -195,12 +196,19 @@ pub struct Recover {
     /// Say what would be changed, and change nothing
     #[arg(long, conflicts_with = "confirm")]
     pub dry_run: bool,
+    /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup
+    #[arg(long, value_name = "N", default_value_t = RECOVERED_NUMBERS_MIN, value_parser = skipped())]
+    pub ids: i64,
     /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+}
+
+fn skipped() -> clap::builder::RangedI64ValueParser {
+    clap::value_parser!(i64).range(RECOVERED_NUMBERS_MIN..=RECOVERED_NUMBERS_MAX)
 }
 
 /// Where a daemon listens unless it is configured otherwise.

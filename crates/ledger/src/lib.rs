@@ -68,7 +68,9 @@ pub use plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
     PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
-pub use recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery, recover};
+pub use recover::{
+    RECOVERED_MARK_MS, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, Recovery, recover,
+};
 pub use sessions::{
     Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,
 };

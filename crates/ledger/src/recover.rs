@@ -7,8 +7,10 @@ use crate::{Migrate, Options, Result};
 
 /// By how much each fencing token is raised: more takeovers than a resource has while a backup is the newest one.
 pub const RECOVERED_TOKENS: i64 = 1_000_000;
-/// How many numbers of each sequence, and at least how many ids of each segment (but 100 steps of it), are skipped.
-pub const RECOVERED_NUMBERS: i64 = 1_000_000;
+/// The least number of numbers of each sequence, and of ids of each segment (but 100 steps of it), to be skipped,
+pub const RECOVERED_NUMBERS_MIN: i64 = 1_000_000;
+/// and the largest.
+pub const RECOVERED_NUMBERS_MAX: i64 = 1_000_000_000_000;
 /// How far past the clock the marks of snowflake workers are lifted, in milliseconds: further than any id is ahead of it.
 pub const RECOVERED_MARK_MS: i64 = 5_000;
 
@@ -27,14 +29,16 @@ pub struct Recovery {
     pub workers: u64,
 }
 
-/// Recovers the ledger, in one transaction. With `is_trial` nothing is kept, and the answer says what would change. On SQLite
-/// no daemon may have the file.
+/// Recovers the ledger, in one transaction, and skips so many numbers and ids, within the limits above: more than were given
+/// since the ledger's state. With `is_trial` nothing is kept, and the answer says what would change. On SQLite no daemon may
+/// have the file.
 ///
 /// # Errors
 /// As [`crate::open`].
-pub async fn recover(options: &Options, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
+pub async fn recover(options: &Options, numbers: i64, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
+    let numbers = numbers.clamp(RECOVERED_NUMBERS_MIN, RECOVERED_NUMBERS_MAX);
     let store = Store::open(options, &[tokio::runtime::Handle::current()], Migrate::Auto).await?;
-    let recovery = store.recover(is_trial, by).await;
+    let recovery = store.recover(numbers, is_trial, by).await;
     crate::Ledger::close(&store).await;
     recovery
 }

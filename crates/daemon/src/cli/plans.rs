@@ -196,10 +196,10 @@ pub struct RetryOptions {
     /// checkpoint with this version covers
     #[arg(long, value_name = "checkpoint|start|VERSION", default_value = "checkpoint", value_parser = retry_from)]
     from: RetryFrom,
-    /// Only if this is still the task's newest run [default: the one that it has now]
+    /// Only if this is still the task's newest run, with --expect-checkpoint [default: the ones that it has now]
     #[arg(long, value_name = "N", requires = "expect_checkpoint", value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     expect_run: Option<u32>,
-    /// Only if this is still the version of the task's newest checkpoint, 0 for none [default: the one that it has now]
+    /// Only if this is still the version of the task's newest checkpoint, 0 for none; with --expect-run
     #[arg(long, value_name = "N", requires = "expect_run", value_parser = clap::value_parser!(u32).range(0..=VERSION_MAX))]
     expect_checkpoint: Option<u32>,
     /// A JSON merge patch for the context with which the new run continues

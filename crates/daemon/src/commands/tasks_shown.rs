@@ -244,7 +244,7 @@ fn plan_status(plan: &Plan) -> String {
     let mut text = plan.status.to_string();
     let is_over = matches!(plan.status, PlanStatus::Succeeded | PlanStatus::Cancelled);
     if plan.halted && !is_over {
-        text += "; its owner changed: no further task starts until `fencepost plan resume`";
+        text += "; no further task starts until `fencepost plan resume`: its owner changed, or a task was retried alone";
     }
     if plan.over_time {
         text += "; it ran over its time: no further task starts";

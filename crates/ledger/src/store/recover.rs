@@ -4,7 +4,7 @@ use domain::AuditEntry;
 
 use super::{Store, Way, audit};
 use crate::Result;
-use crate::recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery};
+use crate::recover::{RECOVERED_MARK_MS, RECOVERED_TOKENS, Recovery};
 use crate::sql::{Statement, statement};
 
 const POSITION: Statement = statement!("recover_position");
@@ -17,7 +17,7 @@ const WORKERS: Statement = statement!("recover_workers");
 
 impl Store {
     /// See [`crate::recover()`].
-    pub(crate) async fn recover(&self, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
+    pub(crate) async fn recover(&self, numbers: i64, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
         let by = by.clone();
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
@@ -28,8 +28,8 @@ impl Store {
                 let recovery = Recovery {
                     leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
                     signers: transaction.touch(SIGNERS.on(kind)).await?,
-                    segments: transaction.touch(SEGMENTS.on(kind).bind(RECOVERED_NUMBERS)).await?,
-                    sequences: transaction.touch(SEQUENCES.on(kind).bind(RECOVERED_NUMBERS)).await?,
+                    segments: transaction.touch(SEGMENTS.on(kind).bind(numbers)).await?,
+                    sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
                     workers: transaction.touch(WORKERS.on(kind).bind(RECOVERED_MARK_MS)).await?,
                 };
                 audit::add(&mut transaction, &[&by]).await?;

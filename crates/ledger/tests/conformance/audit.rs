@@ -132,7 +132,7 @@ pub async fn no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     drop(ledger);
-    let recovery = ledger::recover(&options, false, &by()).await;
+    let recovery = ledger::recover(&options, 0, false, &by()).await;
     assert!(recovery.is_err(), "{recovery:?}");
     let b = Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder };
     by_hand(&b, "ALTER TABLE elsewhere RENAME TO audit").await;

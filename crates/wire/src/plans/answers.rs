@@ -26,7 +26,8 @@ pub struct Plan {
     pub timeout_ms: u64,
     /// What people want of the plan.
     pub intent: Intent,
-    /// The plan's owner died or changed while tasks ran or waited. No further task starts until somebody resumes the plan.
+    /// The plan's owner died or changed while tasks ran or waited, or a task of a plan that was paused or cancelled was
+    /// retried alone. No further task starts until somebody resumes the plan.
     pub halted: bool,
     /// The plan ran over its time. No further task starts.
     pub over_time: bool,

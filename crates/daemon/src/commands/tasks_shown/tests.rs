@@ -119,8 +119,8 @@ fn a_plan_that_starts_nothing_more_says_why() {
     let mut view = a_plan(Vec::new());
     (view.plan.halted, view.plan.over_time) = (true, true);
     let text = plan(&view);
-    let status = "status  ATTENTION; its owner changed: no further task starts until `fencepost plan resume`; it ran \
-                  over its time: no further task starts\n";
+    let status = "status  ATTENTION; no further task starts until `fencepost plan resume`: its owner changed, or a task \
+                  was retried alone; it ran over its time: no further task starts\n";
     assert!(text.contains(status), "{text}");
     view.plan.status = PlanStatus::Succeeded;
     (view.plan.halted, view.plan.over_time) = (true, false);
