@@ -136,15 +136,16 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
-    if let Some(start) = start {
-        let known = state.read(state.ledger.segment(&tag)).await?;
-        let is_new = known.as_ref().is_none_or(|known| known.start != start);
-        let step = step.or_else(|| known.map(|known| known.step)).unwrap_or(SEGMENT_STEP_DEFAULT);
-        if is_new {
-            leaves_some(start, step, "step")?;
-        }
+    let known = state.read(state.ledger.segment(&tag)).await?.map(|known| (known.start, known.step));
+    if let Some(start) = start
+        && known.is_none_or(|(known, _)| known != start)
+    {
+        let step = step.or(known.map(|(_, step)| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
+        leaves_some(start, step, "step")?;
     }
     let mut by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
+    by.before =
+        known.and_then(|(was, by)| named([("start", start.and(Some(was))), ("step", step.and(Some(by)))]));
     by.after = named([("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
     let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
@@ -190,17 +191,20 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     Query::read(&request, &[])?;
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
-    if let Some(start) = asked.start {
-        let known = state.read(state.ledger.sequence(&name)).await?;
-        let is_new = known.as_ref().is_none_or(|known| known.start != start);
-        let increment = asked.increment.or_else(|| known.map(|known| known.increment)).unwrap_or(1);
-        if is_new {
-            leaves_some(start, increment, "increment")?;
-        }
+    let shape::SequenceRequest { start, increment } = asked;
+    let known = state.read(state.ledger.sequence(&name)).await?.map(|known| (known.start, known.increment));
+    if let Some(start) = start
+        && known.is_none_or(|(known, _)| known != start)
+    {
+        let increment = increment.or(known.map(|(_, increment)| increment)).unwrap_or(1);
+        leaves_some(start, increment, "increment")?;
     }
     let mut by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
-    by.after = named([("start", asked.start), ("increment", asked.increment)]);
-    let change = SequenceChange { start: asked.start, increment: asked.increment };
+    by.before = known.and_then(|(was, by)| {
+        named([("start", start.and(Some(was))), ("increment", increment.and(Some(by)))])
+    });
+    by.after = named([("start", start), ("increment", increment)]);
+    let change = SequenceChange { start, increment };
     let record =
         put(state.read(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
     Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))

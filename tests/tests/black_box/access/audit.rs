@@ -437,3 +437,27 @@ async fn a_ledger_is_not_recovered_without_an_entry() {
     let actions: Vec<_> = entries.iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["recover", "set_sequence"], "{listed}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_segment_or_a_sequence_names_how_it_was() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([root()])).await;
+    for (kind, field) in [("segments", "step"), ("sequences", "increment")] {
+        let path = format!("/v1/ids/{kind}/x");
+        daemon.done("root", "PUT", &path, json!({ field: 5 })).await;
+        daemon.done("root", "PUT", &path, json!({ field: 7, "start": 100 })).await;
+        let (_, listed) = daemon.ask("root", "GET", "/v1/audit?limit=2", None).await;
+        let changes: Vec<_> = listed["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (entry["before"].clone(), entry["after"].clone()))
+            .collect();
+        let was = |start: u64, by: u64| json!(format!("start={start} {field}={by}"));
+        assert_eq!(
+            changes,
+            [(was(1, 5), was(100, 7)), (Value::Null, json!(format!("{field}=5")))],
+            "{listed}"
+        );
+    }
+}
