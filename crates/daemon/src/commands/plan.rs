@@ -4,7 +4,9 @@ mod follow;
 mod reader;
 
 use client::wire::Object;
-use client::wire::plans::{Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task};
+use client::wire::plans::{
+    Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task, TaskStatus,
+};
 use client::{PlanQuery, Plans, Tasks};
 
 use super::look::Look;
@@ -141,5 +143,19 @@ fn is_over(status: PlanStatus) -> bool {
 }
 
 fn task_line(task: &Task) -> String {
-    format!("task {} is {}\n", task.id, task.status)
+    let Task { id, status, .. } = task;
+    match (task.intent, status) {
+        (Intent::Cancel, TaskStatus::Running | TaskStatus::Interrupted) => {
+            format!("task {id} is to be CANCELLED; `fencepost plan task {id}` shows when it is\n")
+        }
+        (Intent::Pause, TaskStatus::Running) => {
+            format!(
+                "task {id} is to be PAUSED when its stage has ended; `fencepost plan task {id}` shows when it is\n"
+            )
+        }
+        (_, TaskStatus::Failed | TaskStatus::Interrupted) => {
+            format!("task {id} is {status}; `fencepost plan retry {id} --reason TEXT` opens its next run\n")
+        }
+        (_, status) => format!("task {id} is {status}\n"),
+    }
 }
