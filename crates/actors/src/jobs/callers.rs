@@ -94,6 +94,19 @@ impl Jobs {
         }
     }
 
+    /// Serves a lane that nobody serves, unless another instance has its lease: a lane is not adopted by itself as long as
+    /// nothing in it is due soon. A plan's lane is opened by the plan's owner, and this instance's own with its lease.
+    async fn adopt_unserved(&self, lane: &LaneId) -> Result<(), Refusal> {
+        let Callers { keeper, lifetime, .. } = &*self.callers;
+        if lane.plan_id().is_some() || keeper.is_own(lane) || !lifetime.takes_work() {
+            return Ok(());
+        }
+        match keeper.adopt_for("adopted", lane).await.map_err(|error| refusal::of_ledger(&error))? {
+            Some(owner) if owner != *keeper.me() => Err(Refusal::NotOwner { owner }),
+            _ => Ok(()),
+        }
+    }
+
     /// Cancels a job in any state, and returns it as it is then. A cancelled or finished job stays as it is.
     ///
     /// # Errors
@@ -115,19 +128,15 @@ impl Jobs {
                 }
                 match self.callers.owner_of(&job.lane).await? {
                     Some(owner) if owner != *keeper.me() => return Err(Refusal::NotOwner { owner }),
-                    // It is about to be adopted. A lane whose jobs are all due later waits for that; a plan's is its owner's.
-                    owner if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
-                        if owner.is_none() && job.lane.plan_id().is_none() {
-                            let adopted = keeper.adopt_for("adopted", &job.lane).await;
-                            adopted.map_err(|error| refusal::of_ledger(&error))?;
-                        }
-                        if keeper.directory.get(&job.lane).is_none() {
-                            tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
-                        }
-                        continue;
+                    _ if Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline => {
+                        return Err(Refusal::NoOwner { lane: job.lane });
                     }
-                    _ => return Err(Refusal::NoOwner { lane: job.lane }),
+                    _ => self.adopt_unserved(&job.lane).await?,
                 }
+                if keeper.directory.get(&job.lane).is_none() {
+                    tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                }
+                continue;
             }
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(Ok(()))) => {}

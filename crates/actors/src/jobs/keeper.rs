@@ -81,14 +81,19 @@ impl LaneKeeper {
         }
     }
 
-    /// Serves a lane that has no owner from now on, unless another instance is quicker. `reason` is a value of the metric's label.
-    pub(super) async fn adopt_for(&self, reason: &'static str, lane: &LaneId) -> ledger::Result<()> {
-        if self.adopt(lane).await?.is_ok() {
-            let kind = lane.lease().kind().as_str();
-            metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => reason)
-                .increment(1);
+    /// Serves a lane that has no owner from now on, unless another instance is quicker: who has it then, if that is known.
+    /// `reason` is a value of the metric's label.
+    pub(super) async fn adopt_for(
+        &self,
+        reason: &'static str,
+        lane: &LaneId,
+    ) -> ledger::Result<Option<InstanceId>> {
+        if let Err(owner) = self.adopt(lane).await? {
+            return Ok(owner);
         }
-        Ok(())
+        let kind = lane.lease().kind().as_str();
+        metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => reason).increment(1);
+        Ok(None)
     }
 
     fn open(&self, lane: LaneId, lease: LaneLease, token: Token) {

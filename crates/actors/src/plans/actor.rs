@@ -119,9 +119,9 @@ pub(super) struct PlanActor {
     told: HashSet<JobId>,
     /// Jobs of earlier attempts, of which the last is waited for.
     older: HashSet<JobId>,
-    /// Jobs that are being called off,
+    /// Jobs that are being called off.
     calling_off: HashSet<JobId>,
-    /// and those that have ended since, or had before.
+    /// Jobs that were called off since the state was read, and have ended.
     called_off: HashSet<JobId>,
     renew_at: Instant,
     idle_since: Option<Instant>,
@@ -340,6 +340,8 @@ impl PlanActor {
                 self.token = token;
                 self.clock = clock;
                 self.attempted = None;
+                // Its end may be wanted by now: what was written may be more than this owner heard of.
+                self.called_off.clear();
                 self.find_lost_locks();
                 self.watch(false, context);
                 self.advance(context);

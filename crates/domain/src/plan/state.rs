@@ -381,12 +381,14 @@ impl TaskState {
         Some((at, self.stages[at].job?))
     }
 
-    /// The job in flight that is to be called off: nobody wants the run to go on, or the tenant's lock is lost. It follows from
-    /// the state, so that every owner of the plan finds it until the job has ended.
+    /// The job in flight that is to be called off: nobody wants the run to go on, or it lost its tenant's lock. It follows from
+    /// the state, so that every owner of the plan finds it until the job has ended. After a takeover the attempt that was under
+    /// way goes on, whatever becomes of the lock: its late result counts.
     #[must_use]
     pub fn called_off(&self) -> Option<JobId> {
         let (_, job) = self.in_flight()?;
-        let has_lost_lock = self.status == TaskStatus::Interrupted && self.lock.is_none();
+        let has_lost_lock =
+            self.status == TaskStatus::Interrupted && self.reason.as_deref() == Some(step_builder::LOCK_LOST);
         (self.intent == Intent::Cancel || self.failing.is_some() || has_lost_lock).then_some(job)
     }
 

@@ -211,6 +211,29 @@ async fn what_is_due_later_is_cancelled_after_a_restart_though_nobody_serves_its
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_later_is_cancelled_by_whichever_instance_has_buried_its_owner() {
+    let rig = Rig::mortal(3).await;
+    let later = with(json!({ "payload": 1 }), json!({ "delay_ms": 3_600_000 }));
+    let id = rig.submit(0, later).await;
+    rig.end(0, Signal::Kill).await;
+    let heirs = || {
+        let found =
+            "select owner from lease where resource like 'instance:%' and resource <> 'instance:' || owner";
+        rig.database.as_ref().unwrap().query(found).unwrap()
+    };
+    let mut heir = Value::Null;
+    until("its lease had another owner, and has run out", async || {
+        heir = heirs().first().map_or(Value::Null, |row| json!(row[0]));
+        heir.is_string()
+    })
+    .await;
+    // By the one that is not the heir.
+    let is_heir = rig.get(1, "/v1/cluster").await["instance"] == heir;
+    rig.post(if is_heir { 2 } else { 1 }, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
+    assert_eq!(rig.finished(1, &id).await["outcome"], "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redis_that_forgets_everything_costs_no_job() {
     let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;

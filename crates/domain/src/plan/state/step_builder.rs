@@ -17,8 +17,8 @@ use crate::time::Timestamp;
 const OVER_TIME: &str = "the run took longer than the task's timeout_ms";
 /// The reason of a task whose owner has changed.
 const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
-/// The reason of a task whose lock is gone.
-const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
+/// The reason of a task whose lock was lost while it might have gone on.
+pub(super) const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
 
 pub(super) struct StepBuilder {
     before: PlanStatus,

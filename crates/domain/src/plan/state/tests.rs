@@ -352,9 +352,11 @@ fn a_late_result_of_an_unknown_stage_is_a_checkpoint_and_begins_nothing() {
     rig.retry(0, |_| {}).unwrap();
     let job = rig.task(0).waits_for;
     assert_eq!((job, rig.begun()), (None, vec![(0, 1)]), "stage 1 is not run again");
-    // Of the last stage it ends the task.
+    // Of the last stage it ends the task, also where the tenant's lock was broken meanwhile.
     let mut rig = Rig::started(1);
     rig.must(Command::TakenOver);
+    rig.must(Command::LockLost(id(0)));
+    assert_eq!((rig.task(0).lock, rig.task(0).called_off()), (None, None));
     rig.complete(0);
     assert_eq!(rig.status(0), TaskStatus::Succeeded);
 }
