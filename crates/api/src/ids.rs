@@ -8,7 +8,7 @@ use ::ids::unique::{Version, uuids as new_uuids};
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT};
-use domain::{SegmentTag, SequenceName, Timestamp};
+use domain::{AuditEntry, SegmentTag, SequenceName, Timestamp};
 use ledger::{Put, SegmentChange, SequenceChange};
 use wire::Code;
 use wire::ids as shape;
@@ -136,17 +136,15 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
-    let known = state.read(state.ledger.segment(&tag)).await?.map(|known| (known.start, known.step));
+    let known = state.read(state.ledger.segment(&tag)).await?.map(|known| [known.start, known.step]);
     if let Some(start) = start
-        && known.is_none_or(|(known, _)| known != start)
+        && known.is_none_or(|[known, _]| known != start)
     {
-        let step = step.or(known.map(|(_, step)| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
+        let step = step.or(known.map(|[_, step]| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
         leaves_some(start, step, "step")?;
     }
-    let mut by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
-    by.before =
-        known.and_then(|(was, by)| named([("start", start.and(Some(was))), ("step", step.and(Some(by)))]));
-    by.after = named([("start", start), ("step", step)]);
+    let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
+    let by = noted(&by, known, [("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
     let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
     // The start was moved on, and no range was taken from there yet: those in memory lie before it.
@@ -192,18 +190,15 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SequenceRequest { start, increment } = asked;
-    let known = state.read(state.ledger.sequence(&name)).await?.map(|known| (known.start, known.increment));
+    let known = state.read(state.ledger.sequence(&name)).await?.map(|known| [known.start, known.increment]);
     if let Some(start) = start
-        && known.is_none_or(|(known, _)| known != start)
+        && known.is_none_or(|[known, _]| known != start)
     {
-        let increment = increment.or(known.map(|(_, increment)| increment)).unwrap_or(1);
+        let increment = increment.or(known.map(|[_, increment]| increment)).unwrap_or(1);
         leaves_some(start, increment, "increment")?;
     }
-    let mut by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
-    by.before = known.and_then(|(was, by)| {
-        named([("start", start.and(Some(was))), ("increment", increment.and(Some(by)))])
-    });
-    by.after = named([("start", start), ("increment", increment)]);
+    let by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
+    let by = noted(&by, known, [("start", start), ("increment", increment)]);
     let change = SequenceChange { start, increment };
     let record =
         put(state.read(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
@@ -302,6 +297,15 @@ fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Resul
         }
         Put::Full => Err(Refusal::new(Code::Conflict, "there are as many of these as there may be")),
     }
+}
+
+/// The entry with the fields that are asked for: as they were, if that is known, and as they become.
+fn noted(entry: &AuditEntry, known: Option<[u64; 2]>, asked: [(&str, Option<u64>); 2]) -> AuditEntry {
+    let [one, other] = asked;
+    let was = |[first, second]: [u64; 2]| {
+        named([(one.0, one.1.and(Some(first))), (other.0, other.1.and(Some(second)))])
+    };
+    entry.changed(known.and_then(was), named(asked))
 }
 
 /// What was set, for the audit: names and numbers, those alone that were given.

@@ -439,24 +439,20 @@ async fn selected(
             "name ids, an outcome, or \"dead\": true; a filter that matches all jobs is refused",
         ));
     }
-    let key = keys.of_selection();
-    let mut kept = None;
-    if let Some(key) = &key {
-        admit(state, &keys.principal, Some(key))?;
-        kept = state.read(state.ledger.kept_selection(&key.scope)).await?;
+    let select = async || match named.is_empty() {
+        true => seen(state, keys.principal.sees(), &filter, until).await,
+        false => Ok(named.clone()),
+    };
+    let Some(key) = keys.of_selection() else { return select().await };
+    admit(state, &keys.principal, Some(&key))?;
+    let kept = match state.read(state.ledger.kept_selection(&key.scope)).await? {
+        Some(kept) => kept,
+        None => state.read(state.ledger.keep_selection(&key, &select().await?)).await?,
+    };
+    if kept.body_hash != key.body_hash {
+        return Err(actors::jobs::Refusal::KeyReused.into());
     }
-    if kept.is_none() {
-        let jobs = match named.is_empty() {
-            true => seen(state, keys.principal.sees(), &filter, until).await?,
-            false => named,
-        };
-        let Some(key) = &key else { return Ok(jobs) };
-        kept = Some(state.call(state.ledger.keep_selection(key, &jobs)).await?);
-    }
-    match (key, kept) {
-        (Some(key), Some(kept)) if kept.body_hash == key.body_hash => Ok(kept.jobs),
-        _ => Err(actors::jobs::Refusal::KeyReused.into()),
-    }
+    Ok(kept.jobs)
 }
 
 /// The newest jobs that match the filter and are seen, as many as are found in time. Pages are bounded by bytes, and one is
