@@ -55,7 +55,7 @@ pub struct ForwardedRequest {
     principal: Arc<Principal>,
     /// Whether another instance has forwarded it already. The gate has checked that it did.
     is_forwarded: bool,
-    /// Whether no client waits for it, who could be sent to the owner.
+    /// Whether nobody waits for it who could be redirected to the owner.
     is_own: bool,
 }
 
@@ -77,6 +77,11 @@ impl ForwardedRequest {
         Self { passed, principal, is_forwarded, is_own: false }
     }
 
+    /// A request by which a socket was opened: what comes over it is brought to the owners, since a socket cannot be redirected.
+    pub fn of_socket(request: &HttpRequest) -> Self {
+        Self { is_own: true, ..Self::of(request, Vec::new()) }
+    }
+
     /// What this instance does by itself in the name of a caller, for [`Self::within`].
     pub fn own(principal: &Arc<Principal>, request_id: &str) -> Self {
         let headers = vec![(X_REQUEST_ID_NAME, request_id.as_bytes().to_vec())];
@@ -89,7 +94,7 @@ impl ForwardedRequest {
         self.is_forwarded
     }
 
-    /// Whether this instance asks it in the name of a caller who does not wait for it.
+    /// Whether this instance asks it in the name of a caller whom it cannot redirect.
     pub const fn is_own(&self) -> bool {
         self.is_own
     }

@@ -1,6 +1,7 @@
 //! Sessions over HTTP: any instance opens and shows them, their owner closes them. And the socket of a session's client.
 
 mod cursor;
+mod looks;
 mod socket;
 
 use std::cell::LazyCell;
@@ -8,6 +9,7 @@ use std::cell::LazyCell;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
+use domain::session::Ordering;
 use domain::{LaneId, Resource, SessionId};
 use ledger::{Opener, SessionRecord};
 use tracing::Instrument;
@@ -24,6 +26,8 @@ use crate::state::State;
 use crate::to_wire;
 use crate::visibility;
 use crate::websocket::{self, Opened};
+use cursor::Cursor;
+use looks::InLedger;
 use socket::Socket;
 
 type Answer = Result<HttpResponse, Refusal>;
@@ -153,15 +157,24 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let after_seq = Query::read(&request, &["after_seq"])?.number("after_seq", i64::MAX as u64)?;
     let incarnation = state.incarnation();
     let record = state.call(incarnation.jobs.session_record(&id)).await?;
+    let is_ordered = record.spec.ordering != Ordering::Free;
     let watch = state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(LaneId::session(&id))) });
     let watch = watch.await?;
+    // Read before the socket is open: what ends from then on is sent.
+    let cursor = match after_seq {
+        Some(seq) => Cursor::behind(seq, is_ordered),
+        None => {
+            let source = InLedger { jobs: &incarnation.jobs, id: &id };
+            state.call(looks::begin(&source, is_ordered)).await?
+        }
+    };
     let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;
     let caller = socket::Caller {
         // Later frames are served in this request's name.
-        forwarded: ForwardedRequest::of(&request, Vec::new()),
+        forwarded: ForwardedRequest::of_socket(&request),
         principal: Principal::of(&request),
     };
-    let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, outlet, after_seq);
+    let socket = Socket::new(forwarder.into_inner(), incarnation, id, caller, watch, outlet, cursor);
     let run = async move {
         socket.run(messages, pauses).await;
         drop(place);

@@ -35,6 +35,13 @@ struct Known {
     others: HashMap<InstanceId, Other>,
 }
 
+impl Known {
+    /// Whether this instance lives, and has for long enough since it was away itself to take anything over.
+    fn is_calm(&self, now: Instant) -> bool {
+        self.alive_until.is_some_and(|until| now < until) && now >= self.calm_until
+    }
+}
+
 struct Other {
     mark: (Token, Timestamp),
     unmoved: u32,
@@ -78,8 +85,15 @@ impl FailureDetector {
     #[must_use]
     pub fn is_dead(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
-        let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
-        calm && known.others.get(other).is_some_and(|other| other.gone)
+        known.is_calm(now) && known.others.get(other).is_some_and(|other| other.gone)
+    }
+
+    /// Whether the other is none of those that lived within the last ten minutes, so that no survivor will find it dead any
+    /// more. Its keys may be taken once their leases have run out.
+    #[must_use]
+    pub fn is_forgotten(&self, other: &InstanceId) -> bool {
+        let (known, now) = (self.known(), Instant::now());
+        known.is_calm(now) && now < known.evidence_until && !known.others.contains_key(other)
     }
 
     /// Those whose keys may be taken at once.
@@ -93,9 +107,8 @@ impl FailureDetector {
     /// its keys, or it would go on under its id should it wake.
     pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
-        let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
         let is_lifeless = |other: &Other| !other.gone && !other.live && other.unmoved >= UNMOVED_MIN;
-        calm && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
+        known.is_calm(now) && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
     }
 
     /// This instance has taken the other's `instance:` lease.
@@ -230,6 +243,19 @@ mod tests {
         left.lease.owner = None;
         failure_detector.saw(&[left]);
         assert!(failure_detector.is_dead(&id("b")), "who has left never comes back");
+    }
+
+    #[test]
+    fn forgotten_is_who_is_not_among_those_that_were_just_seen() {
+        let failure_detector = member_since(LEASE * 2);
+        assert!(!failure_detector.is_forgotten(&id("a")), "nobody was looked for yet");
+        failure_detector.renewed(Instant::now());
+        failure_detector.saw(&[peer("b", 1, 0)]);
+        assert!(!failure_detector.is_forgotten(&id("a")), "this instance was away itself");
+        failure_detector.known().calm_until = Instant::now();
+        assert!(failure_detector.is_forgotten(&id("a")) && !failure_detector.is_forgotten(&id("b")));
+        failure_detector.known().evidence_until = Instant::now();
+        assert!(!failure_detector.is_forgotten(&id("a")), "that was too long ago");
     }
 
     #[test]

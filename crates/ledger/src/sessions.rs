@@ -184,6 +184,12 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>>;
 
+    /// The places of the unfinished jobs of a session behind `after_seq`, in order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>>;
+
     /// Looks at `limit` open sessions, in the order of their names behind `after`. Answers the sessions in which nothing
     /// has happened for longer than they allow and that have neither an unfinished job nor a live lease, and the session
     /// behind which the next page begins: `None` after the last page.

@@ -68,6 +68,13 @@ struct LeaseTaker {
     releases: Releases,
 }
 
+/// Who has a lease.
+struct Holder {
+    owner: InstanceId,
+    /// It has run out. An `instance:` lease is kept even so: it is not to be had by an acquire.
+    is_over: bool,
+}
+
 /// What adopting needs.
 #[derive(Clone)]
 pub(super) struct Adopting {
@@ -118,13 +125,11 @@ impl Adopting {
         let taker = &self.taker;
         let deadline = match taker.acquire(resource).await? {
             Ok(deadline) => deadline,
-            Err(dead) if taker.failure_detector.is_dead(&dead) => {
-                match taker.take_over(resource, &dead).await? {
-                    Some(deadline) => deadline,
-                    None => return Ok(Adoption::Missed),
-                }
-            }
-            Err(owner) => return Ok(Adoption::Held(owner)),
+            Err(held) if taker.may_take_over(&held) => match taker.take_over(resource, &held.owner).await? {
+                Some(deadline) => deadline,
+                None => return Ok(Adoption::Missed),
+            },
+            Err(held) => return Ok(Adoption::Held(held.owner)),
         };
         let token = deadline.token();
         taker.renewals.keep(resource.clone(), Arc::clone(&deadline));
@@ -153,8 +158,8 @@ impl Adopting {
 }
 
 impl LeaseTaker {
-    /// Acquires a lease, if it is free or this instance's. Answers until when it surely lasts, or else its owner.
-    async fn acquire(&self, resource: &Resource) -> ledger::Result<Result<Arc<LeaseDeadline>, InstanceId>> {
+    /// Acquires a lease, if it is free or this instance's. Answers until when it surely lasts, or else who has it.
+    async fn acquire(&self, resource: &Resource) -> ledger::Result<Result<Arc<LeaseDeadline>, Holder>> {
         let (sent, lease_ms) = (Instant::now(), self.length_ms());
         let acquired = self.ledger.acquire(resource, &self.me, lease_ms).await;
         let result = match &acquired {
@@ -170,8 +175,15 @@ impl LeaseTaker {
                 tracing::info!(%resource, owner = %self.me, %token, expires_at, lease_ms, "lease acquired");
                 Ok(self.deadline(token, sent))
             }
-            Acquisition::Held { owner, .. } => Err(owner),
+            Acquisition::Held { owner, expires_in_ms } => Err(Holder { owner, is_over: expires_in_ms == 0 }),
         })
+    }
+
+    /// Whether the lease may be taken from who has it: an instance found dead, or one of which nobody knows any more. Such a
+    /// one ended when no other instance lived, or after it had taken the lease of a dead one and adopted none of its lanes.
+    fn may_take_over(&self, held: &Holder) -> bool {
+        self.failure_detector.is_dead(&held.owner)
+            || held.is_over && self.failure_detector.is_forgotten(&held.owner)
     }
 
     /// Acquires a dead instance's lease, unless another instance did before.

@@ -182,6 +182,20 @@ impl Jobs {
         let read = self.callers.ledger.finished_places(id, after_seq, limit).await;
         read.map_err(|error| refusal::of_ledger(&error))
     }
+
+    /// Places of unfinished jobs of a session behind a place, in order.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn unfinished_places(
+        &self,
+        id: &SessionId,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<u64>, Refusal> {
+        let read = self.callers.ledger.unfinished_places(id, after_seq, limit).await;
+        read.map_err(|error| refusal::of_ledger(&error))
+    }
 }
 
 impl Callers {

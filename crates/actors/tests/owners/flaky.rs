@@ -374,6 +374,10 @@ impl Sessions for Flaky {
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
         self.real.finished_places(id, after_seq, limit).await
     }
+
+    async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
+        self.real.unfinished_places(id, after_seq, limit).await
+    }
     async fn idle_sessions(
         &self,
         after: Option<&SessionId>,

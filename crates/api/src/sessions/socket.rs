@@ -4,36 +4,35 @@
 //! Results are read from the ledger, on any instance. Notices say when to read; they may be lost, so the ledger is also
 //! read now and then without one. No result is sent before its job's `accepted`.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, ProtocolError};
-use actors::jobs::{JobEvent, JobEventKind, Jobs, Notification, Watch};
+use actors::jobs::{JobEvent, JobEventKind, Notification, Watch};
 use domain::job::State as JobState;
-use domain::session::Ordering;
 use domain::{JobId, SessionId};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use ledger::{SessionRecord, SessionResult};
+use ledger::SessionResult;
 use wire::Code;
 use wire::jobs::{BatchResult, JobRequest};
 use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, SessionFrame};
 use wire::worker::close;
 
 use super::cursor::Cursor;
+use super::looks::{self, InLedger, Look, Room};
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR,
-    CLIENT_SUBMIT_PAUSE, UNCOUNTED_BYTES_MAX,
+    CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
 };
 use crate::refusal::Refusal;
 use crate::services::Incarnation;
-use crate::shares::{Kind, Share};
+use crate::shares::Share;
 use crate::state::State;
 use crate::to_wire;
 use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
@@ -50,13 +49,10 @@ pub struct Socket {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
     id: SessionId,
-    is_ordered: bool,
     caller: Arc<Caller>,
     watch: Watch,
     outlet: Outlet,
-    after_seq: Option<u64>,
-    /// `None` until it is known where to begin.
-    cursor: Option<Cursor>,
+    cursor: Cursor,
     /// Jobs that came and are not on their way yet.
     asked: VecDeque<JobRequest>,
     /// Those that are: one batch at a time, so that they arrive in their order.
@@ -64,6 +60,8 @@ pub struct Socket {
     submitted: Vec<String>,
     looking: Option<LocalBoxFuture<'static, Result<Look, Refusal>>>,
     look_at: Instant,
+    /// When the next look is at everything, whatever is known by then: what was told may be lost.
+    full_at: Instant,
     /// Everything was read once.
     has_looked: bool,
     /// A result was read whose job is not known to be accepted.
@@ -91,45 +89,32 @@ enum Closing {
     Gone,
 }
 
-/// What one read of the ledger found.
-enum Look {
-    /// Where to begin, and what was finished before that.
-    Begin(u64, Vec<u64>),
-    /// Results in their order, those that may be sent; and whether there may be more.
-    Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
-    /// Results that may be sent, and up to which place there will be no others.
-    Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool },
-    /// The session is closed, and nothing is left to be sent.
-    Over,
-}
-
 impl Socket {
     pub fn new(
         forwarder: Arc<Forwarder>,
         incarnation: Arc<Incarnation>,
-        record: SessionRecord,
+        id: SessionId,
         caller: Caller,
         watch: Watch,
         outlet: Outlet,
-        after_seq: Option<u64>,
+        cursor: Cursor,
     ) -> Self {
         let now = Instant::now();
         Self {
             state: Arc::clone(forwarder.state()),
             forwarder,
             incarnation,
-            id: record.id,
-            is_ordered: record.spec.ordering != Ordering::Free,
+            id,
             caller: Arc::new(caller),
             watch,
             outlet,
-            after_seq,
-            cursor: None,
+            cursor,
             asked: VecDeque::new(),
             submitting: None,
             submitted: Vec::new(),
             looking: None,
             look_at: now,
+            full_at: now,
             has_looked: false,
             is_held_back: false,
             known: HashSet::new(),
@@ -257,8 +242,7 @@ impl Socket {
 
     /// Sends the jobs that came on their way, together.
     fn submit(&mut self) {
-        // What comes of these is behind the place where the client begins.
-        if self.submitting.is_some() || self.cursor.is_none() {
+        if self.submitting.is_some() {
             return;
         }
         let (mut jobs, mut parts) = (Vec::new(), Vec::new());
@@ -325,24 +309,30 @@ impl Socket {
                 BatchResult::Refused { code, detail } => self.problem(Some(client_ref), code, detail),
             }
         }
-        let pause = if std::mem::take(&mut self.is_held_back) { Duration::ZERO } else { CLIENT_LOOKS.0 };
-        self.look_at = self.look_at.min(Instant::now() + pause);
+        if std::mem::take(&mut self.is_held_back) {
+            self.look_at_everything(Duration::ZERO);
+        } else {
+            self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOKS.0);
+        }
     }
 
     fn on_notification(&mut self, notification: Notification) {
         match notification {
             Notification::Event(seen) => self.on_seen(&seen),
-            Notification::Missed => self.look_at = Instant::now(),
+            Notification::Missed => self.look_at_everything(Duration::ZERO),
         }
     }
 
     fn on_seen(&mut self, seen: &JobEvent) {
         match &seen.kind {
             JobEventKind::Changed(JobState::Finished, _) => {
-                if !self.is_ordered && self.known.len() < CLIENT_JOBS_KNOWN_MAX {
+                if matches!(self.cursor, Cursor::Free(_)) {
                     self.known.insert(seen.job);
                 }
                 self.look_at = Instant::now();
+                if self.known.len() > CLIENT_JOBS_KNOWN_MAX {
+                    self.look_at_everything(Duration::ZERO);
+                }
             }
             JobEventKind::Changed(..) => {}
             JobEventKind::Progressed(progress) => {
@@ -359,26 +349,39 @@ impl Socket {
 
     /// Looks into the ledger when it is time; one look at a time.
     fn look(&mut self) {
-        if self.looking.is_some() || Instant::now() < self.look_at {
+        let now = Instant::now();
+        if self.looking.is_some() || now < self.look_at {
             return;
         }
-        self.look_at = Instant::now() + CLIENT_LOOKS.1;
-        let (state, jobs, id) = (Arc::clone(&self.state), self.incarnation.jobs.clone(), self.id.clone());
-        let low = self.cursor.as_ref().map_or(0, Cursor::low);
-        let look: LocalBoxFuture<'static, _> = match &self.cursor {
-            None => {
-                let (after_seq, is_ordered) = (self.after_seq, self.is_ordered);
-                async move { state.call(begin(&jobs, &id, after_seq, is_ordered)).await }.boxed_local()
-            }
-            Some(Cursor::Ordered(_)) => {
-                async move { state.call(look_in_order(&jobs, &id, low)).await }.boxed_local()
-            }
-            Some(Cursor::Free { sent, .. }) => {
-                let (sent, known) = (sent.clone(), std::mem::take(&mut self.known));
-                async move { state.call(look_freely(&jobs, &id, low, sent, known)).await }.boxed_local()
-            }
+        self.look_at = now + CLIENT_LOOKS.1;
+        let (state, incarnation, id) =
+            (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
+        let room = Room::of(&self.state.shares, self.caller.principal.used());
+        // A look at everything finds what is known, too.
+        let known = std::mem::take(&mut self.known);
+        let is_full = known.is_empty() || now >= self.full_at;
+        if is_full {
+            self.full_at = now + CLIENT_LOOKS.0;
+        }
+        let cursor = self.cursor.clone();
+        let look = async move {
+            let source = InLedger { jobs: &incarnation.jobs, id: &id };
+            let look = async {
+                match cursor {
+                    Cursor::Ordered(low) => looks::in_order(&source, low).await,
+                    Cursor::Free(sent) if is_full => looks::freely(&source, &sent, room).await,
+                    Cursor::Free(_) => looks::named(&source, known, room).await,
+                }
+            };
+            state.call(look).await
         };
-        self.looking = Some(look);
+        self.looking = Some(look.boxed_local());
+    }
+
+    /// The next look is at everything, after this pause at the latest.
+    fn look_at_everything(&mut self, pause: Duration) {
+        self.full_at = Instant::now();
+        self.look_at = self.look_at.min(self.full_at + pause);
     }
 
     fn on_look(&mut self, look: Result<Look, Refusal>) {
@@ -386,23 +389,17 @@ impl Socket {
             Ok(look) => look,
             Err(refusal) => {
                 tracing::debug!(%refusal, session = %self.id, "a session's results could not be read");
-                self.look_at = Instant::now() + CLIENT_LOOKS.0;
-                return;
+                return self.look_at_everything(CLIENT_LOOKS.0);
             }
         };
-        if !self.has_room_for(&look) {
-            // The same is read again.
-            self.look_at = Instant::now() + CLIENT_ROOM_PAUSE;
-            return;
-        }
         match look {
-            Look::Begin(seq, before) => {
-                let mut cursor = Cursor::behind(seq, self.is_ordered);
-                before.into_iter().for_each(|seq| cursor.sent(seq));
-                self.cursor = Some(cursor);
-                self.look_at = Instant::now();
-            }
             Look::Ordered { results, is_all, is_idle } => {
+                let mut room = Room::of(&self.state.shares, self.caller.principal.used());
+                if !room.takes_all(&results) {
+                    // The same is read again.
+                    return self.look_at_everything(CLIENT_ROOM_PAUSE);
+                }
+                self.unsent = room.share();
                 for result in results {
                     if self.is_on_its_way(&result) {
                         // It is read again when its job is known to be accepted.
@@ -413,16 +410,21 @@ impl Socket {
                 }
                 self.look_again(is_all, is_idle);
             }
-            Look::Free { results, settled, is_all, is_idle } => {
+            Look::Free { results, settled, is_all, is_idle, room } => {
+                let is_full = room.is_full();
+                self.unsent = room.share();
                 for result in results {
                     if self.is_on_its_way(&result) {
                         self.is_held_back = true;
-                    } else if self.cursor.as_ref().is_some_and(|cursor| cursor.lacks(result.seq)) {
+                    } else if self.cursor.lacks(result.seq) {
                         self.result(result);
                     }
                 }
-                if let (Some(cursor), Some(settled), false) = (&mut self.cursor, settled, self.is_held_back) {
-                    cursor.settle(settled);
+                if let (Some(settled), false) = (settled, self.is_held_back) {
+                    self.cursor.settle(settled);
+                }
+                if is_full {
+                    return self.look_at_everything(CLIENT_ROOM_PAUSE);
                 }
                 self.look_again(is_all, is_idle);
             }
@@ -434,28 +436,9 @@ impl Socket {
         }
     }
 
-    /// Counts the bytes of results that are about to be sent. `false` where there is no room for them now.
-    fn has_room_for(&mut self, look: &Look) -> bool {
-        let (Look::Ordered { results, .. } | Look::Free { results, .. }) = look else { return true };
-        let bytes: usize = results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
-        if bytes <= UNCOUNTED_BYTES_MAX {
-            return true;
-        }
-        match self.state.shares.take(Kind::Sending, self.caller.principal.used(), bytes) {
-            Ok(share) => {
-                self.unsent = Some(share);
-                true
-            }
-            Err(reached) => {
-                tracing::debug!(%reached, session = %self.id, "a session's results wait");
-                false
-            }
-        }
-    }
-
     fn look_again(&mut self, is_all: bool, is_idle: bool) {
         if !is_all {
-            self.look_at = Instant::now();
+            self.look_at_everything(Duration::ZERO);
         } else if !is_idle {
             let pause = if self.has_looked { CLIENT_LOOKS.0 } else { CLIENT_FIRST_PAUSE };
             self.look_at = self.look_at.min(Instant::now() + pause);
@@ -480,9 +463,7 @@ impl Socket {
             result: output,
             error,
         }));
-        if let Some(cursor) = &mut self.cursor {
-            cursor.sent(seq);
-        }
+        self.cursor.sent(seq);
     }
 
     async fn on_tick(&mut self) {
@@ -539,122 +520,5 @@ async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
             done
         }
         None => std::future::pending().await,
-    }
-}
-
-/// The place behind which a client begins: what it has seen, or the first job that is unfinished now.
-async fn begin(
-    jobs: &Jobs,
-    id: &SessionId,
-    after_seq: Option<u64>,
-    is_ordered: bool,
-) -> Result<Look, Refusal> {
-    if let Some(seq) = after_seq {
-        return Ok(Look::Begin(seq, Vec::new()));
-    }
-    let last_seq = jobs.session_counts(id).await?.last_seq;
-    if last_seq == 0 {
-        return Ok(Look::Begin(0, Vec::new()));
-    }
-    let first_unfinished = jobs.session_results(id, last_seq, 1).await?.first_unfinished;
-    let behind = first_unfinished.map_or(last_seq, |first| first.saturating_sub(1).min(last_seq));
-    let (mut before, mut after) = (Vec::new(), behind);
-    // As many at most as a session may have unfinished, and those between them.
-    while !is_ordered && after < last_seq {
-        let page = jobs.finished_places(id, after, CLIENT_RESULTS_AT_ONCE).await?;
-        let Some((last, _)) = page.last().copied() else { break };
-        after = last;
-        before.extend(page.into_iter().map(|(seq, _)| seq).filter(|seq| *seq <= last_seq));
-    }
-    Ok(Look::Begin(behind, before))
-}
-
-async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, Refusal> {
-    let read = jobs.session_results(id, after, CLIENT_RESULTS_AT_ONCE).await?;
-    let is_empty = read.results.is_empty();
-    let may_go = |result: &SessionResult| read.first_unfinished.is_none_or(|first| result.seq < first);
-    let results: Vec<_> = read.results.iter().filter(|result| may_go(result)).cloned().collect();
-    let is_idle = read.first_unfinished.is_none();
-    if is_empty && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
-        return Ok(Look::Over);
-    }
-    let bytes: usize = read.results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
-    // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
-    // is closed.
-    let is_page_full =
-        read.results.len() == CLIENT_RESULTS_AT_ONCE as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
-    let may_be_over = is_idle && !is_empty;
-    let is_all = results.len() < read.results.len() || !(is_page_full || may_be_over);
-    Ok(Look::Ordered { results, is_all, is_idle })
-}
-
-/// The results that notices named; without any, the first results that are not sent yet.
-async fn look_freely(
-    jobs: &Jobs,
-    id: &SessionId,
-    low: u64,
-    sent: BTreeSet<u64>,
-    known: HashSet<JobId>,
-) -> Result<Look, Refusal> {
-    let (mut settled, mut is_idle, mut is_all) = (None, false, true);
-    let mut wanted: Vec<_> = known.into_iter().collect();
-    if wanted.is_empty() {
-        // In this order: what is finished after the first look is read by the second.
-        let first_unfinished = jobs.session_results(id, i64::MAX as u64, 1).await?.first_unfinished;
-        let (places, is_end) = finished(jobs, id, low, |seq| !sent.contains(&seq)).await?;
-        is_idle = first_unfinished.is_none();
-        is_all = is_end;
-        // Places are given in order: up to the last one that is finished each is wanted now, was sent, is unfinished, or
-        // is nobody's.
-        let last = places.last().map_or(low, |(seq, _)| *seq);
-        let last = if is_end { sent.last().copied().unwrap_or(low).max(last) } else { last };
-        settled = Some(first_unfinished.map_or(last, |first| last.min(first.saturating_sub(1))));
-        wanted = places.into_iter().map(|(_, job)| job).collect();
-        if wanted.is_empty() && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
-            return Ok(Look::Over);
-        }
-    }
-    let mut results = Vec::with_capacity(wanted.len());
-    for job in wanted {
-        // It may be forgotten by now.
-        let Ok(record) = jobs.get(job).await else { continue };
-        let (Some(seq), Some(finished)) = (record.seq, record.finished) else { continue };
-        results.push(SessionResult {
-            id: record.id,
-            seq,
-            client_ref: record.client_ref,
-            outcome: finished.outcome,
-            result: finished.result,
-            error: finished.error,
-        });
-    }
-    Ok(Look::Free { results, settled, is_all, is_idle })
-}
-
-/// The first wanted places of finished jobs behind one, as many as are sent at once, and whether these are all.
-async fn finished(
-    jobs: &Jobs,
-    id: &SessionId,
-    behind: u64,
-    is_wanted: impl Fn(u64) -> bool,
-) -> Result<(Vec<(u64, JobId)>, bool), Refusal> {
-    const PAGE: u32 = 1_000;
-    let (mut places, mut after) = (Vec::new(), behind);
-    loop {
-        let page = jobs.finished_places(id, after, PAGE).await?;
-        let Some((last, _)) = page.last().copied() else { return Ok((places, true)) };
-        let is_last = page.len() < PAGE as usize;
-        for (seq, job) in page {
-            if is_wanted(seq) {
-                if places.len() == CLIENT_RESULTS_AT_ONCE as usize {
-                    return Ok((places, false));
-                }
-                places.push((seq, job));
-            }
-        }
-        after = last;
-        if is_last {
-            return Ok((places, true));
-        }
     }
 }

@@ -26,6 +26,7 @@ const COUNTS: Statement = statement!("session_counts");
 const CLOSE: Statement = statement!("session_close");
 const LINE: Statement = statement!("job_line");
 const PLACES: Statement = statement!(both "session_places");
+const UNFINISHED: Statement = statement!(both "session_unfinished");
 const IDLE: Statement = statement!("session_idle");
 const PURGE: Statement = statement!("session_purge");
 const FREE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "session_free"));
@@ -204,6 +205,12 @@ impl Sessions for Store {
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
         let ask = self.ask(&PLACES).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
         records::all(self.all::<PlaceRow>(Way::KeyReads, ask).await?)
+    }
+
+    async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
+        let ask = self.ask(&UNFINISHED).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
+        let places = self.all::<(i64,)>(Way::KeyReads, ask).await?;
+        places.into_iter().map(|(place,)| records::count(place)).collect()
     }
 
     async fn idle_sessions(

@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 16] = [
+const LOADS: [Load; 17] = [
     load!(
         both "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -88,6 +88,7 @@ const LOADS: [Load; 16] = [
         ["job_session", "job_finished_place"]
     ),
     load!(both "session_places", "text, bigint, bigint", "'l7', 7, 10", ["job_finished_place"]),
+    load!(both "session_unfinished", "text, bigint, bigint", "'l7', 7, 10", ["job_session"]),
     load!("session_counts", "text", "'l7'", ["job_session", "job_finished"]),
     load!("session_show", "text", "'l7'", ["job_session", "job_finished_end"]),
     load!("session_idle", "text, bigint", "'l7', 10", ["session_open", "job_session", "job_finished_end"]),
@@ -353,6 +354,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.line(&lane.id, n, 10).await.unwrap();
         b.ledger.session_results(&id, n, 10).await.unwrap();
         b.ledger.finished_places(&id, n, 10).await.unwrap();
+        b.ledger.unfinished_places(&id, n, 10).await.unwrap();
         b.ledger.session_counts(&id).await.unwrap();
         b.ledger.session(&id).await.unwrap();
         b.ledger.idle_sessions(None, 10).await.unwrap();

@@ -132,6 +132,9 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
         ..in_session("s", n)
     };
     b.does(of_lane(&lane, (1..=6).map(|n| submit(named(n))))).await;
+    let unfinished =
+        async |after, limit| b.ledger.unfinished_places(&session_id("s"), after, limit).await.unwrap();
+    assert_eq!((unfinished(0, 100).await, unfinished(2, 3).await), (vec![1, 2, 3, 4, 5, 6], vec![3, 4, 5]));
     let none = SessionResults { results: vec![], first_unfinished: Some(1) };
     assert_eq!((results(0, 100).await, results(6, 100).await), (none.clone(), none));
     let fail = Change::Fail {
@@ -151,6 +154,7 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     let fourth = result(4, Outcome::Failed, None, Some("no"));
     let all = vec![result(1, Outcome::Cancelled, None, None), second.clone(), fourth.clone()];
     assert_eq!(results(0, 100).await, SessionResults { results: all, first_unfinished: Some(3) });
+    assert_eq!((unfinished(0, 100).await, unfinished(5, 9).await), (vec![3, 5, 6], vec![6]));
     let page = SessionResults { results: vec![second], first_unfinished: Some(3) };
     assert_eq!(results(1, 1).await, page);
     b.does(of_lane(&lane, [cancel(job(3)), cancel(job(5)), cancel(job(6))])).await;
@@ -161,6 +165,7 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     assert_eq!(places(0, 100).await, (1..=6).map(|n| (n, job(n))).collect::<Vec<_>>());
     assert_eq!(places(2, 2).await, [(3, job(3)), (4, job(4))]);
     assert!(places(6, 100).await.is_empty());
+    assert!(unfinished(0, 100).await.is_empty());
     assert_eq!(
         b.ledger.session_results(&session_id("other"), 0, 9).await.unwrap(),
         SessionResults::default()

@@ -233,6 +233,48 @@ async fn what_is_due_later_is_cancelled_by_whichever_instance_has_buried_its_own
     assert_eq!(rig.finished(1, &id).await["outcome"], "cancelled");
 }
 
+/// As though an hour had passed since the instances that have ended were last heard of.
+fn an_hour_passes_for_the_dead(rig: &Rig) {
+    let age = "update lease set renewed_at = renewed_at - interval '1 hour', acquired_at = acquired_at - interval '1 hour', \
+               expires_at = expires_at - interval '1 hour' where resource like 'instance:%' returning resource";
+    assert!(!rig.database.as_ref().unwrap().query(age).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_is_served_though_no_instance_lived_for_an_hour() {
+    let rig = Rig::mortal(1).await;
+    let id = rig.submit(0, echo("kept")).await;
+    rig.end(0, Signal::Kill).await;
+    an_hour_passes_for_the_dead(&rig);
+    rig.instance(0).await.start().await.unwrap();
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    assert_eq!(rig.finished(0, &id).await["result"], "kept");
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_due_later_is_served_though_the_heir_of_its_owner_has_left_long_ago() {
+    let rig = Rig::mortal(2).await;
+    let id = rig.submit(0, with(json!({ "payload": 1 }), json!({ "delay_ms": 3_600_000 }))).await;
+    rig.end(0, Signal::Kill).await;
+    let buried = "select owner from lease where resource like 'instance:%' and resource <> 'instance:' || owner \
+                  and expires_at < now()";
+    until("its lease had another owner, and has run out", async || {
+        !rig.database.as_ref().unwrap().query(buried).unwrap().is_empty()
+    })
+    .await;
+    rig.end(1, Signal::Terminate).await;
+    an_hour_passes_for_the_dead(&rig);
+    rig.instance(1).await.start().await.unwrap();
+    // As long as nothing is known of the others, nobody is taken anything from.
+    until("it is cancelled", async || {
+        rig.ask(1, "POST", &format!("/v1/jobs/{id}/cancel"), None).await.status == 200
+    })
+    .await;
+    assert_eq!(rig.finished(1, &id).await["outcome"], "cancelled");
+    rig.no_defect().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_that_forgets_everything_costs_no_job() {
     let rig = Rig::with_own_redis(2).await;

@@ -438,13 +438,53 @@ async fn sessions_with_waiting_jobs_are_left_to_the_other_instance_when_theirs_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_socket_brings_jobs_to_the_owner_also_where_callers_are_redirected() {
+    let redirecting = |setup: Setup| setup.env("FENCEPOST__WORKER_QUEUE__ON_MISROUTE", "redirect");
+    let rig = Rig::shaped(2, false, redirecting).await;
+    let session = open(&rig, 0, json!({})).await;
+    for index in [0, 1] {
+        let mut talk = Talk::open(&rig, index, &session, None).await;
+        talk.job(&format!("c{index}"), echo(index)).await;
+        let frame = talk.next().await;
+        assert_eq!((&frame["type"], &frame["seq"]), (&json!("accepted"), &json!(index + 1)), "{frame}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_only_listens_gets_every_result_while_jobs_end_all_the_time() {
+    const COUNT: usize = 1_000;
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "n", |options| options.capacity = 200).await;
+    let session = open(&rig, 0, json!({ "ordering": "none" })).await;
+    let mut talk = Talk::open(&rig, 0, &session, None).await;
+    let job = |n: usize| with(echo(n), json!({ "session": session }));
+    // More of them end at once than notices of them are kept.
+    rig.submit_all(0, &(0..COUNT).map(job).collect::<Vec<_>>()).await;
+    let goes_on = async {
+        loop {
+            rig.submit(0, job(0)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let reads = async {
+        let mut missing: HashSet<u64> = (1..=COUNT as u64).collect();
+        while !missing.is_empty() {
+            missing.remove(&talk.next().await["seq"].as_u64().unwrap());
+        }
+    };
+    tokio::select! {
+        () = goes_on => {}
+        read = tokio::time::timeout(PATIENCE, reads) => read.expect("every result while others come"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_whose_job_is_not_due_for_long_rests() {
     let rig = together(2).await;
     let session = open(&rig, 0, json!({ "ordering": "none" })).await;
     let late = with(echo(1), json!({ "session": session, "delay_ms": 3_600_000 }));
     rig.post(0, "/v1/jobs", Some(&late), 202).await;
-    let path = format!("/v1/sessions/{session}");
-    assert_eq!(rig.ask(0, "DELETE", &path, None).await.status, 204);
+    assert_eq!(rig.ask(0, "DELETE", &format!("/v1/sessions/{session}"), None).await.status, 204);
     let lease = format!("/v1/leases/session:{session}");
     until("it is released", async || rig.get(0, &lease).await["live"] == false).await;
     // An instance that went on with it would release it as well, for the next one to go on.

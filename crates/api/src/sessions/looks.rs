@@ -1,0 +1,296 @@
+//! Reads what a session's client is to be sent. What ends between two reads is read by the next look, and nothing is taken
+//! for sent that may be missing.
+
+use std::sync::Arc;
+
+use actors::jobs::{Jobs, Refusal as JobsRefusal};
+use domain::{JobId, SessionId};
+use ledger::{SessionResult, SessionResults};
+
+use super::cursor::{Cursor, Sent};
+use crate::limits::{CLIENT_FRAMES_BYTES_MAX, CLIENT_RESULTS_AT_ONCE, UNCOUNTED_BYTES_MAX};
+use crate::refusal::Refusal;
+use crate::shares::{Kind, Share, Shares, Used};
+
+/// Places that one statement reads.
+const PLACES_AT_ONCE: u32 = 1_000;
+
+/// What one look found.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Results in their order, those that may be sent.
+    Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
+    /// Results that may be sent, and up to which place there will be no others.
+    Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool, room: Room },
+    /// The session is closed, and nothing is left to be sent.
+    Over,
+}
+
+/// The room for results that are about to be sent.
+#[derive(Debug)]
+pub(super) struct Room {
+    shares: Arc<Shares>,
+    of_token: Option<Arc<Used>>,
+    bytes: usize,
+    share: Option<Share>,
+    is_full: bool,
+}
+
+/// The ledger, as far as it knows of one session.
+pub(super) trait Source {
+    /// The last place given.
+    async fn last_seq(&self) -> Result<u64, Refusal>;
+    /// Results behind a place, and the lowest place of an unfinished job, as of one moment.
+    async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal>;
+    /// Finished jobs behind a place, in the order of their places.
+    async fn finished_places(&self, after: u64, limit: u32) -> Result<Vec<(u64, JobId)>, Refusal>;
+    /// Places of unfinished jobs behind one, in order.
+    async fn unfinished_places(&self, after: u64, limit: u32) -> Result<Vec<u64>, Refusal>;
+    /// Whether it takes no more jobs.
+    async fn is_closed(&self) -> Result<bool, Refusal>;
+    /// What came of a job; `None` while it is unfinished, and when it is forgotten.
+    async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal>;
+}
+
+/// A session in the ledger.
+pub(super) struct InLedger<'a> {
+    pub(super) jobs: &'a Jobs,
+    pub(super) id: &'a SessionId,
+}
+
+impl Source for InLedger<'_> {
+    async fn last_seq(&self) -> Result<u64, Refusal> {
+        Ok(self.jobs.session_counts(self.id).await?.last_seq)
+    }
+
+    async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal> {
+        Ok(self.jobs.session_results(self.id, after, limit).await?)
+    }
+
+    async fn finished_places(&self, after: u64, limit: u32) -> Result<Vec<(u64, JobId)>, Refusal> {
+        Ok(self.jobs.finished_places(self.id, after, limit).await?)
+    }
+
+    async fn unfinished_places(&self, after: u64, limit: u32) -> Result<Vec<u64>, Refusal> {
+        Ok(self.jobs.unfinished_places(self.id, after, limit).await?)
+    }
+
+    async fn is_closed(&self) -> Result<bool, Refusal> {
+        Ok(self.jobs.session_record(self.id).await?.closed_at.is_some())
+    }
+
+    async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal> {
+        let record = match self.jobs.get(job).await {
+            Ok(record) => record,
+            Err(JobsRefusal::UnknownJob) => return Ok(None),
+            Err(refusal) => return Err(refusal.into()),
+        };
+        let (Some(seq), Some(finished)) = (record.seq, record.finished) else { return Ok(None) };
+        Ok(Some(SessionResult {
+            id: record.id,
+            seq,
+            client_ref: record.client_ref,
+            outcome: finished.outcome,
+            result: finished.result,
+            error: finished.error,
+        }))
+    }
+}
+
+impl Room {
+    pub(super) fn of(shares: &Arc<Shares>, of_token: Option<&Arc<Used>>) -> Self {
+        Self {
+            shares: Arc::clone(shares),
+            of_token: of_token.map(Arc::clone),
+            bytes: 0,
+            share: None,
+            is_full: false,
+        }
+    }
+
+    /// Counts a result. `false` where there is no room for it now.
+    fn takes(&mut self, result: &SessionResult) -> bool {
+        self.takes_bytes(result.result.as_ref().map_or(0, String::len))
+    }
+
+    /// As [`Self::takes`], for results that were read together.
+    pub(super) fn takes_all(&mut self, results: &[SessionResult]) -> bool {
+        self.takes_bytes(results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum())
+    }
+
+    fn takes_bytes(&mut self, bytes: usize) -> bool {
+        let counted = self.share.as_ref().map_or(0, Share::amount);
+        let uncounted = self.bytes + bytes - counted;
+        if uncounted > UNCOUNTED_BYTES_MAX {
+            let taken = match &mut self.share {
+                Some(share) => share.grow(uncounted),
+                none => {
+                    let share = self.shares.take(Kind::Sending, self.of_token.as_ref(), uncounted);
+                    share.map(|share| *none = Some(share))
+                }
+            };
+            if let Err(reached) = taken {
+                tracing::debug!(%reached, "a session's results wait");
+                self.is_full = true;
+                return false;
+            }
+        }
+        self.bytes += bytes;
+        true
+    }
+
+    /// Whether a result was left out because there was no room for it.
+    pub(super) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// What it counts, to be kept until it is sent.
+    pub(super) fn share(self) -> Option<Share> {
+        self.share
+    }
+}
+
+/// Where a client begins that has not said what it has seen: it gets the results of the jobs that are unfinished now.
+pub(super) async fn begin(source: &impl Source, is_ordered: bool) -> Result<Cursor, Refusal> {
+    let last_seq = source.last_seq().await?;
+    if last_seq == 0 {
+        return Ok(Cursor::behind(0, is_ordered));
+    }
+    if is_ordered {
+        let first = source.results(last_seq, 1).await?.first_unfinished;
+        let behind = first.map_or(last_seq, |first| first.saturating_sub(1).min(last_seq));
+        return Ok(Cursor::behind(behind, is_ordered));
+    }
+    let (mut unfinished, mut after) = (Vec::new(), 0);
+    loop {
+        let page = source.unfinished_places(after, PLACES_AT_ONCE).await?;
+        unfinished.extend(&page);
+        match page.last() {
+            Some(last) if page.len() == PLACES_AT_ONCE as usize => after = *last,
+            _ => return Ok(Cursor::Free(Sent::all_but(unfinished, last_seq))),
+        }
+    }
+}
+
+/// The results behind a place that may be sent in order.
+pub(super) async fn in_order(source: &impl Source, after: u64) -> Result<Look, Refusal> {
+    let mut is_closed = false;
+    loop {
+        let read = source.results(after, CLIENT_RESULTS_AT_ONCE).await?;
+        let is_idle = read.first_unfinished.is_none();
+        if read.results.is_empty() && is_idle {
+            // A job may have been accepted, and have ended, before the session was closed and after the results were read.
+            if is_closed {
+                return Ok(Look::Over);
+            }
+            is_closed = source.is_closed().await?;
+            if is_closed {
+                continue;
+            }
+        }
+        let count = read.results.len();
+        let bytes: usize = read.results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
+        // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
+        // is closed.
+        let is_page_full = count == CLIENT_RESULTS_AT_ONCE as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
+        let may_be_over = is_idle && count > 0;
+        let may_go = |result: &SessionResult| read.first_unfinished.is_none_or(|first| result.seq < first);
+        let results: Vec<_> = read.results.into_iter().filter(may_go).collect();
+        let is_all = results.len() < count || !(is_page_full || may_be_over);
+        return Ok(Look::Ordered { results, is_all, is_idle });
+    }
+}
+
+/// The results that notices named. Of those for which there is no room, only a full look is told.
+pub(super) async fn named(
+    source: &impl Source,
+    jobs: impl IntoIterator<Item = JobId>,
+    room: Room,
+) -> Result<Look, Refusal> {
+    let Gathered { results, cut_off, room } = gather(source, jobs, room).await?;
+    Ok(Look::Free { results, settled: None, is_all: cut_off.is_none(), is_idle: false, room })
+}
+
+/// The first results that are not sent yet.
+pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Result<Look, Refusal> {
+    let mut is_closed = false;
+    loop {
+        // In this order: what is finished after the first read is found by the second.
+        let first_unfinished = source.results(i64::MAX as u64, 1).await?.first_unfinished;
+        let (wanted, is_end) = unsent(source, sent).await?;
+        let is_idle = first_unfinished.is_none();
+        if wanted.is_empty() && is_end && is_idle {
+            if is_closed {
+                return Ok(Look::Over);
+            }
+            is_closed = source.is_closed().await?;
+            if is_closed {
+                continue;
+            }
+        }
+        // Places are given in order. Below the lowest unfinished one, or below one that had ended before, each is wanted now,
+        // was sent, or is nobody's.
+        let mut settled = first_unfinished.map_or_else(|| sent.last(), |first| first.saturating_sub(1));
+        if !is_end {
+            settled = settled.min(wanted.last().map_or(0, |(seq, _)| *seq));
+        }
+        let Gathered { results, cut_off, room } =
+            gather(source, wanted.iter().map(|(_, job)| *job), room).await?;
+        if let Some((seq, _)) = cut_off.and_then(|at| wanted.get(at)) {
+            settled = settled.min(seq - 1);
+        }
+        let is_all = is_end && cut_off.is_none();
+        return Ok(Look::Free { results, settled: Some(settled), is_all, is_idle, room });
+    }
+}
+
+/// Results that were read one by one.
+struct Gathered {
+    results: Vec<SessionResult>,
+    /// The first of those asked for that was left to the next look, counted from 0.
+    cut_off: Option<usize>,
+    room: Room,
+}
+
+/// Reads results until they are many bytes, or there is no room for more.
+async fn gather(
+    source: &impl Source,
+    jobs: impl IntoIterator<Item = JobId>,
+    mut room: Room,
+) -> Result<Gathered, Refusal> {
+    let mut results = Vec::new();
+    for (at, job) in jobs.into_iter().enumerate() {
+        if room.bytes >= CLIENT_FRAMES_BYTES_MAX {
+            return Ok(Gathered { results, cut_off: Some(at), room });
+        }
+        let Some(result) = source.result(job).await? else { continue };
+        if !room.takes(&result) {
+            return Ok(Gathered { results, cut_off: Some(at), room });
+        }
+        results.push(result);
+    }
+    Ok(Gathered { results, cut_off: None, room })
+}
+
+/// The first finished jobs whose results were not sent, as many as are sent at once, and whether these are all.
+async fn unsent(source: &impl Source, sent: &Sent) -> Result<(Vec<(u64, JobId)>, bool), Refusal> {
+    let (mut places, mut after) = (Vec::new(), sent.low());
+    loop {
+        let page = source.finished_places(after, PLACES_AT_ONCE).await?;
+        let Some((last, _)) = page.last().copied() else { return Ok((places, true)) };
+        let is_last = page.len() < PLACES_AT_ONCE as usize;
+        for (seq, job) in page.into_iter().filter(|(seq, _)| sent.lacks(*seq)) {
+            if places.len() == CLIENT_RESULTS_AT_ONCE as usize {
+                return Ok((places, false));
+            }
+            places.push((seq, job));
+        }
+        if is_last {
+            return Ok((places, true));
+        }
+        after = sent.end_of_run(last);
+    }
+}
+
+#[cfg(test)]
+mod tests;
