@@ -11,6 +11,8 @@ use ledger::Peer;
 /// How many of its own renewals in a row an instance must make while the other's lease does not move. A
 /// stalled ledger stops all renewals alike, so only an instance that keeps renewing may declare another dead.
 const UNMOVED_MIN: u32 = 2;
+/// In so many looks in a row nobody is seen of whom nobody knows any more: as many as there are within one lease.
+const UNSEEN_MIN: u32 = 4;
 
 /// Cheap to clone; all clones know the same.
 #[derive(Clone)]
@@ -33,6 +35,10 @@ struct Known {
     /// begun since.
     evidence_until: Instant,
     others: HashMap<InstanceId, Other>,
+    /// How many looks at the others in a row were timely.
+    looks: u32,
+    /// Those whom the last looks did not show any more, and how many of these were timely.
+    vanished: HashMap<InstanceId, u32>,
 }
 
 impl Known {
@@ -71,6 +77,8 @@ impl FailureDetector {
             calm_until: now + lease,
             evidence_until: now,
             others: HashMap::new(),
+            looks: 0,
+            vanished: HashMap::new(),
         };
         Self { inner: Arc::new(Mutex::new(known)) }
     }
@@ -89,11 +97,13 @@ impl FailureDetector {
     }
 
     /// Whether the other is none of those that lived within the last ten minutes, so that no survivor will find it dead any
-    /// more. Its keys may be taken once their leases have run out.
+    /// more. Its keys may be taken once their leases have run out. One look is not enough: the database's clock may have
+    /// jumped by so much, and who lives renews itself before the next.
     #[must_use]
     pub fn is_forgotten(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
-        known.is_calm(now) && now < known.evidence_until && !known.others.contains_key(other)
+        let is_unknown = !known.others.contains_key(other) && !known.vanished.contains_key(other);
+        known.is_calm(now) && now < known.evidence_until && known.looks >= UNSEEN_MIN && is_unknown
     }
 
     /// Those whose keys may be taken at once.
@@ -161,7 +171,14 @@ impl FailureDetector {
                 .map_or(0, |other| other.unmoved + 1);
             let gone = peer.lease.owner.as_ref() != Some(&peer.id);
             known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, live: peer.is_live() });
+            known.vanished.remove(&peer.id);
         }
+        known.vanished.extend(before.into_keys().map(|id| (id, 0)));
+        known.looks = if timely { known.looks.saturating_add(1) } else { 0 };
+        known.vanished.retain(|_, looks| {
+            *looks = if timely { *looks + 1 } else { 0 };
+            *looks < UNSEEN_MIN
+        });
     }
 
     /// The others were found to be so, between two renewals. That tells who is gone, and nothing of who moves.
@@ -246,16 +263,29 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_is_who_is_not_among_those_that_were_just_seen() {
+    fn forgotten_is_who_is_not_seen_in_any_of_several_looks_in_a_row() {
         let failure_detector = member_since(LEASE * 2);
+        let looks = |times, peers: &[Peer]| {
+            for _ in 0..times {
+                failure_detector.renewed(Instant::now());
+                failure_detector.saw(peers);
+            }
+        };
         assert!(!failure_detector.is_forgotten(&id("a")), "nobody was looked for yet");
-        failure_detector.renewed(Instant::now());
-        failure_detector.saw(&[peer("b", 1, 0)]);
+        looks(UNSEEN_MIN + 1, &[peer("b", 1, 0)]);
         assert!(!failure_detector.is_forgotten(&id("a")), "this instance was away itself");
         failure_detector.known().calm_until = Instant::now();
         assert!(failure_detector.is_forgotten(&id("a")) && !failure_detector.is_forgotten(&id("b")));
         failure_detector.known().evidence_until = Instant::now();
         assert!(!failure_detector.is_forgotten(&id("a")), "that was too long ago");
+        // The database's clock jumps, and nobody is seen before he has renewed himself.
+        looks(UNSEEN_MIN - 1, &[]);
+        assert!(!failure_detector.is_forgotten(&id("b")));
+        looks(1, &[peer("b", 2, 300)]);
+        looks(UNSEEN_MIN - 1, &[]);
+        assert!(!failure_detector.is_forgotten(&id("b")));
+        looks(1, &[]);
+        assert!(failure_detector.is_forgotten(&id("b")));
     }
 
     #[test]
