@@ -79,7 +79,7 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         principal: query.text("principal")?,
         action: query.text("action")?,
         subject: query.text("subject")?,
-        since: query.get("since").map(crate::job_fields::time_of).transpose()?,
+        since: query.get("since").map(|since| crate::job_fields::time_of("since", since)).transpose()?,
         before: query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?,
         limit: limit + 1,
     };

@@ -61,7 +61,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     let principal = Principal::of(&request);
     let now = state.read(state.ledger.bulk_now()).await?;
     let before = match asked.before.as_deref() {
-        Some(text) => time_of(text)?.min(now),
+        Some(text) => job_fields::time_of("before", text)?.min(now),
         None => now,
     };
     let matched = matched(&state, principal.sees(), action, &filter, before).await?;
@@ -272,11 +272,6 @@ fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter,
 
 const fn is_never_dead(outcome: wire::jobs::Outcome) -> bool {
     matches!(from_wire::outcome(outcome), Outcome::Succeeded | Outcome::Cancelled)
-}
-
-fn time_of(text: &str) -> Result<Timestamp, Refusal> {
-    job_fields::time_of(text)
-        .map_err(|_| Refusal::invalid("before must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
 }
 
 /// Works on bulk operations on the thread that calls this, as long as that serves. The first thread that calls it does, and

@@ -39,7 +39,7 @@ pub fn submission(
     let due = match (asked.delay_ms, asked.run_at.as_deref()) {
         (None, None) => Due::Now,
         (Some(ms), None) => Due::InMs(ms),
-        (None, Some(at)) => Due::At(time_of(at)?),
+        (None, Some(at)) => Due::At(time_of("run_at", at)?),
         (Some(_), Some(_)) => return Err(Refusal::invalid("delay_ms and run_at exclude each other")),
     };
     let mut spec = Spec {
@@ -167,11 +167,13 @@ pub fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
     Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
 }
 
-pub fn time_of(text: &str) -> Result<Timestamp, Refusal> {
+pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
     let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
     let at = micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros);
-    at.ok_or_else(|| Refusal::invalid("run_at must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
+    at.ok_or_else(|| {
+        Refusal::invalid(format!("{field} must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
+    })
 }
 
 /// Both databases keep times up to the year 2255 exactly.

@@ -12,6 +12,7 @@ mod problem;
 pub mod redact;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -573,6 +574,28 @@ impl AuthToken {
     pub fn patterns(&self) -> [(&'static str, &Option<Vec<String>>); 4] {
         let Self { tenants, signers, pools, nodes, .. } = self;
         [("tenants", tenants), ("signers", signers), ("pools", pools), ("nodes", nodes)]
+    }
+
+    /// What it may do, in words: its name, scopes and patterns, until when, and by what its secrets differ from others, which are
+    /// not told.
+    pub fn rights(&self) -> String {
+        let mut text = format!("{} scopes={:?}", self.name, self.scopes);
+        for (kind, patterns) in self.patterns() {
+            if let Some(patterns) = patterns {
+                let _ = write!(text, " {kind}={patterns:?}");
+            }
+        }
+        if !self.expires_at.is_empty() {
+            let _ = write!(text, " expires_at={}", self.expires_at);
+        }
+        // Digests of digests: nobody finds a weak secret by them.
+        let secrets = self.digests().unwrap_or_default();
+        let shown = secrets.iter().map(|digest| {
+            let [first, second, ..] = api::digest(digest);
+            format!("{first:02x}{second:02x}")
+        });
+        let _ = write!(text, " secrets={}", shown.collect::<Vec<_>>().join(","));
+        text
     }
 
     /// The digests of its secrets. `None` if one cannot be read.

@@ -11,6 +11,7 @@ mod logging;
 mod process;
 mod serve;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -25,7 +26,7 @@ use exit::{Exit, Failure};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    match run(Cli::parse_from(asked()).command) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -34,6 +35,16 @@ fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// The command line, in which `help COMMAND` stands for `COMMAND --help`.
+fn asked() -> Vec<OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -59,3 +59,16 @@ async fn wrong_usage_ends_with_2() {
         assert!(!ended.stderr.is_empty());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_before_a_command_is_its_help() {
+    for words in [&[][..], &["nonce"], &["nonce", "grant"]] {
+        let asked = words.iter().fold(Setup::command("help"), |setup, word| setup.arg(word));
+        let mut shown = vec!["--help"];
+        shown.splice(..0, words.iter().copied());
+        let shown = shown[1..].iter().fold(Setup::command(shown[0]), |setup, word| setup.arg(word));
+        let (asked, shown) = (run(asked).await, run(shown).await);
+        assert_eq!((asked.code, &asked.stdout), (Some(0), &shown.stdout), "{words:?}");
+        assert!(asked.stdout.contains("Usage: "), "{}", asked.stdout);
+    }
+}

@@ -21,6 +21,7 @@ mod pauses;
 mod placing;
 mod pubsub;
 mod removal;
+mod results;
 pub mod rig;
 mod sessions;
 mod socket;

@@ -22,6 +22,8 @@ pub(super) enum Look {
     Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
     /// Results that may be sent, and up to which place there will be no others.
     Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool, room: Room },
+    /// Results that are sent once more.
+    Repeated { results: Vec<SessionResult>, room: Room },
     /// The session is closed, and nothing is left to be sent.
     Over,
 }
@@ -76,7 +78,12 @@ impl Source for InLedger<'_> {
     }
 
     async fn is_closed(&self) -> Result<bool, Refusal> {
-        Ok(self.jobs.session_record(self.id).await?.closed_at.is_some())
+        match self.jobs.session_record(self.id).await {
+            Ok(record) => Ok(record.closed_at.is_some()),
+            // It was closed, and is forgotten.
+            Err(JobsRefusal::UnknownSession) => Ok(true),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal> {
@@ -211,6 +218,16 @@ pub(super) async fn named(
     Ok(Look::Free { results, settled: None, is_all: cut_off.is_none(), is_idle: false, room })
 }
 
+/// The results of jobs that the client has sent again, as far as they have ended.
+pub(super) async fn repeated(
+    source: &impl Source,
+    jobs: impl IntoIterator<Item = JobId>,
+    room: Room,
+) -> Result<Look, Refusal> {
+    let Gathered { results, room, .. } = gather(source, jobs, room).await?;
+    Ok(Look::Repeated { results, room })
+}
+
 /// The first results that are not sent yet.
 pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Result<Look, Refusal> {
     let mut is_closed = false;
@@ -239,7 +256,9 @@ pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Res
         if let Some((seq, _)) = cut_off.and_then(|at| wanted.get(at)) {
             settled = settled.min(seq - 1);
         }
-        let is_all = is_end && cut_off.is_none();
+        // After the last result of all it is looked whether the session is closed.
+        let may_be_over = is_idle && !results.is_empty();
+        let is_all = is_end && cut_off.is_none() && !may_be_over;
         return Ok(Look::Free { results, settled: Some(settled), is_all, is_idle, room });
     }
 }
@@ -263,11 +282,13 @@ async fn gather(
         if room.bytes >= CLIENT_FRAMES_BYTES_MAX {
             return Ok(Gathered { results, cut_off: Some(at), room });
         }
-        let Some(result) = source.result(job).await? else { continue };
-        if !room.takes(&result) {
-            return Ok(Gathered { results, cut_off: Some(at), room });
+        match source.result(job).await {
+            Ok(None) => {}
+            Ok(Some(result)) if room.takes(&result) => results.push(result),
+            // What was read is sent.
+            Err(refusal) if results.is_empty() => return Err(refusal),
+            Ok(Some(_)) | Err(_) => return Ok(Gathered { results, cut_off: Some(at), room }),
         }
-        results.push(result);
     }
     Ok(Gathered { results, cut_off: None, room })
 }

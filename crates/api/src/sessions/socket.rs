@@ -68,6 +68,11 @@ pub struct Socket {
     is_held_back: bool,
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
+    /// Jobs of places behind which the client began, or whose results it was sent: it has sent them again, and is sent their
+    /// results again.
+    repeated: HashSet<JobId>,
+    /// The next look is at those.
+    asks_repeated: bool,
     out: VecDeque<SessionFrame>,
     /// The bytes of the results in there, if they are many.
     unsent: Option<Share>,
@@ -118,6 +123,8 @@ impl Socket {
             has_looked: false,
             is_held_back: false,
             known: HashSet::new(),
+            repeated: HashSet::new(),
+            asks_repeated: false,
             out: VecDeque::new(),
             unsent: None,
             heard: now,
@@ -303,8 +310,13 @@ impl Socket {
         for (client_ref, answer) in std::mem::take(&mut self.submitted).into_iter().zip(answers) {
             match answer {
                 BatchResult::Accepted { id, seq } => {
-                    let taken = JobTaken { client_ref, id, seq: seq.unwrap_or_default() };
-                    self.out.push_back(SessionFrame::Accepted(taken));
+                    let seq = seq.unwrap_or_default();
+                    if let (false, Some(job)) = (self.cursor.lacks(seq), JobId::parse(&id)) {
+                        self.repeated.insert(job);
+                        self.asks_repeated = true;
+                        self.look_at = Instant::now();
+                    }
+                    self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
                 BatchResult::Refused { code, detail } => self.problem(Some(client_ref), code, detail),
             }
@@ -326,11 +338,14 @@ impl Socket {
     fn on_seen(&mut self, seen: &JobEvent) {
         match &seen.kind {
             JobEventKind::Changed(JobState::Finished, _) => {
-                if matches!(self.cursor, Cursor::Free(_)) {
-                    self.known.insert(seen.job);
-                }
                 self.look_at = Instant::now();
-                if self.known.len() > CLIENT_JOBS_KNOWN_MAX {
+                self.asks_repeated |= self.repeated.contains(&seen.job);
+                if matches!(self.cursor, Cursor::Ordered(_)) {
+                    return;
+                }
+                if self.known.len() < CLIENT_JOBS_KNOWN_MAX {
+                    self.known.insert(seen.job);
+                } else {
                     self.look_at_everything(Duration::ZERO);
                 }
             }
@@ -357,11 +372,21 @@ impl Socket {
         let (state, incarnation, id) =
             (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
         let room = Room::of(&self.state.shares, self.caller.principal.used());
+        if std::mem::take(&mut self.asks_repeated) {
+            let repeated = self.repeated.clone();
+            let look = async move {
+                let source = InLedger { jobs: &incarnation.jobs, id: &id };
+                state.call(looks::repeated(&source, repeated, room)).await
+            };
+            self.looking = Some(look.boxed_local());
+            return;
+        }
         // A look at everything finds what is known, too.
         let known = std::mem::take(&mut self.known);
         let is_full = known.is_empty() || now >= self.full_at;
         if is_full {
             self.full_at = now + CLIENT_LOOKS.0;
+            self.asks_repeated = !self.repeated.is_empty();
         }
         let cursor = self.cursor.clone();
         let look = async move {
@@ -423,10 +448,20 @@ impl Socket {
                 if let (Some(settled), false) = (settled, self.is_held_back) {
                     self.cursor.settle(settled);
                 }
-                if is_full {
+                if is_full || self.is_held_back {
                     return self.look_at_everything(CLIENT_ROOM_PAUSE);
                 }
                 self.look_again(is_all, is_idle);
+            }
+            Look::Repeated { results, room } => {
+                let is_full = room.is_full();
+                self.unsent = room.share();
+                for result in results {
+                    self.repeated.remove(&result.id);
+                    self.result(result);
+                }
+                self.asks_repeated |= is_full;
+                self.look_at = Instant::now() + if is_full { CLIENT_ROOM_PAUSE } else { Duration::ZERO };
             }
             Look::Over => {
                 if self.submitting.is_none() && self.asked.is_empty() {
@@ -489,6 +524,10 @@ impl Socket {
     async fn flush(&mut self) -> bool {
         while let Some(frame) = self.out.pop_front() {
             let text = serde_json::to_string(&frame).expect("frames have text keys only");
+            // From here on the outlet counts it.
+            if let Some(share) = &mut self.unsent {
+                share.shrink(text.len());
+            }
             match self.outlet.text(text).await {
                 Ok(()) => {}
                 Err(Unsent::Closed) => return true,

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::watched::Watched;
 use super::{tls, tokens};
-use crate::config::{Config, Loaded, Sources};
+use crate::config::{AuthToken, Config, Loaded, Sources};
 use crate::exit::{Exit, Failure};
 
 /// How often the files are looked at.
@@ -118,7 +118,7 @@ impl Reloader {
             );
             return Reload::Refused;
         }
-        if let Err(error) = targets.ledger.audit(&entry(&loaded.config)).await {
+        if let Err(error) = targets.ledger.audit(&entry(before, after)).await {
             if !has_waited {
                 tracing::warn!(%error, "the tokens stay as they are until the audit takes the entry of their reload");
             }
@@ -158,9 +158,49 @@ impl Reload {
     }
 }
 
-/// What is noted of a reload. Nobody asked for it over HTTP.
-fn entry(config: &Config) -> AuditEntry {
-    let names: Vec<_> = config.auth.tokens.iter().map(|token| token.name.as_str()).collect();
-    let after = Some(names.join(" "));
-    AuditEntry { after, ..AuditEntry::new("", "reload_tokens", "config:tokens") }
+/// What is noted of a reload: the tokens that are not as they were, without their secrets. Nobody asked for it over HTTP.
+fn entry(before: &[AuthToken], after: &[AuthToken]) -> AuditEntry {
+    let others = |of: &[AuthToken], than: &[AuthToken]| {
+        let others: Vec<_> = of.iter().filter(|token| !than.contains(token)).map(AuthToken::rights).collect();
+        (!others.is_empty()).then(|| others.join("\n"))
+    };
+    let (before, after) = (others(before, after), others(after, before));
+    AuditEntry { before, after, ..AuditEntry::new("", "reload_tokens", "config:tokens") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(name: &str, secret: &str) -> AuthToken {
+        let (token, scopes) = (secret.to_owned(), vec!["submit".to_owned()]);
+        AuthToken { name: name.to_owned(), token, scopes, ..AuthToken::default() }
+    }
+
+    #[test]
+    fn the_entry_of_a_reload_says_what_each_changed_token_might_do_and_may_do_now() {
+        let of_signers = AuthToken { signers: Some(vec!["eip155:*".to_owned()]), ..token("relayer", "a") };
+        let admin = AuthToken { scopes: vec!["admin".to_owned()], signers: None, ..of_signers.clone() };
+        let same = token("same", "s");
+        let entry_of = |before: &[AuthToken], after: &[AuthToken]| {
+            let AuditEntry { before, after, .. } = entry(before, after);
+            (before.unwrap_or_default(), after.unwrap_or_default())
+        };
+        let (before, after) = entry_of(&[same.clone(), of_signers.clone()], &[same.clone(), admin]);
+        assert!(before.contains(r#"signers=["eip155:*"]"#) && before.contains("submit"), "{before}");
+        assert!(
+            after.contains("relayer") && after.contains("admin") && !after.contains("signers"),
+            "{after}"
+        );
+        assert!(!before.contains("same") && !after.contains("same"));
+        // A new secret is seen as such, and neither of the two is told.
+        let (before, after) = entry_of(&[token("relayer", "first")], &[token("relayer", "second")]);
+        assert!(
+            before != after && !before.contains("first") && !after.contains("second"),
+            "{before} {after}"
+        );
+        let gone = AuthToken { expires_at: "2030-01-01T00:00:00Z".to_owned(), ..token("gone", "g") };
+        let (before, after) = entry_of(&[gone], &[]);
+        assert!(before.contains("2030") && after.is_empty(), "{before}");
+    }
 }

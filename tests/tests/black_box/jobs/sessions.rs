@@ -20,12 +20,12 @@ use super::rig::{Node, PATIENCE, Rig, Runs, echo, hold, with};
 use crate::until;
 
 /// A session's client, which writes its frames by hand.
-struct Talk {
+pub struct Talk {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
 }
 
 impl Talk {
-    async fn open(rig: &Rig, index: usize, session: &str, after_seq: Option<u64>) -> Self {
+    pub async fn open(rig: &Rig, index: usize, session: &str, after_seq: Option<u64>) -> Self {
         let after = after_seq.map(|seq| format!("?after_seq={seq}")).unwrap_or_default();
         let url = format!("{}/v1/sessions/{session}/ws{after}", rig.urls[index].replace("http", "ws"));
         let (socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
@@ -37,13 +37,13 @@ impl Talk {
     }
 
     /// A job under a name.
-    async fn job(&mut self, client_ref: &str, job: Value) {
+    pub async fn job(&mut self, client_ref: &str, job: Value) {
         let job = with(job, json!({ "ref": client_ref })).to_string();
         self.text(format!(r#"{{"type":"job",{}"#, &job[1..])).await;
     }
 
     /// The next frame that is none of progress.
-    async fn next(&mut self) -> Value {
+    pub async fn next(&mut self) -> Value {
         loop {
             let frame = self.any().await;
             if frame["type"] != "progress" {
@@ -65,7 +65,7 @@ impl Talk {
     }
 
     /// The next so many frames that are none of progress, of which results and others by their order.
-    async fn results(&mut self, count: usize) -> Vec<Value> {
+    pub async fn results(&mut self, count: usize) -> Vec<Value> {
         let mut results = Vec::new();
         while results.len() < count {
             let frame = self.next().await;
@@ -90,7 +90,7 @@ impl Talk {
     }
 }
 
-async fn open(rig: &Rig, index: usize, asked: Value) -> String {
+pub async fn open(rig: &Rig, index: usize, asked: Value) -> String {
     let opened = rig.post(index, "/v1/sessions", Some(&asked), 201).await;
     opened["id"].as_str().unwrap().to_owned()
 }
@@ -447,34 +447,6 @@ async fn a_socket_brings_jobs_to_the_owner_also_where_callers_are_redirected() {
         talk.job(&format!("c{index}"), echo(index)).await;
         let frame = talk.next().await;
         assert_eq!((&frame["type"], &frame["seq"]), (&json!("accepted"), &json!(index + 1)), "{frame}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_only_listens_gets_every_result_while_jobs_end_all_the_time() {
-    const COUNT: usize = 1_000;
-    let rig = Rig::alone().await;
-    let _node = rig.node(&[0], "n", |options| options.capacity = 200).await;
-    let session = open(&rig, 0, json!({ "ordering": "none" })).await;
-    let mut talk = Talk::open(&rig, 0, &session, None).await;
-    let job = |n: usize| with(echo(n), json!({ "session": session }));
-    // More of them end at once than notices of them are kept.
-    rig.submit_all(0, &(0..COUNT).map(job).collect::<Vec<_>>()).await;
-    let goes_on = async {
-        loop {
-            rig.submit(0, job(0)).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let reads = async {
-        let mut missing: HashSet<u64> = (1..=COUNT as u64).collect();
-        while !missing.is_empty() {
-            missing.remove(&talk.next().await["seq"].as_u64().unwrap());
-        }
-    };
-    tokio::select! {
-        () = goes_on => {}
-        read = tokio::time::timeout(PATIENCE, reads) => read.expect("every result while others come"),
     }
 }
 

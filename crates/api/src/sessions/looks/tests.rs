@@ -160,6 +160,7 @@ impl Reader {
                 results.iter().for_each(|result| self.gets(result));
                 self.cursor.settle(settled.unwrap());
             }
+            Ok(Look::Repeated { .. }) => unreachable!("nothing was sent again"),
             Ok(Look::Over) => self.is_over = true,
             Err(_) => {}
         }
@@ -180,6 +181,7 @@ async fn a_result_whose_read_failed_is_sent_by_a_later_look() {
     source.before(3, [Event::ReadFails]);
     let mut reader = Reader::from_the_beginning(false);
     reader.looks(&source).await;
+    assert_eq!(reader.got, [1], "what was read before is sent");
     reader.looks(&source).await;
     assert_eq!(reader.got, [1, 2]);
     assert!(named(&source, [job(1)], Room::of(&reader.shares, None)).await.is_ok());
