@@ -46,6 +46,8 @@ pub struct Plan {
     /// Notes of the bus in use are never answered, and how many were asked for.
     pub bus_notes_stall: AtomicBool,
     pub stalled: AtomicUsize,
+    /// What is kept under keys of jobs cannot be read.
+    pub job_keys_are_away: AtomicBool,
     pub gate: tokio::sync::Notify,
 }
 
@@ -267,6 +269,9 @@ impl Jobs for Flaky {
     }
 
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
+        if self.plan.job_keys_are_away.load(Ordering::SeqCst) {
+            return Err(Error::unavailable(lost()));
+        }
         self.real.kept_job_keys(scopes).await
     }
     async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {

@@ -14,16 +14,16 @@ use ledger::Handle;
 
 use crate::flaky::{Flaky, Plan};
 
-struct Lanes {
-    jobs: Jobs,
-    ledger: Handle,
-    plan: Arc<Plan>,
+pub struct Lanes {
+    pub jobs: Jobs,
+    pub ledger: Handle,
+    pub plan: Arc<Plan>,
     _membership: Membership,
     _arbiters: Arbiters,
     _folder: tempfile::TempDir,
 }
 
-async fn open() -> Lanes {
+pub async fn open() -> Lanes {
     let folder = tempfile::tempdir().unwrap();
     let options = ledger::Options {
         url: format!("sqlite:{}", folder.path().join("ledger.db").display()),

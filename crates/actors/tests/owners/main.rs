@@ -4,6 +4,7 @@
 
 mod flaky;
 mod lanes;
+mod sessions;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,14 +10,15 @@ use bus::Binding;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
 };
-use domain::{InstanceId, JobId, SessionId};
+use domain::{InstanceId, JobId, KeyScope, SessionId};
 use futures_util::FutureExt;
-use ledger::{Closed, Transferred};
+use ledger::{Closed, KeptJobKey, Transferred};
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, Waiting};
+use crate::jobs::refusal::of_ledger;
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
 
@@ -239,26 +240,35 @@ async fn transfer_in_ledger(
     }
 }
 
-/// Answers submissions that were not written: as the first one under their key was, if there was one.
+/// Answers submissions that were not written: as the first one under their key was, if there was one. Where that cannot
+/// be read, nobody knows whether there was one.
 async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>>) {
     let scopes: Vec<_> = answers.iter().map(|answer| answer.key.scope.clone()).collect();
-    let kept: HashMap<_, _> = match ledger.kept_job_keys(&scopes).await {
-        Ok(kept) => kept.into_iter().collect(),
-        Err(error) => {
-            tracing::debug!(%error, "idempotency keys could not be read");
-            HashMap::new()
-        }
-    };
+    let kept = kept(&ledger, &scopes).await;
     for KeyedAnswer { key, otherwise, reply } in answers {
-        reply.send(match kept.get(&key.scope) {
-            Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
-            Some(kept) => Ok(Accepted {
-                id: kept.job,
-                lane: kept.lane.clone(),
-                seq: kept.seq,
-                created_at: kept.created_at,
-            }),
-            None => Err(otherwise.into()),
+        reply.send(match &kept {
+            Ok(kept) => kept
+                .get(&key.scope)
+                .map_or_else(|| Err(otherwise.into()), |kept| answer_again(&key.body_hash, kept)),
+            Err(refusal) => Err(refusal.clone()),
         });
     }
+}
+
+/// What is kept under these keys.
+async fn kept(
+    ledger: &ledger::Handle,
+    scopes: &[KeyScope],
+) -> Result<HashMap<KeyScope, KeptJobKey>, Refusal> {
+    let kept = ledger.kept_job_keys(scopes).await.map_err(|error| of_ledger(&error))?;
+    Ok(kept.into_iter().collect())
+}
+
+/// The answer to the first submission under a key, for another one of this body.
+fn answer_again(body_hash: &[u8; 32], kept: &KeptJobKey) -> Result<Accepted, Refusal> {
+    if kept.body_hash != *body_hash {
+        return Err(Refusal::KeyReused);
+    }
+    let KeptJobKey { job, lane, seq, created_at, .. } = kept.clone();
+    Ok(Accepted { id: job, lane, seq, created_at })
 }
