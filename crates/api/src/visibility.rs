@@ -255,7 +255,8 @@ fn named<N: std::fmt::Display>(
     }
 }
 
-/// Checks and completes what a new job names. One of a session belongs to whom the session does.
+/// Checks and completes what a new job names. One of a session belongs to whom the session does; its owner gives it the
+/// session's tenant and pool.
 ///
 /// # Errors
 /// As [`of_new`].

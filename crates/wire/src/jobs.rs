@@ -128,7 +128,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub client_ref: Option<String>,
-    /// The tenant that the job is for. Waiting jobs are served fairly between tenants.
+    /// The tenant that the job is for; without it, the tenant of its session. Waiting jobs are served fairly between tenants.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -31,7 +31,8 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
-    /// On whose behalf. Tokens that see some tenants only see their sessions, with all jobs in them.
+    /// On whose behalf; jobs that name no tenant of their own are of this one. Tokens that see some tenants only see their
+    /// sessions, with all jobs in them.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

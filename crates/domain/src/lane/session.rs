@@ -96,6 +96,7 @@ impl SessionState {
         if self.fifo.is_some() && job.priority != Priority::default() {
             return Err(Refused::StrictPriority);
         }
+        job.tenant = job.tenant.take().or_else(|| self.spec.tenant.clone());
         let (usual, needs) = (&self.spec.needs, &mut job.needs);
         needs.pool = needs.pool.take().or_else(|| usual.pool.clone());
         needs.route = needs.route.take().or_else(|| usual.route.clone());

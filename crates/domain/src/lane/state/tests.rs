@@ -2,6 +2,7 @@
 
 mod additions;
 mod lookups;
+mod sessions;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::lane::messages::{JobNotice, SessionSnapshot};
 use crate::lane::testing::{
     Numbered, completion, job, node, own_lane, settings, slot, spec, submission, words,
 };
-use crate::session::{Ordering, Spec};
+use crate::session::Ordering;
 use crate::{PoolName, Timestamp};
 
 const AT: Timestamp = Timestamp::from_micros(1_000_000);
@@ -549,11 +550,13 @@ fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
 
 /// A session that has been loaded with so many unfinished jobs, none of which has an attempt under way.
 fn session_with(unfinished: u64, ordering: Ordering, now: Instant) -> (LaneState<Numbered>, Effects) {
+    opened(sessions::snapshot(unfinished, ordering), now)
+}
+
+/// The owner of a session that has read this.
+fn opened(session: SessionSnapshot, now: Instant) -> (LaneState<Numbered>, Effects) {
     let lane = LaneId::parse("session:s").unwrap();
     let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
-    let spec = Spec { tenant: None, needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
-    let session =
-        SessionSnapshot { spec, is_closed: false, idle_for_ms: 0, last_seq: 4, unfinished, affinity: None };
     let effects =
         state.reloaded(Token::new(1), Snapshot { session: Some(session), ..Snapshot::default() }, now);
     (state, effects)
