@@ -23,7 +23,7 @@ mod spec;
 
 pub use attempt::{CurrentAttempt, Ended, Event, Revoked, Step, Unfit, decide};
 pub use change::{Change, NewJob, Retry};
-pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
+pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, RevokedAttempt, UnderWay, WaitingGroup};
 pub use spec::*;
 
 use crate::id::{InstanceId, Invalid, NodeId};

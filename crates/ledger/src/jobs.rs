@@ -16,7 +16,7 @@ use domain::{
     ClientRef, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp, Token,
 };
 
-pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
+pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, RevokedAttempt, UnderWay, WaitingGroup};
 
 use crate::{KeyScope, Result};
 

@@ -13,7 +13,7 @@ use domain::session::Spec;
 use domain::{ClientRef, JobId, LaneId, NodeId, SessionId, Timestamp};
 
 use crate::batch_limits::refuse;
-use crate::jobs::{JobKey, Lane, LiveJob};
+use crate::jobs::{JobKey, Lane, LiveJob, RevokedAttempt};
 use crate::keys::Keeping;
 use crate::{Error, Result};
 use rows::KeptSession;
@@ -170,6 +170,14 @@ pub trait Sessions: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>>;
+
+    /// The attempt that was taken back last in a strict session that has no attempt under way, if its reservation may still
+    /// stand: it may never have been sent, and its node has not acknowledged it. Call this after the acquire was answered,
+    /// never together with it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn last_revoked(&self, id: &SessionId) -> Result<Option<RevokedAttempt>>;
 
     /// The finished jobs of a session in the order of their places behind `after_seq`, and its lowest unfinished place.
     /// Both are as of one moment: a job is in one of them, whatever ends meanwhile.

@@ -131,6 +131,16 @@ impl Ended {
         }
     }
 
+    /// Whether the attempt may have ended without having been sent to its node, so that its reservation may stand.
+    #[must_use]
+    pub const fn may_be_unsent(self) -> bool {
+        match self {
+            Self::Revoked(why) => !why.counts(),
+            Self::Cancelled => true,
+            Self::Succeeded | Self::Failed => false,
+        }
+    }
+
     /// Reads the name; `None` for any other.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -78,6 +78,18 @@ pub struct UnderWay {
     pub state: State,
 }
 
+/// An attempt that was taken back and may never have been sent to its node: then its reservation stands until it is
+/// removed or runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevokedAttempt {
+    /// Of which job.
+    pub job: JobId,
+    /// Which.
+    pub attempt: Attempt,
+    /// How long ago it was taken back, in milliseconds by the database's clock.
+    pub ago_ms: u64,
+}
+
 /// The waiting jobs of a lane that may run in one pool, for one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitingGroup {

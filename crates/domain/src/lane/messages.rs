@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::job::{
     Assignment, Attempt, Class, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority,
-    Requirements, Retry, Revoked, Spec, State, WaitingGroup,
+    Requirements, Retry, Revoked, RevokedAttempt, Spec, State, WaitingGroup,
 };
 use crate::{ClientRef, InstanceId, JobId, LaneId, NodeId, PoolName, Timestamp, Token, session};
 
@@ -453,6 +453,9 @@ pub struct Snapshot {
     pub session: Option<SessionSnapshot>,
     /// Jobs that are DISPATCHED or RUNNING.
     pub in_flight: Vec<LiveJob>,
+    /// Of a strict session that has no attempt under way: the attempt that was taken back last, if its reservation may
+    /// still stand.
+    pub revoked: Option<RevokedAttempt>,
     /// Groups that have jobs that are due.
     pub groups: Vec<WaitingGroup>,
     /// Delayed jobs that come due soon, with the milliseconds until then.

@@ -9,7 +9,7 @@ use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
 use super::{
     Finished, FinishedCounts, HELD_DUE_MICROS, JobRecord, KeptJobKey, KeptSelection, LeftLane, LiveJob,
-    UnderWay, UnfinishedCount, WaitingGroup,
+    RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
@@ -393,18 +393,49 @@ impl JobRow {
     }
 
     fn past_attempts(&self) -> Result<Vec<PastAttempt>> {
-        let past = self.past_attempts.lines().map(|line| {
-            let line: PastLine = serde_json::from_str(line).map_err(impossible)?;
-            Ok(PastAttempt {
-                attempt: Attempt::new(line.attempt),
-                node: NodeId::parse(&line.node).map_err(impossible)?,
-                ended: Ended::parse(&line.ended).ok_or_else(|| impossible(line.ended))?,
-                reason: line.reason,
-                at: Timestamp::from_micros(line.at),
-            })
-        });
-        past.collect()
+        self.past_attempts.lines().map(past_attempt).collect()
     }
+}
+
+fn past_attempt(line: &str) -> Result<PastAttempt> {
+    let line: PastLine = serde_json::from_str(line).map_err(impossible)?;
+    Ok(PastAttempt {
+        attempt: Attempt::new(line.attempt),
+        node: NodeId::parse(&line.node).map_err(impossible)?,
+        ended: Ended::parse(&line.ended).ok_or_else(|| impossible(line.ended))?,
+        reason: line.reason,
+        at: Timestamp::from_micros(line.at),
+    })
+}
+
+record! {
+    /// A job whose newest attempt may be over, and the database's time.
+    pub(crate) struct LastAttemptRow {
+        id: Id,
+        attempt: i64,
+        past_attempts: String,
+        now: i64,
+    }
+}
+
+/// The newest attempt of those jobs that was taken back last, of those that may never have been sent.
+pub(crate) fn last_revoked(rows: Vec<LastAttemptRow>) -> Result<Option<RevokedAttempt>> {
+    let mut last: Option<RevokedAttempt> = None;
+    for row in rows {
+        let Some(over) = row.past_attempts.lines().next_back().map(past_attempt).transpose()? else {
+            continue;
+        };
+        let attempt = Attempt::new(number(row.attempt)?);
+        if over.attempt != attempt || !over.ended.may_be_unsent() {
+            continue;
+        }
+        // The clock may have been set back.
+        let ago_ms = u64::try_from(row.now.saturating_sub(over.at.as_micros()) / 1_000).unwrap_or(0);
+        if last.is_none_or(|other| ago_ms < other.ago_ms) {
+            last = Some(RevokedAttempt { job: row.id.0, attempt, ago_ms });
+        }
+    }
+    Ok(last)
 }
 
 /// A place in a session, where 0 stands for none.

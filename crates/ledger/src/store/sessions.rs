@@ -7,8 +7,8 @@ use super::fence::{fence, keep_keys};
 use super::result_reads::RESULTS;
 use super::{Pools, Store, Way};
 use crate::jobs::plan::requires;
-use crate::jobs::rows::ComingRow;
-use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX};
+use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked};
+use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt};
 use crate::records;
 use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, ResultRow, SessionRow};
 use crate::sessions::{
@@ -25,6 +25,7 @@ const LIST: Statement = statement!("session_list");
 const COUNTS: Statement = statement!("session_counts");
 const CLOSE: Statement = statement!("session_close");
 const LINE: Statement = statement!("job_line");
+const LAST_ATTEMPTS: Statement = statement!("session_last_attempts");
 const PLACES: Statement = statement!(both "session_places");
 const UNFINISHED: Statement = statement!(both "session_unfinished");
 const IDLE: Statement = statement!("session_idle");
@@ -187,6 +188,11 @@ impl Sessions for Store {
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
+    }
+
+    async fn last_revoked(&self, id: &SessionId) -> Result<Option<RevokedAttempt>> {
+        let ask = self.ask(&LAST_ATTEMPTS).bind(id.as_str());
+        last_revoked(self.all::<LastAttemptRow>(Way::KeyReads, ask).await?)
     }
 
     async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {

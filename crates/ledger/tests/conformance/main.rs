@@ -162,6 +162,7 @@ on_every_ledger! {
     session_places:
         a_line_is_read_by_places_with_the_time_until_each_is_due,
         a_line_ends_before_it_is_too_large,
+        the_attempt_that_was_taken_back_last_is_named_if_it_may_never_have_been_sent,
         a_job_begins_only_with_the_end_of_the_one_before_it,
         results_are_read_by_places_from_both_tables,
         results_end_before_they_are_too_large,

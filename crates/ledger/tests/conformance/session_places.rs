@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
-use domain::job::{Attempt, Change, Due, NewJob, Outcome, State};
+use domain::job::{Attempt, Change, Due, NewJob, Outcome, Revoked, State};
 use domain::{ClientRef, IdempotencyKey, JobId};
 use ledger::{
     JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, SessionCounts, SessionResult, SessionResults,
@@ -114,6 +114,49 @@ pub async fn a_line_ends_before_it_is_too_large(b: Bench) {
     }
     let page = async |after| b.ledger.line(&lane.id, after, 100).await.unwrap().len();
     assert_eq!((page(0).await, page(16).await), (16, 4));
+}
+
+pub async fn the_attempt_that_was_taken_back_last_is_named_if_it_may_never_have_been_sent(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let last = async || {
+        let last = b.ledger.last_revoked(&session_id("s")).await.unwrap();
+        assert!(last.is_none_or(|last| last.ago_ms < LONG_MS / 2), "{last:?}");
+        last.map(|last| (last.job, last.attempt.get()))
+    };
+    let revoke = |n, attempt, why| Change::Revoke {
+        job: job(n),
+        attempt: Attempt::new(attempt),
+        why,
+        reason: "no".to_owned(),
+        due_in_ms: 1,
+    };
+    assert_eq!(last().await, None);
+    b.does(of_lane(&lane, (1..=9).map(|n| submit(in_session("s", n))))).await;
+    assert_eq!(last().await, None);
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    assert_eq!(last().await, None, "it is under way");
+    b.does(of_lane(&lane, [revoke(1, 1, Revoked::NotAcknowledged)])).await;
+    assert_eq!(last().await, Some((job(1), 1)));
+    b.does(of_lane(&lane, [dispatch(job(1), 2)])).await;
+    assert_eq!(last().await, None, "another one is under way");
+    b.does(of_lane(&lane, [revoke(1, 2, Revoked::NodeLost)])).await;
+    assert_eq!(last().await, None, "it was sent");
+    b.does(of_lane(&lane, [dispatch(job(1), 3)])).await;
+    b.does(of_lane(&lane, [revoke(1, 3, Revoked::NodeLostUnsent)])).await;
+    // The job that waited for its next attempt is over, and so is one that never had any.
+    b.does(of_lane(&lane, [cancel(job(1)), cancel(job(2))])).await;
+    assert_eq!(last().await, Some((job(1), 3)));
+    b.does(of_lane(&lane, [dispatch(job(3), 1)])).await;
+    b.does(of_lane(&lane, [cancel(job(3))])).await;
+    assert_eq!(last().await, Some((job(3), 1)), "an attempt that its job's cancellation ended");
+    b.does(of_lane(&lane, [dispatch(job(4), 1)])).await;
+    b.does(said([run(job(4), 1)])).await;
+    b.does(of_lane(&lane, [cancel(job(4))])).await;
+    assert_eq!(last().await, None, "its node had acknowledged it");
+    b.does(of_lane(&lane, [dispatch(job(5), 1)])).await;
+    b.does(said([complete(job(5), 1, "1")])).await;
+    assert_eq!(last().await, None);
+    assert_eq!(b.ledger.last_revoked(&session_id("other")).await.unwrap(), None);
 }
 
 fn result(n: u64, outcome: Outcome, result: Option<&str>, error: Option<&str>) -> SessionResult {

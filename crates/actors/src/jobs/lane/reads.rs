@@ -11,7 +11,7 @@ use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay, WaitingGroup};
+use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, UnderWay, WaitingGroup};
 
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
@@ -115,6 +115,7 @@ impl Loader {
         let (ledger, lane) = (&self.services.ledger, &self.lane);
         let mut snapshot = Snapshot { session: self.read_session(token).await?, ..Snapshot::default() };
         if snapshot.session.as_ref().is_some_and(|session| session.unfinished == 0) {
+            snapshot.revoked = self.read_revoked(&snapshot).await?;
             return Ok(snapshot);
         }
         let mut after = None;
@@ -126,11 +127,25 @@ impl Loader {
         }
         if snapshot.session.as_ref().is_some_and(|session| session.spec.ordering == Ordering::Strict) {
             // Its order is read page by page.
+            snapshot.revoked = self.read_revoked(&snapshot).await?;
             return Ok(snapshot);
         }
         snapshot.groups = groups(ledger, lane).await?;
         snapshot.coming = coming(ledger, lane, (REREAD_EVERY * 2).as_millis() as u64).await?;
         Ok(snapshot)
+    }
+
+    /// The attempt of a strict session whose reservation may still stand. Nothing is read where none can: an attempt is under
+    /// way, so that the one before it was waited for, or all has been over for longer than a reservation stands.
+    async fn read_revoked(&self, snapshot: &Snapshot) -> ledger::Result<Option<RevokedAttempt>> {
+        let (Some(id), Some(session)) = (self.lane.session_id(), &snapshot.session) else { return Ok(None) };
+        let reservation = self.services.registry.timeouts().reservation;
+        let is_recent = session.unfinished > 0 || Duration::from_millis(session.idle_for_ms) < reservation;
+        let is_strict = session.spec.ordering == Ordering::Strict;
+        if !is_strict || session.last_seq == 0 || !snapshot.in_flight.is_empty() || !is_recent {
+            return Ok(None);
+        }
+        self.services.ledger.last_revoked(&id).await
     }
 
     /// The session of a lane that is one's. `None` as well where it was forgotten.

@@ -147,7 +147,7 @@ impl World {
         });
         let groups = if self.is_strict { Vec::new() } else { self.groups() };
         let coming = if self.is_strict { Vec::new() } else { self.coming() };
-        let snapshot = Snapshot { session, in_flight, groups, coming };
+        let snapshot = Snapshot { session, in_flight, groups, coming, ..Snapshot::default() };
         let effects = self.lane.reloaded(Token::new(self.token), snapshot, self.now);
         self.take(effects);
     }

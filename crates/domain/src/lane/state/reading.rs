@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::JobId;
-use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay, WaitingGroup};
+use crate::job::{Attempt, LiveJob, Revoked, RevokedAttempt, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
 use crate::lane::limits::{LOOKUPS_AT_ONCE, READ_AGAIN_AFTER, REREAD_EVERY};
 use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
@@ -21,7 +21,7 @@ pub struct Unread;
 
 impl<C: Callers> LaneState<C> {
     pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
-        let Snapshot { session, in_flight, groups, coming } = snapshot;
+        let Snapshot { session, in_flight, revoked, groups, coming } = snapshot;
         let has_unfinished = session.as_ref().is_none_or(|session| session.unfinished > 0);
         if self.is_sessions() {
             match session {
@@ -34,6 +34,7 @@ impl<C: Callers> LaneState<C> {
                 None => self.stopping = true,
             }
         }
+        self.bar_again(revoked, now);
         for job in in_flight {
             self.learn(Arc::new(job), now, effects);
         }
@@ -46,6 +47,18 @@ impl<C: Callers> LaneState<C> {
             self.learn_coming(coming, now);
         }
         self.plan_next_reread(now);
+    }
+
+    /// Whoever owned a strict session before has taken an attempt back and may not have heard that its reservation is gone:
+    /// nothing is placed before that has run out.
+    fn bar_again(&mut self, revoked: Option<RevokedAttempt>, now: Instant) {
+        let Some(RevokedAttempt { job, attempt, ago_ms }) = revoked else { return };
+        let left = self.settings.timeouts.reservation.saturating_sub(Duration::from_millis(ago_ms));
+        if let Some(fifo) = self.fifo_mut()
+            && !left.is_zero()
+        {
+            fifo.bar(job, attempt, now + left);
+        }
     }
 
     /// A job as the ledger has it.

@@ -1,8 +1,8 @@
-//! What a session gives to its jobs.
+//! What a session gives to its jobs, and what its owner knows after it has read it.
 
 use super::*;
 use crate::TenantId;
-use crate::job::Requirements;
+use crate::job::{Requirements, RevokedAttempt};
 use crate::session::Spec;
 
 /// A session with so many unfinished jobs, whose last place is 4.
@@ -44,4 +44,88 @@ fn a_job_without_a_tenant_of_its_own_is_its_sessions_tenants() {
         });
         assert_eq!(waits, Some(expected));
     }
+}
+
+/// A strict session whose owner has two jobs, took the first one's attempt back, and does not know whether that is written.
+fn revoked_unheard(now: Instant) -> LaneState<Numbered> {
+    let mut state = session(Ordering::Strict, now);
+    let two = (1..=2).map(|number| submission(number, Due::Now, None, now)).collect();
+    give(&mut state, Command::Submit(two), now);
+    let reserved = HashMap::from([(job(1), slot("n"))]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, command("unsent", now), now);
+    assert_eq!(words(&effects), "commit(revoke)");
+    let effects = state.commit_failed(batch(&effects), CommitFailure::Unknown, now);
+    assert_eq!(words(&effects), "dequeue_all anew");
+    state
+}
+
+/// It is written: the session is read again, its first job with this attempt, which is due in a second.
+fn read_again(
+    state: &mut LaneState<Numbered>,
+    attempt: Attempt,
+    revoked: Option<RevokedAttempt>,
+    now: Instant,
+) {
+    let session = Some(snapshot(2, Ordering::Strict));
+    let effects = state.reloaded(Token::new(2), Snapshot { session, revoked, ..Snapshot::default() }, now);
+    assert_eq!(words(&effects), "bind read");
+    let waiting = |number: u64, newest: CurrentAttempt, due_at| LiveJob {
+        seq: Some(4 + number),
+        newest,
+        due_at,
+        ..LiveJob::created(job(number), LaneId::parse("session:s").unwrap(), spec())
+    };
+    let first = CurrentAttempt { state: State::Created, attempt, charged_attempts: 0 };
+    let line = vec![
+        (waiting(1, first, Some(AT)), 1_000),
+        (waiting(2, LiveJob::created(job(2), LaneId::parse("session:s").unwrap(), spec()).newest, None), 0),
+    ];
+    assert_eq!(words(&state.fifo_read(Ok(line), now)), "read");
+    assert_eq!(words(&state.fifo_read(Ok(Vec::new()), now)), "");
+    state.reread_at = now + Duration::from_secs(3_600);
+}
+
+#[test]
+fn a_strict_session_that_is_read_again_waits_for_the_reservation_of_the_attempt_that_was_taken_back() {
+    let now = Instant::now();
+    let first = Attempt::new(1);
+    let after = |ms| now + Duration::from_millis(ms);
+    let revoked = |ago_ms| Some(RevokedAttempt { job: job(1), attempt: first, ago_ms });
+
+    let mut state = revoked_unheard(now);
+    read_again(&mut state, first, revoked(2_000), now);
+    assert_eq!(words(&state.flush(after(1_001))), "", "it is due, and the reservation may stand");
+    assert_eq!(state.wake_at(), Some(after(8_000)), "{:?}", state.wake_at().map(|at| at - now));
+    assert_eq!(words(&state.flush(after(8_000))), "enqueue");
+
+    // The answer to an earlier owner's question may still come.
+    let mut state = revoked_unheard(now);
+    read_again(&mut state, first, revoked(2_000), now);
+    state.flush(after(1_001));
+    assert_eq!(words(&give(&mut state, command("reservation gone", now), after(1_100))), "enqueue");
+
+    // Nothing is waited for where the reservation has run out, or nothing was taken back.
+    for (attempt, revoked) in [(first, revoked(10_000)), (first, None), (Attempt::NONE, None)] {
+        let mut state = revoked_unheard(now);
+        read_again(&mut state, attempt, revoked, now);
+        assert_eq!(words(&state.flush(after(1_001))), "enqueue", "{revoked:?}");
+    }
+}
+
+#[test]
+fn a_new_job_waits_for_the_reservation_of_a_job_that_was_cancelled_under_the_last_owner() {
+    let now = Instant::now();
+    let lane = LaneId::parse("session:s").unwrap();
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(2), true, settings(2, 1), now);
+    let revoked = Some(RevokedAttempt { job: job(9), attempt: Attempt::new(1), ago_ms: 4_000 });
+    let session = Some(snapshot(0, Ordering::Strict));
+    state.reloaded(Token::new(2), Snapshot { session, revoked, ..Snapshot::default() }, now);
+    let effects = give(&mut state, command("submit", now), now);
+    assert_eq!(words(&effects), "commit(submit)", "no slot is looked for");
+    assert_eq!(words(&written(&mut state, batch(&effects), now)), "accepted notify");
+    state.reread_at = now + Duration::from_secs(3_600);
+    assert_eq!(words(&state.flush(now + Duration::from_millis(5_999))), "");
+    assert_eq!(words(&state.flush(now + Duration::from_millis(6_000))), "enqueue");
 }
