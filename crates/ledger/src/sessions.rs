@@ -198,6 +198,13 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>>;
 
+    /// What the clients of a session call its jobs behind `after_seq`, finished or not, in the order of their places. Jobs
+    /// without such a name are left out.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn session_refs(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<ClientRef>>;
+
     /// Looks at `limit` open sessions, in the order of their names behind `after`. Answers the sessions in which nothing
     /// has happened for longer than they allow and that have neither an unfinished job nor a live lease, and the session
     /// behind which the next page begins: `None` after the last page.

@@ -77,7 +77,7 @@ impl Submissions {
             let (reply, answer) = reply_channel();
             let reply = SubmitReply { reply, _share: share };
             let id = JobId::from_u128(Uuid::now_v7().as_u128());
-            let one = PendingSubmission { id, submission, arrived, deadline, reply };
+            let one = PendingSubmission { id, submission, arrived, deadline, is_looked_up: false, reply };
             match pending.iter_mut().find(|(other, _)| *other == lane) {
                 Some((_, of_lane)) => of_lane.push(one),
                 None => pending.push((lane, vec![one])),

@@ -386,6 +386,15 @@ impl Sessions for Flaky {
     async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
         self.real.unfinished_places(id, after_seq, limit).await
     }
+
+    async fn session_refs(
+        &self,
+        id: &SessionId,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<domain::ClientRef>> {
+        self.real.session_refs(id, after_seq, limit).await
+    }
     async fn idle_sessions(
         &self,
         after: Option<&SessionId>,

@@ -1,6 +1,7 @@
 //! The owner of a session over a real SQLite ledger.
 
 use std::sync::atomic::Ordering as Atomic;
+use std::time::Duration;
 
 use actors::jobs::{Accepted, Refusal, Submission};
 use domain::job::{Due, Requirements, Spec};
@@ -49,5 +50,47 @@ async fn a_repetition_is_not_refused_while_nobody_can_tell_whether_its_job_was_a
     assert_eq!(submit(&lanes, &id, &["c1"]).await, [Err(Refusal::LedgerUnavailable)]);
     lanes.plan.job_keys_are_away.store(false, Atomic::SeqCst);
     assert_eq!(submit(&lanes, &id, &["c1", "c2"]).await, [Ok(first), Err(Refusal::SessionClosed)]);
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_or_the_next() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Free).await;
+    let all =
+        |answers: Vec<Result<Accepted, Refusal>>| answers.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    let seqs = |accepted: &[Accepted]| accepted.iter().map(|one| one.seq.unwrap()).collect::<Vec<_>>();
+    let first = all(submit(&lanes, &id, &["c1", "c2"]).await);
+    assert_eq!(seqs(&first), [1, 2]);
+    let again = all(submit(&lanes, &id, &["c1", "c2", "c3", "c2"]).await);
+    assert_eq!((seqs(&again), &again[..2]), (vec![1, 2, 3, 2], &first[..]));
+    let mut other = named(&id, "c1");
+    other.key.as_mut().unwrap().body_hash = [2; 32];
+    assert_eq!(lanes.jobs.submit_in(&id, vec![other]).await.unwrap(), [Err(Refusal::KeyReused)]);
+    // Another caller's key is another one, whatever it calls its job.
+    let mut other = named(&id, "c1");
+    other.key.as_mut().unwrap().scope.scope = format!("session {id} other");
+    assert_eq!(seqs(&all(lanes.jobs.submit_in(&id, vec![other]).await.unwrap())), [4]);
+
+    lanes.plan.next_jobs_panic();
+    assert_eq!(submit(&lanes, &id, &["c4"]).await, [Err(Refusal::Internal)]);
+    // Another owner begins within moments.
+    let next = loop {
+        let answers = submit(&lanes, &id, &["c1", "c2", "c3", "c4"]).await;
+        if answers.iter().all(Result::is_ok) {
+            break all(answers);
+        }
+        assert!(answers.iter().all(|answer| matches!(answer, Err(Refusal::Internal | Refusal::Fenced))));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((seqs(&next), &next[..3]), (vec![1, 2, 3, 5], &again[..3]));
+
+    // While nobody can tell, nothing is accepted that may be a repetition.
+    lanes.plan.job_keys_are_away.store(true, Atomic::SeqCst);
+    let answers = submit(&lanes, &id, &["c1", "c5"]).await;
+    assert_eq!(
+        (answers[0].clone(), answers[1].as_ref().unwrap().seq),
+        (Err(Refusal::LedgerUnavailable), Some(6))
+    );
     lanes.jobs.stop().await;
 }

@@ -18,7 +18,8 @@ pub(super) const WAITING_MAX: usize = 64;
 /// What remains when a socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remains {
-    /// The sequence number up to which the caller has all results, from which another socket continues.
+    /// The sequence number up to which the caller has all results, from which another socket continues. In a session with
+    /// the ordering `none`, the other socket delivers the results after it again, also those that this one delivered.
     pub after_seq: u64,
     /// The names of the jobs that may or may not have been accepted, in the order in which they were sent.
     pub unaccepted: Vec<String>,
@@ -117,7 +118,9 @@ impl SessionSocket {
     }
 
     /// The sequence number up to which the caller took all results from this socket: continue from it after a
-    /// crash. In a session with the ordering `none`, the caller may also have taken some results after it.
+    /// crash. In a session with the ordering `none`, the caller may also have taken some results after it, which another
+    /// socket delivers again. There the number stays below the first one without a result, and a few numbers never get
+    /// one: docs/sessions.md says which.
     #[must_use]
     pub const fn after_seq(&self) -> u64 {
         self.after_seq

@@ -44,6 +44,9 @@ pub const EMPTY_KEPT: Duration = Duration::from_secs(5);
 pub const SESSION_JOBS_MAX: u64 = 10_000;
 /// How long the owner of a session keeps its lease without work.
 pub const SESSION_KEPT: Duration = Duration::from_secs(60);
+/// Names of the last jobs of a session without order that its owner knows: twice as many as jobs that a client of the Rust
+/// library has sent and that are not accepted.
+pub const RECENT_KEYS_MAX: usize = 1_024;
 /// Jobs of a strict session that are in memory behind the one whose turn it is.
 pub const FIFO_JOBS_MAX: usize = 500;
 /// Bytes of their payloads.

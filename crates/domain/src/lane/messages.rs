@@ -47,6 +47,8 @@ pub struct PendingSubmission<C: Callers> {
     pub arrived: Instant,
     /// After this moment the caller waits no more, and nothing is written.
     pub deadline: Instant,
+    /// Whether the ledger was asked about its key, and has nothing under it: see [`Effect::LookUp`].
+    pub is_looked_up: bool,
     /// The caller.
     pub reply: C::Submit,
 }
@@ -370,6 +372,9 @@ pub enum Effect<C: Callers> {
     Submitted(C::Submit, Result<Accepted, Refused>),
     /// Read what is kept under the keys, and answer the submissions.
     AnswerByKey(Vec<KeyedAnswer<C>>),
+    /// Read what is kept under the keys of these submissions, which may be repetitions. Answer those that are; submit the others
+    /// again, as looked up.
+    LookUp(Vec<PendingSubmission<C>>),
     /// Answer a cancellation.
     Cancelled(C::Cancel, Result<(), Refused>),
     /// Answer results.
@@ -444,6 +449,9 @@ pub struct SessionSnapshot {
     pub unfinished: u64,
     /// Where its last job went.
     pub affinity: Option<Affinity>,
+    /// Of a session without order: what clients call the last [`super::limits::RECENT_KEYS_MAX`] jobs, in the order of their
+    /// places.
+    pub recent_refs: Vec<ClientRef>,
 }
 
 /// Everything that a lane's owner reads after it has acquired the lease.

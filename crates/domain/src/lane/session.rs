@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::fifo::SessionFifo;
 use super::limits::{SESSION_JOBS_MAX, SESSION_KEPT};
-use super::messages::{Affinity, Refused, SessionSnapshot};
-use crate::job::{Priority, Spec as JobSpec};
+use super::messages::{Affinity, Refused, SessionSnapshot, Submission};
+use super::recent_keys::RecentKeys;
+use crate::job::{JobKey, Priority, Spec as JobSpec};
 use crate::session::{Ordering, Spec};
 use crate::{JobId, NodeId, PoolName};
 
@@ -18,6 +19,9 @@ pub struct SessionState {
     unfinished: u64,
     fifo: Option<SessionFifo>,
     affinity: Option<Arc<Affinity>>,
+    /// Where results have no order: there a client cannot see that a place below others stays empty, so a repetition is to
+    /// take none.
+    recent: Option<RecentKeys>,
     is_closed: bool,
     active_at: Instant,
 }
@@ -26,12 +30,18 @@ impl SessionState {
     /// A session whose owner has just acquired its lease.
     #[must_use]
     pub fn new(snapshot: SessionSnapshot, now: Instant) -> Self {
-        let SessionSnapshot { spec, is_closed, idle_for_ms, last_seq, unfinished, affinity } = snapshot;
+        let SessionSnapshot { spec, is_closed, idle_for_ms, last_seq, unfinished, affinity, recent_refs } =
+            snapshot;
+        let mut recent = (spec.ordering == Ordering::Free).then(RecentKeys::default);
+        if let Some(recent) = &mut recent {
+            recent_refs.iter().for_each(|client_ref| recent.note(client_ref.as_str()));
+        }
         Self {
             last_seq,
             unfinished,
             fifo: (spec.ordering == Ordering::Strict).then(SessionFifo::default),
             affinity: affinity.map(Arc::new),
+            recent,
             is_closed,
             active_at: now.checked_sub(Duration::from_millis(idle_for_ms)).unwrap_or(now),
             spec,
@@ -108,6 +118,24 @@ impl SessionState {
         // Counted as written until it is known not to be.
         self.unfinished += 1;
         Ok(self.last_seq)
+    }
+
+    /// Whether a job may have come under its key before, so that the ledger is to be asked. A key is a `ref`, unless the
+    /// request had one of its own; of the time before this owner only `ref`s are known.
+    pub(super) fn may_have_come(&self, submission: &Submission) -> bool {
+        let (Some(recent), Some(key)) = (&self.recent, &submission.key) else { return false };
+        let has_ref = |client_ref: &crate::ClientRef| {
+            client_ref.as_str() != key.scope.key.as_str() && recent.has(client_ref.as_str())
+        };
+        recent.has(key.scope.key.as_str())
+            || (submission.retry.is_none() && submission.client_ref.as_ref().is_some_and(has_ref))
+    }
+
+    /// A job has come under this key.
+    pub(super) fn has_come(&mut self, key: &JobKey) {
+        if let Some(recent) = &mut self.recent {
+            recent.note(key.scope.key.as_str());
+        }
     }
 
     /// A job that had its place was not written: its place stays empty.

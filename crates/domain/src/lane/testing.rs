@@ -72,6 +72,7 @@ pub(super) fn submission(
         submission,
         arrived: now,
         deadline: now + Duration::from_secs(3_600),
+        is_looked_up: false,
         reply: number,
     }
 }
@@ -104,6 +105,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::Submitted(_, Ok(_)) => "accepted".to_owned(),
         Effect::Submitted(_, Err(refused)) => format!("refused({refused:?})"),
         Effect::AnswerByKey(_) => "by_key".to_owned(),
+        Effect::LookUp(pending) => format!("look_up({})", pending.len()),
         Effect::Cancelled(_, Ok(())) => "cancelled".to_owned(),
         Effect::Cancelled(_, Err(refused)) => format!("not_cancelled({refused:?})"),
         Effect::Completed(_) => "completed".to_owned(),

@@ -150,6 +150,20 @@ impl TryFrom<PlaceRow> for (u64, JobId) {
 }
 
 record! {
+    pub(crate) struct RefRow {
+        client_ref: String,
+    }
+}
+
+impl TryFrom<RefRow> for ClientRef {
+    type Error = Error;
+
+    fn try_from(row: RefRow) -> Result<Self> {
+        Self::parse(&row.client_ref).map_err(impossible)
+    }
+}
+
+record! {
     pub(crate) struct IdleRow {
         session: String,
         is_idle: bool,

@@ -1,7 +1,7 @@
 //! Sessions: made, closed, read and forgotten.
 
 use domain::session::Spec;
-use domain::{JobId, LaneId, SessionId};
+use domain::{ClientRef, JobId, LaneId, SessionId};
 
 use super::fence::{fence, keep_keys};
 use super::result_reads::RESULTS;
@@ -10,7 +10,7 @@ use crate::jobs::plan::requires;
 use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked};
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt};
 use crate::records;
-use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, ResultRow, SessionRow};
+use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, RefRow, ResultRow, SessionRow};
 use crate::sessions::{
     Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions, changed_meanwhile, check,
     check_is_session, keeping,
@@ -28,6 +28,7 @@ const LINE: Statement = statement!("job_line");
 const LAST_ATTEMPTS: Statement = statement!("session_last_attempts");
 const PLACES: Statement = statement!(both "session_places");
 const UNFINISHED: Statement = statement!(both "session_unfinished");
+const REFS: Statement = statement!(both "session_refs");
 const IDLE: Statement = statement!("session_idle");
 const PURGE: Statement = statement!("session_purge");
 const FREE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "session_free"));
@@ -217,6 +218,11 @@ impl Sessions for Store {
         let ask = self.ask(&UNFINISHED).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
         let places = self.all::<(i64,)>(Way::KeyReads, ask).await?;
         places.into_iter().map(|(place,)| records::count(place)).collect()
+    }
+
+    async fn session_refs(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<ClientRef>> {
+        let ask = self.ask(&REFS).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
+        records::all(self.all::<RefRow>(Way::KeyReads, ask).await?)
     }
 
     async fn idle_sessions(

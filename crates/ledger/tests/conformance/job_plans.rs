@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 18] = [
+const LOADS: [Load; 19] = [
     load!(
         both "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -89,6 +89,7 @@ const LOADS: [Load; 18] = [
     ),
     load!(both "session_places", "text, bigint, bigint", "'l7', 7, 10", ["job_finished_place"]),
     load!(both "session_unfinished", "text, bigint, bigint", "'l7', 7, 10", ["job_session"]),
+    load!(both "session_refs", "text, bigint, bigint", "'l7', 7, 10", ["job_session", "job_finished_place"]),
     load!("session_counts", "text", "'l7'", ["job_session", "job_finished"]),
     load!("session_last_attempts", "text", "'l7'", ["job_session", "job_finished_place"]),
     load!("session_show", "text", "'l7'", ["job_session", "job_finished_end"]),

@@ -166,6 +166,7 @@ on_every_ledger! {
         a_job_begins_only_with_the_end_of_the_one_before_it,
         results_are_read_by_places_from_both_tables,
         results_end_before_they_are_too_large,
+        the_refs_of_a_sessions_jobs_are_read_by_places_from_both_tables,
         many_sessions_are_read_at_once_and_each_gets_its_own,
         a_session_counts_its_jobs_and_knows_its_last_node,
         an_answer_under_a_key_names_the_place,

@@ -215,6 +215,24 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     );
 }
 
+pub async fn the_refs_of_a_sessions_jobs_are_read_by_places_from_both_tables(b: Bench) {
+    let refs = async |after, limit| {
+        let refs = b.ledger.session_refs(&session_id("s"), after, limit).await.unwrap();
+        refs.into_iter().map(|name| name.to_string()).collect::<Vec<_>>()
+    };
+    assert!(refs(0, 100).await.is_empty());
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let named = |n: u64| NewJob {
+        client_ref: (n != 3).then(|| ClientRef::parse(&format!("c{n}")).unwrap()),
+        ..in_session("s", n)
+    };
+    b.does(of_lane(&lane, (1..=6).map(|n| submit(named(n))))).await;
+    b.does(of_lane(&lane, [cancel(job(2)), cancel(job(5))])).await;
+    assert_eq!(refs(0, 100).await, ["c1", "c2", "c4", "c5", "c6"]);
+    assert_eq!(refs(1, 3).await, ["c2", "c4", "c5"]);
+    assert!(refs(6, 100).await.is_empty() && refs(u64::MAX, 100).await.is_empty());
+}
+
 pub async fn many_sessions_are_read_at_once_and_each_gets_its_own(b: Bench) {
     const SESSIONS: u64 = 60;
     let (name, count) = (|n: u64| format!("s{n}"), |n: u64| n % 4);

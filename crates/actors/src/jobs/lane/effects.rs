@@ -10,14 +10,14 @@ use bus::Binding;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
 };
-use domain::{InstanceId, JobId, KeyScope, SessionId};
+use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
 use futures_util::FutureExt;
 use ledger::{Closed, KeptJobKey, Transferred};
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
-use crate::jobs::messages::{Ends, Waiting};
+use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
 use crate::jobs::refusal::of_ledger;
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
@@ -41,6 +41,9 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::Submitted(reply, answer) => reply.send(answer.map_err(Refusal::from)),
         Effect::AnswerByKey(answers) => {
             tokio::spawn(answer_by_key(services.ledger.clone(), answers));
+        }
+        Effect::LookUp(pending) => {
+            tokio::spawn(look_up(Arc::clone(services), owner.lane.clone(), pending));
         }
         // The caller may be gone.
         Effect::Cancelled(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
@@ -252,6 +255,36 @@ async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>
                 .map_or_else(|| Err(otherwise.into()), |kept| answer_again(&key.body_hash, kept)),
             Err(refusal) => Err(refusal.clone()),
         });
+    }
+}
+
+/// Answers those of these submissions that are repetitions. The others go to the lane's owner again.
+async fn look_up(services: Arc<LaneServices>, lane: LaneId, pending: Vec<PendingSubmission>) {
+    let scopes: Vec<_> =
+        pending.iter().filter_map(|one| Some(one.submission.key.as_ref()?.scope.clone())).collect();
+    let kept = kept(&services.ledger, &scopes).await;
+    let mut new = Vec::new();
+    for one in pending {
+        let key = one.submission.key.as_ref();
+        match &kept {
+            Ok(kept) => match key.and_then(|key| Some((key, kept.get(&key.scope)?))) {
+                Some((key, kept)) => {
+                    let answer = answer_again(&key.body_hash, kept);
+                    one.reply.send(answer);
+                }
+                None => new.push(PendingSubmission { is_looked_up: true, ..one }),
+            },
+            Err(refusal) => one.reply.send(Err(refusal.clone())),
+        }
+    }
+    if new.is_empty() {
+        return;
+    }
+    if let Err(undelivered) = services.directory.try_send(&lane, LaneCommand::Submit(new))
+        && let LaneCommand::Submit(new) = *undelivered.command
+    {
+        let refusal = if undelivered.is_full { Refusal::Overloaded } else { Refusal::Fenced };
+        new.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
     }
 }
 

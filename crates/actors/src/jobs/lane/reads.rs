@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use actix::Context;
 use domain::job::{Attempt, State};
-use domain::lane::limits::REREAD_EVERY;
+use domain::lane::limits::{RECENT_KEYS_MAX, REREAD_EVERY};
 use domain::lane::{Affinity, AttemptsAt, Read, SessionSnapshot, Snapshot, Unread};
 use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
@@ -160,6 +160,7 @@ impl Loader {
             last_seq: 0,
             unfinished: 0,
             affinity: None,
+            recent_refs: Vec::new(),
         };
         if token == Token::FIRST {
             // An owner accepts jobs, and there was none.
@@ -168,6 +169,10 @@ impl Loader {
         let counts = ledger.session_counts(&id).await?;
         snapshot.last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
         snapshot.unfinished = counts.created + counts.dispatched + counts.running;
+        if snapshot.spec.ordering == Ordering::Free {
+            let before = snapshot.last_seq.saturating_sub(RECENT_KEYS_MAX as u64);
+            snapshot.recent_refs = ledger.session_refs(&id, before, RECENT_KEYS_MAX as u32).await?;
+        }
         let known = match self.services.bus.session_binding(&id).await {
             Ok(binding) => {
                 binding.and_then(|binding| Some(Affinity { node: binding.node?, pool: binding.pool }))

@@ -141,6 +141,11 @@ impl<C: Callers> LaneState<C> {
         let is_written = verdict == JobVerdict::Written;
         match then {
             AfterCommit::Submitted { reply, due, job, placed, instead_of } => {
+                if let (Some(session), Some(key)) = (&mut self.session, &write.key)
+                    && matches!(verdict, JobVerdict::Written | JobVerdict::KeyTaken)
+                {
+                    session.has_come(key);
+                }
                 if is_written {
                     let first = effects.len();
                     if let Some(order) = self.submitted(reply, due, job, placed, moment, effects) {

@@ -144,6 +144,7 @@ impl World {
             last_seq: self.last_seq,
             unfinished: self.unfinished().count() as u64,
             affinity: None,
+            recent_refs: Vec::new(),
         });
         let groups = if self.is_strict { Vec::new() } else { self.groups() };
         let coming = if self.is_strict { Vec::new() } else { self.coming() };
@@ -211,6 +212,20 @@ impl World {
                 for answer in answers {
                     assert!(self.submitted.remove(&answer.reply), "answered twice");
                 }
+            }
+            Effect::LookUp(pending) => {
+                assert!(self.is_session && !self.is_strict, "places are no gaps elsewhere");
+                let name = |one: &PendingSubmission<Numbered>| {
+                    one.submission.key.as_ref().unwrap().scope.key.to_string()
+                };
+                let (kept, new): (Vec<_>, Vec<_>) =
+                    pending.into_iter().partition(|one| self.keys.contains_key(&name(one)));
+                for one in kept {
+                    assert!(self.submitted.remove(&one.reply), "answered twice");
+                }
+                let new =
+                    new.into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one }).collect();
+                self.give(Command::Submit(new));
             }
             Effect::Cancelled(caller, answer) => {
                 assert!(self.cancelling.remove(&caller), "answered twice");

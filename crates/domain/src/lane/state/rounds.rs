@@ -94,7 +94,7 @@ impl<C: Callers> LaneState<C> {
                 self.prefers(&slot.placed.node, slot.pool, effects);
                 (placed, instead_of) = (Some(slot.placed), slot.instead_of);
             }
-            let PendingSubmission { id, submission, reply, arrived: _, deadline: _ } = pending;
+            let PendingSubmission { id, submission, reply, .. } = pending;
             let crate::lane::Submission { spec, client_ref, due, key, retry } = submission;
             let job = Arc::new(LiveJob {
                 seq,
@@ -431,7 +431,8 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    /// Takes submissions out of the queue, as many as one round may have, and gives them their places. A submission waits
+    /// Takes submissions out of the queue, as many as one round may have, and gives them their places. In a session without
+    /// order the ledger is asked first about those that may be repetitions. A submission waits
     /// for another one's commit if that one has the same key, or retries the same job: the ledger then answers it by what
     /// the first one wrote.
     fn accept(
@@ -441,6 +442,7 @@ impl<C: Callers> LaneState<C> {
     ) -> Vec<(Option<u64>, PendingSubmission<C>)> {
         let mut bytes = 0;
         let (mut accepted, mut later, mut by_key) = (Vec::new(), Vec::new(), Vec::new());
+        let mut maybe_repeated = Vec::new();
         let (mut keys, mut retried) = (HashSet::new(), HashSet::new());
         while accepted.len() < ROUND_NEW_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
@@ -466,6 +468,10 @@ impl<C: Callers> LaneState<C> {
                 later.push(pending);
                 continue;
             }
+            if self.may_have_come(&pending) {
+                maybe_repeated.push(pending);
+                continue;
+            }
             match self.admit(&mut pending, now) {
                 Ok(seq) => {
                     bytes += pending.submission.spec.text_bytes();
@@ -487,11 +493,20 @@ impl<C: Callers> LaneState<C> {
         if !by_key.is_empty() {
             effects.push(Effect::AnswerByKey(by_key));
         }
+        if !maybe_repeated.is_empty() {
+            effects.push(Effect::LookUp(maybe_repeated));
+        }
         if !accepted.is_empty() {
             let waited = accepted.iter().map(|(_, pending)| now.saturating_duration_since(pending.arrived));
             effects.push(Effect::Waited(waited.collect()));
         }
         accepted
+    }
+
+    /// Whether it may be a repetition that would take a place for nothing.
+    fn may_have_come(&self, pending: &PendingSubmission<C>) -> bool {
+        let session = self.session.as_ref().filter(|_| !pending.is_looked_up);
+        session.is_some_and(|session| session.may_have_come(&pending.submission))
     }
 
     fn admit(&mut self, pending: &mut PendingSubmission<C>, now: Instant) -> Result<Option<u64>, Refused> {

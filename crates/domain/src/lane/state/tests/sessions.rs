@@ -1,14 +1,22 @@
 //! What a session gives to its jobs, and what its owner knows after it has read it.
 
 use super::*;
-use crate::TenantId;
 use crate::job::{Requirements, RevokedAttempt};
 use crate::session::Spec;
+use crate::{ClientRef, TenantId};
 
 /// A session with so many unfinished jobs, whose last place is 4.
 pub(super) fn snapshot(unfinished: u64, ordering: Ordering) -> SessionSnapshot {
     let spec = Spec { tenant: None, needs: Requirements::default(), ordering, idle_ms: 60_000 };
-    SessionSnapshot { spec, is_closed: false, idle_for_ms: 0, last_seq: 4, unfinished, affinity: None }
+    SessionSnapshot {
+        spec,
+        is_closed: false,
+        idle_for_ms: 0,
+        last_seq: 4,
+        unfinished,
+        affinity: None,
+        recent_refs: Vec::new(),
+    }
 }
 
 /// The new jobs that are to be committed.
@@ -128,4 +136,76 @@ fn a_new_job_waits_for_the_reservation_of_a_job_that_was_cancelled_under_the_las
     state.reread_at = now + Duration::from_secs(3_600);
     assert_eq!(words(&state.flush(now + Duration::from_millis(5_999))), "");
     assert_eq!(words(&state.flush(now + Duration::from_millis(6_000))), "enqueue");
+}
+
+/// Submissions of a session's client, under their `ref`s.
+fn named(names: &[(u64, &str)], now: Instant) -> Command<Numbered> {
+    let named = |(number, name): &(u64, &str)| {
+        let mut pending = submission(*number, Due::InMs(60_000), Some(name), now);
+        pending.submission.client_ref = Some(ClientRef::parse(name).unwrap());
+        pending
+    };
+    Command::Submit(names.iter().map(named).collect())
+}
+
+fn places(effects: &Effects) -> Vec<u64> {
+    new_jobs(effects).into_iter().filter_map(|new| new.seq).collect()
+}
+
+fn looked_up(effects: Effects) -> Vec<PendingSubmission<Numbered>> {
+    let found = effects.into_iter().find_map(|effect| match effect {
+        Effect::LookUp(pending) => Some(pending),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+#[test]
+fn in_a_session_without_order_a_repetition_takes_no_place() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let effects = give(&mut state, named(&[(1, "a"), (2, "b"), (3, "a")], now), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("commit(submit,submit)", vec![5, 6]));
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "accepted notify accepted notify look_up(1)", "the third is the first again");
+    let effects = give(&mut state, named(&[(4, "b"), (5, "c"), (6, "a")], now), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("look_up(2) commit(submit)", vec![7]));
+    written(&mut state, batch(&effects), now);
+    // What the ledger does not have is new: it was forgotten, or another caller's.
+    let new = looked_up(effects).into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one });
+    let effects = give(&mut state, Command::Submit(new.collect()), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("commit(submit,submit)", vec![8, 9]));
+    // One that was known to the ledger alone is known from then on.
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "accepted notify accepted notify");
+    let effects = give(&mut state, named(&[(7, "d")], now), now);
+    let effects = state.committed(batch(&effects), AT, &[JobVerdict::KeyTaken], now);
+    assert_eq!(words(&effects), "by_key");
+    assert_eq!(words(&give(&mut state, named(&[(8, "d")], now), now)), "look_up(1)");
+}
+
+#[test]
+fn the_next_owner_of_a_session_without_order_knows_the_refs_of_its_last_jobs() {
+    let now = Instant::now();
+    let recent_refs = vec![ClientRef::parse("a").unwrap()];
+    let (mut state, _) = opened(SessionSnapshot { recent_refs, ..snapshot(0, Ordering::Free) }, now);
+    let effects = give(&mut state, named(&[(1, "a"), (2, "b")], now), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("look_up(1) commit(submit)", vec![5]));
+    // Under a key of its own too.
+    let Command::Submit(mut keyed) = named(&[(3, "c")], now) else { unreachable!() };
+    keyed[0].submission.client_ref = Some(ClientRef::parse("a").unwrap());
+    assert_eq!(words(&give(&mut state, Command::Submit(keyed), now)), "look_up(1)");
+}
+
+#[test]
+fn in_an_ordered_session_an_empty_place_is_passed_over() {
+    let now = Instant::now();
+    for ordering in [Ordering::Strict, Ordering::Results] {
+        let mut state = session(ordering, now);
+        for number in [1, 2] {
+            let effects = give(&mut state, named(&[(number, "a")], now), now);
+            let effects = state.committed(batch(&effects), AT, &[JobVerdict::KeyTaken], now);
+            assert_eq!(words(&effects), "by_key");
+        }
+    }
 }
