@@ -429,7 +429,6 @@ impl Inner {
             None => None,
         };
         let kept = if keys.is_empty() { Vec::new() } else { self.ledger.kept_keys(keys).await? };
-        let kept: Vec<_> = kept.into_iter().map(|(scope, kept)| (scope.key, kept)).collect();
         for (_, kept) in &kept {
             nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
         }

@@ -46,6 +46,7 @@ in_both_modes! {
     a_lease_that_another_has_is_waited_for_and_then_named,
     the_same_key_gets_the_same_nonces_until_they_moved_on,
     one_key_sprayed_at_once_is_one_grant,
+    one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both,
     a_full_window_still_answers_what_was_granted_before,
     holds_that_ran_out_are_granted_again_or_kept_for_an_operator,
     many_holes_are_granted_in_order_though_few_are_in_memory,
@@ -105,8 +106,12 @@ impl Shop {
     }
 
     async fn grants(&self, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
+        self.grants_to("", count, key).await
+    }
+
+    async fn grants_to(&self, principal: &str, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
         let key = key.map(|key| RequestKey {
-            principal: "".into(),
+            principal: principal.into(),
             key: IdempotencyKey::parse(key).unwrap(),
             body_hash: [u8::try_from(count).unwrap(); 32],
         });
@@ -259,6 +264,40 @@ async fn one_key_sprayed_at_once_is_one_grant(mode: Mode) {
     }
     assert!(seen.iter().all(|grant| *grant == [0, 1]), "{seen:?}");
     assert_eq!(shop.next_nonce().await, 2);
+}
+
+async fn one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both(mode: Mode) {
+    // What the commit that both share comes to, if it is their first.
+    for (was_granted, fault) in [(true, None), (false, None), (false, Some(Fault::DoneUnheard))] {
+        let shop = Shop::open(mode).await;
+        if was_granted {
+            shop.grants_to("a", 1, Some("k")).await.unwrap();
+        }
+        // One commit is held up, so that what comes meanwhile waits together.
+        shop.plan.next_are(&[Fault::Gated]);
+        shop.plan.next_are(fault.as_slice());
+        // In basic mode a repetition is answered from the ledger.
+        let waiting = if was_granted && mode == Mode::Basic { 2 } else { 3 };
+        let both_wait = async {
+            until("all wait", async || shop.signers.under_way() == waiting).await;
+            shop.plan.gate.notify_one();
+        };
+        let is_shut = async || *shop.plan.commits.lock().unwrap() > usize::from(was_granted);
+        let under_k = async |principal: &'static str| {
+            until("the first is being committed", is_shut).await;
+            shop.grants_to(principal, 1, Some("k")).await.unwrap()
+        };
+        let (first, of_a, of_b, ()) =
+            tokio::join!(shop.grants(1, None), under_k("a"), under_k("b"), both_wait);
+        first.unwrap();
+        assert_ne!(of_a.grants[0].hold, of_b.grants[0].hold, "{was_granted} {fault:?}");
+        assert_ne!(numbers(&of_a), numbers(&of_b));
+        for (principal, granted) in [("a", of_a), ("b", of_b)] {
+            let again = shop.grants_to(principal, 1, Some("k")).await.unwrap();
+            assert_eq!(again.grants[0].hold, granted.grants[0].hold, "each gets its own again");
+        }
+        assert_eq!(shop.next_nonce().await, 3);
+    }
 }
 
 async fn a_full_window_still_answers_what_was_granted_before(mode: Mode) {

@@ -9,10 +9,10 @@ use super::config::SignerConfig;
 use super::facts::{Facts, whole_ms};
 use super::refusal::Refusal;
 use crate::AuditEntry;
-use crate::id::{HoldId, IdempotencyKey, Nonce, SignerId};
+use crate::id::{HoldId, Nonce, SignerId};
 use crate::lease::Token;
 use crate::nonce::{
-    Allocator, Batch, Change, GrantAnswer, GrantRefusal, NewKey, Policy, Status, resolve, settle,
+    Allocator, Batch, Change, GrantAnswer, GrantRefusal, KeyScope, NewKey, Policy, Status, resolve, settle,
 };
 use crate::time::Timestamp;
 
@@ -111,13 +111,13 @@ impl<R> BatchBuilder<R> {
     /// Whether a command must not even be looked at before this batch is committed: it speaks of a nonce, a key or a
     /// policy that the batch writes, or would take a hole of which the batch may make something else. Nonces behind those
     /// that the batch grants may be decided on, as what is committed only after it.
-    pub(super) fn conflicts_with(&self, queued: &QueuedCommand<R>) -> bool {
+    pub(super) fn conflicts_with(&self, queued: &QueuedCommand<R>, signer: &SignerId) -> bool {
         match &queued.command {
             Command::Grant(request) => {
                 let lost = queued.lost.iter().flat_map(|answer| &answer.grants);
                 self.withholds
                     || self.sets_policy()
-                    || request.key.as_ref().is_some_and(|key| self.keeps(&key.key))
+                    || request.key.as_ref().is_some_and(|key| self.keeps(&key.scope(signer)))
                     || lost.into_iter().any(|(nonce, _)| self.writes(*nonce))
             }
             Command::Settle(settlements) => {
@@ -129,8 +129,9 @@ impl<R> BatchBuilder<R> {
         }
     }
 
-    fn keeps(&self, key: &IdempotencyKey) -> bool {
-        self.keys.iter().any(|kept| kept.scope.key == *key)
+    fn keeps(&self, scope: &KeyScope) -> bool {
+        // The keys differ sooner than the scopes, which begin alike.
+        self.keys.iter().any(|kept| kept.scope.key == scope.key && kept.scope.scope == scope.scope)
     }
 
     /// Decides on a command.
@@ -229,11 +230,12 @@ impl<R> BatchBuilder<R> {
         {
             return Decision::Answered(queued.ticket.caller, Ok(Answer::Granted(grants)));
         }
-        if let Some(key) = &request.key {
-            if self.keeps(&key.key) {
+        let key = request.key.as_ref().map(|key| (key, key.scope(grounds.signer)));
+        if let Some((key, scope)) = &key {
+            if self.keeps(scope) {
                 return Decision::Deferred(queued);
             }
-            if let Some(kept) = grounds.facts.kept.get(&key.key) {
+            if let Some(kept) = grounds.facts.kept.get(scope) {
                 let replay = if kept.body_hash == key.body_hash {
                     grounds.facts.still_live(&kept.answer, grounds.now).ok_or(Refusal::StaleReplay)
                 } else {
@@ -265,8 +267,7 @@ impl<R> BatchBuilder<R> {
             owner: grounds.config.owner.clone(),
             grants: changes.iter().map(Change::nonce).zip(holds).collect(),
         };
-        if let Some(key) = &request.key {
-            let scope = key.scope(grounds.signer);
+        if let Some((key, scope)) = key {
             self.keys.push(NewKey { scope, body_hash: key.body_hash, answer: answer.clone() });
         }
         self.policy = policy_of_new.or(self.policy.take());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::command::{Grant, Grants};
 use crate::database_clock::ReadRow;
-use crate::id::{IdempotencyKey, Nonce};
-use crate::nonce::{GrantAnswer, Hole, KeptKey, Row, Status};
+use crate::id::Nonce;
+use crate::nonce::{GrantAnswer, Hole, KeptKey, KeyScope, Row, Status};
 
 /// Names one round of decisions. An answer for a round that was given up meanwhile is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Round(pub(super) u64);
 /// What was read for a round, under its lease.
 #[derive(Clone, Debug)]
 pub struct FactsRead {
-    /// Requests that were answered before.
-    pub kept: Vec<(IdempotencyKey, KeptKey)>,
+    /// Requests that were answered before, each under its key and where that counts: one key of two callers is two.
+    pub kept: Vec<(KeyScope, KeptKey)>,
     /// The rows asked for, and those that the kept answers speak of.
     pub rows: Vec<ReadRow>,
     /// The lowest holes, and whether these are all; as asked for.
@@ -25,14 +25,14 @@ pub struct FactsRead {
 
 /// The same, for looking up.
 pub(super) struct Facts {
-    pub(super) kept: HashMap<IdempotencyKey, KeptKey>,
+    pub(super) kept: HashMap<KeyScope, KeptKey>,
     rows: ReadRows,
     asked: Instant,
 }
 
 impl Facts {
     /// `asked` is the own time before they were read.
-    pub(super) fn new(kept: Vec<(IdempotencyKey, KeptKey)>, rows: Vec<ReadRow>, asked: Instant) -> Self {
+    pub(super) fn new(kept: Vec<(KeyScope, KeptKey)>, rows: Vec<ReadRow>, asked: Instant) -> Self {
         Self { kept: kept.into_iter().collect(), rows: ReadRows::new(rows), asked }
     }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod failures;
+mod keys;
 mod random;
 mod table;
 mod world;

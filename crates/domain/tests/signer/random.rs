@@ -2,13 +2,14 @@
 //! every answer is checked against the ledger in memory as it happens (see `world`); in the end everything is answered,
 //! and every nonce granted belongs to exactly one caller.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use domain::nonce::{Outcome, PolicyPatch, Resolution};
 use domain::signer::{Answer, Command, GrantRequest, Phase, Refusal, ResolveRequest};
 use domain::{HoldId, Mode};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed_by, nonce, settle, window};
 
 /// Per number of commits in flight and mode.
 const CASES: u64 = 1_000;
@@ -53,7 +54,10 @@ fn command(random: &mut Random, world: &World) -> Command {
     };
     match random.below(12) {
         0..4 => grant(1 + random.below(3)),
-        4 => keyed(1 + random.below(2), ["a", "b", "c"][random.below(3)]),
+        4 => {
+            let caller = ["", "x", "y"][random.below(3)];
+            keyed_by(caller, 1 + random.below(2), ["a", "b", "c"][random.below(3)])
+        }
         5 => {
             Command::Grant(GrantRequest { count: 1, hold_ms: Some(1 + random.below(200) as u64), key: None })
         }
@@ -147,6 +151,7 @@ fn run(seed: u64, mode: Mode, commits_max: usize) -> (usize, usize, usize) {
 
 fn check_end(world: &World) {
     let (mut answered, mut unsure) = (Vec::new(), 0);
+    let mut of_callers = HashMap::new();
     for (number, (command, left)) in world.commands.iter().enumerate() {
         let Command::Grant(request) = command else {
             assert!(left.get() || world.outcomes.contains_key(&number), "{command:?} was never answered");
@@ -155,6 +160,13 @@ fn check_end(world: &World) {
         match world.outcomes.get(&number) {
             Some(Ok(Answer::Granted(grants))) => {
                 answered.extend(grants.grants.iter().map(|grant| (grant.nonce, grant.hold)));
+                // A request without a key is nobody's but its own.
+                let key = request.key.as_ref().map(|key| (key.principal.to_string(), key.key.clone()));
+                let asked = key.ok_or(number);
+                for grant in &grants.grants {
+                    let first = of_callers.entry(grant.hold).or_insert_with(|| asked.clone());
+                    assert_eq!(*first, asked, "one request's grant was answered to another");
+                }
             }
             Some(Err(Refusal::LedgerUnavailable)) => unsure += request.count,
             Some(_) => {}

@@ -501,7 +501,7 @@ impl World {
             Call::Facts { round, keys, mut nonces, holes_max } => {
                 let kept: Vec<_> = keys
                     .iter()
-                    .filter_map(|scope| self.keys.get(scope).map(|kept| (scope.key.clone(), kept.clone())))
+                    .filter_map(|scope| self.keys.get(scope).map(|kept| (scope.clone(), kept.clone())))
                     .collect();
                 for (_, kept) in &kept {
                     nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
@@ -687,8 +687,13 @@ pub fn short(hold_ms: u64) -> Command {
 }
 
 pub fn keyed(count: usize, key: &str) -> Command {
+    keyed_by("", count, key)
+}
+
+/// The same by a caller with a name.
+pub fn keyed_by(principal: &str, count: usize, key: &str) -> Command {
     let key = RequestKey {
-        principal: "".into(),
+        principal: principal.into(),
         key: IdempotencyKey::parse(key).unwrap(),
         body_hash: [count as u8; 32],
     };

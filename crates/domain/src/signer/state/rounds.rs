@@ -61,7 +61,7 @@ impl<R: Caller> SignerState<R> {
         {
             if let Some(queued) = unless_hopeless(queued, moment, effects) {
                 // Order is kept: behind one that must wait, all wait.
-                if self.pending.iter().any(|batch| batch.builder.conflicts_with(&queued)) {
+                if self.pending.iter().any(|batch| batch.builder.conflicts_with(&queued, &self.signer)) {
                     self.waiting.push_front(queued);
                     self.is_blocked = true;
                     break;

@@ -1,0 +1,105 @@
+//! Idempotency keys: they count per caller, whoever is decided together with whom.
+
+use domain::Mode;
+use domain::nonce::Outcome;
+use domain::signer::{Answer, Command, Grants, Refusal};
+
+use crate::world::{Call, Fate, World, grant, keyed_by, settle};
+
+fn granted(world: &World, number: usize) -> &Grants {
+    match &world.outcomes[&number] {
+        Ok(Answer::Granted(grants)) => grants,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn numbers(world: &World, number: usize) -> Vec<u64> {
+    granted(world, number).grants.iter().map(|grant| grant.nonce.get()).collect()
+}
+
+/// An owner that has answered `a`, and is asked by `a` again and by `b` for the first time at once, both under `k`.
+fn asked_by_both(mode: Mode, of_b: usize) -> (World, usize, usize, usize) {
+    let mut world = World::new(mode, 1);
+    let first = world.ask(keyed_by("a", 1, "k"));
+    world.serve();
+    let again = world.apply(keyed_by("a", 1, "k"));
+    let other = world.apply(keyed_by("b", of_b, "k"));
+    world.proceed();
+    (world, first, again, other)
+}
+
+#[test]
+fn one_callers_grant_is_never_answered_to_another_caller_under_the_same_key() {
+    for mode in Mode::ALL {
+        for of_b in [1, 2] {
+            let (mut world, first, again, other) = asked_by_both(mode, of_b);
+            world.settle_down();
+            assert_eq!(granted(&world, again).grants[0].hold, granted(&world, first).grants[0].hold);
+            let expected: Vec<u64> = (1..=of_b as u64).collect();
+            assert_eq!(numbers(&world, other), expected, "{mode:?}: a body of its own is no other body");
+            // Each has its own again.
+            let (of_a, of_b) = (world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", of_b, "k")));
+            world.settle_down();
+            assert_eq!((numbers(&world, of_a), numbers(&world, of_b)), (vec![0], expected));
+        }
+    }
+}
+
+#[test]
+fn one_callers_stale_grant_refuses_no_other_caller() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        world.ask(keyed_by("a", 1, "k"));
+        world.serve();
+        let holds = world.granted.clone();
+        world.ask(settle(&holds, &Outcome::Consumed(None)));
+        world.serve();
+        let again = world.apply(keyed_by("a", 1, "k"));
+        let other = world.apply(keyed_by("b", 1, "k"));
+        world.proceed();
+        world.settle_down();
+        assert_eq!(world.outcomes[&again], Err(Refusal::StaleReplay));
+        assert_eq!(numbers(&world, other), [1], "{mode:?}");
+    }
+}
+
+#[test]
+fn two_callers_with_one_key_share_a_commit_and_a_lost_answer_does_not_confuse_them() {
+    for mode in Mode::ALL {
+        for fate in [Fate::Well, Fate::DoneUnheard, Fate::NotDone] {
+            let mut world = World::new(mode, 1);
+            let (of_a, of_b) = (world.apply(keyed_by("a", 1, "k")), world.apply(keyed_by("b", 1, "k")));
+            world.proceed();
+            while !matches!(world.calls[..], [Call::Commit { .. }]) {
+                world.complete(0, Fate::Well);
+            }
+            let [Call::Commit { batch, .. }] = &world.calls[..] else { unreachable!() };
+            assert_eq!((batch.keys.len(), batch.changes.len()), (2, 2), "both are new, and neither waits");
+            world.complete(0, fate);
+            world.settle_down();
+            assert_eq!(
+                (numbers(&world, of_a), numbers(&world, of_b)),
+                (vec![0], vec![1]),
+                "{mode:?} {fate:?}"
+            );
+            assert_eq!(world.granted.len(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_caller_does_not_wait_for_the_commit_of_another_callers_key() {
+    let mut world = World::new(Mode::WorkerQueue, 2);
+    world.ask(grant(1));
+    world.serve();
+    // What is overdue was looked for.
+    world.ask(Command::Sweep);
+    world.serve();
+    world.ask(keyed_by("a", 1, "k"));
+    world.complete(0, Fate::Well);
+    assert!(matches!(world.calls[..], [Call::Commit { .. }]));
+    let other = world.ask(keyed_by("b", 1, "k"));
+    assert!(matches!(world.calls[..], [Call::Commit { .. }, Call::Facts { .. }]), "{:?}", world.calls);
+    world.settle_down();
+    assert_eq!(numbers(&world, other), [2]);
+}
