@@ -360,7 +360,8 @@ impl Inner {
         self.known.insert(signer.clone(), ());
     }
 
-    /// The answer to a request that was answered before; `None` if it was not.
+    /// The answer to a request that was answered before; `None` if it was not. None is given while the signer recovers, as
+    /// by its owner.
     async fn replay(
         &self,
         signer: &SignerId,
@@ -370,15 +371,19 @@ impl Inner {
         let scope = [key.scope(signer)];
         let kept = pause::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
         let Some((_, kept)) = kept else { return Ok(None) };
-        if kept.body_hash != key.body_hash {
-            return Err(Refusal::KeyReused);
-        }
         let nonces: Vec<_> = kept.answer.grants.iter().map(|(nonce, _)| *nonce).collect();
         let (read, asked) = pause::until(deadline, || async {
             let asked = Instant::now();
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })
         .await?;
+        // Read after the rows: a recovery in between is seen.
+        if pause::until(deadline, || self.ledger.load(signer, 0)).await?.is_recovering {
+            return Err(Refusal::Recovering);
+        }
+        if kept.body_hash != key.body_hash {
+            return Err(Refusal::KeyReused);
+        }
         let rows = self.clock.with_left(read.value, read.at, asked);
         still_live(&kept.answer, rows, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
     }

@@ -43,6 +43,8 @@ pub struct Plan {
     faults: Mutex<VecDeque<Fault>>,
     pub commits: Mutex<usize>,
     do_jobs_panic: AtomicBool,
+    /// Signers are loaded as after a recovery of the ledger.
+    pub is_recovering: AtomicBool,
     /// Notes of the bus in use are never answered, and how many were asked for.
     pub bus_notes_stall: AtomicBool,
     pub stalled: AtomicUsize,
@@ -114,7 +116,9 @@ impl Nonces for Flaky {
     }
 
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
-        self.real.load(signer, holes_max).await
+        let mut loaded = self.real.load(signer, holes_max).await?;
+        loaded.is_recovering |= self.plan.is_recovering.load(Ordering::SeqCst);
+        Ok(loaded)
     }
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
         self.real.holes(signer, max).await

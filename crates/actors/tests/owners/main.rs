@@ -7,6 +7,7 @@ mod lanes;
 mod sessions;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::arbiters::Arbiters;
@@ -47,6 +48,7 @@ in_both_modes! {
     the_same_key_gets_the_same_nonces_until_they_moved_on,
     one_key_sprayed_at_once_is_one_grant,
     one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both,
+    a_signer_that_recovers_answers_nothing_that_was_granted_before,
     a_full_window_still_answers_what_was_granted_before,
     holds_that_ran_out_are_granted_again_or_kept_for_an_operator,
     many_holes_are_granted_in_order_though_few_are_in_memory,
@@ -298,6 +300,22 @@ async fn one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both(
         }
         assert_eq!(shop.next_nonce().await, 3);
     }
+}
+
+async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mode) {
+    let shop = Shop::open(mode).await;
+    let before = shop.grants(1, Some("k")).await.unwrap();
+    shop.plan.is_recovering.store(true, Ordering::SeqCst);
+    // After it the owner, if there is one, loads anew.
+    let patch = PolicyPatch { max_in_flight: Some(None), ..PolicyPatch::default() };
+    shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
+    for (count, key) in [(1, Some("k")), (2, Some("k")), (1, Some("other")), (1, None)] {
+        let refused = shop.grants(count, key).await;
+        assert!(matches!(refused, Err(Refusal::Recovering)), "{count} {key:?}: {refused:?}");
+    }
+    shop.plan.is_recovering.store(false, Ordering::SeqCst);
+    let confirmed = shop.grants(1, Some("k")).await.unwrap();
+    assert_eq!(confirmed.grants[0].hold, before.grants[0].hold);
 }
 
 async fn a_full_window_still_answers_what_was_granted_before(mode: Mode) {

@@ -34,6 +34,8 @@ pub(super) enum Decision<R> {
     Added,
     /// It is answered.
     Answered(R, Result<Answer, Refusal>),
+    /// It is refused. An earlier try may have been written all the same.
+    Refused(QueuedCommand<R>, Refusal),
     /// It waits until a batch is committed that writes the nonce, key or policy that it speaks of.
     Deferred(QueuedCommand<R>),
 }
@@ -223,6 +225,10 @@ impl<R> BatchBuilder<R> {
         request: &GrantRequest,
         may_refuse: bool,
     ) -> Decision<R> {
+        // What was granted before a recovery may have been used in the time that the ledger has lost.
+        if grounds.allocator.is_recovering() {
+            return Decision::Refused(queued, Refusal::Recovering);
+        }
         // The lease was acquired anew since the last try, so that what it sent is in the ledger by now, or never will
         // be.
         if let Some(lost) = queued.lost.take()

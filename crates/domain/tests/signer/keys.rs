@@ -103,3 +103,37 @@ fn a_caller_does_not_wait_for_the_commit_of_another_callers_key() {
     world.settle_down();
     assert_eq!(numbers(&world, other), [2]);
 }
+
+#[test]
+fn a_signer_that_recovers_answers_nothing_that_was_granted_before() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        world.ask(keyed_by("a", 1, "k"));
+        world.settle_down();
+        // The ledger is one from before the nonce was settled and its transaction was mined.
+        world.is_recovering = true;
+        let (again, other_body) = (world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("a", 2, "k")));
+        world.settle_down();
+        assert_eq!(world.outcomes[&again], Err(Refusal::Recovering), "{mode:?}");
+        assert_eq!(world.outcomes[&other_body], Err(Refusal::Recovering), "{mode:?}");
+        world.is_recovering = false;
+        let confirmed = world.ask(keyed_by("a", 1, "k"));
+        world.settle_down();
+        assert_eq!(numbers(&world, confirmed), [0]);
+    }
+}
+
+#[test]
+fn a_grant_that_may_have_been_written_before_a_recovery_is_neither_answered_nor_denied() {
+    for key in [grant(1), keyed_by("a", 1, "k")] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        let number = world.ask(key);
+        while !matches!(world.calls[..], [Call::Commit { .. }]) {
+            world.complete(0, Fate::Well);
+        }
+        world.complete(0, Fate::DoneUnheard);
+        world.is_recovering = true;
+        world.settle_down();
+        assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
+    }
+}

@@ -102,6 +102,8 @@ pub struct World {
     /// The state of each nonce before its last write.
     was: HashMap<Nonce, Status>,
     pub policy: Option<Policy>,
+    /// The ledger was recovered, and the signer's next nonce is not confirmed.
+    pub is_recovering: bool,
     keys: HashMap<KeyScope, KeptKey>,
     /// Every hold ever committed.
     pub granted: Vec<(Nonce, HoldId)>,
@@ -155,6 +157,7 @@ impl World {
             rows: BTreeMap::new(),
             was: HashMap::new(),
             policy: None,
+            is_recovering: false,
             keys: HashMap::new(),
             granted: Vec::new(),
             commands: Vec::new(),
@@ -488,7 +491,7 @@ impl World {
             Call::Load(holes_max) => {
                 let (holes, holes_complete) = self.holes(holes_max);
                 let loaded = Loaded {
-                    is_recovering: false,
+                    is_recovering: self.is_recovering,
                     policy: self.policy.clone(),
                     last: self.rows.last_key_value().map(|(nonce, _)| *nonce),
                     in_flight: self.rows.values().filter(|row| row.status.is_in_flight()).count() as u64,

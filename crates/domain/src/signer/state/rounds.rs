@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     BatchId, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState,
-    Step, Trust, unless_hopeless,
+    Step, Trust, refuse, unless_hopeless,
 };
 use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
@@ -221,6 +221,7 @@ impl<R: Caller> SignerState<R> {
             match builder.decide(&mut grounds, queued) {
                 Decision::Added => {}
                 Decision::Answered(caller, answer) => effects.push(Effect::Reply(caller, answer)),
+                Decision::Refused(queued, refusal) => refuse(queued, refusal, effects),
                 Decision::Deferred(queued) => deferred.push(queued),
             }
         }
