@@ -209,7 +209,7 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 
 /// Decides about a quarantined nonce
 ///
-/// An operator decides. If the request names the hold, it must be the nonce's last one. Repeating the same decision is
+/// An operator decides. If the request names the hold, it must be the nonce's last one; repeating such a request is
 /// harmless. For a nonce that is neither QUARANTINED nor decided in the same way before, the answer is `conflict`, or
 /// `already_settled` if it is CONSUMED.
 #[utoipa::path(

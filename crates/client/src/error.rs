@@ -23,7 +23,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The request was sent and no whole answer came. Whether it was carried out is not known;
-    /// repeating it (a grant under the same idempotency key) is harmless.
+    /// repeating it (a grant under the same idempotency key, a resolve with the hold) is harmless.
     #[error("the answer of {url} was lost: {reason}")]
     Lost {
         /// The base URL that was tried last.

@@ -79,12 +79,16 @@ impl Client {
         self.act(signer, nonce, "release", request).await
     }
 
-    /// An operator's decision on a quarantined nonce; needs the scope `admin`.
+    /// An operator's decision on a quarantined nonce; needs the scope `admin`. Name the hold: without it a repetition could
+    /// be about another caller's hold, so that the call ends as soon as an answer was lost.
     ///
     /// # Errors
     /// [`crate::Error`].
     pub async fn resolve(&self, signer: &str, nonce: u64, request: &ResolveRequest) -> Result<NonceAnswer> {
-        self.act(signer, nonce, "resolve", request).await
+        let nonce = nonce.to_string();
+        let path = ["v1", "signers", signer, "nonces", &nonce, "resolve"];
+        let call = Call::about(signer, Method::POST, &path, request);
+        Ok(self.call(&Call { once: request.hold.is_none(), ..call }).await?.body)
     }
 
     /// Changes a signer's policy, and returns the policy then in force.

@@ -1,7 +1,7 @@
 //! One request to one instance: build it, send it, read the answer. Trying again is in [`rounds`].
 //!
 //! What must never live here: knowledge of a particular route. Every call that passes through here is
-//! harmless to repeat; a new one that is not must not use [`Client::call`].
+//! harmless to repeat, but one that says [`Call::once`].
 
 mod failure;
 mod rounds;
@@ -64,6 +64,8 @@ pub(crate) struct Call<'a, B> {
     pub(crate) signer: Option<&'a str>,
     /// Whether it is a check of the instance itself, for which a failed connection is an answer.
     pub(crate) probe: bool,
+    /// Whether it must not be sent again once it may have been carried out.
+    pub(crate) once: bool,
 }
 
 impl<'a> Call<'a, ()> {
@@ -90,6 +92,7 @@ impl<'a, B> Call<'a, B> {
             headers: &[],
             signer: None,
             probe: false,
+            once: false,
         }
     }
 

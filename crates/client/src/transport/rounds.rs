@@ -28,6 +28,7 @@ struct Effort<'a> {
     request_id: String,
     started: Instant,
     probe: bool,
+    once: bool,
     /// Whether any instance was reached.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
@@ -38,12 +39,13 @@ struct Effort<'a> {
 }
 
 impl<'a> Effort<'a> {
-    fn new(retry: &'a Retry, probe: bool) -> Self {
+    fn new<B>(retry: &'a Retry, call: &Call<'_, B>) -> Self {
         Self {
             retry,
             request_id: uuid::Uuid::new_v4().to_string(),
             started: Instant::now(),
-            probe,
+            probe: call.probe,
+            once: call.once,
             reached: false,
             counted: 0,
             pauses: 0,
@@ -68,6 +70,7 @@ impl<'a> Effort<'a> {
     /// Whether this failure may be followed by another attempt.
     fn may_go_on(&self, failure: &Failure) -> bool {
         failure.error.is_retryable()
+            && !(self.once && failure.may_be_done())
             && self.retry.attempts_max > 1
             && self.counted < self.retry.attempts_max
             && !self.left().is_zero()
@@ -92,7 +95,7 @@ impl Client {
         &self,
         call: &Call<'_, B>,
     ) -> Result<Answer<T>> {
-        let mut effort = Effort::new(&self.retry, call.probe);
+        let mut effort = Effort::new(&self.retry, call);
         loop {
             let failure = match self.round(call, &mut effort).await {
                 Ok(answer) => return Ok(answer),
@@ -105,7 +108,7 @@ impl Client {
 
     /// Opens an answer that is read as it comes, at whichever of the URLs gives one; which one it was.
     pub(crate) async fn open<B: Serialize>(&self, call: &Call<'_, B>) -> Result<(Url, Response)> {
-        let mut effort = Effort::new(&self.retry, call.probe);
+        let mut effort = Effort::new(&self.retry, call);
         loop {
             let mut before: Option<Failure> = None;
             for _ in self.bases.iter() {

@@ -2,7 +2,7 @@
 
 use tokio::sync::Notify;
 use wire::jobs::JobRequest;
-use wire::nonces::GrantRequest;
+use wire::nonces::{GrantRequest, Resolution, ResolveRequest};
 use wire::{Code, Json};
 
 use super::stand_in::{Act, StandIn, client, header, refused};
@@ -47,6 +47,34 @@ async fn a_grant_whose_answer_was_lost_is_repeated_under_the_same_key_and_reques
     assert!(heard[0].starts_with("POST /v1/signers/eip155:1:0xab/nonces HTTP/1.1\r\n"), "{}", heard[0]);
     assert_eq!(header(&heard[0], "Authorization").as_deref(), Some("Bearer t-1"));
     assert!(heard[0].ends_with("{}"));
+}
+
+#[tokio::test]
+async fn a_resolve_that_may_have_been_done_is_repeated_only_if_it_names_the_hold() {
+    let resolved = || Act::Answer(200, "", r#"{"signer":"s","nonce":7,"status":"RELEASED"}"#.to_owned());
+    let lost =
+        || [Act::HangUp, refused(Code::LedgerUnavailable, Some(1)), Act::Answer(502, "", "?".to_owned())];
+    let resolve = async |server: &StandIn, hold: Option<&str>| {
+        let hold = hold.map(str::to_owned);
+        let request = ResolveRequest { outcome: Resolution::NeverSent, hold, tx_hash: None };
+        client(&[server]).resolve("s", 7, &request).await
+    };
+    for act in lost() {
+        let server = StandIn::playing(vec![act, resolved()]).await;
+        let error = resolve(&server, None).await.unwrap_err();
+        assert_eq!(server.heard().len(), 1, "the nonce may be another caller's by now: {error}");
+    }
+    for act in lost() {
+        let server = StandIn::playing(vec![act, resolved()]).await;
+        assert!(resolve(&server, Some("h")).await.is_ok());
+        assert_eq!(server.heard().len(), 2);
+    }
+    // Nothing was done yet.
+    let (busy, dead) = (refused(Code::LeaseHeld, Some(1)), StandIn::dead());
+    let server = StandIn::playing(vec![busy, resolved()]).await;
+    let request = ResolveRequest { outcome: Resolution::NeverSent, hold: None, tx_hash: None };
+    client(&[&dead, &server]).resolve("s", 7, &request).await.unwrap();
+    assert_eq!(server.heard().len(), 2);
 }
 
 #[tokio::test]

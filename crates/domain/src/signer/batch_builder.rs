@@ -12,7 +12,8 @@ use crate::AuditEntry;
 use crate::id::{HoldId, Nonce, SignerId};
 use crate::lease::Token;
 use crate::nonce::{
-    Allocator, Batch, Change, GrantAnswer, GrantRefusal, KeyScope, NewKey, Policy, Status, resolve, settle,
+    Allocator, Batch, Change, GrantAnswer, GrantRefusal, KeyScope, NewKey, Policy, Row, Status, resolve,
+    settle,
 };
 use crate::time::Timestamp;
 
@@ -143,7 +144,7 @@ impl<R> BatchBuilder<R> {
         }
         // What is not committed yet is not yet so; a refusal must not rest on it.
         let may_refuse = !self.has_answers() && !grounds.is_beside_another;
-        match &queued.command {
+        match &mut queued.command {
             Command::Grant(request) => {
                 let request = request.clone();
                 self.grant(grounds, queued, &request, may_refuse)
@@ -173,13 +174,16 @@ impl<R> BatchBuilder<R> {
                                 Some(Change::Move { to, .. }) => to,
                                 _ => row.status,
                             };
-                            (change, row.status, to)
+                            (change, row, to)
                         })
                         .map_err(Refusal::NotQuarantined),
                 };
                 match decided {
-                    Err(refusal) => Decision::Answered(queued.ticket.caller, Err(refusal)),
-                    Ok((change, before, status)) => {
+                    Err(refusal) => Decision::Refused(queued, refusal),
+                    Ok((change, &Row { hold, status: before, .. }, status)) => {
+                        // If this try is lost, the next one decides about the same hold or not at all: the nonce may be
+                        // another caller's by then.
+                        request.hold = Some(hold);
                         if let (Some(by), Some(_)) = (&queued.ticket.audit, &change) {
                             let (before, after) = (before.as_str().to_owned(), status.as_str().to_owned());
                             self.audit.push(by.changed(before, after));
@@ -193,13 +197,10 @@ impl<R> BatchBuilder<R> {
                 let before = grounds.allocator.policy().to_string();
                 match grounds.allocator.set_policy(patch) {
                     Err(_) if !may_refuse => Decision::Deferred(queued),
-                    Err(refusal) => {
-                        let first_nonce = refusal.first_nonce;
-                        Decision::Answered(
-                            queued.ticket.caller,
-                            Err(Refusal::FirstNonceFixed { first_nonce }),
-                        )
-                    }
+                    Err(refusal) => Decision::Refused(
+                        queued,
+                        Refusal::FirstNonceFixed { first_nonce: refusal.first_nonce },
+                    ),
                     Ok(policy) => {
                         self.must_recount |= patch.max_in_flight.is_some();
                         self.policy = Some(policy.clone());

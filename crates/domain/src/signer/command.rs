@@ -73,7 +73,8 @@ pub struct Grant {
 pub struct ResolveRequest {
     /// Which nonce.
     pub nonce: Nonce,
-    /// The decision counts only while this is the nonce's last hold; always without it.
+    /// The decision counts only while this is the nonce's last hold. Without it, it is about the hold that the nonce has when
+    /// it is decided first.
     pub hold: Option<HoldId>,
     /// The decision.
     pub resolution: Resolution,

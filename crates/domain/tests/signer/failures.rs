@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use domain::limits::BASIC_ROUND_COMMANDS_MAX;
-use domain::nonce::{Outcome, Policy, Row, Status};
+use domain::nonce::{Outcome, Policy, PolicyPatch, Row, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 use domain::{AuditEntry, HoldId, Mode, Timestamp};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, short, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, resolve, settle, short, window};
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
     match &world.outcomes[&number] {
@@ -465,4 +465,59 @@ fn a_window_that_a_settlement_beside_opens_refuses_nothing() {
     world.proceed();
     world.settle_down();
     assert_eq!(granted(&world, beside), [0, 1]);
+}
+
+/// A nonce that an operator resolves without naming its hold. The decision is written and its answer lost.
+fn resolved_unheard() -> (World, usize) {
+    let mut world = World::new(Mode::Basic, 1);
+    world.ask(grant(1));
+    world.settle_down();
+    let holds = world.granted.clone();
+    world.ask(settle(&holds, &Outcome::Unknown));
+    world.settle_down();
+    let number = world.ask(resolve(nonce(0), None));
+    until_commit(&mut world);
+    world.complete(0, Fate::DoneUnheard);
+    assert_eq!(world.rows[&nonce(0)].status, Status::Released);
+    (world, number)
+}
+
+#[test]
+fn a_decision_whose_answer_was_lost_is_never_made_about_a_later_hold() {
+    for status in Status::ALL {
+        let (mut world, number) = resolved_unheard();
+        // Another instance grants the hole, and its caller says what became of it.
+        world.steal();
+        let theirs = HoldId::from_u128(1_000_000);
+        if let Some(row) = world.rows.get_mut(&nonce(0)) {
+            (row.hold, row.status) = (theirs, status);
+        }
+        world.owner = Owner::Nobody;
+        world.settle_down();
+        let row = &world.rows[&nonce(0)];
+        assert_eq!((row.hold, row.status), (theirs, status), "it is the other caller's nonce");
+        assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable), "{status:?}: it was written");
+    }
+    let (mut world, number) = resolved_unheard();
+    world.settle_down();
+    assert_eq!(world.outcomes[&number], Ok(Answer::Resolved(Status::Released)), "nobody else came");
+}
+
+#[test]
+fn a_policy_that_may_have_been_written_is_not_refused_as_if_it_was_not() {
+    let mut world = World::new(Mode::Basic, 1);
+    let first_nonce = Some(nonce(40));
+    let number = world.ask(Command::SetPolicy(PolicyPatch { first_nonce, ..PolicyPatch::default() }));
+    until_commit(&mut world);
+    world.complete(0, Fate::DoneUnheard);
+    // Another instance sets another one, and grants.
+    world.steal();
+    world.policy = Some(Policy { first_nonce: nonce(50), ..Policy::default() });
+    let (status, at) = (Status::Held, Timestamp::from_micros(world.micros));
+    let (hold, held_until) = (HoldId::from_u128(1_000_000), at.plus_ms(60_000));
+    let row = Row { nonce: nonce(50), status, hold, written_at: at, held_until, tx_hash: None };
+    world.rows.insert(nonce(50), row);
+    world.owner = Owner::Nobody;
+    world.settle_down();
+    assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
 }
