@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Change, Policy, PolicyPatch, Status};
 use crate::id::{HoldId, Nonce};
+use crate::limits::HOLES_IN_MEMORY_MAX;
 
 /// A released nonce, and the hold it had last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,7 @@ pub struct Allocator {
     /// The lowest nonce never granted; may lie one past the highest there is.
     next: u64,
     in_flight: u64,
+    /// The lowest ones, [`HOLES_IN_MEMORY_MAX`] at most.
     holes: BTreeMap<Nonce, HoldId>,
     holes_complete: bool,
     is_recovering: bool,
@@ -200,6 +202,11 @@ impl Allocator {
             if self.holes_complete || in_reach {
                 self.holes.insert(nonce, hold);
             }
+            // The ledger keeps what does not fit. It is read again when those before it are used up.
+            if self.holes.len() > HOLES_IN_MEMORY_MAX {
+                self.holes.pop_last();
+                self.holes_complete = false;
+            }
         }
     }
 
@@ -291,6 +298,86 @@ mod tests {
         assert!(signer.lacks_holes_for(1), "with none read, none can be placed");
         signer.refill(vec![hole(1), hole(8)], true);
         assert_eq!(granted(&signer.grant(&holds(3), 1).unwrap()), [1, 8, 10]);
+    }
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) % end as u64) as usize
+        }
+    }
+
+    /// Grants, releases and late words in any order, beside a ledger that keeps all holes.
+    fn run_with_many_holes(seed: u64) -> usize {
+        let mut random = Random(seed);
+        let mut signer = Allocator::new(Loaded { holes_complete: true, ..Loaded::default() });
+        let (mut held, mut all_holes, mut next, mut most) = (Vec::new(), BTreeMap::new(), 0, 0);
+        for step in 0..200 {
+            let count = 1 + random.below(1_000);
+            match random.below(5) {
+                0..2 => {
+                    if signer.lacks_holes_for(count) {
+                        let lowest = all_holes.iter().take(HOLES_IN_MEMORY_MAX);
+                        let lowest = lowest.map(|(&nonce, &hold)| Hole { nonce, hold }).collect();
+                        signer.refill(lowest, all_holes.len() <= HOLES_IN_MEMORY_MAX);
+                    }
+                    let holds: Vec<_> =
+                        (0..count).map(|at| HoldId::from_u128((step << 32) + at as u128)).collect();
+                    for change in signer.grant(&holds, 1).unwrap() {
+                        let Change::Grant { nonce, hold, fills, .. } = change else { panic!("{change:?}") };
+                        let lowest = all_holes.pop_first();
+                        assert_eq!(fills, lowest.map(|(_, hold)| hold), "seed {seed}");
+                        let expected = lowest.map_or(next, |(nonce, _)| nonce.get());
+                        assert_eq!(
+                            nonce.get(),
+                            expected,
+                            "seed {seed}: the lowest hole first, then the next new one"
+                        );
+                        next = next.max(nonce.get() + 1);
+                        held.push((nonce, hold));
+                    }
+                }
+                2..4 => {
+                    let count = count.min(held.len());
+                    let released = (0..count).map(|_| {
+                        let (nonce, hold) = held.swap_remove(random.below(held.len()));
+                        all_holes.insert(nonce, hold);
+                        Change::Expire { nonce, hold, early_ms: 0, to: Status::Released }
+                    });
+                    let released: Vec<_> = released.collect();
+                    signer.note(&released);
+                }
+                _ if !all_holes.is_empty() => {
+                    let at = random.below(all_holes.len());
+                    let (&nonce, &hold) = all_holes.iter().nth(at).unwrap();
+                    all_holes.remove(&nonce);
+                    let (from, to) = (Status::Released, Status::Consumed);
+                    let late = [Change::Move { nonce, hold, from, to, tx_hash: None }];
+                    signer.withhold(&late);
+                    signer.note(&late);
+                }
+                _ => {}
+            }
+            assert!(
+                signer.holes.len() <= HOLES_IN_MEMORY_MAX,
+                "seed {seed}: {} holes in memory",
+                signer.holes.len()
+            );
+            most = most.max(all_holes.len());
+        }
+        most
+    }
+
+    #[test]
+    fn holes_in_memory_are_bounded_and_all_holes_are_granted_lowest_first() {
+        let most = (0..30).map(run_with_many_holes).max();
+        assert!(most > Some(HOLES_IN_MEMORY_MAX), "{most:?} holes at most: too few to test anything");
     }
 
     #[test]
