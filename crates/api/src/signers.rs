@@ -266,7 +266,8 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 ///
 /// After the ledger was recovered from an earlier state, a signer grants nothing (`recovering`) until an operator has named
 /// the nonce of the account's next transaction, pending ones counted. Nonces below it become CONSUMED, also those that the
-/// ledger has lost; open ones from it on become QUARANTINED. For a signer that is not recovering the answer is `conflict`.
+/// ledger has lost; open ones from it on become QUARANTINED. Repeating the last confirmation is harmless. Any other one for a
+/// signer that is not recovering is refused as `conflict`.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
@@ -283,7 +284,10 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
         Confirmation::Done => {}
         Confirmation::Unknown => return Err(unknown_signer()),
         Confirmation::NotRecovering => {
-            return Err(Refusal::new(Code::Conflict, "the signer is not recovering; nothing was changed"));
+            return Err(Refusal::new(
+                Code::Conflict,
+                "the signer is not recovering, and its last confirmed nonce is another one; nothing was changed",
+            ));
         }
         Confirmation::TooFar(nonces) => {
             return Err(Refusal::invalid(format!(

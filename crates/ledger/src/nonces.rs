@@ -73,11 +73,11 @@ pub struct SignerRecord {
 /// What became of the confirmation of a signer's next nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// The signer grants again.
+    /// The signer grants again. Where the same nonce was confirmed before, nothing was changed.
     Done,
     /// There is no such signer.
     Unknown,
-    /// The signer grants already; nothing was changed.
+    /// The signer grants already, and another nonce was confirmed last, or none; nothing was changed.
     NotRecovering,
     /// So many nonces would have to be added; at most [`CONFIRMED_NONCES_MAX`] are. Nothing was changed.
     TooFar(u64),

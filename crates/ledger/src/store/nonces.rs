@@ -127,11 +127,15 @@ impl Nonces for Store {
                 let ended = transaction.all(CONFIRM_LEASE.on(kind).bind(resource.as_str())).await?;
                 let token = ended.first().map_or(1, |(token,): &(i64,)| *token);
                 let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str());
-                let found: Vec<(bool, i64, Option<i64>)> = transaction.all(ask).await?;
+                let found: Vec<(bool, Option<i64>, i64, Option<i64>)> = transaction.all(ask).await?;
                 let (refused, first, last) = match found.first() {
                     None => (Some(Confirmation::Unknown), 0, None),
-                    Some((false, first, last)) => (Some(Confirmation::NotRecovering), *first, *last),
-                    Some((true, first, last)) => (None, *first, *last),
+                    // The answer to the first confirmation was lost, or two operators said the same.
+                    Some((false, Some(confirmed), first, last)) if *confirmed == next => {
+                        (Some(Confirmation::Done), *first, *last)
+                    }
+                    Some((false, _, first, last)) => (Some(Confirmation::NotRecovering), *first, *last),
+                    Some((true, _, first, last)) => (None, *first, *last),
                 };
                 let from = last.map_or(first.min(next), |last| last + 1);
                 let added = u64::try_from(next - from).unwrap_or(0);
@@ -154,7 +158,7 @@ impl Nonces for Store {
                             .await?;
                     }
                 }
-                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).at(at);
+                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next).at(at);
                 transaction.touch(done).await?;
                 let before = last.map(|last| format!("the ledger's last nonce: {last}"));
                 let by = by.changed(before, format!("next nonce: {next}"));

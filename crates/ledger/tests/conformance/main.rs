@@ -99,6 +99,7 @@ on_every_ledger! {
         a_recovery_goes_past_all_that_was_granted,
         no_bulk_operation_goes_on_after_a_recovery,
         a_confirmed_signer_goes_on_where_its_chain_is,
+        a_confirmation_may_be_repeated_and_changes_nothing_then,
         what_may_have_been_sent_after_the_backup_is_quarantined;
     keys:
         a_key_is_kept_with_its_batch_and_taken_afterwards,

@@ -3,9 +3,9 @@
 use domain::nonce::Status;
 use domain::{BulkId, SegmentTag, SequenceName, SignerId};
 use ledger::{
-    BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter, Kind, NewBulk, NonceFilter,
-    Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange, SequenceGrant,
-    Verdict, Witness,
+    AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter, Kind, NewBulk,
+    NonceFilter, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange,
+    SequenceGrant, Verdict, Witness,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
@@ -190,7 +190,34 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     assert!(!loaded.is_recovering && loaded.holes.is_empty() && loaded.last == Some(nonce(6)));
     let late = batch(&s, &me, token, vec![new_grant(7, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::NotRecovering);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(8), &by()).await.unwrap(), Confirmation::NotRecovering);
+}
+
+pub async fn a_confirmation_may_be_repeated_and_changes_nothing_then(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    // Nonces from the confirmed one on stay, so that the next nonce is another one.
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
+    let me = owner("b");
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    b.commits(batch(&s, &me, token, vec![new_grant(5, LONG_MS)])).await;
+    let entries = async || {
+        let filter = AuditFilter { action: Some("test".to_owned()), limit: 100, ..AuditFilter::default() };
+        b.ledger.audits(&filter).await.unwrap().len()
+    };
+    let before = entries().await;
+    assert!(before > 0);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
+    for other in [0, 1, 3, 5, 6] {
+        let answer = b.ledger.confirm_signer(&s, nonce(other), &by()).await.unwrap();
+        assert_eq!(answer, Confirmation::NotRecovering, "{other}");
+    }
+    assert_eq!((states(&b, &s).await.as_str(), entries().await), ("CCQQQH", before));
+    b.commits(batch(&s, &me, token, vec![new_grant(6, LONG_MS)])).await;
+    let never = signer("never");
+    let token = b.acquired(&me, &never, LONG_MS).await;
+    b.commits(batch_with_policy(&never, &me, token, vec![new_grant(0, LONG_MS)])).await;
+    let answer = b.ledger.confirm_signer(&never, nonce(1), &by()).await.unwrap();
+    assert_eq!(answer, Confirmation::NotRecovering, "nobody has confirmed it");
 }
 
 pub async fn what_may_have_been_sent_after_the_backup_is_quarantined(b: Bench) {
