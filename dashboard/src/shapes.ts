@@ -156,6 +156,7 @@ export type Policy = {
     hold_ms: number | null;
     on_expiry: 'release' | 'quarantine';
     max_in_flight: number | null;
+    shared_keys: boolean;
 };
 export type Signer = {
     signer: string;

@@ -286,9 +286,9 @@ test('a refused decision keeps its dialog and says why', async ({ page, world, w
 
 test('a policy is changed', async ({ page, world: { daemon }, world }) => {
     await enter(page, world, 'root', `#/signers/${world.signer}`);
-    await act(page, 'Change policy', { 'When a hold expires': 'quarantine', 'Hold, in ms': '90000', 'Most nonces in flight': '64' });
+    await act(page, 'Change policy', { 'When a hold expires': 'quarantine', 'Hold, in ms': '90000', 'Most nonces in flight': '64', 'Idempotency keys': 'shared by all tokens' });
     const { policy } = await daemon.ask('GET', `/v1/signers/${world.signer}`);
-    expect(policy).toMatchObject({ on_expiry: 'quarantine', hold_ms: 90_000, max_in_flight: 64 });
+    expect(policy).toMatchObject({ on_expiry: 'quarantine', hold_ms: 90_000, max_in_flight: 64, shared_keys: true });
     await expect(page.locator('main')).toContainText('64');
     expect(await daemon.audited('set_policy', `signer:${world.signer}`)).toBe(1);
 });

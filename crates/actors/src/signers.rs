@@ -69,7 +69,7 @@ const COMMITS_IN_FLIGHT_MAX: usize = 2;
 const _: () = assert!(
     domain::limits::ROUND_NONCES_MAX + domain::limits::GRANT_NONCES_MAX + domain::limits::ROUND_COMMANDS_MAX
         < ledger::BATCH_ROWS_MAX,
-    "a round must fit a batch: its rows, and a key for each command"
+    "a round must fit a batch: its rows, and a key for each command; a second key counts as a nonce"
 );
 
 /// Cheap to clone; all clones reach the same owners.
@@ -368,6 +368,7 @@ impl Inner {
         key: &RequestKey,
         deadline: Instant,
     ) -> Result<Option<Grants>, Refusal> {
+        // What all callers share is looked for by the owner: it knows whether they do.
         let scope = [key.scope(signer)];
         let kept = pause::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
         let Some((_, kept)) = kept else { return Ok(None) };

@@ -128,5 +128,6 @@ pub fn policy(asked: &nonces::PolicyRequest) -> Result<PolicyPatch, Refusal> {
             Some(None) => Some(None),
             None => None,
         },
+        shared_keys: asked.shared_keys,
     })
 }

@@ -312,6 +312,7 @@ pub fn policy(policy: &Policy) -> wire::nonces::Policy {
             OnExpiry::Quarantine => wire::nonces::OnExpiry::Quarantine,
         },
         max_in_flight: policy.max_in_flight,
+        shared_keys: policy.shared_keys,
     }
 }
 

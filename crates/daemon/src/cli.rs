@@ -357,6 +357,9 @@ pub enum Nonce {
         /// The largest number of nonces held or quarantined at once, or `none`
         #[arg(long, value_name = "N|none", group = "change", value_parser = window)]
         max_in_flight: Option<Window>,
+        /// Whether an idempotency key is one key for all tokens; otherwise each token has its own
+        #[arg(long, value_name = "true|false", group = "change")]
+        shared_keys: Option<bool>,
         #[command(flatten)]
         remote: Remote,
     },
@@ -611,12 +614,12 @@ mod tests {
             panic!("list")
         };
         assert_eq!(status, Some(Status::Held));
-        let Ok(Command::Nonce(Nonce::Policy { max_in_flight, first_nonce, .. })) =
-            parse("fencepost nonce policy s --max-in-flight none")
+        let Ok(Command::Nonce(Nonce::Policy { max_in_flight, first_nonce, shared_keys, .. })) =
+            parse("fencepost nonce policy s --max-in-flight none --shared-keys false")
         else {
             panic!("policy")
         };
-        assert_eq!((max_in_flight, first_nonce), (Some(Window(None)), None));
+        assert_eq!((max_in_flight, first_nonce, shared_keys), (Some(Window(None)), None, Some(false)));
         for line in [
             "nonce show s",
             "nonce show s 3",
@@ -692,6 +695,8 @@ mod tests {
             "nonce list --status HELD",
             "nonce policy s",
             "nonce policy s --max-in-flight 0",
+            "nonce policy s --shared-keys",
+            "nonce policy s --shared-keys 1",
             "nonce resolve s 1 --outcome unknown",
             "lease show",
             "id snowflake --count 0",

@@ -196,25 +196,34 @@ pub struct Policy {
     pub on_expiry: OnExpiry,
     /// Most nonces HELD or QUARANTINED at once; `None` is no window.
     pub max_in_flight: Option<u64>,
+    /// Whether an idempotency key is one key for all callers. Otherwise each has its own.
+    pub shared_keys: bool,
 }
 
 impl std::fmt::Display for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { first_nonce, hold_ms, on_expiry, max_in_flight } = self;
+        let Self { first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys } = self;
         let or_none =
             |number: &Option<u64>| number.map_or_else(|| "none".to_owned(), |number| number.to_string());
         let (hold_ms, max_in_flight) = (or_none(hold_ms), or_none(max_in_flight));
         let on_expiry = on_expiry.as_str();
         write!(
             f,
-            "first_nonce={first_nonce} hold_ms={hold_ms} on_expiry={on_expiry} max_in_flight={max_in_flight}"
+            "first_nonce={first_nonce} hold_ms={hold_ms} on_expiry={on_expiry} max_in_flight={max_in_flight} \
+             shared_keys={shared_keys}"
         )
     }
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { first_nonce: Nonce::ZERO, hold_ms: None, on_expiry: OnExpiry::default(), max_in_flight: None }
+        Self {
+            first_nonce: Nonce::ZERO,
+            hold_ms: None,
+            on_expiry: OnExpiry::default(),
+            max_in_flight: None,
+            shared_keys: false,
+        }
     }
 }
 
@@ -229,6 +238,8 @@ pub struct PolicyPatch {
     pub on_expiry: Option<OnExpiry>,
     /// New window: `Some(None)` takes it away.
     pub max_in_flight: Option<Option<u64>>,
+    /// Whether callers share keys from now on.
+    pub shared_keys: Option<bool>,
 }
 
 /// Checks the length of a hold.

@@ -85,6 +85,7 @@ record! {
         hold_ms: Option<i64>,
         on_expiry: Option<String>,
         max_in_flight: Option<i64>,
+        shared_keys: Option<bool>,
         recovering: Option<bool>,
     }
 }
@@ -100,6 +101,7 @@ impl PolicyRow {
             hold_ms: self.hold_ms.map(count).transpose()?,
             on_expiry: OnExpiry::parse(on_expiry).map_err(impossible)?,
             max_in_flight: self.max_in_flight.map(count).transpose()?,
+            shared_keys: self.shared_keys.unwrap_or(false),
         }))
     }
 }

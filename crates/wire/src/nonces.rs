@@ -282,6 +282,10 @@ pub struct PolicyRequest {
     )]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1000000)]
     pub max_in_flight: Option<Option<u64>>,
+    /// Whether an idempotency key is one key for all tokens. Otherwise each token has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    #[schema(nullable = false)]
+    pub shared_keys: Option<bool>,
 }
 
 /// The policy by which a signer's nonces are granted.
@@ -298,6 +302,11 @@ pub struct Policy {
     /// The most nonces that may be HELD or QUARANTINED at once. `null` means no limit.
     #[schema(required)]
     pub max_in_flight: Option<u64>,
+    /// Whether an idempotency key is one key for all tokens. Otherwise each token has its own.
+    // A daemon of the last release says nothing of it.
+    #[serde(default)]
+    #[schema(required)]
+    pub shared_keys: bool,
 }
 
 /// A signer's policy in force.
@@ -399,6 +408,14 @@ mod tests {
         );
         assert!(refusal::<PolicyRequest>(r#"{"max_in_flight":0}"#).contains("from 1 to 1000000, or null"));
         assert!(refusal::<PolicyRequest>(r#"{"hold_ms":null}"#).contains("from 1 to 604800000"));
+        let shares = |body| serde_json::from_str::<PolicyRequest>(body).unwrap().shared_keys;
+        assert_eq!(
+            (shares("{}"), shares(r#"{"shared_keys":true}"#), shares(r#"{"shared_keys":false}"#)),
+            (None, Some(true), Some(false))
+        );
+        for wrong in ["null", "1", r#""true""#] {
+            assert!(refusal::<PolicyRequest>(&format!(r#"{{"shared_keys":{wrong}}}"#)).contains("boolean"));
+        }
     }
 
     #[test]

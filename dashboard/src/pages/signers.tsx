@@ -79,6 +79,7 @@ export function SignerPage({ signer, query }: { signer: string; query: URLSearch
                                         ['hold', it.policy.hold_ms === null ? 'as configured' : length(it.policy.hold_ms)],
                                         ['on expiry', it.policy.on_expiry],
                                         ['most in flight', it.policy.max_in_flight === null ? 'no limit' : count(it.policy.max_in_flight)],
+                                        ['idempotency keys', it.policy.shared_keys ? SHARED : OWN],
                                     ]}
                                 />
                             </Card>
@@ -90,6 +91,10 @@ export function SignerPage({ signer, query }: { signer: string; query: URLSearch
         </>
     );
 }
+
+/** Whose an idempotency key is. */
+const OWN = 'each token\u2019s own';
+const SHARED = 'shared by all tokens';
 
 const EMPTY: Record<string, string> = {
     QUARANTINED: 'No nonce is quarantined: nothing waits for a decision.',
@@ -175,13 +180,15 @@ function Policy({ signer, done }: { signer: Signer; done: () => void }) {
                     { name: 'on_expiry', label: 'When a hold expires', options: policy.on_expiry === 'release' ? ['release', 'quarantine'] : ['quarantine', 'release'] },
                     { name: 'hold_ms', label: 'Hold, in ms', value: policy.hold_ms === null ? '' : String(policy.hold_ms), hint: 'empty: no change' },
                     { name: 'max_in_flight', label: 'Most nonces in flight', value: policy.max_in_flight === null ? '' : String(policy.max_in_flight), hint: 'empty: no limit' },
+                    { name: 'keys', label: 'Idempotency keys', options: policy.shared_keys ? [SHARED, OWN] : [OWN, SHARED] },
                 ],
-                run: ({ on_expiry, hold_ms, max_in_flight }) => {
+                run: ({ on_expiry, hold_ms, max_in_flight, keys }) => {
                     const body: Record<string, unknown> = {};
                     if (on_expiry !== policy.on_expiry) body.on_expiry = on_expiry;
                     if (hold_ms && Number(hold_ms) !== policy.hold_ms) body.hold_ms = Number(hold_ms);
                     const most = max_in_flight ? Number(max_in_flight) : null;
                     if (most !== policy.max_in_flight) body.max_in_flight = most;
+                    if ((keys === SHARED) !== policy.shared_keys) body.shared_keys = keys === SHARED;
                     return send('PUT', `${path('/v1/signers', signer.signer)}/policy`, body);
                 },
             }}

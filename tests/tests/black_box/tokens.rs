@@ -344,15 +344,37 @@ async fn scopes_say_what_a_token_may_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_is_its_callers_own() {
-    let token = |name: &str| json!({"name": name, "token": name, "scopes": ["submit"]});
-    let daemon = Guarded::start(&json!([token("one"), token("other")])).await;
-    let grant = async |token: &str| {
+    let token = |name: &str, scope: &str| json!({"name": name, "token": name, "scopes": [scope]});
+    let tokens = [token("one", "submit"), token("other", "submit"), token("ops", "admin")];
+    let daemon = Guarded::start(&json!(tokens)).await;
+    let grant = async |token: &str, key: &str, count: u64| {
         let client = patient().with_token(token);
-        let url = daemon.url("/v1/signers/s/nonces");
-        client.request("POST", &url, Some("1"), None).await.unwrap().body["grants"][0]["nonce"].clone()
+        let (url, body) = (daemon.url("/v1/signers/s/nonces"), json!({"count": count}));
+        client.request("POST", &url, Some(key), Some(&body)).await.unwrap().body
     };
-    let nonces = [grant("one").await, grant("other").await, grant("one").await, grant("other").await];
+    let nonce = async |token: &str, key: &str| grant(token, key, 1).await["grants"][0]["nonce"].clone();
+    let nonces = [
+        nonce("one", "1").await,
+        nonce("other", "1").await,
+        nonce("one", "1").await,
+        nonce("other", "1").await,
+    ];
     assert_eq!(nonces, [json!(0), json!(1), json!(0), json!(1)]);
+    // Unless the policy of the signer says that its keys are those of all.
+    let share = async |shared: bool| {
+        let policy = json!({"shared_keys": shared});
+        let answer = daemon.done("ops", "PUT", "/v1/signers/s/policy", policy).await;
+        assert_eq!(answer["policy"]["shared_keys"], json!(shared), "{answer}");
+    };
+    share(true).await;
+    assert_eq!((nonce("one", "2").await, nonce("other", "2").await), (json!(2), json!(2)));
+    assert_eq!(grant("other", "2", 2).await["code"], "key_reused");
+    let (_, entries) = daemon.ask("ops", "GET", "/v1/audit?action=set_policy", None).await;
+    let entry = &entries["items"][0];
+    assert!(entry["before"].as_str().unwrap().contains("shared_keys=false"), "{entry}");
+    assert!(entry["after"].as_str().unwrap().contains("shared_keys=true"), "{entry}");
+    share(false).await;
+    assert_eq!((nonce("one", "2").await, nonce("other", "2").await), (json!(2), json!(3)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,6 +48,7 @@ in_both_modes! {
     the_same_key_gets_the_same_nonces_until_they_moved_on,
     one_key_sprayed_at_once_is_one_grant,
     one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both,
+    callers_share_keys_where_the_policy_says_so,
     a_signer_that_recovers_answers_nothing_that_was_granted_before,
     a_full_window_still_answers_what_was_granted_before,
     holds_that_ran_out_are_granted_again_or_kept_for_an_operator,
@@ -300,6 +301,25 @@ async fn one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both(
         }
         assert_eq!(shop.next_nonce().await, 3);
     }
+}
+
+async fn callers_share_keys_where_the_policy_says_so(mode: Mode) {
+    let shop = Shop::open(mode).await;
+    let share = async |shared_keys| {
+        let patch = PolicyPatch { shared_keys: Some(shared_keys), ..PolicyPatch::default() };
+        shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
+    };
+    let nonce_of = async |principal, key| numbers(&shop.grants_to(principal, 1, Some(key)).await.unwrap())[0];
+    assert_eq!((nonce_of("a", "k").await, nonce_of("b", "k").await), (0, 1));
+    share(true).await;
+    assert_eq!((nonce_of("a", "k").await, nonce_of("b", "k").await), (0, 1), "from before the change");
+    for principal in ["a", "b", "c", ""] {
+        assert_eq!(nonce_of(principal, "l").await, 2, "{principal:?}");
+    }
+    let other_body = shop.grants_to("b", 2, Some("l")).await;
+    assert!(matches!(other_body, Err(Refusal::KeyReused)), "{other_body:?}");
+    share(false).await;
+    assert_eq!((nonce_of("a", "l").await, nonce_of("b", "l").await), (2, 3), "each has its own again");
 }
 
 async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mode) {

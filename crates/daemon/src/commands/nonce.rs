@@ -1,7 +1,7 @@
 //! `fencepost nonce …`: grant, settle, look, and decide.
 
 use client::wire::nonces::{
-    GrantRequest, NonceRecord, PolicyRequest, ResolveRequest, Settlement, SettlementResult, Signer,
+    GrantRequest, NonceRecord, Policy, PolicyRequest, ResolveRequest, Settlement, SettlementResult, Signer,
 };
 use client::wire::{Code, List, Problem};
 use client::{Error, NonceQuery};
@@ -62,9 +62,9 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let query = NonceQuery { status, page: page(paged) };
             Look::list(nonces_table).run(&shown, async || client.nonces(&signer, &query).await).await?;
         }
-        Nonce::Policy { signer, first_nonce, hold_ms, on_expiry, max_in_flight, remote } => {
+        Nonce::Policy { signer, first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys, remote } => {
             let max_in_flight = max_in_flight.map(|window| window.0);
-            let request = PolicyRequest { first_nonce, hold_ms, on_expiry, max_in_flight };
+            let request = PolicyRequest { first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys };
             let answer = connect(&remote)?.set_policy(&signer, &request).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &answer, |answer| {
@@ -74,6 +74,7 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                     ("hold", hold(policy.hold_ms)),
                     ("on expiry", policy.on_expiry.to_string()),
                     ("max in flight", shown::or_none(policy.max_in_flight)),
+                    ("idempotency keys", keys(policy)),
                 ])
             });
         }
@@ -108,6 +109,10 @@ fn hold(ms: Option<u64>) -> String {
     ms.map_or_else(|| "the daemon's default".to_owned(), shown::length)
 }
 
+fn keys(policy: &Policy) -> String {
+    if policy.shared_keys { "shared by all tokens" } else { "each token's own" }.to_owned()
+}
+
 fn signer_card(signer: &Signer) -> String {
     let policy = &signer.policy;
     let owner = match &signer.owner {
@@ -132,6 +137,7 @@ fn signer_card(signer: &Signer) -> String {
         ("hold", hold(policy.hold_ms)),
         ("on expiry", policy.on_expiry.to_string()),
         ("max in flight", shown::or_none(policy.max_in_flight)),
+        ("idempotency keys", keys(policy)),
     ])
 }
 

@@ -227,6 +227,7 @@ impl Allocator {
             hold_ms: patch.hold_ms.or(self.policy.hold_ms),
             on_expiry: patch.on_expiry.unwrap_or(self.policy.on_expiry),
             max_in_flight: patch.max_in_flight.unwrap_or(self.policy.max_in_flight),
+            shared_keys: patch.shared_keys.unwrap_or(self.policy.shared_keys),
         };
         self.known = true;
         Ok(self.policy.clone())

@@ -53,8 +53,8 @@ pub(super) struct BatchBuilder<R> {
     keys: Vec<NewKey>,
     policy: Option<Policy>,
     audit: Vec<AuditEntry>,
-    /// A window was set: those in flight must be counted anew before the next grant.
-    must_recount: bool,
+    /// A window was set, or whether keys are shared: what the next grant rests on must be read anew.
+    must_reload: bool,
     has_grants: bool,
     /// A hole is being written by something else than a grant.
     withholds: bool,
@@ -66,7 +66,7 @@ pub(super) struct CommittedBatch<R> {
     pub(super) replies: Vec<(R, Answer)>,
     /// Changes that the allocator did not decide itself.
     pub(super) moved: Vec<Change>,
-    pub(super) must_recount: bool,
+    pub(super) must_reload: bool,
     /// Nonces granted.
     pub(super) granted: usize,
     /// The shortest hold granted.
@@ -80,7 +80,7 @@ impl<R> Default for BatchBuilder<R> {
             keys: Vec::new(),
             policy: None,
             audit: Vec::new(),
-            must_recount: false,
+            must_reload: false,
             has_grants: false,
             withholds: false,
             planned: Vec::new(),
@@ -114,13 +114,21 @@ impl<R> BatchBuilder<R> {
     /// Whether a command must not even be looked at before this batch is committed: it speaks of a nonce, a key or a
     /// policy that the batch writes, or would take a hole of which the batch may make something else. Nonces behind those
     /// that the batch grants may be decided on, as what is committed only after it.
-    pub(super) fn conflicts_with(&self, queued: &QueuedCommand<R>, signer: &SignerId) -> bool {
+    pub(super) fn conflicts_with(
+        &self,
+        queued: &QueuedCommand<R>,
+        signer: &SignerId,
+        has_shared_keys: bool,
+    ) -> bool {
         match &queued.command {
             Command::Grant(request) => {
                 let lost = queued.lost.iter().flat_map(|answer| &answer.grants);
                 self.withholds
                     || self.sets_policy()
-                    || request.key.as_ref().is_some_and(|key| self.keeps(&key.scope(signer)))
+                    || request
+                        .key
+                        .as_ref()
+                        .is_some_and(|key| self.keeps_any(&key.scopes(signer, has_shared_keys)))
                     || lost.into_iter().any(|(nonce, _)| self.writes(*nonce))
             }
             Command::Settle(settlements) => {
@@ -132,14 +140,15 @@ impl<R> BatchBuilder<R> {
         }
     }
 
-    fn keeps(&self, scope: &KeyScope) -> bool {
+    fn keeps_any(&self, scopes: &[KeyScope]) -> bool {
         // The keys differ sooner than the scopes, which begin alike.
-        self.keys.iter().any(|kept| kept.scope.key == scope.key && kept.scope.scope == scope.scope)
+        let is_one = |kept: &KeyScope, of: &KeyScope| kept.key == of.key && kept.scope == of.scope;
+        self.keys.iter().any(|kept| scopes.iter().any(|scope| is_one(&kept.scope, scope)))
     }
 
     /// Decides on a command.
     pub(super) fn decide(&mut self, grounds: &mut Grounds<'_>, mut queued: QueuedCommand<R>) -> Decision<R> {
-        if self.must_recount {
+        if self.must_reload {
             return Decision::Deferred(queued);
         }
         // What is not committed yet is not yet so; a refusal must not rest on it.
@@ -202,7 +211,7 @@ impl<R> BatchBuilder<R> {
                         Refusal::FirstNonceFixed { first_nonce: refusal.first_nonce },
                     ),
                     Ok(policy) => {
-                        self.must_recount |= patch.max_in_flight.is_some();
+                        self.must_reload |= patch.max_in_flight.is_some() || patch.shared_keys.is_some();
                         self.policy = Some(policy.clone());
                         if let Some(by) = &queued.ticket.audit {
                             self.audit.push(by.changed(before, policy.to_string()));
@@ -237,12 +246,13 @@ impl<R> BatchBuilder<R> {
         {
             return Decision::Answered(queued.ticket.caller, Ok(Answer::Granted(grants)));
         }
-        let key = request.key.as_ref().map(|key| (key, key.scope(grounds.signer)));
-        if let Some((key, scope)) = &key {
-            if self.keeps(scope) {
+        let is_shared = grounds.allocator.policy().shared_keys;
+        let key = request.key.as_ref().map(|key| (key, key.scopes(grounds.signer, is_shared)));
+        if let Some((key, scopes)) = &key {
+            if self.keeps_any(scopes) {
                 return Decision::Deferred(queued);
             }
-            if let Some(kept) = grounds.facts.kept.get(scope) {
+            if let Some(kept) = scopes.iter().find_map(|scope| grounds.facts.kept.get(scope)) {
                 let replay = if kept.body_hash == key.body_hash {
                     grounds.facts.still_live(&kept.answer, grounds.now).ok_or(Refusal::StaleReplay)
                 } else {
@@ -274,8 +284,9 @@ impl<R> BatchBuilder<R> {
             owner: grounds.config.owner.clone(),
             grants: changes.iter().map(Change::nonce).zip(holds).collect(),
         };
-        if let Some((key, scope)) = key {
-            self.keys.push(NewKey { scope, body_hash: key.body_hash, answer: answer.clone() });
+        if let Some((key, scopes)) = key {
+            let kept = |scope| NewKey { scope, body_hash: key.body_hash, answer: answer.clone() };
+            self.keys.extend(scopes.into_iter().map(kept));
         }
         self.policy = policy_of_new.or(self.policy.take());
         self.has_grants = true;
@@ -333,7 +344,7 @@ impl<R> BatchBuilder<R> {
         let mut committed = CommittedBatch {
             replies: Vec::with_capacity(self.planned.len()),
             moved: self.changes.into_values().filter(is_moved).collect(),
-            must_recount: self.must_recount,
+            must_reload: self.must_reload,
             granted: 0,
             shortest_hold_ms: None,
         };

@@ -35,12 +35,23 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    /// Keys count per route, signer and caller.
+    /// Where the key is the caller's own: keys count per route, signer and caller.
     #[must_use]
     pub fn scope(&self, signer: &SignerId) -> KeyScope {
-        let Self { principal, key, .. } = self;
+        self.of(&self.principal, signer)
+    }
+
+    /// Where the key is kept, and looked for in this order: as the caller's own, and where callers share keys, as that of
+    /// all. As the caller's own in any case, so that it still answers its caller when keys are shared no more.
+    pub(super) fn scopes(&self, signer: &SignerId, is_shared: bool) -> Vec<KeyScope> {
+        // What all share is where callers have no names.
+        let shared = (is_shared && !self.principal.is_empty()).then(|| self.of("", signer));
+        std::iter::once(self.scope(signer)).chain(shared).collect()
+    }
+
+    fn of(&self, principal: &str, signer: &SignerId) -> KeyScope {
         let space = if principal.is_empty() { "" } else { " " };
-        KeyScope { scope: format!("grant signer:{signer}{space}{principal}"), key: key.clone() }
+        KeyScope { scope: format!("grant signer:{signer}{space}{principal}"), key: self.key.clone() }
     }
 }
 

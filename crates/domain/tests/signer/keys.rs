@@ -4,7 +4,7 @@ use domain::Mode;
 use domain::nonce::Outcome;
 use domain::signer::{Answer, Command, Grants, Refusal};
 
-use crate::world::{Call, Fate, World, grant, keyed_by, settle};
+use crate::world::{Call, Fate, World, grant, keyed_by, settle, shared_keys};
 
 fn granted(world: &World, number: usize) -> &Grants {
     match &world.outcomes[&number] {
@@ -102,6 +102,93 @@ fn a_caller_does_not_wait_for_the_commit_of_another_callers_key() {
     assert!(matches!(world.calls[..], [Call::Commit { .. }, Call::Facts { .. }]), "{:?}", world.calls);
     world.settle_down();
     assert_eq!(numbers(&world, other), [2]);
+}
+
+fn share(world: &mut World, is_shared: bool) -> usize {
+    world.ask(shared_keys(is_shared))
+}
+
+/// A signer whose callers share their keys.
+fn shared(mode: Mode) -> World {
+    let mut world = World::new(mode, 1);
+    share(&mut world, true);
+    world.settle_down();
+    world
+}
+
+#[test]
+fn callers_share_keys_where_the_policy_says_so() {
+    for mode in Mode::ALL {
+        for fate in [Fate::Well, Fate::DoneUnheard, Fate::NotDone] {
+            let mut world = shared(mode);
+            // Two at once, and all others later.
+            let mut same = vec![world.apply(keyed_by("a", 1, "k")), world.apply(keyed_by("b", 1, "k"))];
+            world.proceed();
+            while !matches!(world.calls[..], [Call::Commit { .. }]) {
+                world.complete(0, Fate::Well);
+            }
+            world.complete(0, fate);
+            world.settle_down();
+            same.extend(["a", "c", ""].map(|caller| world.ask(keyed_by(caller, 1, "k"))));
+            let other_body = world.ask(keyed_by("c", 2, "k"));
+            let other_key = world.ask(keyed_by("c", 1, "l"));
+            world.settle_down();
+            let hold = world.granted[0].1;
+            for number in same {
+                let grants = &granted(&world, number).grants;
+                assert_eq!((grants.len(), grants[0].hold), (1, hold), "{mode:?} {fate:?}");
+            }
+            assert_eq!(world.outcomes[&other_body], Err(Refusal::KeyReused));
+            assert_eq!(numbers(&world, other_key), [1]);
+        }
+    }
+}
+
+#[test]
+fn a_grant_that_moved_on_is_stale_for_all_who_share_its_key() {
+    let mut world = shared(Mode::WorkerQueue);
+    world.ask(keyed_by("a", 1, "k"));
+    world.settle_down();
+    let holds = world.granted.clone();
+    world.ask(settle(&holds, &Outcome::NeverSent));
+    world.settle_down();
+    let (again, other) = (world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k")));
+    world.settle_down();
+    assert_eq!(world.outcomes[&again], Err(Refusal::StaleReplay));
+    assert_eq!(world.outcomes[&other], Err(Refusal::StaleReplay));
+}
+
+#[test]
+fn keys_from_before_keys_were_shared_answer_their_own_callers() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        let before = [world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k"))];
+        world.settle_down();
+        // What is asked beside the change counts as asked after it.
+        let change = world.apply(shared_keys(true));
+        let beside = [world.apply(keyed_by("c", 1, "k")), world.apply(keyed_by("d", 1, "k"))];
+        world.proceed();
+        let after = [world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k"))];
+        world.settle_down();
+        assert!(matches!(&world.outcomes[&change], Ok(Answer::PolicySet(policy)) if policy.shared_keys));
+        assert_eq!(before.map(|number| numbers(&world, number)), [[0], [1]], "{mode:?}");
+        assert_eq!(after.map(|number| numbers(&world, number)), [[0], [1]]);
+        assert_eq!(beside.map(|number| numbers(&world, number)), [[2], [2]]);
+    }
+}
+
+#[test]
+fn a_key_that_was_shared_answers_the_caller_that_used_it_first_when_keys_are_shared_no_more() {
+    for mode in Mode::ALL {
+        let mut world = shared(mode);
+        let shared = [world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k"))];
+        world.settle_down();
+        share(&mut world, false);
+        let apart = [world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k"))];
+        world.settle_down();
+        assert_eq!(shared.map(|number| numbers(&world, number)), [[0], [0]], "{mode:?}");
+        assert_eq!(apart.map(|number| numbers(&world, number)), [[0], [1]]);
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use domain::nonce::{Outcome, PolicyPatch, Resolution};
-use domain::signer::{Answer, Command, GrantRequest, Phase, Refusal, ResolveRequest};
+use domain::signer::{Answer, Command, GrantRequest, Phase, Refusal, RequestKey, ResolveRequest};
 use domain::{HoldId, Mode};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed_by, nonce, settle, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed_by, nonce, settle, shared_keys, window};
 
 /// Per number of commits in flight and mode.
 const CASES: u64 = 1_000;
@@ -47,7 +47,8 @@ impl Drop for Seed {
     }
 }
 
-fn command(random: &mut Random, world: &World) -> Command {
+/// `shares` says whether callers may share their keys in this case.
+fn command(random: &mut Random, world: &World, shares: bool) -> Command {
     let some_hold = |random: &mut Random| match world.granted.len() {
         0 => (nonce(0), HoldId::from_u128(7)),
         held => world.granted[random.below(held)],
@@ -73,6 +74,7 @@ fn command(random: &mut Random, world: &World) -> Command {
             let hold = random.one_in(2).then_some(hold);
             Command::Resolve(ResolveRequest { nonce, hold, resolution: Resolution::NeverSent })
         }
+        10 if shares && random.one_in(2) => shared_keys(random.one_in(2)),
         10 if random.one_in(2) => window([None, Some(8), Some(40)][random.below(3)]),
         10 => {
             let first_nonce = random.one_in(2).then(|| nonce(0));
@@ -93,10 +95,10 @@ fn fate(random: &mut Random, call: &Call) -> Fate {
     }
 }
 
-fn step(random: &mut Random, world: &mut World) {
+fn step(random: &mut Random, world: &mut World, shares: bool) {
     match random.below(24) {
         0..8 => {
-            let command = command(random, world);
+            let command = command(random, world, shares);
             world.apply(command);
         }
         8..11 => world.proceed(),
@@ -132,8 +134,9 @@ fn run(seed: u64, mode: Mode, commits_max: usize) -> (usize, usize, usize) {
     let mut random = Random(seed);
     let mut world = World::new(mode, commits_max);
     let mut most = 0;
+    let shares = random.one_in(4);
     for _ in 0..STEPS {
-        step(&mut random, &mut world);
+        step(&mut random, &mut world, shares);
         most = most.max(world.state.commits_in_flight());
         assert!(world.state.commits_in_flight() <= commits_max);
     }
@@ -145,11 +148,11 @@ fn run(seed: u64, mode: Mode, commits_max: usize) -> (usize, usize, usize) {
         world.phase = Phase::Stopping;
     }
     world.settle_down();
-    check_end(&world);
+    check_end(&world, shares);
     (most, world.followers, world.undone)
 }
 
-fn check_end(world: &World) {
+fn check_end(world: &World, shares: bool) {
     let (mut answered, mut unsure) = (Vec::new(), 0);
     let mut of_callers = HashMap::new();
     for (number, (command, left)) in world.commands.iter().enumerate() {
@@ -161,7 +164,9 @@ fn check_end(world: &World) {
             Some(Ok(Answer::Granted(grants))) => {
                 answered.extend(grants.grants.iter().map(|grant| (grant.nonce, grant.hold)));
                 // A request without a key is nobody's but its own.
-                let key = request.key.as_ref().map(|key| (key.principal.to_string(), key.key.clone()));
+                let caller =
+                    |key: &RequestKey| if shares { String::new() } else { key.principal.to_string() };
+                let key = request.key.as_ref().map(|key| (caller(key), key.key.clone()));
                 let asked = key.ok_or(number);
                 for grant in &grants.grants {
                     let first = of_callers.entry(grant.hold).or_insert_with(|| asked.clone());

@@ -719,3 +719,7 @@ pub fn resolve(nonce: Nonce, hold: Option<HoldId>) -> Command {
 pub fn window(max_in_flight: Option<u64>) -> Command {
     Command::SetPolicy(PolicyPatch { max_in_flight: Some(max_in_flight), ..PolicyPatch::default() })
 }
+
+pub fn shared_keys(is_shared: bool) -> Command {
+    Command::SetPolicy(PolicyPatch { shared_keys: Some(is_shared), ..PolicyPatch::default() })
+}

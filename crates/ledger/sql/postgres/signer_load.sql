@@ -5,7 +5,8 @@
 -- The holes themselves are read by `nonce_holes`, where there are any: most signers have none.
 -- Those in flight are counted only where there is a window to compare them with.
 -- $1 signer
-SELECT s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, coalesce(s.recovering, false) AS recovering,
+SELECT s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, s.shared_keys,
+       coalesce(s.recovering, false) AS recovering,
        (SELECT nonce FROM signer_nonce_allocation WHERE signer = $1 ORDER BY nonce DESC LIMIT 1) AS last_nonce,
        CASE WHEN s.max_in_flight IS NULL THEN 0 ELSE
            (SELECT count(*) FROM signer_nonce_allocation WHERE signer = $1 AND status = 'HELD')

@@ -1,7 +1,7 @@
 -- The audit of signers. Every nonce from the first to the highest granted has one row, so that the
 -- CONSUMED need no counting. nonce_holes says why the indexes are named.
 -- ?1 from this signer, ?2 to this signer, ?3 limit
-SELECT s.signer, s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, s.recovering,
+SELECT s.signer, s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, s.shared_keys, s.recovering,
        l.owner, l.fencing_token,
        max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS lease_expires_in_ms,
        (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = s.signer) AS last_nonce,

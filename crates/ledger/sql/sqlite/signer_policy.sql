@@ -1,8 +1,9 @@
--- ?1 JSON array of {signer, first_nonce, hold_ms or null, on_expiry, max_in_flight or null, token},
+-- ?1 JSON array of {signer, first_nonce, hold_ms or null, on_expiry, max_in_flight or null, shared_keys, token},
 -- ?2 the transaction's time
-INSERT INTO signer (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token, created_at, updated_at)
+INSERT INTO signer
+    (signer, first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys, fencing_token, created_at, updated_at)
 SELECT w.value ->> 'signer', w.value ->> 'first_nonce', w.value ->> 'hold_ms', w.value ->> 'on_expiry',
-       w.value ->> 'max_in_flight', w.value ->> 'token', ?2, ?2
+       w.value ->> 'max_in_flight', w.value ->> 'shared_keys', w.value ->> 'token', ?2, ?2
 FROM json_each(?1) AS w
 WHERE TRUE
 ON CONFLICT (signer) DO UPDATE
@@ -10,5 +11,6 @@ SET first_nonce   = excluded.first_nonce,
     hold_ms       = excluded.hold_ms,
     on_expiry     = excluded.on_expiry,
     max_in_flight = excluded.max_in_flight,
+    shared_keys   = excluded.shared_keys,
     fencing_token = excluded.fencing_token,
     updated_at    = excluded.updated_at

@@ -163,6 +163,7 @@ pub async fn a_policy_is_kept_whole(b: Bench) {
             hold_ms: Some(5_000),
             on_expiry: OnExpiry::Quarantine,
             max_in_flight: Some(7),
+            shared_keys: true,
         },
         Policy { first_nonce: nonce(40), ..Policy::default() },
     ];

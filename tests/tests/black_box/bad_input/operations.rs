@@ -244,6 +244,7 @@ pub fn with_body(hold: &str) -> Vec<Operation> {
                 hold_ms(),
                 field("on_expiry", false, "\"quarantine\"", Kind::Word(&["keep"])),
                 field("max_in_flight", false, "100", Kind::Number(1, 1_000_000, true)),
+                field("shared_keys", false, "false", Kind::Flag),
             ],
         ),
     ]

@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::mode::Mode;
 use crate::nonce::{Change, Status};
 use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
-use crate::signer::command::{Caller, Command, QueuedCommand};
+use crate::signer::command::{Caller, Command, QueuedCommand, RequestKey};
 use crate::signer::effect::{Effect, Effects, Moment, Note};
 use crate::signer::facts::{Facts, Round};
 use crate::time::Timestamp;
@@ -54,6 +54,7 @@ impl<R: Caller> SignerState<R> {
             Mode::Basic => BASIC_ROUND_COMMANDS_MAX,
             Mode::WorkerQueue => ROUND_COMMANDS_MAX,
         };
+        let has_shared_keys = self.has_shared_keys();
         let (mut commands, mut nonces) = (Vec::new(), 0);
         while commands.len() < commands_max
             && nonces < ROUND_NONCES_MAX
@@ -61,7 +62,10 @@ impl<R: Caller> SignerState<R> {
         {
             if let Some(queued) = unless_hopeless(queued, moment, effects) {
                 // Order is kept: behind one that must wait, all wait.
-                if self.pending.iter().any(|batch| batch.builder.conflicts_with(&queued, &self.signer)) {
+                let conflicts = |batch: &PendingBatch<R>| {
+                    batch.builder.conflicts_with(&queued, &self.signer, has_shared_keys)
+                };
+                if self.pending.iter().any(conflicts) {
                     self.waiting.push_front(queued);
                     self.is_blocked = true;
                     break;
@@ -71,10 +75,17 @@ impl<R: Caller> SignerState<R> {
                     effects.push(Effect::Note(Note::Waited(waited)));
                 }
                 nonces += queued.command.nonces();
+                // A key that all callers share is kept twice, and the batch has no room for more rows.
+                let is_keyed = matches!(&queued.command, Command::Grant(request) if request.key.is_some());
+                nonces += usize::from(has_shared_keys && is_keyed);
                 commands.push(queued);
             }
         }
         commands
+    }
+
+    fn has_shared_keys(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.allocator.policy().shared_keys)
     }
 
     fn read_overdue(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) {
@@ -144,6 +155,8 @@ impl<R: Caller> SignerState<R> {
 
     /// Reads what the round must know. `true` where that is nothing, and the round is decided.
     fn read_facts(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) -> bool {
+        // Under the lease, and after what changes it was committed.
+        let has_shared_keys = self.has_shared_keys();
         let Some(lease) = &self.lease else { return false };
         let (mut keys, mut nonces) = (Vec::new(), Vec::new());
         let (mut has_grants, mut touched) = (false, 0);
@@ -152,7 +165,8 @@ impl<R: Caller> SignerState<R> {
             match &queued.command {
                 Command::Grant(request) => {
                     has_grants = true;
-                    keys.extend(request.key.as_ref().map(|key| key.scope(&self.signer)));
+                    let scopes = |key: &RequestKey| key.scopes(&self.signer, has_shared_keys);
+                    keys.extend(request.key.as_ref().map(scopes).unwrap_or_default());
                     let lost = queued.lost.iter().flat_map(|answer| &answer.grants);
                     nonces.extend(lost.map(|(nonce, _)| *nonce));
                 }
@@ -300,7 +314,7 @@ impl<R: Caller> SignerState<R> {
         self.retry_pause = RETRY_PAUSE_MIN;
         if let Some(lease) = &mut self.lease {
             lease.allocator.note(&committed.moved);
-            if committed.must_recount && lease.trust == Trust::Sound {
+            if committed.must_reload && lease.trust == Trust::Sound {
                 lease.trust = Trust::Reload;
             }
             if let Some(hold_ms) = committed.shortest_hold_ms {

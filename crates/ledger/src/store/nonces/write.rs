@@ -95,6 +95,7 @@ fn set_policies(transaction: &Transaction<'_>, batches: &[&Batch]) -> Ask {
             .column("hold_ms", |(_, policy)| policy.hold_ms.map(|ms| ms as i64))
             .column("on_expiry", |(_, policy)| policy.on_expiry.as_str())
             .column("max_in_flight", |(_, policy)| policy.max_in_flight.map(|n| n as i64))
+            .column("shared_keys", |(_, policy)| policy.shared_keys)
             .column("token", |(batch, _)| batch.token.get());
     });
     ask.at(transaction.at())
