@@ -132,7 +132,7 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     }
 }
 
-async fn explained(
+pub async fn explained(
     session: &mut PgConnection,
     name: &str,
     statement: &str,
@@ -165,7 +165,7 @@ async fn fill_finished(session: &mut PgConnection) {
 }
 
 /// A statement with the lines of one mark; that of all that did not succeed names an outcome too.
-fn with_mark(text: &str, mark: &str) -> String {
+pub fn with_mark(text: &str, mark: &str) -> String {
     let outcome = mark == "unsuccessful";
     let stays =
         |line: &&str| line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome");

@@ -19,6 +19,7 @@ mod job_retries;
 mod jobs;
 mod keys;
 mod leases;
+mod nonce_plans;
 mod nonces;
 mod opening;
 mod plan_steps;
