@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use domain::SignerId;
+use futures_util::{StreamExt, stream};
 use ledger::OverdueSigners;
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::pause::jittered;
 pub struct UpkeepSettings {
     /// Between two looks for overdue holds, before jitter.
     pub sweep_every: Duration,
-    /// Signers swept per look.
+    /// Signers swept at once.
     pub sweep_signers_max: usize,
     /// Age at which an idempotency key is forgotten.
     pub keep_keys: Duration,
@@ -95,52 +96,44 @@ async fn repeat(
     }
 }
 
-/// Sweeps the next signers behind `after`, and sets it for the next look.
+/// Sweeps the next signers behind `after`, and sets it for the next look. Where signers were overdue, more may be behind
+/// them: it goes on at once, up to the last signer.
 async fn sweep(
     signers: &Signers,
     settings: &UpkeepSettings,
     after: &mut Option<SignerId>,
 ) -> ledger::Result<()> {
-    let (owner, behind_ms) = (&signers.inner.config.owner, signers.inner.clock.behind_ms());
-    let ledger = &signers.inner.ledger;
-    let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), LOOK_SIGNERS).await?;
-    // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
-    let belongs_here = |signer: &SignerId| !signers.inner.belongs_elsewhere(signer);
-    let (mut overdue, next) = chosen(look, settings.sweep_signers_max, belongs_here);
-    *after = next;
-    // Instances that look at the same signers rarely begin with the same one.
-    overdue.shuffle(&mut rand::rng());
-    for signer in &overdue {
-        if !signers.is_serving() {
-            break;
-        }
-        match signers.sweep(signer).await {
-            Ok(_) => {}
-            // Another instance was quicker, or this one has better things to do.
-            Err(
-                Refusal::LeaseHeld { .. } | Refusal::NotOwner { .. } | Refusal::Fenced | Refusal::Overloaded,
-            ) => {}
-            Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds could not be swept"),
+    let (owner, ledger) = (&signers.inner.config.owner, &signers.inner.ledger);
+    loop {
+        let behind_ms = signers.inner.clock.behind_ms();
+        let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), LOOK_SIGNERS).await?;
+        let OverdueSigners { mut overdue, next } = look;
+        // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
+        overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
+        *after = next;
+        let was_overdue = !overdue.is_empty();
+        // Instances that look at the same signers rarely begin with the same one.
+        overdue.shuffle(&mut rand::rng());
+        // One that waits for its lease or for the ledger keeps none but itself waiting.
+        let sweeps = stream::iter(overdue);
+        sweeps.for_each_concurrent(settings.sweep_signers_max, |signer| sweep_one(signers, signer)).await;
+        if !was_overdue || after.is_none() || !signers.is_serving() {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
-/// Which of the signers that a look found are swept, `max` at most, and behind which one the next look goes on.
-fn chosen(
-    look: OverdueSigners,
-    max: usize,
-    is_wanted: impl Fn(&SignerId) -> bool,
-) -> (Vec<SignerId>, Option<SignerId>) {
-    let OverdueSigners { mut overdue, next } = look;
-    overdue.retain(is_wanted);
-    if overdue.len() <= max {
-        return (overdue, next);
+async fn sweep_one(signers: &Signers, signer: SignerId) {
+    if !signers.is_serving() {
+        return;
     }
-    // The others are the first of the next look, and do not wait for all other signers.
-    overdue.truncate(max);
-    let last = overdue.last().cloned();
-    (overdue, last)
+    match signers.sweep(&signer).await {
+        Ok(()) => {}
+        // Another instance was quicker, or this one has better things to do.
+        Err(Refusal::LeaseHeld { .. } | Refusal::NotOwner { .. } | Refusal::Fenced | Refusal::Overloaded) => {
+        }
+        Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds could not be swept"),
+    }
 }
 
 async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
@@ -176,26 +169,4 @@ async fn gauges(signers: &Signers) -> ledger::Result<()> {
     metrics::gauge!("fencepost_pool_in_use", "pool" => ledger.kind().as_str())
         .set(f64::from(ledger.connections_in_use()));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn signers(names: &str) -> Vec<SignerId> {
-        names.chars().map(|name| SignerId::parse(&name.to_string()).unwrap()).collect()
-    }
-
-    #[test]
-    fn the_next_look_goes_on_behind_the_last_signer_that_was_swept_and_leaves_none_out() {
-        let chosen = |overdue, next, max| {
-            let look = OverdueSigners { overdue: signers(overdue), next: signers(next).pop() };
-            chosen(look, max, |signer| signer.as_str() != "x")
-        };
-        assert_eq!(chosen("bd", "f", 2), (signers("bd"), signers("f").pop()));
-        assert_eq!(chosen("bde", "f", 2), (signers("bd"), signers("d").pop()));
-        assert_eq!(chosen("bde", "", 2), (signers("bd"), signers("d").pop()));
-        assert_eq!(chosen("bx", "x", 1), (signers("b"), signers("x").pop()), "another instance sweeps x");
-        assert_eq!(chosen("", "", 2), (signers(""), None));
-    }
 }

@@ -45,6 +45,8 @@ pub struct Plan {
     do_jobs_panic: AtomicBool,
     /// Signers are loaded as after a recovery of the ledger.
     pub is_recovering: AtomicBool,
+    /// Looks for overdue signers.
+    pub looks: AtomicUsize,
     /// Notes of the bus in use are never answered, and how many were asked for.
     pub bus_notes_stall: AtomicBool,
     pub stalled: AtomicUsize,
@@ -148,6 +150,7 @@ impl Nonces for Flaky {
         after: Option<&SignerId>,
         limit: u32,
     ) -> Result<OverdueSigners> {
+        self.plan.looks.fetch_add(1, Ordering::SeqCst);
         self.real.overdue_signers(me, ahead_ms, after, limit).await
     }
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
-use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
+use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers, Upkeep, UpkeepSettings};
 use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
@@ -21,6 +21,7 @@ use flaky::{Fault, Flaky, Plan};
 use ledger::Handle;
 
 const MINUTE_MS: u64 = 60_000;
+const MINUTE: Duration = Duration::from_millis(MINUTE_MS);
 
 /// Runs every case in both modes.
 macro_rules! in_both_modes {
@@ -563,6 +564,35 @@ async fn unheard_of_signers_are_not_made_by_asking(mode: Mode) {
     let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent, by()).await;
     assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
     assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_overdue_signers_of_a_look_are_swept_and_one_that_hangs_keeps_no_other_waiting() {
+    const SIGNERS: usize = 100;
+    // A lease that is not kept, and a request that waits for longer than the test.
+    let shop = Shop::with(Mode::Basic, |limits| limits.request_timeout = 10 * PATIENCE).await;
+    for number in 0..SIGNERS {
+        let signer = SignerId::parse(&format!("s{number}")).unwrap();
+        let short = GrantRequest { count: 1, hold_ms: Some(1), key: None };
+        shop.signers.grant(&signer, short).await.unwrap();
+    }
+    shop.plan.next_are(&[Fault::Gated]);
+    let settings = UpkeepSettings {
+        sweep_every: Duration::from_millis(100),
+        sweep_signers_max: 4,
+        keep_keys: MINUTE * 60,
+        keep_instances: MINUTE * 60,
+    };
+    let upkeep = Upkeep::start(shop.signers.clone(), settings);
+    let held = async || {
+        let counts = shop.ledger.open_counts().await.unwrap();
+        counts.iter().find(|(status, _)| *status == Status::Held).map_or(0, |(_, held)| *held)
+    };
+    until("all but the one that hangs are swept", async || held().await <= 1).await;
+    assert_eq!(shop.plan.looks.load(Ordering::SeqCst), 1, "by the look that found them");
+    shop.plan.gate.notify_one();
+    until("all are swept", async || held().await == 0).await;
+    upkeep.stop().await;
 }
 
 /// A live instance, old enough for the ring.

@@ -113,7 +113,7 @@ pub const QUEUE_MAX_DEFAULT: u64 = 10_000;
 pub const IN_FLIGHT_MAX_DEFAULT: u64 = 20_000;
 /// How often overdue holds without an owner are looked for, in milliseconds.
 pub const SWEEP_INTERVAL_MS_DEFAULT: u64 = 1_000;
-/// Signers swept in one round.
+/// Signers swept at once.
 pub const SWEEP_SIGNERS_MAX_DEFAULT: u64 = 8;
 /// How long idempotency keys are kept, in milliseconds.
 pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;

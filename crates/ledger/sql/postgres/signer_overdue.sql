@@ -1,5 +1,5 @@
--- The next signers that hold nonces, in the order of their names, and of each whether it has holds that ran out and nobody else
--- owns it. Of each signer the first live entry of the index is read, whatever it holds.
+-- The next signers that hold nonces, in the order of their names, and of each whether it has holds that ran out and no other
+-- live instance owns it. An instance lives while its own lease does. Of each signer the first live entry of the index is read, whatever it holds.
 -- $1 the instance that asks, $2 behind this signer, $3 how many signers, $4 how far ahead of the time to look, in ms
 WITH RECURSIVE holder AS (
     (
@@ -22,8 +22,11 @@ WITH RECURSIVE holder AS (
 )
 SELECT h.signer,
        h.held_until <= now() + $4 * interval '1 millisecond'
-       AND NOT EXISTS (
-           SELECT FROM lease l
+       AND (
+           SELECT count(*)
+           FROM lease l
+           JOIN lease i ON i.resource = 'instance:' || l.owner
            WHERE l.resource = 'signer:' || h.signer AND l.owner <> $1 AND l.expires_at > now()
-       ) AS is_overdue
+             AND i.owner = l.owner AND i.expires_at > now()
+       ) = 0 AS is_overdue
 FROM (SELECT signer, held_until FROM holder LIMIT $3) AS h
