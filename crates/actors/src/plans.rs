@@ -382,7 +382,7 @@ impl Inner {
             Err(_) => return Err(Refusal::NoOwner),
         };
         // Under a higher token somebody else has owned it since it was made.
-        let is_first = lane.token() == Token::new(1);
+        let is_first = lane.token() == Token::FIRST;
         let made = made.filter(|_| is_first);
         self.start_actor(Opening { plan, lane, made, is_first });
         Ok(())

@@ -100,7 +100,8 @@ impl Client {
         Ok(self.call(&Call::about(signer, Method::PUT, &path, request)).await?.body)
     }
 
-    /// Confirms the next nonce of a signer that is recovering; needs the scope `admin`.
+    /// Confirms the next nonce of a signer that is recovering, also of one that the recovered ledger does not know; needs the
+    /// scope `admin`.
     ///
     /// # Errors
     /// [`crate::Error`].

@@ -11,6 +11,7 @@ pub mod sessions;
 
 use std::path::PathBuf;
 
+use ::ids::limits::LEAD_MS_MIN;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use domain::ResourceKind;
@@ -21,6 +22,7 @@ use wire::limits::{
 use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
 
 use crate::config;
+use crate::config::SNOWFLAKES_AHEAD_MS_MAX;
 use length::milliseconds;
 
 /// A scheduler for keyed work that two owners must never do twice: transaction nonces, jobs for worker nodes, distributed ids
@@ -191,20 +193,33 @@ pub struct Backup {
 #[derive(Args, Debug)]
 pub struct Recover {
     /// Do it: end all leases, skip numbers, and have each signer wait for its next nonce
-    #[arg(long, required_unless_present = "dry_run")]
+    #[arg(long, required_unless_present_any = ["dry_run", "unknown_signers_are_new"])]
     pub confirm: bool,
     /// Say what would be changed, and change nothing
     #[arg(long, conflicts_with = "confirm")]
     pub dry_run: bool,
-    /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup
+    /// From now on a signer that the ledger does not know grants from its first nonce. First confirm all signers that may have
+    /// been granted nonces between the backup and the recovery
+    #[arg(long, conflicts_with_all = ["confirm", "dry_run"])]
+    pub unknown_signers_are_new: bool,
+    /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What
+    /// instances may have in memory is skipped beside)
     #[arg(long, value_name = "N", default_value_t = RECOVERED_NUMBERS_MIN, value_parser = skipped())]
     pub ids: i64,
+    /// The largest sum of ids.lead_ms and ids.clock_skew_max_ms that an instance has had since the backup. For so long after the
+    /// recovery snowflakes wait. The default is the largest that can be configured
+    #[arg(long, value_name = "MS", default_value_t = SNOWFLAKES_AHEAD_MS_MAX, value_parser = lead())]
+    pub lead_ms: i64,
     /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+}
+
+fn lead() -> clap::builder::RangedI64ValueParser {
+    clap::value_parser!(i64).range(LEAD_MS_MIN as i64..=SNOWFLAKES_AHEAD_MS_MAX)
 }
 
 fn skipped() -> clap::builder::RangedI64ValueParser {

@@ -28,7 +28,7 @@ use url::{Host, Url};
 
 pub use layers::{Options, Sources};
 use limits as l;
-pub use limits::{NODE_NAME_CHARS_MAX, SCOPES};
+pub use limits::{NODE_NAME_CHARS_MAX, SCOPES, SNOWFLAKES_AHEAD_MS_MAX};
 pub use problem::Refused;
 
 /// The whole configuration. Every key has a default and stands in `config/fencepost.toml`.

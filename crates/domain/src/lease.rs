@@ -127,7 +127,8 @@ impl fmt::Display for Resource {
 pub struct Token(i64);
 
 impl Token {
-    /// That of a resource's first acquisition: nobody has owned it before.
+    /// Under it nobody has owned the resource before. It is that of the first acquisition, but for names that may have been
+    /// leased before a ledger was restored and recovered: signers, tenants, worker numbers.
     pub const FIRST: Self = Self(1);
 
     /// A token as the ledger holds it (positive).

@@ -45,6 +45,8 @@ pub const ID_BATCH_MAX: usize = 10_000;
 pub const SEGMENT_STEP_DEFAULT: u64 = 1_000;
 /// Largest step that a tag may name, in ids. Ten minutes of 1.6 million ids a second.
 pub const SEGMENT_STEP_MAX: u64 = 1_000_000_000;
+/// A range of a segment does not grow beyond this by itself, in ids, unless its tag names a longer step.
+pub const SEGMENT_STEP_GROWN_MAX: u64 = 1_000_000;
 /// Longest description of a tag, in bytes.
 pub const SEGMENT_DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Tags of segments that there may be.
@@ -203,6 +205,7 @@ const _: () = assert!(
     (ID_FIVE_BITS_MAX as u16 + 1) * (ID_FIVE_BITS_MAX as u16 + 1) == ID_WORKER_MAX + 1,
     "a data centre and a worker make a worker number"
 );
+const _: () = assert!(SEGMENT_STEP_DEFAULT <= SEGMENT_STEP_GROWN_MAX);
 const _: () = assert!(ID_BATCH_MAX as u64 <= SEQUENCE_GRANT_MAX, "one request fits a commit");
 const _: () = assert!(
     SEQUENCE_GRANT_MAX < ID_NUMBER_MAX / SEQUENCE_INCREMENT_MAX,

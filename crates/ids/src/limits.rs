@@ -34,8 +34,6 @@ pub const FILE_LEAD_MS: u64 = 5_000;
 pub const RANGE_SHORT: Duration = Duration::from_secs(15 * 60);
 /// A range that lasted longer than this makes the next one half as long.
 pub const RANGE_LONG: Duration = Duration::from_secs(30 * 60);
-/// A step does not grow beyond this, in ids, unless its tag names a longer one.
-pub const STEP_GROWN_MAX: u64 = 1_000_000;
 /// The next range is loaded when this part of the current one is used.
 pub const RANGE_USED_TO_LOAD: u64 = 10;
 /// Over how long the rate of a tag is measured.
@@ -49,4 +47,3 @@ const _: () = assert!(LEAD_MS_MAX <= WORKER_LEASE_MS_DEFAULT);
 const _: () = assert!(MARK_EVERY_MS_MAX * MARKS_PER_LEAD < LEAD_MS_DEFAULT);
 const _: () = assert!(FILE_LEAD_MS > MARK_EVERY_MS_MAX && FILE_LEAD_MS <= LEAD_MS_DEFAULT);
 const _: () = assert!(RANGE_SHORT.as_secs() * 2 == RANGE_LONG.as_secs(), "doubled, a range is not too long");
-const _: () = assert!(domain::limits::SEGMENT_STEP_DEFAULT <= STEP_GROWN_MAX);

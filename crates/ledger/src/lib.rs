@@ -69,7 +69,8 @@ pub use plans::{
     PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
 pub use recover::{
-    RECOVERED_MARK_MS, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, Recovery, recover,
+    Margins, RECOVERED_MARK_MS, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN, RECOVERED_RANGES,
+    RECOVERED_TOKENS, Recovery, let_new_signers_grant, recover, try_recovery,
 };
 pub use sessions::{
     Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,

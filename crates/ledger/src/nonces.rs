@@ -75,7 +75,7 @@ pub struct SignerRecord {
 pub enum Confirmation {
     /// The signer grants again. Where the same nonce was confirmed before, nothing was changed.
     Done,
-    /// There is no such signer.
+    /// There is no such signer, and no recovery has unknown ones wait.
     Unknown,
     /// The signer grants already, and another nonce was confirmed last, or none; nothing was changed.
     NotRecovering,
@@ -187,7 +187,8 @@ pub trait Nonces: Send + Sync {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>>;
 
     /// Confirms the next nonce of a signer that is recovering: those below it are CONSUMED, also those that the ledger has
-    /// lost; open ones from it on are QUARANTINED. Ends the signer's lease, so that its owner begins anew.
+    /// lost; open ones from it on are QUARANTINED. A signer that a recovered ledger does not know is made. Ends the signer's
+    /// lease, so that its owner begins anew.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

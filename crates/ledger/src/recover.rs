@@ -1,44 +1,92 @@
 //! Recovery of a ledger that went back in time: everything that may have been given since its state is skipped.
+//!
+//! What the ledger knows is raised by margins. What it does not know has no row to raise: a recovery therefore leaves a floor,
+//! above which the tokens of new leases begin, has signers without a row wait, and lifts the mark of every worker number.
 
 use domain::AuditEntry;
 
 use crate::store::Store;
-use crate::{Migrate, Options, Result};
+use crate::{Ledger, Migrate, Options, Result};
 
-/// By how much each fencing token is raised: more takeovers than a resource has while a backup is the newest one.
+/// By how much each fencing token is raised at least: more takeovers than a resource has while a backup is the newest one. The
+/// database's time in milliseconds is the least token then, so that a second recovery of the same backup raises them further.
 pub const RECOVERED_TOKENS: i64 = 1_000_000;
-/// The least number of numbers of each sequence, and of ids of each segment (but 100 steps of it), to be skipped,
+/// The least number of numbers of each sequence, and of ids of each segment, to be skipped,
 pub const RECOVERED_NUMBERS_MIN: i64 = 1_000_000;
 /// and the largest.
 pub const RECOVERED_NUMBERS_MAX: i64 = 1_000_000_000_000;
-/// How far past the clock the marks of snowflake workers are lifted, in milliseconds: further than any id is ahead of it.
+/// So many ranges of each segment are skipped beside: what instances may have in memory, and go on to give while they are cut
+/// off. An instance has two ranges, and a third that it has asked for, so this is for 33 instances.
+pub const RECOVERED_RANGES: i64 = 100;
+/// How far the marks of snowflake workers are lifted past what instances may be ahead of the clock, in milliseconds: the clock of
+/// the database may have been another one.
 pub const RECOVERED_MARK_MS: i64 = 5_000;
+
+/// How far a recovery goes past what the ledger knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Margins {
+    /// So many ids of each segment, and numbers of each sequence, at most were given since the ledger's state; within
+    /// [`RECOVERED_NUMBERS_MIN`] and [`RECOVERED_NUMBERS_MAX`].
+    pub numbers: i64,
+    /// How far ahead of the clock an instance may make snowflakes at most, in milliseconds.
+    pub lead_ms: i64,
+}
 
 /// What a recovery has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Leases that ended, each with a raised token.
     pub leases: u64,
-    /// Signers that grant nothing until their next nonce is confirmed.
+    /// Signers that grant nothing until their next nonce is confirmed. So do all that the ledger does not know.
     pub signers: u64,
     /// Segments that were raised.
     pub segments: u64,
     /// Sequences that were raised.
     pub sequences: u64,
-    /// Snowflake workers whose marks were lifted.
+    /// Snowflake workers whose marks were lifted: all that there can be.
     pub workers: u64,
 }
 
-/// Recovers the ledger, in one transaction, and skips so many numbers and ids, within the limits above: more than were given
-/// since the ledger's state. With `is_trial` nothing is kept, and the answer says what would change. On SQLite no daemon may
-/// have the file.
+/// Recovers the ledger, in one transaction. On SQLite no daemon may have the file.
 ///
 /// # Errors
-/// As [`crate::open`].
-pub async fn recover(options: &Options, numbers: i64, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
-    let numbers = numbers.clamp(RECOVERED_NUMBERS_MIN, RECOVERED_NUMBERS_MAX);
-    let store = Store::open(options, &[tokio::runtime::Handle::current()], Migrate::Auto).await?;
-    let recovery = store.recover(numbers, is_trial, by).await;
-    crate::Ledger::close(&store).await;
+/// As [`crate::open_on`].
+pub async fn recover(
+    options: &Options,
+    migrate: Migrate,
+    margins: Margins,
+    by: &AuditEntry,
+) -> Result<Recovery> {
+    let numbers = margins.numbers.clamp(RECOVERED_NUMBERS_MIN, RECOVERED_NUMBERS_MAX);
+    let store = reach(options, migrate).await?;
+    let recovery = store.recover(Margins { numbers, ..margins }, by).await;
+    store.close().await;
     recovery
+}
+
+/// What a recovery would change. Changes nothing, and refuses tables that are older than this binary.
+///
+/// # Errors
+/// As [`crate::open_on`].
+pub async fn try_recovery(options: &Options) -> Result<Recovery> {
+    let store = reach(options, Migrate::Check).await?;
+    let recovery = store.try_recovery().await;
+    store.close().await;
+    recovery
+}
+
+/// From now on signers that the ledger does not know are new, and grant from their first nonce. Before, every signer must be
+/// confirmed that may have been granted a nonce between the ledger's state and its recovery.
+///
+/// # Errors
+/// As [`crate::open_on`].
+pub async fn let_new_signers_grant(options: &Options, migrate: Migrate, by: &AuditEntry) -> Result<()> {
+    let store = reach(options, migrate).await?;
+    let done = store.let_new_signers_grant(by).await;
+    store.close().await;
+    done
+}
+
+async fn reach(options: &Options, migrate: Migrate) -> Result<Store> {
+    Store::reach(options, &[tokio::runtime::Handle::current()], migrate).await
 }

@@ -36,7 +36,7 @@ use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
-use crate::{Batch, Health, JobBatch, Kind, Ledger, Migrate, Options, PlanBatch, Result};
+use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
@@ -105,15 +105,33 @@ impl<T, F> Call<T> for F where
 }
 
 impl Store {
-    /// Reaches the database that the URL names.
+    /// Reaches the database that the URL names, to serve.
     pub(crate) async fn open(
         options: &Options,
         job_committers: &[runtime::Handle],
         migrate: Migrate,
     ) -> Result<Self> {
+        let store = Self::reach(options, job_committers, migrate).await?;
+        match &store.pools {
+            Pools::Sqlite(pools) => sqlite::end_leases(pools).await?,
+            Pools::Postgres(_) => {
+                if let Err(error) = store.make_job_partitions().await {
+                    tracing::warn!(%error, "finished jobs have no partition of their own yet");
+                }
+            }
+        }
+        Ok(store)
+    }
+
+    /// The same for a command that does not serve: but for what `migrate` says, nothing is changed.
+    pub(crate) async fn reach(
+        options: &Options,
+        job_committers: &[runtime::Handle],
+        migrate: Migrate,
+    ) -> Result<Self> {
         match Kind::of(&options.url)? {
-            Kind::Sqlite => sqlite::open(options, job_committers, migrate).await,
-            Kind::Postgres => postgres::open(options, job_committers, migrate).await,
+            Kind::Sqlite => sqlite::reach(options, job_committers, migrate).await,
+            Kind::Postgres => postgres::reach(options, job_committers, migrate).await,
         }
     }
 

@@ -23,6 +23,8 @@ const SIGNERS: [&str; 3] = ["a", "b", "c"];
 const HOLD_MS: u64 = 86_400_000;
 /// How many of each kind are asked for at once.
 const EACH: usize = 20;
+/// How far ahead of the clock snowflakes can be: the default of `ids.lead_ms` and that of `ids.clock_skew_max_ms`.
+const AHEAD_MS: &str = "11000";
 /// What a running cluster may answer instead of a number, for a moment.
 const WELL: [&str; 6] =
     ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
@@ -129,11 +131,55 @@ async fn ledger_status(url: &str) -> Value {
 
 async fn recovered(database_url: &str, dir: &Path) {
     for (option, says) in [("--dry-run", "would be recovered"), ("--confirm", "is recovered")] {
-        let recover = Setup::command("recover").arg(option).database(database_url).dir(dir);
+        let recover =
+            Setup::command("recover").arg(option).arg("--lead-ms").arg(AHEAD_MS).database(database_url);
+        let recover = recover.dir(dir);
         let ended = recover.run_to_end(testkit::PATIENCE).await.unwrap();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stdout.contains(says), "{ended:?}");
     }
+}
+
+/// A signer that has its first nonces after the backup.
+const LATE: &str = "late";
+
+async fn grant_to_late(url: &str) -> testkit::http::Reply {
+    let asked = format!("{url}/v1/signers/{LATE}/nonces");
+    patient().request("POST", &asked, None, Some(&json!({"hold_ms": HOLD_MS}))).await.unwrap()
+}
+
+/// Grants the signer so many nonces, from 0 on.
+async fn late_has(url: &str, count: u64) {
+    for nonce in 0..count {
+        let answer = grant_to_late(url).await;
+        assert_eq!(
+            (answer.status, &answer.body["grants"][0]["nonce"]),
+            (201, &json!(nonce)),
+            "{}",
+            answer.text
+        );
+    }
+}
+
+/// The recovered ledger knows nothing of the signer, which gets no nonce that it had.
+async fn confirm_late(url: &str, count: u64) {
+    until("the signer is recovering", async || {
+        let answer = grant_to_late(url).await;
+        assert_ne!(answer.status, 201, "{}", answer.text);
+        answer.code() == "recovering"
+    })
+    .await;
+    let path = format!("{url}/v1/signers/{LATE}/confirm");
+    let answer = patient().request("POST", &path, None, Some(&json!({"next_nonce": count}))).await.unwrap();
+    assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
+    until("the signer grants", async || {
+        let answer = grant_to_late(url).await;
+        if answer.status == 201 {
+            assert_eq!(answer.body["grants"][0]["nonce"], json!(count));
+        }
+        answer.status == 201
+    })
+    .await;
 }
 
 /// After the recovery: nothing of a signer until its next nonce is confirmed, and then nothing that was granted before.
@@ -200,6 +246,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     for round in 0..60 {
         ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }
+    late_has(&urls[0], 3).await;
     for kind in [SIGNERS[0], "snowflake", "segments/order", "sequences/invoice"] {
         assert!(granted.count(kind) >= 1_000, "{kind}: {}", granted.count(kind));
     }
@@ -248,6 +295,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
         until("it serves again", async || matches!(ready_code(url).await.as_str(), "ready" | "degraded"))
             .await;
     }
+    confirm_late(&urls[0], 3).await;
     confirm_all(&urls[0], &granted).await;
     confirm_nothing_more(&urls[1]).await;
 }
@@ -291,6 +339,7 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     for _ in 0..20 {
         ask_for_all(second.url(), &granted, &WELL).await;
     }
+    late_has(second.url(), 3).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     stop(second).await;
     std::fs::copy(&copy, &file).unwrap();
@@ -300,6 +349,7 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
     recovered("sqlite:./fencepost-data/ledger.db", folder.path()).await;
     let third = start().await;
+    confirm_late(third.url(), 3).await;
     confirm_all(third.url(), &granted).await;
     stop(third).await;
 }

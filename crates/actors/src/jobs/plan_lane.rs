@@ -113,7 +113,7 @@ impl PlanLane {
             return Ok(());
         }
         // Under the first token nobody else can have added jobs.
-        let is_to_hold = self.token() > Token::new(1);
+        let is_to_hold = self.token() > Token::FIRST;
         let loader = Loader {
             services: Arc::clone(&self.keeper().services),
             host: Arc::clone(&self.keeper().host),

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use domain::AuditEntry;
-use ledger::{RECOVERED_MARK_MS, RECOVERED_TOKENS, Recovery};
+use ledger::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, Recovery};
 
 use crate::cli::Recover;
 use crate::config::{self, Options, Sources};
@@ -18,24 +18,39 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
-    let by = AuditEntry::new(&std::env::var("USER").unwrap_or_default(), "recover", "ledger");
-    let Recovery { leases, signers, segments, sequences, workers } =
-        ledger::recover(&config.ledger.options(), command.ids, command.dry_run, &by).await?;
-    let ids = command.ids;
-    let done = if command.dry_run { "would be recovered" } else { "is recovered" };
     let url = config::redact::url(&config.ledger.url);
-    let text = format!(
-        "the ledger at {url} {done}\n\
-         leases     {leases} ended, tokens raised by {RECOVERED_TOKENS}\n\
-         signers    {signers} grant nothing until their next nonce is confirmed\n\
-         sequences  {sequences} raised by {ids} numbers\n\
-         segments   {segments} raised by 100 steps, at least {ids} ids\n\
-         snowflakes {workers} marks lifted {RECOVERED_MARK_MS} ms past the clock\n\
-         If more ids or numbers were given since the backup, they would be given again: repeat this with --ids N.\n\
-         `fencepost nonce list` shows the signers as recovering. Confirm each from its chain:\n\
-         fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n"
-    );
+    let (ledger, migrate) = (config.ledger.options(), config.ledger.migrate());
+    let by = |action| AuditEntry::new(&std::env::var("USER").unwrap_or_default(), action, "ledger");
+    let text = if command.unknown_signers_are_new {
+        ledger::let_new_signers_grant(&ledger, migrate, &by("recover_new_signers")).await?;
+        format!("signers that the ledger at {url} does not know are new from now on\n")
+    } else if command.dry_run {
+        let recovery = ledger::try_recovery(&ledger).await?;
+        let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
+        told(&recovery, margins, &format!("the ledger at {url} would be recovered"))
+    } else {
+        let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
+        let recovery = ledger::recover(&ledger, migrate, margins, &by("recover")).await?;
+        told(&recovery, margins, &format!("the ledger at {url} is recovered"))
+    };
     // A reader that closed the pipe has read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
+}
+
+fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) -> String {
+    let Recovery { leases, signers, segments, sequences, workers } = recovery;
+    let mark_ms = lead_ms + RECOVERED_MARK_MS;
+    format!(
+        "{what}\n\
+         leases     {leases} ended, tokens raised, also of those to come\n\
+         signers    {signers} grant nothing until their next nonce is confirmed, nor do those that the ledger does not know\n\
+         sequences  {sequences} raised by {numbers} numbers\n\
+         segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n\
+         snowflakes {workers} marks lifted {mark_ms} ms past the clock: none is made for so long\n\
+         If more ids or numbers were given since the backup, they would be given again: repeat this with --ids N.\n\
+         `fencepost nonce list` shows the signers as recovering. Confirm each from its chain, and those that it does not show:\n\
+         fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n\
+         Then let new signers grant: fencepost recover --unknown-signers-are-new\n"
+    )
 }

@@ -142,6 +142,8 @@ pub const EPOCH_MS_MAX: u64 = 4_102_444_799_999;
 pub const WORKER_LEASE_MS_MAX: u64 = 24 * 3_600 * 1_000;
 /// Largest difference of clocks that may be allowed, in milliseconds.
 pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
+/// How far ahead of the database's clock an instance may commit its mark of snowflakes at most, in milliseconds.
+pub const SNOWFLAKES_AHEAD_MS_MAX: i64 = (LEAD_MS_MAX + CLOCK_SKEW_MS_MAX) as i64;
 
 /// What a number may be.
 #[derive(Clone, Copy, Debug)]

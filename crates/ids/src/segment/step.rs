@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::limits::{RANGE_LONG, RANGE_SHORT, STEP_GROWN_MAX};
+use domain::limits::SEGMENT_STEP_GROWN_MAX;
 
-/// The step of one tag. Never below what its tag names, never above the larger of that and [`STEP_GROWN_MAX`].
+use crate::limits::{RANGE_LONG, RANGE_SHORT};
+
+/// The step of one tag. Never below what its tag names, never above the larger of that and [`SEGMENT_STEP_GROWN_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     base: u64,
@@ -22,7 +24,7 @@ impl Step {
 
     /// The tag names `base` now, which may have changed.
     pub(super) fn rebase(self, base: u64) -> Self {
-        Self { base, now: self.now.clamp(base, base.max(STEP_GROWN_MAX)) }
+        Self { base, now: self.now.clamp(base, base.max(SEGMENT_STEP_GROWN_MAX)) }
     }
 
     /// A range of this step lasted so long.
@@ -84,7 +86,7 @@ mod tests {
             for (n, ms) in lasted.iter().enumerate() {
                 let base = if n < 30 { base } else { rebased };
                 step = step.rebase(base).after(Duration::from_millis(*ms));
-                prop_assert!((base..=base.max(STEP_GROWN_MAX)).contains(&step.now()), "{step:?}");
+                prop_assert!((base..=base.max(SEGMENT_STEP_GROWN_MAX)).contains(&step.now()), "{step:?}");
             }
         }
     }

@@ -1,6 +1,7 @@
--- The signer as it stands while its next nonce is confirmed; NULL for a signer without a nonce.
+-- The signer as it stands while its next nonce is confirmed: NULL for the last nonce of one that has none, and for the first
+-- nonce of one without a row.
 -- $1 signer
-SELECT recovering, confirmed_nonce, first_nonce,
+SELECT coalesce(s.recovering, r.unknown_signers_wait) AS recovering, s.confirmed_nonce, s.first_nonce,
        (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = $1) AS last_nonce
-FROM signer
-WHERE signer = $1
+FROM ledger_recovery r
+LEFT JOIN signer s ON s.signer = $1

@@ -1,5 +1,9 @@
--- Ends the signer's lease and raises its token: whoever owns it begins anew. Waits for the owner's last commit.
+-- Ends the signer's lease and raises its token, so that whoever owns it begins anew; makes one that is free if there is none,
+-- so that no owner acquires it meanwhile. Waits for the owner's last commit.
 -- $1 resource
-UPDATE lease SET fencing_token = fencing_token + 1, owner = NULL, expires_at = now()
-WHERE resource = $1
+INSERT INTO lease AS l (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
+SELECT $1, NULL, token_floor + 1, now(), now(), now()
+FROM ledger_recovery
+ON CONFLICT (resource) DO UPDATE
+SET fencing_token = l.fencing_token + 1, owner = NULL, expires_at = excluded.expires_at
 RETURNING fencing_token

@@ -1,3 +1,7 @@
--- The signer grants again. Without any nonce its first one is the confirmed one.
--- ?1 signer, ?2 first nonce, ?3 the confirmed nonce, ?4 the transaction's time
-UPDATE signer SET recovering = 0, confirmed_nonce = ?3, first_nonce = ?2, updated_at = ?4 WHERE signer = ?1
+-- The signer grants again; one without a row gets it. Without any nonce its first one is the confirmed one.
+-- ?1 signer, ?2 first nonce, ?3 the confirmed nonce, ?4 on_expiry of a signer without a row, ?5 token, ?6 the transaction's time
+INSERT INTO signer (signer, first_nonce, on_expiry, fencing_token, recovering, confirmed_nonce, created_at, updated_at)
+VALUES (?1, ?2, ?4, ?5, 0, ?3, ?6, ?6)
+ON CONFLICT (signer) DO UPDATE
+SET recovering = 0, confirmed_nonce = excluded.confirmed_nonce, first_nonce = excluded.first_nonce,
+    updated_at = excluded.updated_at

@@ -1,5 +1,5 @@
--- Ends every lease, and raises its token past those that were given since.
--- ?1 by how much
+-- Ends every lease, and raises its token past those that were given since, and to the floor. Sent after recover_floor.
+-- ?1 by how much at least
 UPDATE lease
-SET fencing_token = fencing_token + ?1, owner = NULL,
+SET fencing_token = max(fencing_token + ?1, (SELECT token_floor FROM ledger_recovery)), owner = NULL,
     expires_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000

@@ -1,6 +1,7 @@
--- Raises every segment past the ids that were given since: by 100 steps, and at least by ?1.
--- ?1 at least so many ids
+-- Raises every segment past the ids that were given since, and the ranges that instances may have in memory.
+-- ?1 so many ids, ?2 so many ranges, ?3 the longest that a range grows to by itself
 UPDATE id_segment
-SET next = next + min(max(CASE WHEN step > 92233720368547758 THEN 9223372036854775807 ELSE step * 100 END, ?1),
+SET next = next + min(CASE WHEN max(step, ?3) > (9223372036854775807 - ?1) / ?2 THEN 9223372036854775807
+                           ELSE ?2 * max(step, ?3) + ?1 END,
                       9223372036854775807 - next),
     updated_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000

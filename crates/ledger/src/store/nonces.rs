@@ -2,7 +2,7 @@
 
 mod write;
 
-use domain::nonce::{Hole, Loaded, Row, Status};
+use domain::nonce::{Hole, Loaded, OnExpiry, Row, Status};
 use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
 
 use super::{Store, Way, audit};
@@ -129,19 +129,20 @@ impl Nonces for Store {
                 let mut transaction = session.begin().await?;
                 let (kind, at) = (transaction.kind(), transaction.at());
                 let resource = Resource::signer(&signer);
-                let ended = transaction.all(CONFIRM_LEASE.on(kind).bind(resource.as_str())).await?;
-                let token = ended.first().map_or(1, |(token,): &(i64,)| *token);
+                let ended = CONFIRM_LEASE.on(kind).bind(resource.as_str()).at(at);
+                let (token,): (i64,) = transaction.session().one(ended).await?;
                 let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str());
-                let found: Vec<(bool, Option<i64>, i64, Option<i64>)> = transaction.all(ask).await?;
-                let (refused, first, last) = match found.first() {
-                    None => (Some(Confirmation::Unknown), 0, None),
+                let (is_recovering, confirmed, first, last): (bool, Option<i64>, Option<i64>, Option<i64>) =
+                    transaction.session().one(ask).await?;
+                let refused = match (is_recovering, first) {
+                    (false, None) => Some(Confirmation::Unknown),
                     // The answer to the first confirmation was lost, or two operators said the same.
-                    Some((false, Some(confirmed), first, last)) if *confirmed == next => {
-                        (Some(Confirmation::Done), *first, *last)
-                    }
-                    Some((false, _, first, last)) => (Some(Confirmation::NotRecovering), *first, *last),
-                    Some((true, _, first, last)) => (None, *first, *last),
+                    (false, Some(_)) if confirmed == Some(next) => Some(Confirmation::Done),
+                    (false, Some(_)) => Some(Confirmation::NotRecovering),
+                    (true, _) => None,
                 };
+                // One that a recovered ledger does not know is made.
+                let first = first.unwrap_or(next);
                 let from = last.map_or(first.min(next), |last| last + 1);
                 let added = u64::try_from(next - from).unwrap_or(0);
                 let too_far = (added > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(added));
@@ -163,7 +164,8 @@ impl Nonces for Store {
                             .await?;
                     }
                 }
-                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next).at(at);
+                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);
+                let done = done.bind(OnExpiry::default().as_str()).bind(token).at(at);
                 transaction.touch(done).await?;
                 let before = last.map(|last| format!("the ledger's last nonce: {last}"));
                 let by = by.changed(before, format!("next nonce: {next}"));

@@ -20,7 +20,7 @@ use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::outage::OutageWatch;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
-use crate::{Error, Jobs as _, Options, Result};
+use crate::{Error, Options, Result};
 pub(super) use server_sessions::ServerSessions;
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
@@ -94,7 +94,7 @@ impl Pools {
     }
 }
 
-pub(super) async fn open(
+pub(super) async fn reach(
     options: &Options,
     job_committers: &[runtime::Handle],
     migrate: Migrate,
@@ -147,7 +147,7 @@ pub(super) async fn open(
     let here = runtime::Handle::current();
     let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);
     let plan_committers = job_committers.len().min(PLAN_COMMITTERS_MAX);
-    let ledger = Store {
+    Ok(Store {
         pools: super::Pools::Postgres(pools),
         trains: Trains::start_with(&vec![here.clone(); committers], NONCE_TRAINS, || committer(&trains)),
         job_trains: Trains::start(job_committers, || committer(&trains))
@@ -160,11 +160,7 @@ pub(super) async fn open(
         remembered: remembered.clone(),
         call_timeout,
         _lock: None,
-    };
-    if let Err(error) = ledger.make_job_partitions().await {
-        tracing::warn!(%error, "finished jobs have no partition of their own yet");
-    }
-    Ok(ledger)
+    })
 }
 
 /// Settings of the server under which a 2xx may be lost.

@@ -1,43 +1,75 @@
 //! The statements of a recovery.
 
 use domain::AuditEntry;
+use domain::limits::{ID_WORKER_MAX, SEGMENT_STEP_GROWN_MAX};
 
 use super::{Store, Way, audit};
-use crate::Result;
-use crate::recover::{RECOVERED_MARK_MS, RECOVERED_TOKENS, Recovery};
-use crate::sql::{Statement, statement};
+use crate::recover::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, RECOVERED_TOKENS, Recovery};
+use crate::sql::{Statement, sql_file, statement};
+use crate::{Kind, Result};
 
+const LOCK: Statement = Statement::only(sql_file!("postgres-only", "recover_lock"));
 const POSITION: Statement = statement!("recover_position");
+const FLOOR: Statement = statement!("recover_floor");
 const LEASES: Statement = statement!("recover_leases");
 const BULKS: Statement = statement!("recover_bulks");
 const SIGNERS: Statement = statement!(both "recover_signers");
 const SEGMENTS: Statement = statement!("recover_segments");
 const SEQUENCES: Statement = statement!("recover_sequences");
 const WORKERS: Statement = statement!("recover_workers");
+const TRIAL: Statement = statement!(both "recover_trial");
+const NEW_SIGNERS: Statement = statement!(both "recover_new_signers");
 
 impl Store {
     /// See [`crate::recover()`].
-    pub(crate) async fn recover(&self, numbers: i64, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
+    pub(crate) async fn recover(&self, margins: Margins, by: &AuditEntry) -> Result<Recovery> {
+        let by = by.clone();
+        let Margins { numbers, lead_ms } = margins;
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let kind = transaction.kind();
+                if kind == Kind::Postgres {
+                    transaction.touch(LOCK.on(kind)).await?;
+                }
+                transaction.touch(POSITION.on(kind)).await?;
+                transaction.touch(FLOOR.on(kind).bind(RECOVERED_TOKENS)).await?;
+                transaction.touch(BULKS.on(kind).bind(RECOVERED_TOKENS)).await?;
+                let segments = SEGMENTS.on(kind).bind(numbers).bind(RECOVERED_RANGES);
+                let workers = WORKERS.on(kind).bind(i32::from(ID_WORKER_MAX));
+                let recovery = Recovery {
+                    leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
+                    signers: transaction.touch(SIGNERS.on(kind)).await?,
+                    segments: transaction.touch(segments.bind(SEGMENT_STEP_GROWN_MAX as i64)).await?,
+                    sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
+                    workers: transaction.touch(workers.bind(lead_ms + RECOVERED_MARK_MS)).await?,
+                };
+                audit::add(&mut transaction, &[&by]).await?;
+                transaction.commit().await?;
+                Ok(recovery)
+            })
+        })
+        .await
+    }
+
+    /// See [`crate::try_recovery`].
+    pub(crate) async fn try_recovery(&self) -> Result<Recovery> {
+        let counted: (i64, i64, i64, i64) = self.one(Way::Reads, self.ask(&TRIAL)).await?;
+        let [leases, signers, segments, sequences] = <[i64; 4]>::from(counted).map(i64::cast_unsigned);
+        let workers = u64::from(ID_WORKER_MAX) + 1;
+        Ok(Recovery { leases, signers, segments, sequences, workers })
+    }
+
+    /// See [`crate::let_new_signers_grant`].
+    pub(crate) async fn let_new_signers_grant(&self, by: &AuditEntry) -> Result<()> {
         let by = by.clone();
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
-                transaction.touch(POSITION.on(kind)).await?;
-                transaction.touch(BULKS.on(kind).bind(RECOVERED_TOKENS)).await?;
-                let recovery = Recovery {
-                    leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
-                    signers: transaction.touch(SIGNERS.on(kind)).await?,
-                    segments: transaction.touch(SEGMENTS.on(kind).bind(numbers)).await?,
-                    sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
-                    workers: transaction.touch(WORKERS.on(kind).bind(RECOVERED_MARK_MS)).await?,
-                };
+                transaction.touch(NEW_SIGNERS.on(kind)).await?;
                 audit::add(&mut transaction, &[&by]).await?;
-                match is_trial {
-                    true => transaction.rollback().await?,
-                    false => transaction.commit().await?,
-                }
-                Ok(recovery)
+                transaction.commit().await
             })
         })
         .await

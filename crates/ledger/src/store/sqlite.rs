@@ -48,8 +48,8 @@ impl Pools {
     }
 }
 
-/// Takes the file for this process alone, creates it if need be, and ends what earlier processes left leased.
-pub(super) async fn open(
+/// Takes the file for this process alone, and creates it if need be.
+pub(super) async fn reach(
     options: &Options,
     job_committers: &[runtime::Handle],
     migrate: Migrate,
@@ -83,9 +83,6 @@ pub(super) async fn open(
         .await
         .map_err(Error::refused)?;
     settle(&writer, migrate).await?;
-    // The lock proves that the processes that left these leases are dead.
-    let end_all = sqlx::query(sql::sql_file!("sqlite-only", "lease_end_all"));
-    end_all.execute(&writer).await.map_err(write_failed)?;
     let readers = SqlitePoolOptions::new()
         .max_connections(options.connections_max)
         .acquire_timeout(call_timeout)
@@ -110,6 +107,13 @@ pub(super) async fn open(
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
         _lock: Some(lock),
     })
+}
+
+/// Ends what earlier processes left leased: the lock proves that they are dead.
+pub(super) async fn end_leases(pools: &Pools) -> Result<()> {
+    let end_all = sqlx::query(sql::sql_file!("sqlite-only", "lease_end_all"));
+    end_all.execute(&pools.writer).await.map_err(write_failed)?;
+    Ok(())
 }
 
 async fn settle(writer: &SqlitePool, migrate: Migrate) -> Result<()> {
@@ -147,7 +151,7 @@ pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.
 pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
-    let ledger = open(options, &[runtime::Handle::current()], migrate).await?;
+    let ledger = reach(options, &[runtime::Handle::current()], migrate).await?;
     crate::Ledger::close(&ledger).await;
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use domain::{AuditEntry, Mode, SegmentTag, SequenceName, TenantId};
 use ledger::{
-    AuditFilter, Author, Confirmation, Error, LockBreak, RECOVERED_TOKENS, SegmentChange, SequenceChange,
-    Verdict,
+    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, RECOVERED_TOKENS, SegmentChange,
+    SequenceChange, Verdict,
 };
 use sqlx::Connection;
 
@@ -117,6 +117,7 @@ async fn by_hand(b: &Bench, statement: &'static str) {
 pub async fn no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without_an_entry(b: Bench) {
     let (b, recovering) = with_all_states(b).await;
     let (me, sound, tenant) = (owner("a"), signer("sound"), TenantId::parse("x").unwrap());
+    assert_eq!(b.ledger.confirm_signer(&sound, nonce(0), &by()).await.unwrap(), Confirmation::Done);
     let token = b.acquired(&me, &sound, LONG_MS).await;
     b.commits(batch_with_policy(&sound, &me, token, vec![new_grant(0, LONG_MS)])).await;
     let locker = PlanOwner::started(&b, plan(1, &["x"])).await;
@@ -132,8 +133,11 @@ pub async fn no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     drop(ledger);
-    let recovery = ledger::recover(&options, 0, false, &by()).await;
+    let margins = Margins { numbers: 0, lead_ms: 0 };
+    let recovery = ledger::recover(&options, Migrate::Auto, margins, &by()).await;
     assert!(recovery.is_err(), "{recovery:?}");
+    let ended = ledger::let_new_signers_grant(&options, Migrate::Auto, &by()).await;
+    assert!(ended.is_err(), "{ended:?}");
     let b = Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder };
     by_hand(&b, "ALTER TABLE elsewhere RENAME TO audit").await;
 

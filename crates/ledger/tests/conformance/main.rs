@@ -99,6 +99,11 @@ on_every_ledger! {
         a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen,
         a_recovery_goes_past_all_that_was_granted,
         no_bulk_operation_goes_on_after_a_recovery,
+        a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed,
+        leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_were_given,
+        no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed,
+        a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
+        a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
         a_confirmation_may_be_repeated_and_changes_nothing_then,
         what_may_have_been_sent_after_the_backup_is_quarantined;

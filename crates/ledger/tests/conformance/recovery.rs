@@ -1,16 +1,18 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
+use domain::limits::SEGMENT_STEP_MAX;
 use domain::nonce::Status;
-use domain::{BulkId, SegmentTag, SequenceName, SignerId};
+use domain::{BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, WorkerNumber};
 use ledger::{
-    AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter, Kind, NewBulk,
-    NonceFilter, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange,
-    SequenceGrant, Verdict, Witness,
+    Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter,
+    Kind, Margins, Migrate, NewBulk, NonceFilter, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken,
+    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
 use crate::opening::execute;
+use crate::plan_steps::{PlanOwner, plan};
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
     match b.ledger.witness(known).await.unwrap() {
@@ -89,12 +91,23 @@ pub async fn a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen(b: 
 /// More numbers and ids than any test gives.
 const SKIPPED: i64 = 3 * RECOVERED_NUMBERS_MIN;
 
+/// How far ahead of the clock snowflakes may be.
+const LEAD_MS: i64 = 900_000;
+
 /// Recovers as the command does: no other process has the ledger.
 async fn recovered(b: Bench, is_trial: bool) -> (Bench, ledger::Recovery) {
+    recovered_by(b, SKIPPED, is_trial).await
+}
+
+async fn recovered_by(b: Bench, numbers: i64, is_trial: bool) -> (Bench, ledger::Recovery) {
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     drop(ledger);
-    let recovery = ledger::recover(&options, SKIPPED, is_trial, &by()).await.unwrap();
+    let margins = Margins { numbers, lead_ms: LEAD_MS };
+    let recovery = match is_trial {
+        true => ledger::try_recovery(&options).await.unwrap(),
+        false => ledger::recover(&options, Migrate::Check, margins, &by()).await.unwrap(),
+    };
     let ledger = ledger::open(&options).await.unwrap();
     (Bench { ledger, options, database, _folder }, recovery)
 }
@@ -125,7 +138,6 @@ pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced);
 }
 
-/// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
 pub async fn no_bulk_operation_goes_on_after_a_recovery(b: Bench) {
     let asked = NewBulk {
         id: BulkId::from_u128(1),
@@ -154,6 +166,7 @@ pub async fn no_bulk_operation_goes_on_after_a_recovery(b: Bench) {
     assert!(b.ledger.open_bulks().await.unwrap().is_empty());
 }
 
+/// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
 pub async fn with_all_states(b: Bench) -> (Bench, SignerId) {
     let (me, s) = (owner("a"), signer("s"));
     let token = b.acquired(&me, &s, LONG_MS).await;
@@ -182,7 +195,6 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
         b.ledger.confirm_signer(&s, nonce(5_000_000), &by()).await.unwrap(),
         Confirmation::TooFar(4_999_995)
     );
-    assert_eq!(b.ledger.confirm_signer(&signer("x"), nonce(7), &by()).await.unwrap(), Confirmation::Unknown);
     assert_eq!(states(&b, &s).await, "HCRQH");
     assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCCCCCC", "two of them the ledger had lost");
@@ -225,4 +237,157 @@ pub async fn what_may_have_been_sent_after_the_backup_is_quarantined(b: Bench) {
     assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCQQQ");
     assert_eq!(b.last(&s).await, Some(4));
+}
+
+pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed(b: Bench) {
+    let (me, s, with_policy) = (owner("a"), signer("s"), signer("with-policy"));
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap(), Confirmation::Unknown);
+    let (b, _) = recovered(b, false).await;
+    // Its first grants may be what the ledger has lost.
+    assert!(b.ledger.load(&s, 1).await.unwrap().is_recovering);
+    assert!(b.ledger.signer(&s).await.unwrap().is_none(), "a look makes no signer");
+    let token = b.acquired(&me, &with_policy, LONG_MS).await;
+    b.commits(batch_with_policy(&with_policy, &me, token, vec![])).await;
+    assert!(b.ledger.load(&with_policy, 1).await.unwrap().is_recovering, "a policy names no next nonce");
+    assert!(b.ledger.signer(&with_policy).await.unwrap().unwrap().is_recovering);
+
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    let done = b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap();
+    assert_eq!(done, Confirmation::Done);
+    let loaded = b.ledger.load(&s, 1).await.unwrap();
+    assert!(!loaded.is_recovering && loaded.last.is_none(), "{loaded:?}");
+    assert_eq!(loaded.policy.unwrap().first_nonce, nonce(51));
+    let late = batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)]);
+    assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap(), Confirmation::NotRecovering);
+    // Nobody had asked for this one since the recovery.
+    let unasked = signer("unasked");
+    assert_eq!(b.ledger.confirm_signer(&unasked, nonce(7), &by()).await.unwrap(), Confirmation::Done);
+    let first = b.acquired(&me, &unasked, LONG_MS).await;
+    assert!(first.get() > RECOVERED_TOKENS, "{first}");
+    b.commits(batch(&unasked, &me, first, vec![new_grant(7, LONG_MS)])).await;
+    assert_eq!(b.last(&unasked).await, Some(7));
+    // An operator says that all are confirmed that had nonces before.
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    ledger::let_new_signers_grant(&options, Migrate::Check, &by()).await.unwrap();
+    let b = Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder };
+    let new = signer("new");
+    assert!(!b.ledger.load(&new, 1).await.unwrap().is_recovering);
+    assert_eq!(b.ledger.confirm_signer(&new, nonce(7), &by()).await.unwrap(), Confirmation::Unknown);
+    assert!(b.ledger.load(&with_policy, 1).await.unwrap().is_recovering, "this one the ledger knows");
+}
+
+pub async fn leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_were_given(b: Bench) {
+    let me = owner("a");
+    let (b, _) = recovered(b, false).await;
+    let first = b.acquired(&me, &signer("first"), LONG_MS).await;
+    assert!(first.get() > RECOVERED_TOKENS, "{first}");
+    // Of a tenant, whose token outside systems compare.
+    let locker = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let held = locker.state.tasks[0].lock.unwrap();
+    assert!(held.get() > RECOVERED_TOKENS, "{held}");
+    // The ids of these are used once, and their owners take the token 1 for the first.
+    for once in [Resource::plan(PlanId::from_u128(7)), Resource::session(&SessionId::parse("s-7").unwrap())] {
+        let taken = b.ledger.acquire(&once, &me, LONG_MS).await.unwrap();
+        assert!(matches!(taken, Acquisition::Acquired { token: Token::FIRST, .. }), "{once}: {taken:?}");
+    }
+    // The same backup is restored once more.
+    let back = "UPDATE lease SET fencing_token = 1";
+    execute(&b.options.url, back).await;
+    let (b, _) = recovered(b, false).await;
+    let (known, unknown) = (signer("first"), signer("second"));
+    for s in [known, unknown] {
+        let next = b.acquired(&me, &s, LONG_MS).await;
+        assert!(next.get() > first.get(), "{s}: {next} after {first}");
+    }
+}
+
+/// Acquires a worker number, and answers how far its mark is ahead of the database's clock.
+async fn ahead_of_clock(b: &Bench, number: u16) -> i64 {
+    let number = WorkerNumber::new(number).unwrap();
+    let taken = b.ledger.acquire(&Resource::id_worker(number), &owner("a"), LONG_MS).await.unwrap();
+    let Acquisition::Acquired { token, .. } = taken else { panic!("{taken:?}") };
+    let claim = WorkerClaim { number, owner: owner("a"), token };
+    let opened = b.ledger.open_id_worker(&claim, "node").await.unwrap().unwrap();
+    opened.mark_ms as i64 - opened.database_ms as i64
+}
+
+pub async fn no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed(b: Bench) {
+    assert!(ahead_of_clock(&b, 7).await < 0);
+    let (b, recovery) = recovered(b, false).await;
+    assert_eq!(recovery.workers, 1_024);
+    // One that the ledger knows, and those that it does not.
+    for number in [7, 0, 8, 1_023] {
+        let ahead = ahead_of_clock(&b, number).await;
+        assert!((LEAD_MS - LONG_MS as i64..=LEAD_MS + 5_000).contains(&ahead), "{number}: {ahead}");
+    }
+}
+
+pub async fn a_recovery_skips_the_ranges_that_instances_may_have_in_memory(b: Bench) {
+    with_numbers(&b).await;
+    let first = first_of_range(&b).await;
+    // A busy tag's ranges grow to a million ids, and an instance has two of them and one on its way.
+    let (mut b, _) = recovered_by(b, RECOVERED_NUMBERS_MIN, false).await;
+    let mut last = first_of_range(&b).await;
+    assert!(last >= first + 33 * 3 * 1_000_000 + RECOVERED_NUMBERS_MIN as u64, "{first} to {last}");
+    // A tag's own step counts if it is longer; and no number is beyond the highest.
+    let longer = SegmentChange { step: Some(SEGMENT_STEP_MAX), ..SegmentChange::default() };
+    b.ledger.put_segment(&tag(), &longer, &by()).await.unwrap();
+    (b, _) = recovered_by(b, RECOVERED_NUMBERS_MIN, false).await;
+    last = first_of_range(&b).await - last;
+    assert!(last >= 33 * 3 * SEGMENT_STEP_MAX, "{last}");
+    execute(&b.options.url, "UPDATE id_segment SET next = 9223372036854775000").await;
+    (b, _) = recovered_by(b, RECOVERED_NUMBERS_MIN, false).await;
+    assert_eq!(b.ledger.take_range(&tag(), 1).await.unwrap(), RangeTaken::Exhausted);
+}
+
+pub async fn a_trial_changes_nothing_and_migrates_no_tables(b: Bench) {
+    let (me, s) = (owner("a"), signer("s"));
+    b.acquired(&me, &s, LONG_MS).await;
+    let (now, later) = match b.ledger.kind() {
+        Kind::Sqlite => ("1", "99999999999999999"),
+        Kind::Postgres => ("now()", "now() + interval '1 hour'"),
+    };
+    let untouched = format!(
+        "UPDATE lease SET owner = owner WHERE resource = 'signer:s' AND owner = '{me}' AND expires_at > {now}"
+    );
+    execute(&b.options.url, &format!("UPDATE lease SET expires_at = {later}")).await;
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    let (look, older): (&str, &[&str]) = match Kind::of(&options.url).unwrap() {
+        Kind::Sqlite => ("SELECT 1 WHERE false", &["DELETE FROM schema_migration WHERE version = 19"]),
+        Kind::Postgres => (
+            "SELECT FROM pg_inherits WHERE inhparent = 'job_finished'::regclass",
+            &[
+                "CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD'",
+                "CREATE INDEX plan_event_task ON plan_event (task, seq) WHERE task IS NOT NULL",
+                "DELETE FROM schema_migration WHERE version = 21",
+            ],
+        ),
+    };
+    // A serving instance makes the partitions of the next days.
+    if look.contains("pg_inherits") {
+        let newest = "DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || max(c.relname) FROM pg_inherits i
+                      JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relname LIKE 'job_finished_2%' AND c.relkind = 'r'); END $$";
+        execute(&options.url, newest).await;
+    }
+    let partitions = execute(&options.url, look).await;
+    ledger::try_recovery(&options).await.unwrap();
+    assert_eq!(execute(&options.url, &untouched).await, 1, "the lease is as it was");
+    assert_eq!(execute(&options.url, look).await, partitions);
+    for statement in older {
+        execute(&options.url, statement).await;
+    }
+    let versions = execute(&options.url, "UPDATE schema_migration SET version = version").await;
+    let refused = ledger::try_recovery(&options).await.err();
+    assert!(matches!(refused, Some(Error::Migration(_))), "{refused:?}");
+    let margins = Margins { numbers: SKIPPED, lead_ms: LEAD_MS };
+    let refused = ledger::recover(&options, Migrate::Check, margins, &by()).await.err();
+    assert!(matches!(refused, Some(Error::Migration(_))), "{refused:?}");
+    let after = execute(&options.url, "UPDATE schema_migration SET version = version").await;
+    assert_eq!(after, versions, "no migration was made");
+    drop((database, _folder));
 }

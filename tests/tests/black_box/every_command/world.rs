@@ -53,8 +53,11 @@ impl World {
         let unknown = interrupted(&rig).await;
         let ledger =
             format!("sqlite:{}", rig.instance(0).await.dir().join("fencepost-data/ledger.db").display());
-        let recovered = run("", &["recover", "--confirm", "--database-url", &ledger]).await;
-        assert_eq!(recovered.code, Some(0), "{}", recovered.stderr);
+        for options in [&["--confirm", "--lead-ms", "1000"][..], &["--unknown-signers-are-new"]] {
+            let args = [&["recover", "--database-url", &ledger][..], options].concat();
+            let recovered = run("", &args).await;
+            assert_eq!(recovered.code, Some(0), "{}", recovered.stderr);
+        }
         rig.instance(0).await.start().await.unwrap();
         let url = rig.urls[0].clone();
         let script = r#"read -r it; test "$it" = '"fail"' && exit 65; printf %s "$it""#;

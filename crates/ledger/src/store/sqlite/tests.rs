@@ -12,7 +12,7 @@ async fn opened(folder: &tempfile::TempDir) -> Store {
     let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
     let options =
         Options { url, connections_max: 2, connect_timeout_ms: 1_000, call_timeout_ms: CALL_TIMEOUT_MS };
-    open(&options, &[runtime::Handle::current()], Migrate::Auto).await.unwrap()
+    reach(&options, &[runtime::Handle::current()], Migrate::Auto).await.unwrap()
 }
 
 /// Lets the file grow by no page more, or by as many as it wants to: as a disk that is full, or has room again.
