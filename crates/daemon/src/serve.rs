@@ -33,6 +33,7 @@ use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process;
 pub use endpoint::hostname;
+use generators::InMemory;
 use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
@@ -160,7 +161,7 @@ impl Daemon {
         tell_configuration(loaded);
         let metrics = recorder::start()?;
         let (snowflakes, mut keeping) = generators::snowflakes(config);
-        let early = api::Early { snowflakes, metrics };
+        let early = api::Early { snowflakes: snowflakes.clone(), metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
         let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
         let mut witness = Witness::remember(config, clock.clone())?;
@@ -174,18 +175,20 @@ impl Daemon {
         let incarnation =
             Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
+        let generators = generators::start(config, &ledger);
+        let in_memory = InMemory { snowflakes, segments: generators.segments.clone() };
         let services = api::Services {
             cluster_secret,
             clock: clock.clone(),
             incarnation: incarnation.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),
-            generators: generators::start(config, &ledger),
+            generators,
             peers: peers.clone(),
         };
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
-        tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
+        tokio::spawn(witness.run(ledger.clone(), serving.api.clone(), in_memory));
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
         Ok(Self { ledger, bus, incarnation, keeping, peers, serving, clock })
     }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::panic_guard::guarded;
-use buffer::{Buffer, Taken};
+use buffer::{Behind, Buffer, Taken};
 
 /// Where ranges come from.
 #[async_trait::async_trait]
@@ -145,6 +145,13 @@ impl Segments {
         left.min_by(f64::total_cmp)
     }
 
+    /// Drops the ids in memory of all tags: the ledger went back in time, or was recovered, and may give them to others.
+    pub fn drop_ranges(&self) {
+        for tag in &self.inner.tags {
+            tag.buffer().drop_ranges();
+        }
+    }
+
     /// Forgets the ranges of a tag, so that its next id is of a new one: its start was raised.
     pub fn forget(&self, name: &SegmentTag) {
         self.inner.tags.remove(name);
@@ -173,11 +180,15 @@ impl Segments {
         }
     }
 
+    fn load(&self, tag: &Arc<Tag>) -> Load {
+        Load { inner: Arc::clone(&self.inner), tag: Arc::clone(tag), outcome: Err(Refusal::Late) }
+    }
+
     fn take_buffered(&self, tag: &Arc<Tag>, count: usize) -> Taken {
         let (taken, load) = tag.buffer().take(count as u64, Instant::now());
         if let Some(at_least) = load {
             // In a task of its own: all callers wait for the same load, and it goes on when they give up.
-            tokio::spawn(load_range(Arc::clone(&self.inner), Arc::clone(tag), at_least));
+            tokio::spawn(load_range(self.load(tag), at_least));
         }
         taken
     }
@@ -190,8 +201,29 @@ impl Tag {
     }
 }
 
-async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
-    let (source, name) = (Arc::clone(&inner.source), tag.name.clone());
+/// A load under way. However it ends, its callers are woken, and the next request may begin another.
+struct Load {
+    inner: Arc<Inner>,
+    tag: Arc<Tag>,
+    outcome: Outcome,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let Self { inner, tag, outcome } = self;
+        if let Err(refusal) = outcome {
+            tag.buffer().failed(Instant::now());
+            if matches!(refusal, Refusal::Unknown) {
+                // An unknown tag must not take memory.
+                inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, tag));
+            }
+        }
+        let _ = tag.outcome.send_replace(outcome.clone());
+    }
+}
+
+async fn load_range(mut load: Load, at_least: u64) {
+    let (source, name) = (Arc::clone(&load.inner.source), load.tag.name.clone());
     let taken = guarded(async move { source.take(&name, at_least).await }).await;
     let result = match &taken {
         Ok(RangeTaken::Taken { .. }) => "loaded",
@@ -199,11 +231,14 @@ async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
         Err(_) => "error",
     };
     metrics::counter!("fencepost_segment_loads_total", "result" => result).increment(1);
-    let now = Instant::now();
-    let outcome = match taken {
+    let tag = &load.tag;
+    load.outcome = match taken {
         Ok(RangeTaken::Taken { range, step }) => {
-            tag.buffer().loaded(range, step, now);
-            Ok(())
+            let loaded = tag.buffer().loaded(range, step, Instant::now());
+            loaded.map_err(|Behind| {
+                tracing::error!(tag = %tag.name, "the ledger gives ids again; the next request goes past them");
+                Refusal::Ledger(ledger::Error::WentBack)
+            })
         }
         Ok(RangeTaken::Unknown) => Err(Refusal::Unknown),
         Ok(RangeTaken::Exhausted) => Err(Refusal::Exhausted),
@@ -212,15 +247,6 @@ async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
             Err(Refusal::Ledger(error))
         }
     };
-    if let Err(refusal) = &outcome {
-        tag.buffer().failed(now);
-        if matches!(refusal, Refusal::Unknown) {
-            // An unknown tag must not take memory.
-            inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, &tag));
-        }
-    }
-    // Wakes all callers that wait for it.
-    let _ = tag.outcome.send_replace(outcome);
 }
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ struct Shared {
     phase: watch::Sender<Phase>,
     /// A caller that finds no generator, or one at its limit, wakes the keeper by it.
     bell: Notify,
+    /// Tells the keeper to drop its number.
+    recall: watch::Sender<u64>,
     /// Whether the clock went back and has not caught up since.
     is_behind: AtomicBool,
 }
@@ -169,6 +171,7 @@ impl Snowflakes {
             current: ArcSwapOption::empty(),
             phase: watch::Sender::new(Phase::Idle),
             bell: Notify::new(),
+            recall: watch::Sender::new(0),
             is_behind: AtomicBool::new(false),
         });
         let (sender, source) = watch::channel(NumberSource::Unreached);
@@ -187,6 +190,12 @@ impl Snowflakes {
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.shared.layout
+    }
+
+    /// Drops the number that is held now, and acquires one anew: the ledger went back in time, or was recovered, and may give
+    /// the number to others. No id is made under it any more.
+    pub fn recall(&self) {
+        self.shared.recall.send_modify(|times| *times += 1);
     }
 
     /// Their state.

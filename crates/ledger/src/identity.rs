@@ -33,6 +33,14 @@ pub struct Identity {
     pub server: Option<Server>,
 }
 
+impl Identity {
+    /// Whether the ledger was recovered between that earlier look and this one.
+    #[must_use]
+    pub const fn is_recovered_since(&self, known: &Self) -> bool {
+        self.position.saturating_sub(known.position) > RECOVERED_BY
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ledger {} at position {}", self.cluster, self.position)?;
@@ -104,7 +112,7 @@ impl Reason {
             return Some(Self::OtherLedger);
         }
         // An operator has recovered it, on whatever server.
-        if found.position.saturating_sub(known.position) > RECOVERED_BY {
+        if found.is_recovered_since(known) {
             return None;
         }
         let of_server = match (&known.server, &found.server) {

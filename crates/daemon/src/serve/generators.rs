@@ -25,6 +25,20 @@ pub fn start(config: &Config, ledger: &ledger::Handle) -> api::Generators {
     }
 }
 
+/// The ids that this instance gives without asking the ledger for them.
+pub struct InMemory {
+    pub snowflakes: Snowflakes,
+    pub segments: Segments,
+}
+
+impl InMemory {
+    /// Others may be given them: none of them is given here.
+    pub fn drop_all(&self) {
+        self.snowflakes.recall();
+        self.segments.drop_ranges();
+    }
+}
+
 /// Where an incarnation gets its worker number.
 pub fn numbers(
     config: &Config,

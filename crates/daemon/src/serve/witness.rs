@@ -12,6 +12,7 @@ use actors::database_clock::SharedClock;
 use domain::Timestamp;
 use ledger::{Identity, Reason, Witness as Seen};
 
+use super::generators::InMemory;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -19,6 +20,17 @@ use crate::exit::{Exit, Failure};
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How often the file is written. What a killed process does not remember is this much at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The ledger is the one that was known, and as far at least.
+    Current,
+    /// The same, and it was recovered since the last look.
+    Recovered,
+    /// It is behind, or another one.
+    WentBack,
+}
 
 /// Looks at the ledger, for as long as the process runs.
 pub struct Witness {
@@ -57,11 +69,12 @@ impl Witness {
     /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`.
     pub async fn is_current(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> Result<(), Failure> {
         loop {
-            if self.look(ledger, api).await {
-                return Ok(());
-            }
-            if let (true, ledger::Kind::Sqlite) = (self.has_refused, ledger.kind()) {
-                return Err(Failure::new(Exit::Config, self.why()));
+            match self.look(ledger, api).await {
+                Ok(Found::Current | Found::Recovered) => return Ok(()),
+                Ok(Found::WentBack) if ledger.kind() == ledger::Kind::Sqlite => {
+                    return Err(Failure::new(Exit::Config, self.why()));
+                }
+                Ok(Found::WentBack) | Err(_) => {}
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -75,13 +88,19 @@ impl Witness {
         &self.known.as_ref().expect("the ledger was looked at").cluster
     }
 
-    /// Looks again and again.
-    pub async fn run(mut self, ledger: ledger::Handle, api: api::Handle) {
+    /// Looks again and again. What is in memory is dropped if others may be given it: when the ledger is found behind, and when
+    /// it was recovered.
+    pub async fn run(mut self, ledger: ledger::Handle, api: api::Handle, in_memory: InMemory) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            self.look(&ledger, &api).await;
+            let had_refused = self.has_refused;
+            match self.look(&ledger, &api).await {
+                Ok(Found::Recovered) => in_memory.drop_all(),
+                Ok(Found::WentBack) if !had_refused => in_memory.drop_all(),
+                Ok(Found::Current | Found::WentBack) | Err(_) => {}
+            }
         }
     }
 
@@ -95,16 +114,22 @@ impl Witness {
         }
     }
 
-    /// Whether the ledger is current. One that does not answer changes nothing.
-    async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
-        let is_current = self.look_at_the_ledger(ledger, api).await;
+    /// A ledger that does not answer changes nothing.
+    async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> ledger::Result<Found> {
+        let found = self.look_at_the_ledger(ledger, api).await;
         self.look_at_the_clock(ledger).await;
-        is_current
+        found
     }
 
-    async fn look_at_the_ledger(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
+    async fn look_at_the_ledger(
+        &mut self,
+        ledger: &ledger::Handle,
+        api: &api::Handle,
+    ) -> ledger::Result<Found> {
         match ledger.witness(self.known.as_ref()).await {
             Ok(Seen::Current(identity)) => {
+                let is_recovered =
+                    self.known.as_ref().is_some_and(|known| identity.is_recovered_since(known));
                 if std::mem::take(&mut self.has_refused) {
                     tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
                     api.set_went_back(None);
@@ -113,7 +138,7 @@ impl Witness {
                 }
                 self.known = Some(identity);
                 self.write();
-                true
+                Ok(if is_recovered { Found::Recovered } else { Found::Current })
             }
             Ok(Seen::WentBack(found, reason)) => {
                 self.reason = Some(reason);
@@ -125,11 +150,11 @@ impl Witness {
                     );
                 }
                 api.set_went_back(Some(self.why()));
-                false
+                Ok(Found::WentBack)
             }
             Err(error) => {
                 tracing::debug!(%error, "the ledger could not be looked at");
-                false
+                Err(error)
             }
         }
     }

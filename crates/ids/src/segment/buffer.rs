@@ -20,6 +20,10 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 pub(super) struct Buffer {
     /// The one in use first. Each is above those before it.
     ranges: VecDeque<Range<u64>>,
+    /// Lower ids may have been given here.
+    end: u64,
+    /// How many ids the ledger gave less than that, by the last range.
+    behind: u64,
     /// How long the one in use was when its use began.
     size: u64,
     loading: Loading,
@@ -45,10 +49,16 @@ pub(super) enum Taken {
     Short,
 }
 
+/// The ledger gives ids that it has given before.
+#[derive(Debug)]
+pub(super) struct Behind;
+
 impl Buffer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             ranges: VecDeque::new(),
+            end: 0,
+            behind: 0,
             size: 0,
             loading: Loading::No,
             step: None,
@@ -83,11 +93,21 @@ impl Buffer {
     }
 
     /// A range was loaded, for a tag whose step is `base` now.
-    pub(super) fn loaded(&mut self, range: Range<u64>, base: u64, now: Instant) {
-        assert!(
-            self.ranges.back().is_none_or(|last| last.end <= range.start),
-            "the ledger's ranges rise, and one is loaded at a time"
-        );
+    ///
+    /// # Errors
+    /// [`Behind`]: ids as high as the whole range may have been given here. The next load goes past them.
+    pub(super) fn loaded(&mut self, range: Range<u64>, base: u64, now: Instant) -> Result<(), Behind> {
+        if range.start < self.end {
+            // The ledger went back: what is in memory may be granted to others.
+            self.drop_ranges();
+        }
+        self.behind = self.end.saturating_sub(range.end);
+        let range = range.start.max(self.end)..range.end;
+        if range.is_empty() {
+            self.failed(now);
+            return Err(Behind);
+        }
+        self.end = range.end;
         let step = self.step.map_or_else(|| Step::new(base), |step| step.rebase(base));
         let lasted = self.loaded_at.map(|before| now.saturating_duration_since(before));
         self.step = Some(lasted.map_or(step, |lasted| step.after(lasted)));
@@ -96,6 +116,13 @@ impl Buffer {
             self.size = range.end - range.start;
         }
         self.ranges.push_back(range);
+        Ok(())
+    }
+
+    /// Forgets the ids in memory. None that may have been given comes again.
+    pub(super) fn drop_ranges(&mut self) {
+        self.ranges.clear();
+        self.size = 0;
     }
 
     /// A load came to nothing.
@@ -126,7 +153,7 @@ impl Buffer {
             Loading::No | Loading::Failed(_) => {}
         }
         self.loading = Loading::Yes;
-        Some(self.step.map_or(missing, |step| step.now().max(missing)))
+        Some(self.step.map_or(missing, |step| step.now().max(missing)) + self.behind)
     }
 }
 
@@ -173,7 +200,7 @@ mod tests {
         let mut buffer = Buffer::new(now);
         for (first, end) in ranges {
             assert!(matches!(buffer.take(100_000, now), (Taken::Short, Some(_))));
-            buffer.loaded(*first..*end, 100, now);
+            buffer.loaded(*first..*end, 100, now).unwrap();
         }
         buffer
     }
@@ -190,7 +217,7 @@ mod tests {
         assert_eq!(ids(buffer.take(9, now)), (vec![(1, 10)], false));
         assert_eq!(ids(buffer.take(1, now)), (vec![(10, 11)], true));
         assert_eq!(ids(buffer.take(1, now)), (vec![(11, 12)], false), "one load in flight");
-        buffer.loaded(201..301, 100, now);
+        buffer.loaded(201..301, 100, now).unwrap();
         assert_eq!(ids(buffer.take(50, now)), (vec![(12, 62)], false), "two ranges are enough");
         assert_eq!(ids(buffer.take(39, now)), (vec![(62, 101)], false), "a fresh range has nothing used");
         assert_eq!(ids(buffer.take(10, now)), (vec![(201, 211)], true));
@@ -204,7 +231,7 @@ mod tests {
         assert_eq!(buffer.take(30, now), (Taken::Short, None));
         assert_eq!(buffer.left(), 20, "nothing was used up");
         assert_eq!(ids(buffer.take(15, now)).0, [(1, 11), (21, 26)]);
-        buffer.loaded(41..51, 100, now);
+        buffer.loaded(41..51, 100, now).unwrap();
         assert_eq!(ids(buffer.take(15, now)), (vec![(26, 31), (41, 51)], true), "nothing is left");
     }
 
@@ -225,6 +252,21 @@ mod tests {
         assert!(ids(buffer.take(1, now + TRY_AGAIN_AFTER)).1);
         buffer.failed(now);
         assert_eq!(buffer.take(80, now), (Taken::Short, Some(100)), "at once, where somebody does");
+    }
+
+    #[test]
+    fn what_was_given_is_not_given_again_though_the_ledger_does() {
+        let now = Instant::now();
+        let mut buffer = buffer(&[(1, 101), (101, 201)], now);
+        assert_eq!(ids(buffer.take(10, now)).0, [(1, 11)]);
+        assert!(buffer.loaded(51..101, 100, now).is_err());
+        assert_eq!(buffer.left(), 0, "others may have been given what is in memory");
+        let (taken, at_least) = buffer.take(10, now);
+        assert_eq!((taken, at_least), (Taken::Short, Some(300)), "a step, and what the ledger is behind");
+        buffer.loaded(101..401, 100, now).unwrap();
+        assert_eq!(ids(buffer.take(10, now)).0, [(201, 211)]);
+        buffer.drop_ranges();
+        assert_eq!(buffer.take(10, now).1, Some(400), "nothing more is to be made up for");
     }
 
     #[test]

@@ -203,6 +203,54 @@ async fn what_was_forgotten_is_not_given() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_ledger_went_back_no_id_is_given_again_and_the_tag_goes_on() {
+    // As far back as a part of a range, several ranges, and to the beginning.
+    for restored in [3_500, 2_001, 1] {
+        let source = source(1_000);
+        let segments = Segments::new(Shared(source.clone()));
+        let mut ids = take(&segments, 2_500).await;
+        settled().await;
+        source.next.store(restored, Ordering::Relaxed);
+        let mut refused = 0;
+        while ids.len() < 20_000 {
+            match segments.take(&tag("t"), 100, LIMIT).await {
+                Ok(more) => ids.extend(more.into_iter().flatten()),
+                Err(Refusal::Ledger(ledger::Error::WentBack)) => refused += 1,
+                Err(other) => panic!("from {restored}: {other:?}"),
+            }
+            settled().await;
+        }
+        assert!(refused <= 1, "from {restored}: {refused}");
+        assert!(ids.is_sorted_by(|a, b| a < b), "from {restored}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_is_not_given_and_ids_go_on_above_it() {
+    let source = source(1_000);
+    let segments = Segments::new(Shared(source.clone()));
+    let given = take(&segments, 500).await;
+    settled().await;
+    segments.drop_ranges();
+    assert_eq!(segments.status(&tag("t")).unwrap().left, 0);
+    source.next.store(50_000, Ordering::Relaxed);
+    assert_eq!(take(&segments, 1).await, [50_000]);
+    assert_eq!(given.last(), Some(&500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_dies_keeps_nobody_from_the_next_one() {
+    let segments = Segments::new(Shared(source(1_000)));
+    let tag = segments.tag(&tag("t"));
+    let (taken, at_least) = tag.buffer().take(1, Instant::now());
+    assert_eq!(taken, Taken::Short);
+    let load = tokio::spawn(load_range(segments.load(&tag), at_least.unwrap()));
+    load.abort();
+    assert!(load.await.unwrap_err().is_cancelled());
+    assert_eq!(take(&segments, 1).await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_numbers_are_given_and_then_none() {
     let mut limited = source(1_000);
     Arc::get_mut(&mut limited).unwrap().end = 1_001;

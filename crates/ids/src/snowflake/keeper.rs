@@ -170,11 +170,17 @@ impl Keeper {
         let mut renewal = Some(self.context.renewal(&held));
         let mut tried_at = Instant::now();
         let mut next = tried_at + EXTEND_EVERY;
+        let mut recalled = shared.recall.subscribe();
         loop {
             let rung_at = tried_at + MARK_AGAIN;
             tokio::select! {
                 biased;
                 () = changed(&mut self.source) => return self.give_back(ahead, held).await,
+                () = changed(&mut recalled) => {
+                    tracing::warn!(worker = %held.worker_lease.number, "a worker number was dropped");
+                    self.context.close(&held.generator);
+                    return;
+                }
                 renewed = answer_of(&mut renewal), if renewal.is_some() => {
                     renewal = None;
                     let Ok(refusal) = held.note(renewed, &self.context.options) else {
@@ -303,8 +309,8 @@ impl KeeperContext {
     }
 }
 
-/// Returns when the source changes.
-async fn changed(source: &mut watch::Receiver<NumberSource>) {
+/// Returns when what is watched changes.
+async fn changed<T>(source: &mut watch::Receiver<T>) {
     if source.changed().await.is_err() {
         // The sender is gone. `run` finds out.
     }

@@ -438,3 +438,16 @@ async fn the_file_keeps_ahead_of_issuance_while_the_ledger_does_not_answer() {
     let served = since.elapsed().as_millis() as u64;
     assert!(served >= LEAD_MS_DEFAULT - MARK_EVERY_MS_MAX - 100, "up to the mark: {served}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_id_is_made_under_a_number_that_was_recalled() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, Options::default());
+    let before = process.makes().await;
+    process.snowflakes.recall();
+    pass(100).await;
+    let after = process.makes().await;
+    assert_ne!(after, before, "whose ids may have been made further than the clock is");
+    pass(60_000).await;
+    assert_eq!(process.makes().await, after, "it is recalled once");
+}

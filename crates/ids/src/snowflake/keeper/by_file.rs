@@ -20,11 +20,14 @@ impl Keeper {
         tracing::warn!(worker = %record.number, "issuing snowflakes by the local file");
         let generator =
             Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
+        let mut recalled = self.context.shared.recall.subscribe();
+        let begun = *recalled.borrow_and_update();
         loop {
             let now_ms = self.context.shared.clock.now_ms();
             let is_over = self.source.has_changed().is_err();
             let source = self.source.borrow_and_update().clone();
-            if is_over || matches!(source, NumberSource::Ended) || now_ms >= record.mark_ms {
+            let is_recalled = *recalled.borrow_and_update() != begun;
+            if is_over || is_recalled || matches!(source, NumberSource::Ended) || now_ms >= record.mark_ms {
                 self.context.close(&generator);
                 self.context.tell(Phase::Seeking(None));
                 return None;
@@ -49,6 +52,7 @@ impl Keeper {
                 tokio::select! {
                     biased;
                     () = changed(&mut self.source) => break,
+                    () = changed(&mut recalled) => break,
                     found = &mut sought => match found {
                         Some(held) => return Some(held),
                         None => break,
