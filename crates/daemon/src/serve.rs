@@ -165,8 +165,10 @@ impl Daemon {
         let serving = opened.insert(Serving::start(config, early).await?);
         let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
         let mut witness = Witness::remember(config, clock.clone())?;
-        let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
-        serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
+        let proof = keeping.proof().await;
+        let ledger = reach_ledger(config, serving, proof).await?;
+        let patience = patience(config, proof);
+        serving.refuse_without(witness.is_current(&ledger, &serving.api, patience)).await?;
         let cluster_secret = cluster_secret(config, &ledger).await?;
         let endpoint = &serving.endpoint;
         let cluster = bus::Cluster { id: witness.cluster().to_owned(), secret: cluster_secret.clone() };
@@ -305,15 +307,21 @@ async fn reach_ledger(
     serving: &Serving,
     proof: Option<Duration>,
 ) -> Result<ledger::Handle, Failure> {
-    let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
     let runtimes = serving.arbiters.runtimes();
-    let Some(proof) = proof else { return open_ledger(config, &runtimes, patience).await };
-    let mut opening = pin!(open_ledger(config, &runtimes, patience.max(proof)));
+    let mut opening = pin!(open_ledger(config, &runtimes, patience(config, proof)));
+    if proof.is_none() {
+        return opening.await;
+    }
     if let Ok(opened) = timeout(LEDGER_PROMPT, &mut opening).await {
         return opened;
     }
     serving.go_on_without_ledger();
     opening.await
+}
+
+/// For how long the start waits for a ledger that is away. With a proof it serves snowflakes meanwhile.
+fn patience(config: &Config, proof: Option<Duration>) -> Duration {
+    Duration::from_millis(config.ledger.connect_timeout_ms).max(proof.unwrap_or_default())
 }
 
 /// The secret that the instances share: the configured one, or the one that the ledger keeps.

@@ -353,3 +353,26 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     confirm_all(third.url(), &granted).await;
     stop(third).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_goes_away_before_it_is_looked_at_ends_the_start_with_69() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let migrated =
+        Setup::command("migrate").database(database.url()).run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+    // The start gets as far as its first look.
+    let script = "BEGIN; LOCK TABLE ledger_identity; SELECT pg_sleep(600)";
+    let mut psql = Command::new(tool("psql"));
+    let mut lock = psql.args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
+    let locked = "SELECT 1 FROM pg_locks WHERE relation = 'ledger_identity'::regclass AND granted";
+    until("the lock is held", async || !database.query(locked).unwrap().is_empty()).await;
+    let setup = Setup::basic().unwrap().database(database.url());
+    let setup = setup.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700");
+    let ended = setup.run_to_end(testkit::PATIENCE).await;
+    database
+        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'")
+        .unwrap();
+    lock.wait().unwrap();
+    let ended = ended.unwrap();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{}", ended.stderr);
+}

@@ -63,18 +63,29 @@ impl Witness {
         Ok(Self { known, file, written: None, clock, has_refused: false, reason: None })
     }
 
-    /// Waits until the ledger is the one that was known.
+    /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
+    /// went back, and may be away while it is restored, until it is recovered.
     ///
     /// # Errors
-    /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`.
-    pub async fn is_current(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> Result<(), Failure> {
+    /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`; [`Exit::Unavailable`] for a
+    /// ledger that does not answer.
+    pub async fn is_current(
+        &mut self,
+        ledger: &ledger::Handle,
+        api: &api::Handle,
+        patience: Duration,
+    ) -> Result<(), Failure> {
+        let give_up = Instant::now() + patience;
         loop {
             match self.look(ledger, api).await {
                 Ok(Found::Current | Found::Recovered) => return Ok(()),
                 Ok(Found::WentBack) if ledger.kind() == ledger::Kind::Sqlite => {
                     return Err(Failure::new(Exit::Config, self.why()));
                 }
-                Ok(Found::WentBack) | Err(_) => {}
+                Ok(Found::WentBack) => {}
+                Err(_) if self.has_refused => {}
+                Err(error) if error.is_retryable() && Instant::now() < give_up => {}
+                Err(error) => return Err(error.into()),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
