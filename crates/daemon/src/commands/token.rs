@@ -1,9 +1,11 @@
 //! `fencepost token new`: a secret for a caller, and its entry for the daemon, which never sees the secret itself.
 
 use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use domain::Timestamp;
 use rand::RngExt as _;
 use serde::Serialize;
 
@@ -26,7 +28,7 @@ struct NewToken {
 /// Runs the command.
 ///
 /// # Errors
-/// A time that cannot be read.
+/// Wrong usage: a time that cannot be read, or that is past.
 pub fn run(command: Token) -> Result<(), Failure> {
     let Token::New { name, scopes, tenants, signers, pools, nodes, expires_at, json } = command;
     let secret: [u8; SECRET_BYTES] = rand::rng().random();
@@ -44,8 +46,12 @@ pub fn run(command: Token) -> Result<(), Failure> {
         nodes: some(nodes),
         expires_at: expires_at.unwrap_or_default(),
     };
-    if entry.expiry().is_err() {
+    let Ok(expiry) = entry.expiry() else {
         let message = format!("--expires-at {:?} is no time such as 2027-01-31T00:00:00Z", entry.expires_at);
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    if expiry.is_some_and(|expiry| expiry <= Timestamp::from_micros(now_micros())) {
+        let message = format!("--expires-at {} is past: the token would never be good", entry.expires_at);
         return Err(Failure::new(Exit::Usage, message));
     }
     shown::answer(json, &NewToken { token, entry }, |new| {
@@ -59,6 +65,11 @@ pub fn run(command: Token) -> Result<(), Failure> {
     Ok(())
 }
 
+fn now_micros() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
+}
+
 /// The entry as a table of a TOML file. What JSON escapes in a text TOML escapes alike.
 fn toml(entry: &AuthToken) -> String {
     let fields = serde_json::to_value(entry).expect("an entry is plain data");
@@ -67,4 +78,36 @@ fn toml(entry: &AuthToken) -> String {
         let _ = writeln!(text, "  {key} = {value}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_would_never_be_good_is_refused() {
+        let new = |expires_at: &str| {
+            run(Token::New {
+                name: "caller".to_owned(),
+                scopes: Vec::new(),
+                tenants: Vec::new(),
+                signers: Vec::new(),
+                pools: Vec::new(),
+                nodes: Vec::new(),
+                expires_at: Some(expires_at.to_owned()),
+                json: true,
+            })
+        };
+        for (expires_at, says) in [
+            ("soon", "--expires-at \"soon\" is no time such as 2027-01-31T00:00:00Z"),
+            (
+                "2020-01-31T00:00:00Z",
+                "--expires-at 2020-01-31T00:00:00Z is past: the token would never be good",
+            ),
+        ] {
+            let failure = new(expires_at).unwrap_err();
+            assert_eq!((failure.exit, failure.message.as_str()), (Exit::Usage, says));
+        }
+        assert!(new("9999-12-31T23:59:59Z").is_ok());
+    }
 }
