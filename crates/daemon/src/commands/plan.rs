@@ -113,12 +113,7 @@ async fn change(
     let client = connect(&remote)?;
     let plan = call(client.plans(), &plan, reason.as_deref()).await;
     let plan = plan.map_err(|error| shown::failure(remote.json, error))?;
-    shown::answer(remote.json, &plan, |plan| match (plan.intent, plan.status) {
-        (Intent::Cancel, status) if !is_over(status) => {
-            format!("plan {} is to be CANCELLED; `fencepost plan show -w {0}` follows it\n", plan.id)
-        }
-        (_, status) => format!("plan {} is {status}\n", plan.id),
-    });
+    shown::answer(remote.json, &plan, tasks_shown::changed);
     Ok(())
 }
 

@@ -66,6 +66,21 @@ pub fn plan(view: &PlanView) -> String {
         + &tasks(view)
 }
 
+/// What became of a plan that was to be changed.
+pub fn changed(plan: &Plan) -> String {
+    let Plan { id, status, .. } = plan;
+    let resumes = format!("`fencepost plan resume {id}` goes on with it");
+    match (plan.intent, status) {
+        (_, PlanStatus::Succeeded | PlanStatus::Cancelled) => format!("plan {id} is {status}\n"),
+        (Intent::Cancel, _) => {
+            format!("plan {id} is to be CANCELLED; `fencepost plan show -w {id}` follows it\n")
+        }
+        (_, PlanStatus::Paused) => format!("plan {id} is {status}; {resumes}\n"),
+        (Intent::Pause, _) => format!("plan {id} is {status}, and paused; {resumes}\n"),
+        (Intent::Run, _) => format!("plan {id} is {status}\n"),
+    }
+}
+
 /// Plans, one line each.
 pub fn plans(list: &List<Plan>) -> String {
     let rows = list.items.iter().map(|plan| {
@@ -243,6 +258,9 @@ fn stages(task: &Task) -> String {
 fn plan_status(plan: &Plan) -> String {
     let mut text = plan.status.to_string();
     let is_over = matches!(plan.status, PlanStatus::Succeeded | PlanStatus::Cancelled);
+    if plan.intent == Intent::Pause && !is_over && plan.status != PlanStatus::Paused {
+        text += "; paused: no further stage begins until `fencepost plan resume`";
+    }
     if plan.halted && !is_over {
         text += "; no further task starts until `fencepost plan resume`: its owner changed, or a task was retried alone";
     }

@@ -128,6 +128,38 @@ fn a_plan_that_starts_nothing_more_says_why() {
 }
 
 #[test]
+fn a_plan_that_is_paused_says_so_whatever_its_status() {
+    let mut view = a_plan(Vec::new());
+    view.plan.intent = Intent::Pause;
+    let status = "status  ATTENTION; paused: no further stage begins until `fencepost plan resume`\n";
+    assert!(plan(&view).contains(status), "{}", plan(&view));
+    for status in [PlanStatus::Paused, PlanStatus::Succeeded, PlanStatus::Cancelled] {
+        view.plan.status = status;
+        assert!(plan(&view).contains(&format!("status  {status}\n")), "{}", plan(&view));
+    }
+}
+
+#[test]
+fn a_plan_that_was_changed_says_what_people_want_of_it_and_what_goes_on() {
+    use Intent::{Cancel, Pause, Run};
+    for (intent, status, says) in [
+        (Run, PlanStatus::Running, "RUNNING"),
+        (Run, PlanStatus::Attention, "ATTENTION"),
+        (Run, PlanStatus::Paused, "PAUSED; `fencepost plan resume p-1` goes on with it"),
+        (Pause, PlanStatus::Paused, "PAUSED; `fencepost plan resume p-1` goes on with it"),
+        (Pause, PlanStatus::Attention, "ATTENTION, and paused; `fencepost plan resume p-1` goes on with it"),
+        (Pause, PlanStatus::Succeeded, "SUCCEEDED"),
+        (Cancel, PlanStatus::Running, "to be CANCELLED; `fencepost plan show -w p-1` follows it"),
+        (Cancel, PlanStatus::Attention, "to be CANCELLED; `fencepost plan show -w p-1` follows it"),
+        (Cancel, PlanStatus::Cancelled, "CANCELLED"),
+        (Cancel, PlanStatus::Succeeded, "SUCCEEDED"),
+    ] {
+        let plan = Plan { intent, status, ..a_plan(Vec::new()).plan };
+        assert_eq!(changed(&plan), format!("plan p-1 is {says}\n"));
+    }
+}
+
+#[test]
 fn the_json_of_a_plan_is_the_daemons_with_the_tasks() {
     let text = serde_json::to_string(&a_plan(vec![a_task("a", TaskStatus::Pending, 0)])).unwrap();
     assert!(text.starts_with(r#"{"id":"p-1","name":"rollout","status":"ATTENTION","#), "{text}");
