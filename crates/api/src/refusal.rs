@@ -185,7 +185,8 @@ impl From<actors::plans::Refusal> for Refusal {
         match refusal {
             Inside::UnknownPlan | Inside::UnknownTask => Self::new(Code::NotFound, detail),
             Inside::NotLocked | Inside::OtherToken(_) => Self::new(Code::Conflict, detail),
-            Inside::Refused(refused) => Self::new(code_of_refused(&refused), detail),
+            Inside::Refused(refused) => Self::new(code_of_refused(&refused), detail)
+                .with(|problem| problem.stage = stage_of(&refused)),
             Inside::TenantLocked(locker) => tenant_locked(&locker),
             Inside::Unfit(_) => Self::invalid(detail),
             Inside::NotOwner { owner } => {
@@ -211,6 +212,14 @@ const fn code_of_refused(refused: &Refused) -> Code {
         Refused::StillRunning => Code::StillRunning,
         Refused::StageUnknown(_) => Code::StageUnknown,
         Refused::DefinitionChanged(_) => Code::DefinitionChanged,
+    }
+}
+
+/// The number of the stage that is UNKNOWN, counted from 1.
+fn stage_of(refused: &Refused) -> Option<u32> {
+    match refused {
+        Refused::StageUnknown(at) => u32::try_from(at + 1).ok(),
+        _ => None,
     }
 }
 

@@ -34,7 +34,7 @@ words! {
         Conflict = "conflict",
         /// Another task has the lock of a tenant. `tenant`, `task` and `plan` name the tenant, that task and its plan.
         TenantLocked = "tenant_locked",
-        /// A stage is UNKNOWN, and nobody has resolved it.
+        /// A stage is UNKNOWN, and nobody has resolved it. `task` and `stage` name it.
         StageUnknown = "stage_unknown",
         /// The task runs, or waits for its turn.
         StillRunning = "still_running",
@@ -236,9 +236,12 @@ pub struct Problem {
     /// `tenant_locked`: the plan of the task that has the lock, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// `tenant_locked`: the task that has the lock, if it is known.
+    /// `tenant_locked`: the task that has the lock, if it is known. `stage_unknown`: the task that was to be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
+    /// `stage_unknown`: the number of the stage, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<u32>,
     /// The checks of `/readyz`, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<BTreeMap<String, Check>>,
@@ -265,6 +268,7 @@ impl Problem {
             tenant: None,
             plan: None,
             task: None,
+            stage: None,
             checks: None,
         }
     }

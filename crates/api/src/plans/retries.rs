@@ -1,7 +1,9 @@
 //! Retries over HTTP: a task is run again, by its id or as the newest of its tenant.
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use domain::TaskId;
 use ledger::TaskRecord;
+use wire::Code;
 use wire::plans as shape;
 
 use super::{Answer, Forwarding, author, records};
@@ -79,7 +81,8 @@ async fn retry(
     let wanted = from_wire::retry(asked)?;
     let (plan, task) = (record.plan, record.task.id);
     if asked.dry_run.unwrap_or(false) {
-        let preview = state.call(state.incarnation().plans.preview_retry(plan, task, wanted)).await?;
+        let preview = state.call(state.incarnation().plans.preview_retry(plan, task, wanted)).await;
+        let preview = preview.map_err(|refusal| of(task, refusal.into()))?;
         let task = preview.tasks.into_iter().find(|one| one.id == task).ok_or_else(Refusal::internal)?;
         let record = TaskRecord { task: (*task).clone(), ..record };
         return Ok(HttpResponse::Ok().json(records::shown_task(state, &record).await?));
@@ -90,8 +93,17 @@ async fn retry(
     let author = author(request, Some(&asked.reason));
     let serve =
         async |plans: &actors::plans::Plans| plans.retry(plan, task, wanted.clone(), author.clone()).await;
-    match forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await? {
+    let served = forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await;
+    match served.map_err(|refusal| of(task, refusal))? {
         Routed::Here(()) => Ok(HttpResponse::Accepted().json(records::task(state, task).await?)),
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// A refusal of a retry. One for the sake of an UNKNOWN stage names the task, which the caller need not have named.
+fn of(task: TaskId, refusal: Refusal) -> Refusal {
+    if refusal.code() == Code::StageUnknown {
+        return refusal.with(|problem| problem.task = Some(task.to_string()));
+    }
+    refusal
 }

@@ -263,7 +263,16 @@ async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
     assert_eq!(shown["stages"][0]["status"], "UNKNOWN");
     assert_eq!(subject.get(&plan).await["attention"][0]["stage_name"], "prepare");
     let again = format!("{task}/retry");
-    subject.refused(&again, retry(json!("checkpoint")), "stage_unknown").await;
+    let mut preview = retry(json!("checkpoint"));
+    preview["dry_run"] = json!(true);
+    for (path, body) in [
+        (&*again, retry(json!("checkpoint"))),
+        (&*again, preview),
+        ("/v1/tenants/x/retry", retry(json!("checkpoint"))),
+    ] {
+        let problem = subject.refused(path, body, "stage_unknown").await;
+        assert_eq!((&problem["task"], &problem["stage"]), (&shown["id"], &json!(1)), "{problem}");
+    }
     let resolve = |stage: &str| format!("{task}/stages/{stage}/resolve");
     let done = json!({ "outcome": "done", "context": { "disk": 1 }, "reason": "I looked" });
     subject.refused(&resolve("50%25%20%2F%20half"), done.clone(), "conflict").await;

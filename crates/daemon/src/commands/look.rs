@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::absence::Absence;
 use super::screen::Screen;
-use super::shown;
+use super::shown::{self, About};
 use crate::cli::Shown;
 use crate::exit::Failure;
 
@@ -19,17 +19,24 @@ use crate::exit::Failure;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// How answers of a type are printed.
-pub struct Look<T> {
+pub struct Look<'a, T> {
     people: fn(&T) -> String,
     json: fn(&T) -> Vec<String>,
     more: fn(&T) -> String,
     is_over: fn(&T) -> bool,
+    about: About<'a>,
 }
 
-impl<T: Serialize> Look<T> {
+impl<'a, T: Serialize> Look<'a, T> {
     /// Prints one JSON document, or the text of `people`.
     pub const fn one(people: fn(&T) -> String) -> Self {
-        Self { people, json: |answer| vec![shown::json(answer)], more: |_| String::new(), is_over: |_| false }
+        Self {
+            people,
+            json: |answer| vec![shown::json(answer)],
+            more: |_| String::new(),
+            is_over: |_| false,
+            about: About { task: None, stage: None },
+        }
     }
 
     /// With `-w` it ends when this is so.
@@ -39,7 +46,7 @@ impl<T: Serialize> Look<T> {
     }
 }
 
-impl<T: Serialize> Look<List<T>> {
+impl<T: Serialize> Look<'_, List<T>> {
     /// Prints each item as JSON on a line of its own, or the text of `people`. With JSON the cursor of the next page goes to
     /// stderr.
     pub const fn list(people: fn(&List<T>) -> String) -> Self {
@@ -48,11 +55,18 @@ impl<T: Serialize> Look<List<T>> {
             json: |list| list.items.iter().map(shown::json).collect(),
             more: |list| shown::more(list.next_cursor.as_ref()),
             is_over: |_| false,
+            about: About { task: None, stage: None },
         }
     }
 }
 
-impl<T> Look<T> {
+impl<'a, T> Look<'a, T> {
+    /// Its refusals name this.
+    pub const fn about(mut self, about: About<'a>) -> Self {
+        self.about = about;
+        self
+    }
+
     /// Reads and prints. With `-w` on a terminal the text is drawn in place; elsewhere it is printed whenever it has changed,
     /// and as JSON the lines that were not there before.
     ///
@@ -64,9 +78,9 @@ impl<T> Look<T> {
         mut read: impl AsyncFnMut() -> Result<T>,
     ) -> std::result::Result<(), Failure> {
         let Shown { watch, ref remote } = *how;
-        let json = remote.json;
+        let (json, about) = (remote.json, self.about);
         if !watch {
-            let answer = read().await.map_err(|error| shown::failure(json, error))?;
+            let answer = read().await.map_err(|error| shown::failure_about(about, json, error))?;
             if json {
                 shown::print(&self.json_text(&answer, &[]));
                 eprint!("{}", (self.more)(&answer));
@@ -107,9 +121,9 @@ impl<T> Look<T> {
                     tokio::time::sleep(EVERY).await;
                 }
                 // A daemon that cannot be reached now is not waited for.
-                Err(error) if !has_begun => return Err(shown::failure(json, error)),
+                Err(error) if !has_begun => return Err(shown::failure_about(about, json, error)),
                 Err(error) => {
-                    absence.outlast(error).await.map_err(|error| shown::failure(json, error))?;
+                    absence.outlast(error).await.map_err(|error| shown::failure_about(about, json, error))?;
                     // The message about the absence stays where it is.
                     if let Some(screen) = &mut screen {
                         screen.leave();

@@ -10,6 +10,7 @@ use client::wire::plans::{
 use client::{PlanQuery, Plans, Tasks};
 
 use super::look::Look;
+use super::shown::About;
 use super::{connect, json_file, page, retry_request, shown, tasks_shown};
 use crate::cli::plans::{Change, Plan, TaskChange};
 use crate::exit::{Exit, Failure};
@@ -73,12 +74,12 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             // The JSON is the daemon's, which leaves out why the job waits.
             let read = async || reader::task(&client, &task, !shown.remote.json).await;
-            Look::one(tasks_shown::task).run(&shown, read).await?;
+            Look::one(tasks_shown::task).about(About::task(&task)).run(&shown, read).await?;
         }
         Plan::Checkpoints { task, paged, shown } => {
             let (client, page) = (connect(&shown.remote)?, page(paged));
             let read = async || client.tasks().checkpoints(&task, &page).await;
-            Look::list(tasks_shown::checkpoints).run(&shown, read).await?;
+            Look::list(tasks_shown::checkpoints).about(About::task(&task)).run(&shown, read).await?;
         }
         Plan::PauseTask(change) => {
             change_task(change, async |tasks, id, why| tasks.pause(id, why).await).await?
@@ -92,13 +93,15 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::Resolve { task, stage, outcome, context, reason, remote } => {
             let request = StageResolveRequest { outcome, context, reason };
             let answer = connect(&remote)?.tasks().resolve(&task, &stage, &request).await;
-            let task = answer.map_err(|error| shown::failure(remote.json, error))?;
+            let about = About { stage: Some(&stage), ..About::task(&task) };
+            let task = answer.map_err(|error| shown::failure_about(about, remote.json, error))?;
             shown::answer(remote.json, &task, task_line);
         }
         Plan::Retry { task, options, remote } => {
             let (is_dry_run, retry) = retry_request(options)?;
             let answer = connect(&remote)?.tasks().retry(&task, &retry).await;
-            let task = answer.map_err(|error| shown::failure(remote.json, error))?;
+            let task =
+                answer.map_err(|error| shown::failure_about(About::task(&task), remote.json, error))?;
             shown::answer(remote.json, &task, |task| tasks_shown::retried(task, is_dry_run));
         }
     }
@@ -123,8 +126,8 @@ async fn change_task(
 ) -> Result<(), Failure> {
     let TaskChange { task, reason, remote } = change;
     let client = connect(&remote)?;
-    let task = call(client.tasks(), &task, reason.as_deref()).await;
-    let task = task.map_err(|error| shown::failure(remote.json, error))?;
+    let changed = call(client.tasks(), &task, reason.as_deref()).await;
+    let task = changed.map_err(|error| shown::failure_about(About::task(&task), remote.json, error))?;
     shown::answer(remote.json, &task, task_line);
     Ok(())
 }

@@ -31,11 +31,32 @@ pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> S
     let _ = print(&if json { self::json(answer) + "\n" } else { people(answer) });
 }
 
+/// What a command is about, where its refusals name it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct About<'a> {
+    /// The task, as the caller named it.
+    pub task: Option<&'a str>,
+    /// The stage of it, as the caller named it.
+    pub stage: Option<&'a str>,
+}
+
+impl<'a> About<'a> {
+    /// A task.
+    pub const fn task(task: &'a str) -> Self {
+        Self { task: Some(task), stage: None }
+    }
+}
+
 /// Prints the failure of a call to stderr: with `--json` as the problem document.
 pub fn failure(json: bool, error: Error) -> Failure {
+    failure_about(About::default(), json, error)
+}
+
+/// The same of a call of a command that is about something.
+pub fn failure_about(about: About<'_>, json: bool, error: Error) -> Failure {
     let message = match (json, &error) {
         (true, Error::Refused(problem)) => serde_json::to_string(problem).expect("a problem is plain data"),
-        (false, Error::Refused(problem)) => self::problem(problem),
+        (false, Error::Refused(problem)) => self::problem(problem, about),
         (true, other) => serde_json::json!({ "error": other.to_string() }).to_string(),
         (false, _) => return Failure::from(error),
     };
@@ -48,7 +69,7 @@ pub fn failure(json: bool, error: Error) -> Failure {
 }
 
 /// A refusal in a few lines.
-fn problem(problem: &Problem) -> String {
+fn problem(problem: &Problem, about: About<'_>) -> String {
     let mut text = format!("refused: {}: {}", problem.code, problem.detail);
     let mut more = Vec::new();
     if let Some(owner) = &problem.owner {
@@ -64,7 +85,7 @@ fn problem(problem: &Problem) -> String {
         more.push(format!("try again in {}", length(ms)));
     }
     let locker = [("tenant", &problem.tenant), ("plan", &problem.plan), ("task", &problem.task)];
-    for (name, id) in locker {
+    for (name, id) in locker.into_iter().filter(|_| problem.tenant.is_some()) {
         more.extend(id.as_ref().map(|id| format!("{name} {id}")));
     }
     for (name, check) in problem.checks.iter().flatten() {
@@ -77,10 +98,40 @@ fn problem(problem: &Problem) -> String {
     if !more.is_empty() {
         let _ = write!(text, "\n  {}", more.join(", "));
     }
-    if let Some(step) = problem.known_code().and_then(next_step) {
+    let code = problem.known_code();
+    let step =
+        code.and_then(|code| step_about(code, problem, about)).or_else(|| Some(next_step(code?)?.to_owned()));
+    if let Some(step) = step {
         let _ = write!(text, "\n  {step}");
     }
     text
+}
+
+/// The same about a task.
+fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String> {
+    match code {
+        // A daemon of the last release does not name them.
+        Code::StageUnknown => {
+            let task = problem.task.as_deref().or(about.task).unwrap_or("TASK");
+            let stage = problem.stage.map_or_else(|| "STAGE".to_owned(), |number| number.to_string());
+            Some(format!(
+                "`fencepost plan task {task}` shows the stage; `fencepost plan resolve {task} {stage} done|not_done --reason \
+                 TEXT` resolves it."
+            ))
+        }
+        // The task is there, and what is asked of it is not.
+        Code::NotFound if problem.detail.starts_with("the task has no ") => {
+            let task = about.task.filter(|_| about.stage.is_some())?;
+            Some(format!("`fencepost plan task {task}` shows its stages."))
+        }
+        Code::NotFound => {
+            let id = about.task?;
+            Some(format!(
+                "If {id} is the id of a plan, `fencepost plan show {id}` lists the ids of its tasks."
+            ))
+        }
+        _ => None,
+    }
 }
 
 /// What a person does next about a refusal, where its `detail` does not say it.
@@ -90,9 +141,6 @@ fn next_step(code: Code) -> Option<&'static str> {
             "Give a token with --token or FENCEPOST_TOKEN; `fencepost token new NAME` makes one for the daemon's configuration."
         }
         Code::Forbidden => "Use a token with the scope that is named, or ask who runs the daemon for one.",
-        Code::StageUnknown => {
-            "`fencepost plan task TASK` shows the stage; `fencepost plan resolve TASK STAGE done|not_done --reason TEXT` resolves it."
-        }
         Code::TenantLocked => "`fencepost tenant show TENANT` shows the lock and what has it.",
         Code::KeyReused => "Use another --key, or the request that this key was used for.",
         Code::WindowFull => {
@@ -206,5 +254,40 @@ mod tests {
         let failure = failure(false, Error::Refused(Box::new(refusal)));
         assert_eq!(failure.exit, Exit::Refused);
         assert_eq!(failure.message, "refused: lease_held: somebody has it\n  owner a-1, try again in 250 ms");
+    }
+
+    #[test]
+    fn a_refusal_about_a_task_names_the_task_and_what_shows_its_like() {
+        let says = |about: About<'_>, problem: Problem| {
+            let message = failure_about(about, false, Error::Refused(Box::new(problem))).message;
+            let (_, step) = message.split_once("\n  ").unwrap_or_default();
+            step.to_owned()
+        };
+        let t = About::task("t-1");
+        let unknown = |detail: &str| Problem::new(Code::NotFound, detail);
+        let plans_id = "If t-1 is the id of a plan, `fencepost plan show t-1` lists the ids of its tasks.";
+        assert_eq!(says(t, unknown("no such task")), plans_id);
+        assert_eq!(says(t, unknown("this does not exist, or this token does not see it")), plans_id);
+        assert_eq!(says(t, unknown("the task has no such checkpoint")), "");
+        let of_stage = About { stage: Some("build"), ..t };
+        assert_eq!(says(of_stage, unknown("no such task")), plans_id);
+        let no_stage = "the task has no stage of this name or number";
+        assert_eq!(says(of_stage, unknown(no_stage)), "`fencepost plan task t-1` shows its stages.");
+        assert_eq!(says(About::default(), unknown("no such job")), "");
+        let is_unknown = |task: Option<&str>, stage| Problem {
+            task: task.map(str::to_owned),
+            stage,
+            ..Problem::new(Code::StageUnknown, "stage 2 is UNKNOWN")
+        };
+        let step = |task: &str, stage: &str| {
+            format!(
+                "`fencepost plan task {task}` shows the stage; `fencepost plan resolve {task} {stage} done|not_done --reason \
+                 TEXT` resolves it."
+            )
+        };
+        // A daemon of the last release names neither.
+        assert_eq!(says(t, is_unknown(None, None)), step("t-1", "STAGE"));
+        assert_eq!(says(About::default(), is_unknown(Some("t-2"), Some(2))), step("t-2", "2"));
+        assert_eq!(says(About::default(), is_unknown(None, None)), step("TASK", "STAGE"));
     }
 }
