@@ -22,7 +22,7 @@ pub fn entry(request: &HttpRequest, action: &'static str, subject: impl Into<Str
     AuditEntry { request_id, ..AuditEntry::new(Principal::of(request).name(), action, subject) }
 }
 
-/// Notes what is about to be done.
+/// Notes what is about to be done, by this instance or by another one to which it passes the request on afterwards.
 ///
 /// # Errors
 /// What the ledger says; then it must not be done.
@@ -31,6 +31,14 @@ pub async fn note(state: &State, request: &HttpRequest, entry: &AuditEntry) -> R
     if ForwardedRequest::is_forwarded(request) {
         return state.read(state.ledger.audit_once(entry)).await;
     }
+    note_here(state, entry).await
+}
+
+/// Notes what this instance is about to do, also where another one passed the request on, and noted nothing.
+///
+/// # Errors
+/// As [`note`].
+pub async fn note_here(state: &State, entry: &AuditEntry) -> Result<(), Refusal> {
     state.read(state.ledger.audit(entry)).await
 }
 

@@ -108,7 +108,7 @@ async fn set_drained(
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node.clone());
     let action = if drained { "drain_node" } else { "undrain_node" };
-    audit::note(state, &request, &audit::entry(&request, action, format!("node:{id}"))).await?;
+    audit::note_here(state, &audit::entry(&request, action, format!("node:{id}"))).await?;
     // Subscribed before the word is sent, so that its effect is not missed.
     let mut changes = registry.changes();
     if !incarnation.jobs.drain(id, drained) {

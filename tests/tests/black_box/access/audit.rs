@@ -390,6 +390,32 @@ async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
+    let ground = Ground::fresh();
+    let tokens = json!([root()]);
+    let (near, far) =
+        tokio::join!(Guarded::on(ground.setup(), &tokens), Guarded::on(ground.setup(), &tokens));
+    world::keep(node(&far, &json!([])).await, json!([]));
+    until("the other instance knows the node", async || {
+        near.ask("root", "GET", "/v1/nodes/n-1", None).await.0 == 200
+    })
+    .await;
+    for what in ["drain", "undrain", "drain", "undrain", "drain"] {
+        let path = format!("/v1/nodes/n-1/{what}");
+        let (operation, name, subject) = ("", "", String::new());
+        let again = Action { operation, name, subject, method: "POST", path, body: json!({}) };
+        let answer = again.ask(&near, "ops").await;
+        assert_eq!((answer.status, &answer.json()["instance"]), (200, &json!(far.instance.ready().instance)));
+    }
+    for (action, times) in [("drain_node", 3), ("undrain_node", 2)] {
+        let (_, listed) = near.ask("root", "GET", &format!("/v1/audit?action={action}"), None).await;
+        let entries = listed["items"].as_array().unwrap();
+        assert_eq!(entries.len(), times, "{listed}");
+        assert!(entries.iter().all(|entry| entry["request_id"] == "ops" && entry["principal"] == "root"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_not_reloaded_before_the_audit_has_the_entry() {
     let ground = Ground::fresh();
     let other = |token: &str| json!({"name": "other", "token": token, "scopes": ["read"]});
