@@ -255,9 +255,6 @@ pub const RIGHT_CLOCKS_ASKED_MAX: usize = 2;
 /// How long such an instance asks the one that has served last before all others.
 pub const RIGHT_CLOCK_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// Tasks of a plan read at once to see whether a token sees them all.
-pub const SEEN_READ_MAX: u32 = 1_000;
-
 const _: () =
     assert!(2 * EVENT_BATCH_BYTES_MAX <= UNCOUNTED_BYTES_MAX, "a batch of events needs no room of its own");
 const _: () =

@@ -310,8 +310,9 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         }
         "resolve_stage" | "unlock_tenant" => &[NotFound, Conflict],
         id if takes_reason(id) => &[NotFound, Conflict],
-        "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" | "show_tenant"
-        | "list_tenant_tasks" => &[NotFound],
+        "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" => &[NotFound],
+        // Of a token with patterns that sees little.
+        "show_tenant" | "list_tenant_tasks" => &[NotFound, Overloaded],
         "dismiss_job" | "delete_job" => &[NotFound, Conflict],
         "begin_bulk" => &[Overloaded, KeyReused],
         "pause_pool" | "resume_pool" | "show_bulk" | "cancel_bulk" => &[NotFound],

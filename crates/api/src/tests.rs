@@ -21,6 +21,7 @@ mod bounds;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;
+mod plans_seen;
 mod shared;
 
 use crate::auth::{Auth, Scope, Sees, Token, digest};

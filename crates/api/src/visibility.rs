@@ -2,20 +2,22 @@
 //! lists pass it over.
 //!
 //! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk
-//! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
-//! makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the session.
+//! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with
+//! [`seen`]; what a request makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the
+//! session, a task by who sees its tenant and the pools of all its stages, a plan by who sees all its tasks.
 
 use std::time::Instant;
 
+use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::{JobRecord, SessionRecord};
+use ledger::{JobRecord, SessionRecord, TaskRecord};
 use wire::Code;
 use wire::plans::StageRequest;
 
 use crate::auth::{Principal, Sees};
-use crate::limits::SEEN_READ_MAX;
+use crate::limits::PIECE_RECORDS_MAX;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
 use crate::state::State;
@@ -83,7 +85,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
         Subject::Task => match TaskId::parse(name) {
             Some(id) => {
                 let record = state.read(state.ledger.plan_task(id)).await?;
-                record.is_some_and(|record| sees.tenants.have(Some(record.task.spec.tenant.as_str())))
+                record.is_some_and(|record| task(sees, &record))
             }
             None => false,
         },
@@ -150,20 +152,27 @@ pub fn session_record(sees: &Sees, record: &SessionRecord) -> bool {
     has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref())
 }
 
-/// Whether it is a plan that is seen: all of its tenants are.
+/// Whether it is a plan that is seen: all of its tasks are. It is read up to the first that is not.
 pub async fn plan(state: &State, sees: &Sees, id: PlanId) -> Result<bool, Refusal> {
-    if sees.tenants.is_all() {
+    if sees.tenants.is_all() && sees.pools.is_all() {
         return Ok(true);
     }
     let mut after = None;
     loop {
-        let tasks = state.read(state.ledger.plan_tasks(id, after, SEEN_READ_MAX)).await?;
+        let tasks = state.read(state.ledger.plan_tasks(id, after, PIECE_RECORDS_MAX)).await?;
         let Some(last) = tasks.last().map(|task| task.place) else { return Ok(after.is_some()) };
-        if !tasks.iter().all(|record| sees.tenants.have(Some(record.task.spec.tenant.as_str()))) {
+        if !tasks.iter().all(|record| task(sees, record)) {
             return Ok(false);
         }
         after = Some(last);
     }
+}
+
+/// Whether it is a task that is seen: its tenant is, and the pools of all its stages are.
+pub fn task(sees: &Sees, record: &TaskRecord) -> bool {
+    let TaskSpec { tenant, stages, .. } = &*record.task.spec;
+    let is_seen = |stage: &StageSpec| sees.pools.have(stage.needs.pool.as_ref().map(PoolName::as_str));
+    sees.tenants.have(Some(tenant.as_str())) && (sees.pools.is_all() || stages.iter().all(is_seen))
 }
 
 /// Whether it is a resource that is seen.
@@ -214,10 +223,12 @@ pub async fn seen<R, K>(
                     return Ok(found);
                 }
             }
-        }
-        if Instant::now() >= give_up {
-            let detail = "the token sees so little of this list that reading it takes too long; filter it";
-            return Err(Refusal::new(Code::Overloaded, detail));
+            // To look at one record can take reads of its own.
+            if Instant::now() >= give_up {
+                let detail =
+                    "the token sees so little of this list that reading it takes too long; filter it";
+                return Err(Refusal::new(Code::Overloaded, detail));
+            }
         }
         records = read(Some(last)).await?;
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
+use domain::plan::EventKind;
 use domain::{PlanId, TaskId};
 use ledger::TimedEvent;
 use rand::RngExt;
@@ -17,6 +18,7 @@ use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::streams::Place;
+use crate::visibility;
 
 /// Follows the events of a plan.
 pub struct PlanFollower {
@@ -35,14 +37,14 @@ pub fn of_plan(
     follower: PlanFollower,
 ) -> Result<HttpResponse, Refusal> {
     let place = Place::of_plan(&state.shares, &principal)?;
-    let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), principal, place);
-    let following = follower.follow(Arc::clone(&state), line);
+    let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), Arc::clone(&principal), place);
+    let following = follower.follow(Arc::clone(&state), line, principal);
     state.spawn(following);
     Ok(answer)
 }
 
 impl PlanFollower {
-    async fn follow(mut self, state: Arc<State>, mut line: Line) {
+    async fn follow(mut self, state: Arc<State>, mut line: Line, principal: Arc<Principal>) {
         if line.comment("the stream is open").await.is_err() {
             return;
         }
@@ -50,6 +52,10 @@ impl PlanFollower {
             let Ok(events) = line.beside(self.next(&state)).await else { return };
             for event in events {
                 let Ok(shown) = to_wire::event(&event) else { return };
+                // A retry may name other pools than those that the client sees.
+                if shown.kind == EventKind::Retried.as_str() && !self.is_seen(&state, &principal).await {
+                    return;
+                }
                 let id = event.seq.to_string();
                 if let Err(Ended) = line.event(PLAN_EVENT, Some(&id), &shown).await {
                     return;
@@ -57,6 +63,21 @@ impl PlanFollower {
                 self.after = event.seq;
             }
         }
+    }
+
+    /// Whether the client still sees what it follows.
+    async fn is_seen(&self, state: &State, principal: &Principal) -> bool {
+        let sees = principal.sees();
+        let is_seen = match self.task {
+            _ if sees.everything() => return true,
+            Some(task) => match state.read(state.ledger.plan_task(task)).await {
+                Ok(record) => Ok(record.is_some_and(|record| visibility::task(sees, &record))),
+                Err(refusal) => Err(refusal),
+            },
+            None => visibility::plan(state, sees, self.plan).await,
+        };
+        // A client whose stream ends asks again.
+        is_seen.unwrap_or(false)
     }
 
     /// The next events, at least one. While the ledger is away the stream waits for it.

@@ -8,10 +8,12 @@ use ledger::{Lease, PlanRecord, TaskRecord};
 use wire::Code;
 use wire::plans as shape;
 
-use crate::limits::ATTENTION_TASKS_MAX;
+use crate::auth::Sees;
+use crate::limits::{ATTENTION_TASKS_MAX, PIECE_RECORDS_MAX};
 use crate::plan_fields::to_wire::{self, TaskDetails};
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visibility;
 
 /// The row of a plan.
 pub async fn plan_record(state: &State, id: PlanId) -> Result<PlanRecord, Refusal> {
@@ -87,16 +89,59 @@ async fn shown_with_lock(
     to_wire::task(record, &details)
 }
 
-/// The newest task of a tenant.
-pub async fn newest_task(state: &State, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
-    let newest = state.read(state.ledger.tenant_tasks(tenant, None, 1)).await?;
-    let unknown = || Refusal::new(Code::NotFound, "no task was ever made for this tenant");
+/// The tasks of a tenant before this one that are seen, newest first, at most so many. Fewer are all that there are.
+pub async fn tenant_tasks(
+    state: &State,
+    sees: &Sees,
+    tenant: &TenantId,
+    before: Option<TaskId>,
+    limit: u32,
+) -> Result<Vec<TaskRecord>, Refusal> {
+    // Where some are not seen, few that are may come in many reads.
+    let piece = if sees.pools.is_all() { limit } else { PIECE_RECORDS_MAX };
+    let read = async |last: Option<TaskId>| {
+        state.read(state.ledger.tenant_tasks(tenant, last.or(before), piece)).await
+    };
+    let is_seen = async |record: &TaskRecord| Ok(visibility::task(sees, record));
+    let mut found =
+        visibility::seen(state, sees, limit.saturating_sub(1), read, |record| record.task.id, is_seen)
+            .await?;
+    found.truncate(limit as usize);
+    Ok(found)
+}
+
+/// The newest task of a tenant that is seen.
+pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
+    let newest = tenant_tasks(state, sees, tenant, None, 1).await?;
+    let unknown = || {
+        let detail = if sees.everything() {
+            "no task was ever made for this tenant"
+        } else {
+            "no task was ever made for this tenant, or this token sees none"
+        };
+        Refusal::new(Code::NotFound, detail)
+    };
     newest.into_iter().next().ok_or_else(unknown)
 }
 
+/// Checks that the task that has a tenant's lock is seen.
+pub async fn check_locker(state: &State, sees: &Sees, tenant: &TenantId) -> Result<(), Refusal> {
+    if sees.pools.is_all() {
+        return Ok(());
+    }
+    let lock = lock_of(state, tenant).await?;
+    let Some(locker) = lock.as_ref().and_then(to_wire::lock_holder) else { return Ok(()) };
+    match state.read(state.ledger.plan_task(locker)).await? {
+        Some(record) if !visibility::task(sees, &record) => {
+            Err(Refusal::new(Code::NotFound, "this token does not see the task that has the tenant's lock"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// A tenant for its reader.
-pub async fn tenant(state: &State, tenant: &TenantId) -> Result<shape::Tenant, Refusal> {
-    let record = newest_task(state, tenant).await?;
+pub async fn tenant(state: &State, sees: &Sees, tenant: &TenantId) -> Result<shape::Tenant, Refusal> {
+    let record = newest_task(state, sees, tenant).await?;
     let lock = lock_of(state, tenant).await?;
     let task = shown_with_lock(state, &record, lock.as_ref()).await?;
     let lock = match &lock {

@@ -41,7 +41,7 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 
 /// Retries the newest task of a tenant
 ///
-/// This does the same as the retry of that task by its id.
+/// This does the same as the retry of that task by its id. For a token with patterns it is the newest task that it sees.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/retry", tag = "plans", operation_id = "retry_tenant",
     params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = tenants::ID)),
@@ -54,7 +54,8 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let tenant = tenants::tenant(&request)?;
     let (body, asked) = read(&request, payload, forwarder.state()).await?;
-    let record = records::newest_task(forwarder.state(), &tenant).await?;
+    let principal = Principal::of(&request);
+    let record = records::newest_task(forwarder.state(), principal.sees(), &tenant).await?;
     retry(&request, body, &forwarder, record, &asked).await
 }
 

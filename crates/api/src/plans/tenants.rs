@@ -6,13 +6,15 @@ use ledger::TaskRecord;
 use wire::plans as shape;
 
 use super::{Answer, Shared, author, pages, records};
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 
 /// Shows a tenant
 ///
-/// The tenant's newest task, whether that task has a checkpoint, and the tenant's lock.
+/// The tenant's newest task, whether that task has a checkpoint, and the tenant's lock. A token with patterns gets the newest
+/// task that it sees.
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}", tag = "plans", operation_id = "show_tenant",
     params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),
@@ -21,12 +23,12 @@ use crate::refusal::Refusal;
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let tenant = tenant(&request)?;
     Query::read(&request, &[])?;
-    Ok(HttpResponse::Ok().json(records::tenant(&state, &tenant).await?))
+    Ok(HttpResponse::Ok().json(records::tenant(&state, Principal::of(&request).sees(), &tenant).await?))
 }
 
 /// Lists the tasks of a tenant
 ///
-/// The tasks of all plans, the newest first.
+/// The tasks of all plans, the newest first; for a token with patterns those that it sees.
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
     params(
@@ -40,17 +42,20 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
     let tenant = tenant(&request)?;
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, begin) = (query.limit()?, query.cursor("h", TaskId::parse)?);
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
     if begin.is_none() {
-        records::newest_task(&state, &tenant).await?;
+        records::newest_task(&state, sees, &tenant).await?;
     }
-    let read = async |before, limit| state.read(state.ledger.tenant_tasks(&tenant, before, limit)).await;
+    let read = async |before, limit| records::tenant_tasks(&state, sees, &tenant, before, limit).await;
     let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record), 0));
     Ok(HttpResponse::Ok().json(pages::page("h", begin, limit, read, shown).await?))
 }
 
 /// Breaks the lock of a tenant
 ///
-/// The lock must be held at the token that the request names; else the request is refused as `conflict`. The task that held
+/// The lock must be held at the token that the request names; else the request is refused as `conflict`. If the caller does not
+/// see the task that holds the lock, the request is refused as `not_found`. The task that held
 /// the lock becomes INTERRUPTED if it was not over. Its stages may still change the tenant's systems, unless these check the
 /// token.
 #[utoipa::path(
@@ -64,10 +69,13 @@ pub async fn unlock(request: HttpRequest, payload: web::Payload, state: Shared) 
     Query::read(&request, &[])?;
     let asked: shape::UnlockRequest = extract::body(&request, payload, state.body_limits()).await?;
     let token = i64::try_from(asked.token).map_err(|_| Refusal::invalid("token is out of range"))?;
-    records::newest_task(&state, &tenant).await?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    records::newest_task(&state, sees, &tenant).await?;
+    records::check_locker(&state, sees, &tenant).await?;
     let author = author(&request, Some(&asked.reason));
     state.call(state.incarnation().plans.unlock(&tenant, Token::new(token), author)).await?;
-    Ok(HttpResponse::Ok().json(records::tenant(&state, &tenant).await?))
+    Ok(HttpResponse::Ok().json(records::tenant(&state, sees, &tenant).await?))
 }
 
 /// The tenant in the path.

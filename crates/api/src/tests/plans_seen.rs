@@ -1,0 +1,245 @@
+//! What tokens with patterns see of plans, tasks and tenants, on every path and in every list.
+
+use actix_web::http::Method;
+use actix_web::test::read_body;
+use serde_json::json;
+
+use super::*;
+
+struct Subject {
+    state: Arc<State>,
+    _dir: TempDir,
+}
+
+fn of_pools(name: &str, scope: Scope, pools: &[&str]) -> Token {
+    let pools = pools.iter().map(|text| domain::Pattern::parse(text).unwrap());
+    let sees = Sees { pools: domain::Names::Some(pools.collect()), ..Sees::default() };
+    Token { sees, ..token(name, scope) }
+}
+
+impl Subject {
+    async fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let auth = Auth::tokens(vec![
+            token("ops", Scope::Admin),
+            of_pools("a", Scope::Submit, &["a"]),
+            of_pools("ab", Scope::Submit, &["a", "b*"]),
+            of_pools("a-admin", Scope::Admin, &["a"]),
+        ]);
+        Self { state: state(&dir, auth).await, _dir: dir }
+    }
+
+    async fn send(&self, who: &str, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let service = init_service(app(&forwarder(&self.state))).await;
+        let mut request = TestRequest::default().method(method).uri(path);
+        request = request.insert_header((AUTHORIZATION, format!("Bearer {who}")));
+        if let Some(body) = body {
+            request = request.set_json(body);
+        }
+        let answer = call_service(&service, request.to_request()).await;
+        let status = answer.status().as_u16();
+        (status, serde_json::from_slice(&read_body(answer).await).unwrap())
+    }
+
+    async fn get(&self, who: &str, path: &str) -> Value {
+        let (status, body) = self.send(who, Method::GET, path, None).await;
+        assert_eq!(status, 200, "{who}: {path}: {body}");
+        body
+    }
+
+    /// That all this is `not_found` for a token.
+    async fn hides(&self, who: &str, requests: &[(Method, String, Option<Value>)]) {
+        for (method, path, body) in requests {
+            let (status, answer) = self.send(who, method.clone(), path, body.clone()).await;
+            assert_eq!(
+                (status, &answer["code"]),
+                (404, &json!("not_found")),
+                "{who}: {method} {path}: {answer}"
+            );
+        }
+    }
+
+    /// A plan whose tasks are for these tenants, each with a stage in each of these pools; and the ids of its tasks.
+    async fn plan(&self, tasks: &[(&str, &[Option<&str>])]) -> (String, Vec<String>) {
+        let stage = |(at, pool): (usize, &Option<&str>)| {
+            let mut stage = json!({"name": at.to_string(), "payload": 1});
+            if let Some(pool) = pool {
+                stage["pool"] = json!(pool);
+            }
+            stage
+        };
+        let task = |(tenant, pools): &(&str, &[Option<&str>])| json!({"tenant": tenant, "stages": pools.iter().enumerate().map(stage).collect::<Vec<_>>()});
+        let asked = json!({"tasks": tasks.iter().map(task).collect::<Vec<_>>()});
+        let (status, plan) = self.send("ops", Method::POST, "/v1/plans", Some(asked)).await;
+        assert_eq!(status, 201, "{plan}");
+        let id = plan["id"].as_str().unwrap().to_owned();
+        let tasks = self.get("ops", &format!("/v1/plans/{id}/tasks")).await;
+        let ids =
+            tasks["items"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned());
+        (id, ids.collect())
+    }
+
+    /// The ids on all pages of a list.
+    async fn listed(&self, who: &str, path: &str, limit: u32) -> Vec<String> {
+        let (mut ids, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = self.get(who, &format!("{path}?limit={limit}{cursor}")).await;
+            let items = page["items"].as_array().unwrap();
+            assert!(items.len() <= limit as usize, "{page}");
+            ids.extend(items.iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return ids,
+            }
+        }
+    }
+}
+
+/// Every request about a plan.
+fn about_plan(plan: &str) -> Vec<(Method, String, Option<Value>)> {
+    let reads = ["", "/tasks", "/events"].map(|end| (Method::GET, format!("/v1/plans/{plan}{end}"), None));
+    let changes = ["start", "pause", "resume", "cancel"]
+        .map(|change| (Method::POST, format!("/v1/plans/{plan}/{change}"), None));
+    let lease = (Method::GET, format!("/v1/leases/plan:{plan}"), None);
+    reads.into_iter().chain(changes).chain([lease]).collect()
+}
+
+fn again() -> Value {
+    json!({"from": "start", "reason": "again"})
+}
+
+/// Every request about a task.
+fn about_task(task: &str) -> Vec<(Method, String, Option<Value>)> {
+    let path = |end: &str| format!("/v1/tasks/{task}{end}");
+    let reads = ["", "/checkpoints", "/events"].map(|end| (Method::GET, path(end), None));
+    let changes = ["/pause", "/resume", "/cancel"].map(|change| (Method::POST, path(change), None));
+    let resolution = json!({"outcome": "done", "reason": "seen"});
+    let stages =
+        json!({"from": "start", "reason": "again", "stages": [{"name": "0", "payload": 1, "pool": "a"}]});
+    let decisions = [
+        (Method::POST, path("/retry"), Some(again())),
+        (Method::POST, path("/retry"), Some(stages)),
+        (Method::POST, path("/stages/1/resolve"), Some(resolution)),
+    ];
+    reads.into_iter().chain(changes).chain(decisions).collect()
+}
+
+#[actix_web::test]
+async fn a_plan_and_its_tasks_belong_to_the_pools_of_their_stages() {
+    let subject = Subject::start().await;
+    let (a, of_a) = subject.plan(&[("x", &[Some("a"), Some("a")])]).await;
+    let (mixed, of_mixed) = subject.plan(&[("y", &[Some("a"), Some("b")])]).await;
+    let (any, of_any) = subject.plan(&[("z", &[None])]).await;
+    let (two, of_two) = subject.plan(&[("u", &[Some("a")]), ("v", &[Some("b")])]).await;
+    for who in ["a", "a-admin"] {
+        for plan in [&mixed, &any, &two] {
+            subject.hides(who, &about_plan(plan)[..7]).await;
+        }
+        for task in [&of_mixed[0], &of_any[0], &of_two[1]] {
+            let requests = about_task(task);
+            // Only `admin` may resolve.
+            let asked = if who == "a" { &requests[..requests.len() - 1] } else { &requests[..] };
+            subject.hides(who, asked).await;
+        }
+        for limit in [1, 2, 100] {
+            assert_eq!(subject.listed(who, "/v1/plans", limit).await, [a.as_str()], "{limit}");
+        }
+        subject.get(who, &format!("/v1/plans/{a}")).await;
+        for task in [&of_a[0], &of_two[0]] {
+            subject.get(who, &format!("/v1/tasks/{task}/checkpoints")).await;
+        }
+    }
+    for limit in [1, 2, 100] {
+        assert_eq!(subject.listed("ab", "/v1/plans", limit).await, [&*two, &mixed, &a], "{limit}");
+        assert_eq!(subject.listed("ops", "/v1/plans", limit).await, [&*two, &any, &mixed, &a], "{limit}");
+    }
+    subject.hides("ab", &about_plan(&any)[..7]).await;
+    // A lease of a plan is the plan's.
+    let (status, _) = subject.send("ops", Method::POST, &format!("/v1/plans/{mixed}/start"), None).await;
+    assert_eq!(status, 200);
+    subject.hides("a", &about_plan(&mixed)).await;
+    subject.get("ab", &format!("/v1/leases/plan:{mixed}")).await;
+}
+
+#[actix_web::test]
+async fn of_a_tenant_a_token_sees_the_tasks_of_its_pools() {
+    let subject = Subject::start().await;
+    let mut of_a = Vec::new();
+    let mut all = Vec::new();
+    for pool in ["a", "b", "a", "b", "b"] {
+        let (plan, mut ids) = subject.plan(&[("x", &[Some(pool)])]).await;
+        all.insert(0, ids[0].clone());
+        if pool == "a" {
+            of_a.insert(0, ids.remove(0));
+        }
+        // The last one has the tenant's lock.
+        if all.len() == 5 {
+            let (status, _) =
+                subject.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await;
+            assert_eq!(status, 200);
+        }
+    }
+    subject.plan(&[("y", &[Some("b")])]).await;
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(subject.listed("a", "/v1/tenants/x/tasks", limit).await, of_a, "{limit}");
+        assert_eq!(subject.listed("ab", "/v1/tenants/x/tasks", limit).await, all, "{limit}");
+        assert_eq!(subject.listed("ops", "/v1/tenants/x/tasks", limit).await, all, "{limit}");
+    }
+    assert_eq!(subject.get("a", "/v1/tenants/x").await["task"]["id"], of_a[0].as_str());
+    let shown = subject.get("ab", "/v1/tenants/x").await;
+    assert_eq!(shown["task"]["id"], all[0].as_str());
+    let path = |end: &str| format!("/v1/tenants/y{end}");
+    let none = [
+        (Method::GET, path(""), None),
+        (Method::GET, path("/tasks"), None),
+        (Method::POST, path("/retry"), Some(again())),
+    ];
+    subject.hides("a", &none).await;
+    // The newest that it sees is retried, which this time is refused; no newer one of another pool.
+    let (status, refused) = subject.send("a", Method::POST, "/v1/tenants/x/retry", Some(again())).await;
+    assert_eq!(status, 409, "{refused}");
+    let token = shown["lock"]["token"].as_u64().unwrap();
+    let unlock = json!({"token": token, "reason": "stuck"});
+    subject
+        .hides("a-admin", &[(Method::POST, "/v1/tenants/x/unlock".to_owned(), Some(unlock.clone()))])
+        .await;
+    let (status, unlocked) = subject.send("ops", Method::POST, "/v1/tenants/x/unlock", Some(unlock)).await;
+    assert_eq!((status, &unlocked["lock"]), (200, &Value::Null), "{unlocked}");
+}
+
+#[actix_web::test]
+async fn a_stream_of_a_plan_ends_when_a_retry_gives_the_plan_to_a_pool_that_its_client_does_not_see() {
+    let subject = Subject::start().await;
+    let (plan, tasks) = subject.plan(&[("x", &[Some("a")])]).await;
+    let (plan, task) = (format!("/v1/plans/{plan}"), format!("/v1/tasks/{}", tasks[0]));
+    for change in [format!("{plan}/start"), format!("{task}/cancel")] {
+        assert_eq!(subject.send("ops", Method::POST, &change, None).await.0, 200);
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !subject.get("ops", &task).await["lock"].is_null() {
+        assert!(tokio::time::Instant::now() < until, "the task is not cancelled");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let service = init_service(app(&forwarder(&subject.state))).await;
+    let mut streams = Vec::new();
+    for path in [&plan, &task] {
+        let request = TestRequest::get().uri(&format!("{path}/events"));
+        let request = request.insert_header((AUTHORIZATION, "Bearer a"));
+        let request = request.insert_header(("accept", "text/event-stream"));
+        let answer = call_service(&service, request.to_request()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        streams.push(answer);
+    }
+    let mut retry = again();
+    retry["stages"] = json!([{"name": "0", "payload": 1, "pool": "b"}]);
+    let (status, retried) = subject.send("ops", Method::POST, &format!("{task}/retry"), Some(retry)).await;
+    assert_eq!(status, 202, "{retried}");
+    for stream in streams {
+        let text = tokio::time::timeout(Duration::from_secs(10), read_body(stream)).await.unwrap();
+        let text = std::str::from_utf8(&text).unwrap();
+        assert!(text.contains("CANCELLED") && !text.contains("retried"), "{text}");
+    }
+    for path in [&plan, &task] {
+        subject.hides("a", &[(Method::GET, format!("{path}/events"), None)]).await;
+    }
+}
