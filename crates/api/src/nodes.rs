@@ -1,5 +1,7 @@
 //! Nodes and pools over HTTP: showing and draining nodes, explaining a selection, configuring pools.
 
+use std::slice;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::nodes::{Pools, Record, Registry, Wanted};
@@ -11,7 +13,7 @@ use wire::Code;
 use wire::nodes as shape;
 
 use crate::audit;
-use crate::auth::Principal;
+use crate::auth::{Principal, Scope};
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
@@ -284,6 +286,34 @@ async fn is_pool(state: &State, pool: &PoolName) -> Result<bool, Refusal> {
 
 fn unknown_pool() -> Refusal {
     Refusal::new(Code::NotFound, "no pool of this name is configured")
+}
+
+/// Whose a node's id is, as far as this instance knows.
+///
+/// # Errors
+/// `forbidden` for a token that may connect no node under this id.
+pub async fn claim(state: &State, principal: &Principal, id: &NodeId) -> Result<shape::NodeClaim, Refusal> {
+    principal.require(Scope::Node)?;
+    if !principal.sees().nodes.have(Some(id.as_str())) {
+        return Err(Refusal::new(Code::Forbidden, format!("this token may not connect the node {id}")));
+    }
+    let status = match owner_of(state, id).await {
+        None => shape::ClaimStatus::Free,
+        Some(owner) if *owner == *principal.name() => shape::ClaimStatus::Own,
+        Some(_) => shape::ClaimStatus::Anothers,
+    };
+    Ok(shape::NodeClaim { id: id.to_string(), status })
+}
+
+/// Whose token connected a node that is known here, or whose record is on the bus.
+async fn owner_of(state: &State, id: &NodeId) -> Option<Arc<str>> {
+    if let Some(record) = state.incarnation().registry.get(id) {
+        return Some(Arc::clone(&record.profile.principal));
+    }
+    // A connection that has just begun, here or at an instance of the same bus. While that is away, nobody knows.
+    let kept = state.call(state.bus.show_nodes(slice::from_ref(id))).await.unwrap_or_default();
+    let record = Record::from_kept(id.clone(), kept.get(id).filter(|kept| kept.is_online)?)?;
+    Some(Arc::clone(&record.profile.principal))
 }
 
 fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {

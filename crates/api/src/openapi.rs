@@ -427,6 +427,7 @@ mod tests {
             ("RetryPoint", of(plans::RetryPoint::ALL, plans::RetryPoint::as_str)),
             ("Mode", of(cluster::Mode::ALL, cluster::Mode::as_str)),
             ("NodeState", of(nodes::NodeState::ALL, nodes::NodeState::as_str)),
+            ("ClaimStatus", of(nodes::ClaimStatus::ALL, nodes::ClaimStatus::as_str)),
             ("NodeHappening", of(events::NodeHappening::ALL, events::NodeHappening::as_str)),
             ("ClusterHappening", of(events::ClusterHappening::ALL, events::ClusterHappening::as_str)),
             ("TokenScope", of(whoami::TokenScope::ALL, whoami::TokenScope::as_str)),

@@ -59,7 +59,8 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
 /// What each other live instance says of itself.
 async fn of_others(forwarder: &Forwarder, request: &HttpRequest) -> Result<StatsOfOthers, Infallible> {
     let deadline = Instant::now() + STATS_ASKED_MAX;
-    let answers = forwarder.ask_others(request, routes::STATS.pattern, deadline).await;
+    let question = ForwardedRequest::of(request, Vec::new());
+    let answers = forwarder.ask_others(&question, routes::STATS.pattern, deadline).await;
     let read = |body: Vec<u8>| {
         serde_json::from_slice(&body)
             .map_err(|_| "its answer cannot be read: is it of another release?".to_owned())

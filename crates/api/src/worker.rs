@@ -3,15 +3,13 @@
 mod frames;
 mod socket;
 
-use std::sync::Arc;
-
 use actix_web::{HttpRequest, HttpResponse, web};
 use tracing::Instrument;
 
 use crate::auth::Principal;
 use crate::extract::Query;
+use crate::forwarder::Forwarder;
 use crate::refusal::Refusal;
-use crate::state::State;
 use crate::websocket::{self, Opened};
 use socket::Socket;
 
@@ -26,12 +24,13 @@ use socket::Socket;
 pub async fn connect(
     request: HttpRequest,
     payload: web::Payload,
-    state: web::Data<State>,
+    forwarder: web::Data<Forwarder>,
 ) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let Opened { response, outlet, messages, place, .. } = websocket::open(&request, payload, &state)?;
-    let state: Arc<State> = state.into_inner();
-    let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), outlet);
+    let state = forwarder.state();
+    let Opened { response, outlet, messages, place, .. } = websocket::open(&request, payload, state)?;
+    let incarnation = state.incarnation();
+    let socket = Socket::new(forwarder.into_inner(), incarnation, Principal::of(&request), outlet);
     let run = async move {
         socket.run(messages).await;
         drop(place);

@@ -10,6 +10,8 @@
 --          listed    as of when the holder, to whom they are lent, listed them last, in microseconds
 --          word      the number of the connection's last heartbeat; one that comes late changes nothing
 --          since     when the connection began, in microseconds
+--          principal '<epoch> <name>': whose token the connection of that epoch showed; a new connection of another
+--                    principal does not take the node over
 --          holder, capacity, state, document: what the connection says
 --          told      how many slots were taken when the version rose last
 -- KEYS[2]  the slots, a hash of <job>/<attempt> to 's<epoch>' (sent by that connection; 0: it was running already) or

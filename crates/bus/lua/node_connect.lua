@@ -1,5 +1,5 @@
--- A new connection takes a node over, unless a younger one to another instance has it and hears of the node. One whose
--- instance is gone can seem younger: its call reached the server after its end.
+-- A new connection takes a node over, unless one of another principal has it, or a younger one to another instance that
+-- hears of the node. One whose instance is gone can seem younger: its call reached the server after its end.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
@@ -10,13 +10,28 @@
 -- ARGV[7]  how much older it may be than another's, in microseconds
 -- ARGV[8]  1 if the slots are lent to the instance
 -- ARGV[9]  the epoch of a connection whose instance is gone; 0 for none
--- ARGV[10…] the slots of what the node says that it is running
--- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it,
---           1 if all slots are known, the time in microseconds}
+-- ARGV[10] whose token the node showed
+-- ARGV[11…] the slots of what the node says that it is running
+-- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it; or -3: another principal's
+--           has it, 1 if all slots are known, the time in microseconds}
+
+-- Whose the connection of that epoch is; nil where an instance of an older release wrote it, which leaves what was written of
+-- an earlier one.
+local function owner_of(principal, epoch)
+  local begin = epoch .. ' '
+  if principal and string.sub(principal, 1, #begin) == begin then
+    return string.sub(principal, #begin + 1)
+  end
+end
+
 local since = now - tonumber(ARGV[6])
 local complete = '0'
 if is_online() then
-  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since', 'state', 'epoch')
+  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since', 'state', 'epoch', 'principal')
+  local owner = owner_of(before[6], before[5])
+  if owner and owner ~= ARGV[10] then
+    return { -3, 0, now }
+  end
   local is_younger = tonumber(before[3] or 0) > since + tonumber(ARGV[7])
   local is_gone = before[5] == ARGV[9]
   if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' and not is_gone then
@@ -34,12 +49,12 @@ elseif is_lent() then
   redis.call('HDEL', RECORD, 'vouched')
 end
 redis.call('HDEL', RECORD, 'listed', 'word')
-recount(10)
+recount(11)
 
 local epoch = next_version()
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,
-  'since', text(since), 'holder', ARGV[1], 'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4],
-  'told', redis.call('HLEN', SLOTS))
+  'since', text(since), 'holder', ARGV[1], 'principal', text(epoch) .. ' ' .. ARGV[10],
+  'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4], 'told', redis.call('HLEN', SLOTS))
 redis.call('PEXPIRE', RECORD, ARGV[5])
 outlive()
 return { epoch, tonumber(complete), now }

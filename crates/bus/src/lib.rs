@@ -60,8 +60,8 @@ pub use inbox::{Delivery, Entry, EntryId, Inbox, Inboxes};
 pub use link::Link;
 pub use local::Hub;
 pub use nodes::{
-    Claim, Connected, Epoch, Held, ListChange, NodeRecord, NodeState, Nodes, Report, Reserved, Slot,
-    Unreserved, Version, Written,
+    Claim, Connected, Connecting, Epoch, Held, ListChange, NewConnection, NodeRecord, NodeState, Nodes,
+    Report, Reserved, Slot, Unreserved, Version, Written,
 };
 pub use presence::Presence;
 pub use sessions::{Binding, Sessions};

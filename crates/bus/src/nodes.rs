@@ -129,6 +129,41 @@ pub struct Report {
     pub vouched: Option<Duration>,
 }
 
+/// A connection that a node has just opened.
+#[derive(Clone, Copy, Debug)]
+pub struct NewConnection<'a> {
+    /// The instance that holds it.
+    pub holder: &'a InstanceId,
+    /// Whose token the node showed; empty where there are no tokens.
+    pub principal: &'a str,
+    /// How old it is.
+    pub age: Duration,
+    /// Another connection of the node, of which the caller knows that its instance is gone.
+    pub over: Option<Epoch>,
+}
+
+/// What became of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connecting {
+    /// It has the node.
+    Done(Connected),
+    /// A younger one has it. Nothing was done.
+    Younger,
+    /// One of another principal has it. Nothing was done.
+    Anothers,
+}
+
+impl Connecting {
+    /// The connection, if it has the node.
+    #[must_use]
+    pub const fn done(self) -> Option<Connected> {
+        match self {
+            Self::Done(connected) => Some(connected),
+            Self::Younger | Self::Anothers => None,
+        }
+    }
+}
+
 /// What a new connection was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connected {
@@ -230,11 +265,14 @@ pub struct ListChange<'a> {
 /// step for that node.
 #[async_trait::async_trait]
 pub trait Nodes: Send + Sync {
-    /// A new connection, of that age, takes the node over; `None`, and nothing is done, if one to another instance
-    /// that is younger has it, unless that one says that the node is unhealthy, or is the connection `over`, of which the
-    /// caller knows that its instance is gone. What had been sent and is not `running` is freed, what runs without a
-    /// slot gets one, reservations stay. If there was no record, what runs is all that is known, and the slots are not complete.
-    /// It vouches for nothing yet.
+    /// A new connection takes the node over, unless
+    /// - one of another principal has it, be it unhealthy or its instance gone: a node belongs to whose token connected it,
+    ///   as long as its record lives and is online;
+    /// - or a younger one to another instance has it, which does not say that the node is unhealthy, and is not the
+    ///   connection [`NewConnection::over`].
+    ///
+    /// What had been sent and is not `running` is freed, what runs without a slot gets one, reservations stay. If there was
+    /// no record, what runs is all that is known, and the slots are not complete. It vouches for nothing yet.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] and [`crate::Error::TooLarge`], and what the server says; after [`crate::Error::Unknown`] connect again,
@@ -242,12 +280,10 @@ pub trait Nodes: Send + Sync {
     async fn connect_node(
         &self,
         node: &NodeId,
-        holder: &InstanceId,
+        new: &NewConnection<'_>,
         report: &Report,
         running: &[Slot],
-        age: Duration,
-        over: Option<Epoch>,
-    ) -> Result<Option<Connected>>;
+    ) -> Result<Connecting>;
 
     /// The ledger's unfinished attempts of this node get slots too, unless they have; now all are known, and the
     /// holder vouches for them as its report said.

@@ -75,6 +75,27 @@ pub struct Node {
     pub seen_at: String,
 }
 
+words! {
+    /// Whose a node's id is.
+    pub enum ClaimStatus {
+        /// No node of this id is known.
+        Free = "free",
+        /// The token that asks connected it.
+        Own = "own",
+        /// Another token connected it.
+        Anothers = "anothers",
+    }
+}
+
+/// Whose a node's id is, as the instance that answers knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeClaim {
+    /// The node's id.
+    pub id: String,
+    /// Whose it is.
+    pub status: ClaimStatus,
+}
+
 /// The configured pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolsSetting {

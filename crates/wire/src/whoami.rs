@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::nodes::NodeClaim;
 use crate::strict::words;
 
 words! {
@@ -32,6 +33,9 @@ pub struct Whoami {
     /// The instance that answers. `null` before the instance has first reached its ledger.
     #[schema(required)]
     pub instance: Option<String>,
+    /// Whose the id is of the node that was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeClaim>,
     /// The version of the daemon.
     pub version: String,
 }

@@ -5,6 +5,7 @@
 mod audit;
 mod browser;
 mod chromium;
+mod node_ids;
 pub mod operations;
 mod rotation;
 mod scopes;

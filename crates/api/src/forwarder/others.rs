@@ -43,10 +43,14 @@ impl Forwarder {
     }
 
     /// Asks all other live instances the same read, all at once, until the deadline.
-    pub async fn ask_others(&self, request: &HttpRequest, path: &str, deadline: Instant) -> Vec<OtherAnswer> {
+    pub async fn ask_others(
+        &self,
+        request: &ForwardedRequest,
+        path: &str,
+        deadline: Instant,
+    ) -> Vec<OtherAnswer> {
         let incarnation = self.state.incarnation();
-        let question =
-            ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), Vec::new(), None);
+        let question = request.within("GET", path.to_owned(), Vec::new(), None);
         let others = incarnation.others();
         let asked = others.iter().map(async |member| {
             let asked = self.ask_there(&incarnation, &question, member, deadline).await;

@@ -246,6 +246,7 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         ("query", "session") => text(safe(l::SESSION_ID_CHARS_MAX)),
         ("path", "id") if is_session => text(safe(l::SESSION_ID_CHARS_MAX)),
         ("path", "id") if is_node => text(safe(l::NODE_ID_CHARS_MAX)),
+        ("query", "node") => text(safe(l::NODE_ID_CHARS_MAX)),
         ("path", "id") if operation == "decode_snowflake" => {
             text(json!({ "minLength": 1, "maxLength": 19, "pattern": "^(0|[1-9][0-9]{0,17})$" }))
         }
@@ -448,6 +449,7 @@ mod tests {
             (parameter("/v1/cluster/owner/{resource}", "get", "resource"), resource),
             (parameter("/v1/signers/{signer}", "get", "signer"), signer),
             (parameter("/v1/nodes/{id}", "get", "id"), node),
+            (parameter("/v1/whoami", "get", "node"), node),
             (parameter("/v1/sessions/{id}", "get", "id"), session),
             (parameter("/v1/tenants/{tenant}", "get", "tenant"), tenant),
             (parameter("/v1/pools/{pool}/pause", "post", "pool"), pool),

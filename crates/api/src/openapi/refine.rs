@@ -29,9 +29,10 @@ const UNIONS: [(&str, [&str; 2]); 2] = [
 ];
 
 /// Words in answers, to which a newer daemon may add.
-const OPEN_ENUMS: [&str; 16] = [
+const OPEN_ENUMS: [&str; 17] = [
     "BulkStatus",
     "CheckStatus",
+    "ClaimStatus",
     "ClusterHappening",
     "Code",
     "Intent",

@@ -3,6 +3,7 @@
 //! delays a frame.
 
 mod calls;
+mod claims;
 mod disconnect;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
 use crate::auth::Principal;
+use crate::forwarder::Forwarder;
 use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
 use crate::shares::Kind;
@@ -37,6 +39,7 @@ use calls::{Calls, frame_of};
 /// One socket, from its opening to its end.
 pub struct Socket {
     state: Arc<State>,
+    forwarder: Arc<Forwarder>,
     incarnation: Arc<Incarnation>,
     principal: Arc<Principal>,
     outlet: Outlet,
@@ -67,11 +70,12 @@ enum Closing {
 
 impl Socket {
     pub fn new(
-        state: Arc<State>,
+        forwarder: Arc<Forwarder>,
         incarnation: Arc<Incarnation>,
         principal: Arc<Principal>,
         outlet: Outlet,
     ) -> Self {
+        let state = Arc::clone(forwarder.state());
         Self {
             node: AttachedNode::opened(
                 incarnation.identity.id.clone(),
@@ -80,6 +84,7 @@ impl Socket {
             ),
             link: state.bus.link(),
             state,
+            forwarder,
             incarnation,
             principal,
             outlet,
@@ -252,7 +257,9 @@ impl Socket {
         let epoch = self.node.epoch().unwrap_or(bus::Epoch::new(0));
         let calls = || Calls {
             state: Arc::clone(&self.state),
+            forwarder: Arc::clone(&self.forwarder),
             incarnation: Arc::clone(&self.incarnation),
+            principal: Arc::clone(&self.principal),
             node: node.clone(),
             epoch,
         };
@@ -305,7 +312,8 @@ impl Socket {
             Effect::CountFreed(count) => (0..count).for_each(|_| registry.freed(node, epoch)),
             Effect::TellOf => registry.tell_of(node, epoch),
             Effect::Register { report, running, since, over } => {
-                self.call(calls().register(report, running, since, over).map(Some));
+                let is_new = self.node.epoch().is_none();
+                self.call(calls().register(report, running, (since, over), is_new).map(Some));
             }
             Effect::RegisterLater => self.call(calls::pause().map(Some)),
             Effect::Refresh { report, freed, taken } => {

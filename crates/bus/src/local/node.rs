@@ -1,18 +1,21 @@
 //! One node's record and slots: what the scripts do at a server, as plain steps. The time comes in.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Token};
 
 use crate::limits::NODE_YOUNGER_MS;
 use crate::{
-    Claim, Epoch, Held, NodeRecord, NodeState, Report, Reserved, Slot, Unreserved, Version, Written,
+    Claim, Connecting, Epoch, Held, NewConnection, NodeRecord, NodeState, Report, Reserved, Slot, Unreserved,
+    Version, Written,
 };
 
 /// What is known of a node.
 pub(super) struct Node {
     holder: InstanceId,
+    principal: Arc<str>,
     report: Report,
     epoch: Epoch,
     /// When the connection began.
@@ -46,22 +49,21 @@ enum Taken {
 
 /// A connection that is new.
 pub(super) struct Connection<'a> {
-    pub(super) holder: &'a InstanceId,
+    pub(super) new: &'a NewConnection<'a>,
     pub(super) report: &'a Report,
     /// What the node says that it is running.
     pub(super) running: &'a [Slot],
     pub(super) epoch: Epoch,
     /// When it began.
     pub(super) since: Instant,
-    /// A connection whose instance is gone.
-    pub(super) over: Option<Epoch>,
 }
 
 impl Node {
     /// The first connection of a node without a record.
     pub(super) fn new(new: &Connection<'_>, now: Instant) -> Self {
         let mut node = Self {
-            holder: new.holder.clone(),
+            holder: new.new.holder.clone(),
+            principal: new.new.principal.into(),
             report: new.report.clone(),
             epoch: new.epoch,
             since: new.since,
@@ -75,22 +77,32 @@ impl Node {
             slots: HashMap::new(),
             reserved: BTreeSet::new(),
         };
-        node.connect(new, now);
+        node.take_over(new, now);
         node
     }
 
-    /// A newer connection takes it over; unless it is older than this one, which is another instance's and hears of the
-    /// node, as far as the caller knows.
-    pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> bool {
-        let Connection { holder, report, running, epoch, since, over } = *new;
-        let is_younger = self.since > since + Duration::from_millis(NODE_YOUNGER_MS);
+    /// A newer connection takes it over; unless this one is another principal's, or is younger, another instance's, and
+    /// hears of the node, as far as the caller knows.
+    pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> Result<(), Connecting> {
+        let NewConnection { holder, principal, over, .. } = *new.new;
+        if self.is_online && *self.principal != *principal {
+            return Err(Connecting::Anothers);
+        }
+        let is_younger = self.since > new.since + Duration::from_millis(NODE_YOUNGER_MS);
         let hears_of_it = self.report.state != NodeState::Unhealthy && over != Some(self.epoch);
         if is_younger && self.is_online && self.holder != *holder && hears_of_it {
-            return false;
+            return Err(Connecting::Younger);
         }
+        self.take_over(new, now);
+        Ok(())
+    }
+
+    fn take_over(&mut self, new: &Connection<'_>, now: Instant) {
+        let Connection { new, report, running, epoch, since } = *new;
         self.prune(now);
         self.recount(running);
-        self.holder = holder.clone();
+        self.holder = new.holder.clone();
+        self.principal = new.principal.into();
         self.report = report.clone();
         self.listed = None;
         if report.vouched.is_none() {
@@ -101,7 +113,6 @@ impl Node {
         self.is_online = true;
         self.end = now + report.ttl;
         self.rise(epoch.get());
-        true
     }
 
     /// A word of the holder: what was sent is exactly this.

@@ -10,8 +10,8 @@ use super::node::{Connection, Node};
 use crate::limits::{NODES_LISTED_MAX, NODES_SWEEP_MS};
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
-    Claim, Connected, Epoch, Held, ListChange, NodeRecord, Nodes, Report, Reserved, Result, Slot, Unreserved,
-    Version, Written,
+    Claim, Connected, Connecting, Epoch, Held, ListChange, NewConnection, NodeRecord, Nodes, Report,
+    Reserved, Result, Slot, Unreserved, Version, Written,
 };
 
 /// All nodes of a hub.
@@ -72,26 +72,27 @@ impl Nodes for Local {
     async fn connect_node(
         &self,
         node: &NodeId,
-        holder: &InstanceId,
+        new: &NewConnection<'_>,
         report: &Report,
         running: &[Slot],
-        age: Duration,
-        over: Option<Epoch>,
-    ) -> Result<Option<Connected>> {
+    ) -> Result<Connecting> {
         check_slots(running)?;
         check_report(report)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
         nodes.sweep(now);
         let number = nodes.next_version();
         let (epoch, version) = (Epoch::new(number), Version::new(number));
-        let new =
-            Connection { holder, report, running, epoch, since: now.checked_sub(age).unwrap_or(now), over };
+        let since = now.checked_sub(new.age).unwrap_or(now);
+        let new = Connection { new, report, running, epoch, since };
         if let Some(record) = nodes.online(node, now) {
-            let is_taken = record.connect(&new, now);
-            return Ok(is_taken.then(|| Connected { epoch, version, is_complete: record.is_complete() }));
+            let connected = record.connect(&new, now);
+            return Ok(connected.map_or_else(
+                |refused| refused,
+                |()| Connecting::Done(Connected { epoch, version, is_complete: record.is_complete() }),
+            ));
         }
         nodes.records.insert(node.clone(), Node::new(&new, now));
-        Ok(Some(Connected { epoch, version, is_complete: false }))
+        Ok(Connecting::Done(Connected { epoch, version, is_complete: false }))
     }
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {

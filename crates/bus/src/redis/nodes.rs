@@ -16,8 +16,8 @@ use crate::limits::{
 };
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
-    Claim, Connected, Epoch, Error, Held, ListChange, NodeRecord, NodeState, Nodes, Report, Reserved, Result,
-    Slot, Unreserved, Version, Written,
+    Claim, Connected, Connecting, Epoch, Error, Held, ListChange, NewConnection, NodeRecord, NodeState,
+    Nodes, Report, Reserved, Result, Slot, Unreserved, Version, Written,
 };
 
 static CONNECT: Script = script!("node_connect" after "node");
@@ -33,34 +33,38 @@ static HOLDS: Script = script!("node_holds" after "node");
 static SHOW: Script = script!("node_show" after "node");
 static LIST: Script = script!("instance_nodes");
 
+/// What `node_connect` answers where a connection of another principal has the node.
+const ANOTHERS: i64 = -3;
+
 #[async_trait::async_trait]
 impl Nodes for Redis {
     async fn connect_node(
         &self,
         node: &NodeId,
-        holder: &InstanceId,
+        new: &NewConnection<'_>,
         report: &Report,
         running: &[Slot],
-        age: Duration,
-        over: Option<Epoch>,
-    ) -> Result<Option<Connected>> {
+    ) -> Result<Connecting> {
         check_slots(running)?;
         let ttl_ms = check_report(report)?;
         let fill = |call: &mut Cmd| {
-            call.arg(holder.as_str());
+            call.arg(new.holder.as_str());
             add_report(call, report, ttl_ms);
-            call.arg(micros(age)).arg(NODE_YOUNGER_MS * 1_000).arg(u8::from(report.vouched.is_none()));
-            call.arg(over.map_or(0, Epoch::get));
+            call.arg(micros(new.age)).arg(NODE_YOUNGER_MS * 1_000).arg(u8::from(report.vouched.is_none()));
+            call.arg(new.over.map_or(0, Epoch::get)).arg(new.principal);
             add_slots(call, running);
         };
         let (number, is_complete, at): (i64, bool, u64) =
             self.run_at(node, &CONNECT, fill, Effect::Writes).await?;
+        if number == ANOTHERS {
+            return Ok(Connecting::Anothers);
+        }
         match written(number)? {
             Written::Done(version) => {
                 self.shared.node_clocks.connected(node, at, report.vouched);
-                Ok(Some(Connected { epoch: Epoch::new(version.get()), version, is_complete }))
+                Ok(Connecting::Done(Connected { epoch: Epoch::new(version.get()), version, is_complete }))
             }
-            Written::Replaced => Ok(None),
+            Written::Replaced => Ok(Connecting::Younger),
             Written::Lost => Err(failure::unreadable()),
         }
     }

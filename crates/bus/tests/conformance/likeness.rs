@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Claim, Epoch, Handle, Held, Hub, NodeState, Report, Slot, Written};
+use bus::{Claim, Connecting, Epoch, Handle, Held, Hub, NewConnection, NodeState, Report, Slot, Written};
 use domain::job::Attempt;
 use domain::{JobId, Token};
 use rand::rngs::StdRng;
@@ -66,6 +66,7 @@ struct Step {
     report: Report,
     /// Of a new connection: to whom it is, and for how long.
     holder: &'static str,
+    principal: &'static str,
     age: Duration,
     /// Of a new connection: whether the instance of the one before is gone.
     goes_over: bool,
@@ -97,6 +98,7 @@ impl Step {
                 vouched: random.random_bool(0.7).then_some(LONG),
             },
             holder: if random.random_bool(0.5) { "a-1" } else { "a-2" },
+            principal: if random.random_bool(0.9) { "" } else { "ops" },
             age: if random.random_bool(0.7) { Duration::ZERO } else { LONG * 10 },
             goes_over: random.random_bool(0.3),
         }
@@ -116,11 +118,15 @@ impl Step {
         };
         let answer = match self.what {
             What::Connect => {
-                let Self { holder, report, slots, age, .. } = self;
-                let over = self.goes_over.then_some(epoch);
-                let answer = bus.connect_node(&n, &id(holder), report, slots, *age, over).await.unwrap();
-                connected = answer.map(|answer| answer.epoch);
-                format!("{:?}", answer.map(|answer| answer.is_complete))
+                let (holder, over) = (id(self.holder), self.goes_over.then_some(epoch));
+                let new = NewConnection { holder: &holder, principal: self.principal, age: self.age, over };
+                match bus.connect_node(&n, &new, &self.report, &self.slots).await.unwrap() {
+                    Connecting::Done(answer) => {
+                        connected = Some(answer.epoch);
+                        format!("{}", answer.is_complete)
+                    }
+                    refused => format!("{refused:?}"),
+                }
             }
             What::Complete => written(bus.complete_node(&n, epoch, &self.slots).await.unwrap()).to_owned(),
             What::Refresh => {

@@ -83,6 +83,7 @@ on_every_bus! {
         a_record_ends_with_its_time_unless_it_is_refreshed,
         versions_and_epochs_never_go_back,
         an_older_connection_writes_nothing,
+        a_node_belongs_to_whose_token_connected_it_as_long_as_it_is_online,
         a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved,
         a_node_that_went_offline_shows_it_and_has_no_slots,
         hundreds_of_records_are_shown_at_once,

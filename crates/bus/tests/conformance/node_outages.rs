@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bus::{Epoch, Error, Handle, ListChange, Report, Reserved, Version, Written};
+use bus::{Connecting, Epoch, Error, Handle, ListChange, NewConnection, Report, Reserved, Version, Written};
 use testkit::servers::{Redis, RedisCluster};
 
 use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, open, options};
-use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
+use crate::nodes::{claim, connect, held, new, node, ready, report, reserve, show, slot};
 use crate::outages::with_a_server;
 
 /// Every call comes back, with an error that says to ask again.
@@ -15,7 +15,7 @@ async fn refuses(bus: &Handle, epoch: Epoch) {
     let n = node("n");
     let refusals = async {
         let refusals: [Error; 12] = [
-            bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO, None).await.unwrap_err(),
+            bus.connect_node(&n, &new(&id("a-1")), &report(2), &[]).await.unwrap_err(),
             bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
             bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
             bus.recount_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
@@ -162,6 +162,20 @@ async fn a_clock_that_went_back_takes_no_version_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_connection_an_older_release_wrote_is_everybodys() {
+    let (server, bus) = with_a_server().await;
+    let (n, holder) = (node("n"), id("a-1"));
+    let of = |principal| NewConnection { principal, ..new(&holder) };
+    let own = bus.connect_node(&n, &of("ops"), &report(1), &[]).await.unwrap().done().unwrap();
+    assert_eq!(bus.connect_node(&n, &of(""), &report(1), &[]).await.unwrap(), Connecting::Anothers);
+    // An instance of an older release takes the record over, and leaves the field that it does not know.
+    let next = (own.epoch.get() + 1).to_string();
+    server.command(&["HSET", "t:{node:n}:c:record", "epoch", &next, "version", &next]).unwrap();
+    assert!(bus.connect_node(&n, &of(""), &report(1), &[]).await.unwrap().done().is_some());
+    assert_eq!(bus.connect_node(&n, &of("ops"), &report(1), &[]).await.unwrap(), Connecting::Anothers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_a_node_outlives_its_record_for_long() {
     let (server, bus) = with_a_server().await;
     let short = Report { ttl: Duration::from_secs(2), ..report(3) };
@@ -225,9 +239,9 @@ async fn a_node_moves_with_its_master() {
     let mut epoch = before;
     let holder = id("a-1");
     eventually("it is connected", async || {
-        match bus.connect_node(&n, &holder, &report(1), &[], Duration::ZERO, None).await {
+        match bus.connect_node(&n, &new(&holder), &report(1), &[]).await {
             Ok(connected) => {
-                epoch = connected.unwrap().epoch;
+                epoch = connected.done().unwrap().epoch;
                 true
             }
             Err(_) => false,

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bus::limits::{NODE_DOCUMENT_BYTES_MAX, NODE_SLOTS_MAX, NODE_TTL_MS_MAX, NODES_LIST_MAX};
 use bus::{
-    Claim, Connected, Epoch, Error, Handle, ListChange, NodeRecord, NodeState, Report, Reserved, Slot,
-    Version, Written,
+    Claim, Connected, Connecting, Epoch, Error, Handle, ListChange, NewConnection, NodeRecord, NodeState,
+    Report, Reserved, Slot, Version, Written,
 };
 use domain::job::Attempt;
 use domain::limits::NODE_CAPACITY_MAX;
-use domain::{JobId, NodeId, Token};
+use domain::{InstanceId, JobId, NodeId, Token};
 
 use crate::bench::{Bench, LONG, eventually, id};
 
@@ -40,9 +40,14 @@ pub fn report(capacity: u32) -> Report {
     }
 }
 
+/// A connection to this instance that has just begun, without a token.
+pub fn new(holder: &InstanceId) -> NewConnection<'_> {
+    NewConnection { holder, principal: "", age: Duration::ZERO, over: None }
+}
+
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
-    let connected = bus.connect_node(&node(name), &id("a-1"), report, running, Duration::ZERO, None).await;
-    connected.unwrap().expect("there is no younger one")
+    let connected = bus.connect_node(&node(name), &new(&id("a-1")), report, running).await;
+    connected.unwrap().done().expect("there is no younger one, and none of another token")
 }
 
 /// Connects a node of which nothing was known, and completes it.
@@ -218,6 +223,47 @@ pub async fn an_older_connection_writes_nothing(b: Bench) {
     assert!(!show(&newer, "n").await.unwrap().is_online, "and brings nothing back");
 }
 
+pub async fn a_node_belongs_to_whose_token_connected_it_as_long_as_it_is_online(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    let (n, a, b) = (node("n"), id("a-1"), id("b-1"));
+    let connect = async |new: NewConnection<'_>| {
+        let bus = if *new.holder == a { &one } else { &other };
+        bus.connect_node(&n, &new, &report(2), &[slot(9)]).await.unwrap()
+    };
+    let of = |principal, holder| NewConnection { principal, ..new(holder) };
+    let first = connect(of("ops", &a)).await.done().unwrap();
+    one.complete_node(&n, first.epoch, &[slot(1)]).await.unwrap();
+    let unhealthy = Report { state: NodeState::Unhealthy, ..report(2) };
+    let as_it_is_kept = format!("{} ops", first.epoch);
+    for said in [report(2), unhealthy] {
+        one.refresh_node(&n, first.epoch, &said, &[]).await.unwrap();
+        let before = show(&one, "n").await.unwrap();
+        for stranger in ["", "op", "ops2", "ops ", &as_it_is_kept] {
+            for holder in [&a, &b] {
+                let over = NewConnection { over: Some(first.epoch), ..of(stranger, holder) };
+                for new in [of(stranger, holder), over] {
+                    assert_eq!(connect(new).await, Connecting::Anothers, "{new:?}");
+                }
+            }
+        }
+        let after = show(&one, "n").await.unwrap();
+        assert_eq!(NodeRecord { ttl: before.ttl, ..after }, before, "nothing was done");
+        assert_eq!(held(&one, "n", &[1, 9]).await, [1, 9]);
+    }
+    // Its own next connection takes it over, wherever it is, and it is still its own.
+    let second = connect(of("ops", &b)).await.done().unwrap();
+    assert!(second.epoch > first.epoch);
+    assert_eq!(connect(of("", &a)).await, Connecting::Anothers);
+    // What is gone belongs to nobody, and so does what was forgotten.
+    version(other.disconnect_node(&n, second.epoch, LONG).await.unwrap());
+    let third = connect(of("", &a)).await.done().unwrap();
+    assert_eq!(connect(of("ops", &b)).await, Connecting::Anothers);
+    let short = Report { ttl: SHORT, ..report(2) };
+    one.refresh_node(&n, third.epoch, &short, &[]).await.unwrap();
+    eventually("its time is over", async || show(&one, "n").await.is_none()).await;
+    assert!(connect(of("ops", &b)).await.done().is_some());
+}
+
 pub async fn a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved(b: Bench) {
     let bus = b.join().await;
     let old = ready(&bus, "n", 9).await;
@@ -369,17 +415,13 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
     ];
     let is_refusal = |error: &Error| matches!(error, Error::Invalid(_) | Error::TooLarge { .. });
     for report in &refused {
-        assert!(is_refusal(
-            &bus.connect_node(&n, &holder, report, &[], Duration::ZERO, None).await.unwrap_err()
-        ));
+        assert!(is_refusal(&bus.connect_node(&n, &new(&holder), report, &[]).await.unwrap_err()));
     }
     let many = vec![slot(1); NODE_SLOTS_MAX + 1];
     let claims = vec![claim(1); NODE_SLOTS_MAX + 1];
     let listed = vec![(n.clone(), Version::new(1)); NODES_LIST_MAX];
     let too_many = ListChange { held: &listed, gone: std::slice::from_ref(&n), ..ListChange::default() };
-    assert!(is_refusal(
-        &bus.connect_node(&n, &holder, &fine, &many, Duration::ZERO, None).await.unwrap_err()
-    ));
+    assert!(is_refusal(&bus.connect_node(&n, &new(&holder), &fine, &many).await.unwrap_err()));
     assert_eq!(show(&bus, "n").await, None, "a refusal changes nothing");
     let epoch = ready(&bus, "n", 1).await;
     for error in [
@@ -410,7 +452,7 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
     bus.close().await;
     for error in [
-        bus.connect_node(&n, &id("a-1"), &report(1), &[], Duration::ZERO, None).await.unwrap_err(),
+        bus.connect_node(&n, &new(&id("a-1")), &report(1), &[]).await.unwrap_err(),
         bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.recount_node(&n, epoch, &report(1), &[]).await.unwrap_err(),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bus::{Claim, NodeState, Report, Reserved, Unreserved, Written};
+use bus::{Claim, NewConnection, NodeState, Report, Reserved, Unreserved, Written};
 
 use crate::bench::{Bench, LONG, eventually, id};
-use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
+use crate::nodes::{claim, connect, held, new, node, ready, report, reserve, show, slot};
 
 /// Short, and long enough to be seen once.
 const SHORT: Duration = Duration::from_millis(300);
@@ -124,7 +124,8 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     let (one, other) = (b.join().await, b.join().await);
     let (n, old) = (node("n"), LONG);
     let connect = async |bus: &bus::Handle, holder, age| {
-        bus.connect_node(&n, &id(holder), &report(1), &[], age, None).await.unwrap()
+        let holder = id(holder);
+        bus.connect_node(&n, &NewConnection { age, ..new(&holder) }, &report(1), &[]).await.unwrap().done()
     };
     let younger = connect(&one, "a-1", Duration::ZERO).await.unwrap();
     assert_eq!(connect(&other, "a-2", old).await, None);
@@ -146,7 +147,9 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     // Nor has one whose instance is gone, as long as it is that one.
     let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();
     let over = async |epoch| {
-        one.connect_node(&n, &id("a-1"), &report(1), &[], old, Some(epoch)).await.unwrap().is_some()
+        let holder = id("a-1");
+        let new = NewConnection { age: old, over: Some(epoch), ..new(&holder) };
+        one.connect_node(&n, &new, &report(1), &[]).await.unwrap().done().is_some()
     };
     assert!(!over(again.epoch).await, "another one has it meanwhile");
     assert!(over(newest.epoch).await, "the other's instance is gone");

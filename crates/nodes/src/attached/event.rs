@@ -118,6 +118,8 @@ pub enum Registering {
     Done(Known),
     /// A younger connection, at another instance, has it.
     Contested(Rival),
+    /// A connection of another token has it: the node's id is not this one's.
+    Anothers,
 }
 
 /// The connection that has the record of a node which is attached here.

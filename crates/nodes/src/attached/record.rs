@@ -37,6 +37,7 @@ impl AttachedNode {
         match known {
             Ok(Registering::Done(known)) => self.on_registered(known),
             Ok(Registering::Contested(rival)) => self.contest(Some(rival)),
+            Ok(Registering::Anothers) => self.turn_away(),
             Err(error) => {
                 tracing::debug!(%error, "a node could not be registered yet");
                 let is_away = error.is_retryable() && !error.may_have_run();
@@ -80,6 +81,16 @@ impl AttachedNode {
         } else {
             self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
         }
+    }
+
+    /// The node's id belongs to another token. What waits for the record is nobody's.
+    fn turn_away(&mut self) {
+        let Some(hello) = &self.hello else { return };
+        let why = format!("the node {} is connected with another token", hello.node);
+        tracing::info!(principal = &*hello.principal, why, "access is refused");
+        self.early_results.clear();
+        self.refuse_held_back();
+        self.end(CloseCode::Unauthorized, why);
     }
 
     /// The bus has the record. Results that came before are committed now.

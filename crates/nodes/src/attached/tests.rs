@@ -239,6 +239,10 @@ const fn contested() -> Event {
     contested_by(8, true)
 }
 
+const fn anothers() -> Event {
+    Event::Registered { known: Ok(Registering::Anothers), is_lent: false, provisional: Epoch::new(1) }
+}
+
 const fn contested_by(epoch: u64, is_there: bool) -> Event {
     let rival = Rival { epoch: Epoch::new(epoch), is_there };
     Event::Registered { known: Ok(Registering::Contested(rival)), is_lent: false, provisional: Epoch::new(1) }
@@ -299,6 +303,7 @@ fn every_answer_to_registering_leads_somewhere() {
             &["attach", "record 1 used 0", "welcome", "register later", "note used 0"],
         ),
         ("taken by another", contested(), &["register later"]),
+        ("another token's", anothers(), &["close 4401"]),
         (
             "away",
             register_failed(away()),
@@ -316,6 +321,24 @@ fn every_answer_to_registering_leads_somewhere() {
     assert_eq!(again.apply(register_failed(away())), ["register later"], "it is attached already");
     assert_eq!(again.apply(Event::RegisterAgain), ["register []"]);
     assert_eq!(again.apply(registered(&[], &[], true)), ["record 1 used 0", "refresh [] None"]);
+}
+
+#[test]
+fn a_node_of_another_token_is_turned_away_with_what_it_said() {
+    let mut early = Rig::greeted(&[1]);
+    assert_eq!(early.frames([result(1)]), Vec::<String>::new());
+    assert_eq!(early.apply(anothers()), ["close 4401"], "its result is not committed");
+    early.node.leave();
+    assert!(early.node.departure().is_none(), "nothing of it is left");
+    // Also where it was attached while nobody could say whose the id is.
+    let mut alone = Rig::greeted(&[]);
+    alone.apply(register_failed(away()));
+    assert_eq!(alone.apply(Event::RegisterAgain), ["register []"]);
+    assert_eq!(alone.apply(anothers()), ["close 4401"]);
+    alone.node.leave();
+    for event in [anothers(), Event::Tick, Event::RegisterAgain] {
+        assert_eq!(alone.apply(event), Vec::<String>::new());
+    }
 }
 
 #[test]
@@ -698,6 +721,7 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
             let known = match dice.random_bool(0.9) {
                 _ if fails => Err(error),
                 true => Ok(Registering::Done(known)),
+                false if dice.random_bool(0.1) => Ok(Registering::Anothers),
                 false => Ok(Registering::Contested(rival)),
             };
             Event::Registered { known, is_lent: report.vouched.is_none(), provisional: Epoch::new(1) }

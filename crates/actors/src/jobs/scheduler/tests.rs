@@ -1,6 +1,6 @@
 //! What is concluded about an attempt that has no slot, and what becomes of slots that are given back.
 
-use bus::{Connected, NodeState, Report, Version};
+use bus::{Connected, NewConnection, NodeState, Report, Version};
 use domain::NodeTimeouts;
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
@@ -30,9 +30,10 @@ async fn here() -> Here {
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
     let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway)));
-    let connected =
-        bus.connect_node(&node("n"), &instance("b"), &report(true), &[], Duration::ZERO, None).await;
-    let epoch = connected.unwrap().unwrap().epoch;
+    let holder = instance("b");
+    let new = NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None };
+    let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
+    let epoch = connected.unwrap().done().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();
     Here { scheduler, gateway, bus, epoch, _ledger: ledger }
 }

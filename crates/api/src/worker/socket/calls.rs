@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
-use bus::{Connected, Epoch, NodeRecord, Report, Slot};
+use bus::{Connected, Connecting, Epoch, NewConnection, NodeRecord, Report, Slot};
 use domain::NodeId;
 use nodes::attached::{CommitTerms, Committed, Event, Known, Registering, Rival};
 use nodes::connection::{Dispatch, End};
 
+use crate::auth::Principal;
+use crate::forwarder::Forwarder;
 use crate::limits::NODE_REGISTER_AGAIN;
 use crate::services::Incarnation;
 use crate::state::State;
@@ -17,7 +19,9 @@ use crate::state::State;
 /// What every call needs.
 pub(super) struct Calls {
     pub(super) state: Arc<State>,
+    pub(super) forwarder: Arc<Forwarder>,
     pub(super) incarnation: Arc<Incarnation>,
+    pub(super) principal: Arc<Principal>,
     pub(super) node: NodeId,
     pub(super) epoch: Epoch,
 }
@@ -38,20 +42,36 @@ fn slots_of(dispatches: &[Dispatch]) -> Vec<Slot> {
 }
 
 impl Calls {
-    /// Takes the record over, and completes it with the ledger's unfinished attempts if the bus had none.
+    /// Takes the record over, and completes it with the ledger's unfinished attempts if the bus had none. A node that `is_new`
+    /// here may be another token's elsewhere.
     pub(super) async fn register(
         self,
         report: Report,
         running: Vec<Slot>,
-        since: Instant,
-        over: Option<Epoch>,
+        (since, over): (Instant, Option<Epoch>),
+        is_new: bool,
     ) -> Event {
-        let Self { state, incarnation, node, .. } = &self;
+        let Self { state, incarnation, principal, node, .. } = &self;
         let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
-            let connected =
-                bus.connect_node(node, jobs.me(), &report, &running, since.elapsed(), over).await?;
-            let Some(connected) = connected else { return self.rival().await.map(Registering::Contested) };
+            let (holder, age) = (jobs.me(), since.elapsed());
+            let new = NewConnection { holder, principal: principal.name(), age, over };
+            let connecting = bus.connect_node(node, &new, &report, &running).await;
+            let may_stay = !matches!(connecting, Ok(Connecting::Younger | Connecting::Anothers));
+            if is_new && may_stay && self.is_anothers_elsewhere().await {
+                if let Ok(Connecting::Done(Connected { epoch, .. })) = connecting {
+                    let offline = incarnation.registry.timeouts().offline;
+                    if let Err(error) = bus.disconnect_node(node, epoch, offline).await {
+                        tracing::debug!(%error, %node, "the record of a node that is turned away stays until its time is over");
+                    }
+                }
+                return Ok(Registering::Anothers);
+            }
+            let connected = match connecting? {
+                Connecting::Done(connected) => connected,
+                Connecting::Younger => return self.rival().await.map(Registering::Contested),
+                Connecting::Anothers => return Ok(Registering::Anothers),
+            };
             // The lanes hear of attempts that the node does not list, whatever the bus knows.
             let unfinished = jobs.attempts_on(node, &running).await;
             let mut unfinished = match unfinished {
@@ -122,7 +142,7 @@ impl Calls {
     }
 
     pub(super) async fn free_slots(self, slots: Vec<Slot>, was_full: bool) -> Event {
-        let Self { state, incarnation, node, epoch } = &self;
+        let Self { state, incarnation, node, epoch, .. } = &self;
         let mut left = Vec::new();
         for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
             match state.call(state.bus.free_slots(node, slots)).await {
