@@ -186,7 +186,8 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// down within about a second and the command time-out, one that is cut at once.
     fn link(&self) -> watch::Receiver<Link>;
 
-    /// Whether commands are answered, also while nothing that is published is heard and the link is therefore down.
+    /// Whether commands are answered, writes included, also while nothing that is published is heard and the link is
+    /// therefore down.
     fn answers(&self) -> watch::Receiver<bool>;
 
     /// A name for what this bus reaches: the same for two handles of one cluster exactly if they share it. Redis keeps it;

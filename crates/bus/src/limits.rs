@@ -71,8 +71,10 @@ pub const SESSIONS_SWEEP_MS: u64 = 30_000;
 /// Hosts that a Redis URL may name.
 pub const HOSTS_MAX: usize = 64;
 
-/// Mean time between two probes of the link, in milliseconds. Each sends one small message to itself.
+/// Mean time between two probes of the link, in milliseconds. Each writes a small key and sends one small message to itself.
 pub const PROBE_MS: u64 = 500;
+/// How long a key that a probe wrote stays, in milliseconds.
+pub const PROBE_KEY_MS: u64 = 1_000;
 /// If a published probe does not come back within this time, the listening connection is dropped, in
 /// milliseconds.
 pub const ECHO_MS: u64 = 1_500;
@@ -84,8 +86,8 @@ pub const RECONNECT_PAUSE_MS: u64 = 50;
 pub const RECONNECT_PAUSE_MS_MAX: u64 = 2_000;
 /// After a connection that lasted this long, the next pause is the shortest one again, in milliseconds.
 pub const RECONNECT_SETTLED_MS: u64 = 5_000;
-/// Shortest time between two reconnections to a Cluster after commands failed, in milliseconds.
-pub const CLUSTER_REMAKE_MS: u64 = 1_000;
+/// Shortest time between two connections made in place of one that is not lost, after commands failed, in milliseconds.
+pub const REMAKE_MS: u64 = 1_000;
 /// Probes after which the addresses of a Cluster's servers are asked for again.
 pub const CLUSTER_SERVERS_PROBES: u32 = 20;
 /// Addresses of a Cluster's servers that are remembered.

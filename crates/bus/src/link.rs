@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Whether the bus can be reached: commands are answered *and* what is published is heard.
+/// Whether the bus can be reached: it takes what is written *and* what is published is heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// It can, without a break since then.
@@ -49,7 +49,7 @@ pub(crate) enum Part {
 pub(crate) struct Gauge {
     parts: Mutex<Parts>,
     link: watch::Sender<Link>,
-    /// Whether commands are answered. A doubt leaves it as it is: the next look says.
+    /// Whether commands are answered as they should be, writes included. A doubt leaves it as it is: the next look says.
     commands: watch::Sender<bool>,
 }
 

@@ -1,8 +1,8 @@
 //! The bus over Redis, single or Cluster.
 //!
-//! Two connections, each made again by a task of its own: [`commands`] sends, [`listener`] hears. What is
-//! published to itself every half second tells whether both are well; that is the link. An open inbox has one more,
-//! which waits for entries ([`reader`]).
+//! Two connections, each made again by a task of its own: [`commands`] sends, [`listener`] hears. What is written, and
+//! published to itself, every half second tells whether both are well; that is the link. An open inbox has one more, which
+//! waits for entries ([`reader`]).
 
 mod address;
 mod commands;
@@ -117,6 +117,11 @@ impl Names {
     /// What tells this Redis from others that the cluster's instances may use by mistake.
     fn identity(&self) -> String {
         format!("{}schedulers:identity:{}", self.prefix, self.cluster)
+    }
+
+    /// A key that is written to see whether its server takes writes.
+    fn probe(&self, number: u64) -> String {
+        format!("{}probe:{number:016x}", self.prefix)
     }
 
     /// The channel on which one handle hears itself.
@@ -258,7 +263,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<::redis::aio::PubSub> {
     let connection = commands::connect(shared).await?;
     shared.commands.set(connection);
     // What this user may not do is said at once.
-    commands::publish_echo(shared).await?;
+    commands::try_out(shared).await?;
     listener::connect(shared).await
 }
 

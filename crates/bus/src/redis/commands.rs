@@ -21,8 +21,8 @@ use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
 use super::script::Script;
 use crate::limits::{
-    CLUSTER_REMAKE_MS, CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS,
-    PROBE_MS, RECONNECT_PAUSE_MS,
+    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, PROBE_KEY_MS,
+    PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
 };
 use crate::link::Part;
 use crate::{Error, Result};
@@ -152,10 +152,16 @@ pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> R
     send(shared, cmd("PUBLISH").arg(channel).arg(payload), To::Key, Effect::Writes).await.map(|_| ())
 }
 
-/// Publishes to ourselves by way of any server, so that in the end all of them are tried.
-pub(super) async fn publish_echo(shared: &Shared) -> Result<()> {
+/// Publishes to ourselves by way of any server, and writes a key of any slot, so that in the end all servers are tried. One
+/// that refuses writes (a demoted master, one whose memory or disk is full) publishes all the same.
+pub(super) async fn try_out(shared: &Shared) -> Result<()> {
     let now = shared.listener.clock().as_micros().to_string();
-    send(shared, cmd("PUBLISH").arg(&shared.echo).arg(now), To::Anybody, Effect::Writes).await.map(|_| ())
+    let (mut write, mut publish) = (cmd("SET"), cmd("PUBLISH"));
+    write.arg(shared.names.probe(rand::random())).arg("1").arg("PX").arg(PROBE_KEY_MS);
+    publish.arg(&shared.echo).arg(now);
+    let written = send(shared, &write, To::Key, Effect::Writes);
+    let published = send(shared, &publish, To::Anybody, Effect::Writes);
+    tokio::try_join!(written, published).map(|_| ())
 }
 
 /// What every server that takes writes says of itself, with its address.
@@ -341,28 +347,38 @@ impl Keeper {
                 tokio::select! {
                     () = tokio::time::sleep(probed) => {}
                     () = shared.commands.suspected.notified() => {
-                        self.remake().await;
+                        // A single server is asked again first: its connection, if that is at fault, says so by then.
+                        if shared.commands.is_cluster() {
+                            self.remake().await;
+                        }
                         // However many fail: one probe for all of them.
                         tokio::time::sleep(jittered(Duration::from_millis(RECONNECT_PAUSE_MS))).await;
                     }
                 }
             }
             Err(error) => {
+                let is_refusal = failure::is_servers_word(&error);
                 if shared.link.is_up(Part::Commands) {
                     // The presence publisher follows the link, and logs it.
-                    tracing::debug!(%error, "the link to Redis is down");
+                    match is_refusal {
+                        true => tracing::warn!(%error, "Redis answers and does not take what it is sent"),
+                        false => tracing::debug!(%error, "the link to Redis is down"),
+                    }
                 }
                 shared.link.down(Part::Commands);
-                if !shared.commands.is_cluster() {
+                // A server that answers is of use for reads, and for what frees its memory, until there is a better one.
+                if !shared.commands.is_cluster() && !is_refusal {
                     shared.commands.drop_connection();
                 }
                 self.pause.wait().await;
-                self.remake().await;
+                if shared.commands.get().is_some() {
+                    self.remake().await;
+                }
             }
         }
     }
 
-    /// Publishes to ourselves, and sees whether earlier ones were heard.
+    /// Writes and publishes to ourselves, and sees whether what was published earlier was heard.
     async fn probe(&mut self) -> Result<()> {
         let shared = &self.shared;
         let listener = &shared.listener;
@@ -377,7 +393,7 @@ impl Keeper {
         }
         let (now, generation) = (listener.clock(), listener.generation());
         let hearing = shared.link.is_up(Part::Listener);
-        publish_echo(shared).await?;
+        try_out(shared).await?;
         if hearing && self.awaited.is_none() {
             self.awaited = Some((now, generation));
         }
@@ -388,16 +404,16 @@ impl Keeper {
         Ok(())
     }
 
-    /// Connects to the Cluster anew, in place of a connection that may know it as it was: a server that went
-    /// silent is otherwise waited for again and again. Those who ask meanwhile go on with the old one.
+    /// Connects anew, in place of a connection that is not lost. One to a Cluster may know it as it was: a server that went
+    /// silent is otherwise waited for again and again. The name of a single server may lead to another one by now, which is
+    /// the master. Those who ask meanwhile go on with the old connection.
     async fn remake(&mut self) {
-        let due = self.remade.elapsed() >= Duration::from_millis(CLUSTER_REMAKE_MS);
-        if !self.shared.commands.is_cluster() || !due {
+        if self.remade.elapsed() < Duration::from_millis(REMAKE_MS) {
             return;
         }
-        match to_cluster(&self.shared).await {
+        match connect(&self.shared).await {
             Ok(connection) => self.shared.commands.set(connection),
-            Err(error) => tracing::debug!(%error, "no new connection to the Redis Cluster"),
+            Err(error) => tracing::debug!(%error, "no new connection to Redis"),
         }
         self.remade = Instant::now();
     }

@@ -53,6 +53,19 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     }
 }
 
+/// Whether the server itself gave this answer: the connection to it is well.
+pub(super) fn is_servers_word(error: &Error) -> bool {
+    let source = match error {
+        Error::Unavailable { source }
+        | Error::Unknown { source }
+        | Error::Full { source }
+        | Error::Denied { source }
+        | Error::Refused { source } => source,
+        Error::Address(_) | Error::Invalid(_) | Error::TooLarge { .. } | Error::Closed => return false,
+    };
+    source.downcast_ref::<RedisError>().is_some_and(|error| error.code().is_some())
+}
+
 /// Whether a script was refused only because the server does not know it; nothing was done.
 pub(super) fn is_unknown_script(error: &Error) -> bool {
     let Error::Refused { source } = error else { return false };
@@ -112,9 +125,14 @@ mod tests {
         let refused = of_line("-ERR unknown command\r\n");
         assert!(matches!(refused, Error::Refused { .. }) && !is_unknown_script(&refused));
         assert!(is_unknown_script(&of_line("-NOSCRIPT No matching script.\r\n")));
+        for line in ["-READONLY x\r\n", "-MISCONF x\r\n", "-OOM x\r\n", "-NOREPLICAS x\r\n", "-NOPERM x\r\n"]
+        {
+            assert!(is_servers_word(&of_line(line)), "{line}");
+        }
+        assert!(!is_servers_word(&timed_out(Effect::Writes)) && !is_servers_word(&not_connected()));
         let io = |kind| RedisError::from(io::Error::from(kind));
         let broken = of(io(io::ErrorKind::BrokenPipe), Effect::Writes);
-        assert!(broken.may_have_run() && broken.is_retryable());
+        assert!(broken.may_have_run() && broken.is_retryable() && !is_servers_word(&broken));
         assert!(!of(io(io::ErrorKind::BrokenPipe), Effect::Reads).may_have_run());
         assert!(!of(io(io::ErrorKind::ConnectionRefused), Effect::Writes).may_have_run());
         assert!(!of(io(io::ErrorKind::InvalidData), Effect::Writes).is_retryable(), "a bad certificate");

@@ -1,8 +1,10 @@
 //! A single Redis that is killed, emptied or frozen under an open bus.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bus::{Channel, Handle, Options};
+use testkit::proxy::Proxy;
 use testkit::servers::Redis;
 
 use crate::bench::{
@@ -123,4 +125,61 @@ async fn a_server_that_was_emptied_gets_its_name_back_and_another_server_has_ano
     assert_eq!(newcomer.identity().await.unwrap(), name);
     let (_another, elsewhere) = with_a_server().await;
     assert_ne!(elsewhere.identity().await.unwrap(), name);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_writes_is_no_link_until_it_takes_them() {
+    let (server, bus) = with_a_server().await;
+    let minimum = |replicas| vec!["CONFIG", "SET", "min-replicas-to-write", replicas];
+    let memory = |bytes| vec!["CONFIG", "SET", "maxmemory", bytes];
+    for (refusing, taking) in [
+        (minimum("1"), minimum("0")),
+        (memory("1"), memory("0")),
+        (vec!["REPLICAOF", "127.0.0.1", "1"], vec!["REPLICAOF", "NO", "ONE"]),
+    ] {
+        let command = async |command: Vec<&'static str>| {
+            let server = server.clone();
+            blocking(move || server.command(&command).unwrap()).await
+        };
+        command(refusing.clone()).await;
+        link_is(&bus, false).await;
+        let refused = bus.announce(&presence("a-1"), LONG).await.unwrap_err();
+        assert!(refused.is_retryable() && !refused.may_have_run(), "{refusing:?}: {refused}");
+        assert!(!is_present(&bus, "a-1").await, "what only reads is answered");
+        command(taking).await;
+        link_is(&bus, true).await;
+        bus.announce(&presence("a-1"), LONG).await.unwrap();
+        assert!(is_present(&bus, "a-1").await);
+        bus.withdraw(&id("a-1")).await.unwrap();
+    }
+}
+
+fn address_of(server: &Redis) -> SocketAddr {
+    server.url().strip_prefix("redis://").unwrap().trim_end_matches('/').parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to() {
+    let (demoted, promoted) = blocking(|| (Arc::new(Redis::start().unwrap()), Redis::start().unwrap())).await;
+    let name = Proxy::start(address_of(&demoted)).await.unwrap();
+    let bus = open(&options(&format!("redis://{}", name.address()), "t:")).await.unwrap();
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    name.lead_to(address_of(&promoted));
+    let command = demoted.clone();
+    // It answers as before, and takes no writes.
+    blocking(move || command.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap()).await;
+    link_is(&bus, false).await;
+    link_is(&bus, true).await;
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    let there =
+        blocking(move || promoted.command(&["EXISTS", "t:schedulers:presence:a-1"]).map(|it| (it, promoted)));
+    let (there, _promoted) = there.await.unwrap();
+    assert_eq!(there.trim(), "1");
+    // What is published is heard there, too.
+    eventually("a notice is heard", async || {
+        let _ = bus.publish(Channel::Cluster, b"after").await;
+        let heard = tokio::time::timeout(std::time::Duration::from_millis(100), subscription.next()).await;
+        heard.is_ok_and(|event| event == Some(message("after")))
+    })
+    .await;
 }

@@ -32,11 +32,12 @@ async fn a_wrong_password_is_refused_at_once_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_or_listen_is_refused_at_once() {
+async fn a_user_who_may_not_write_publish_or_listen_is_refused_at_once() {
     let server = blocking(|| Redis::start().unwrap()).await;
     for (user, rules) in [
         ("mute", "+@all -publish allkeys allchannels"),
         ("deaf", "+@all allkeys resetchannels"),
+        ("still", "+@all -@write allkeys allchannels"),
         ("blind", "+@all -info allkeys allchannels"),
     ] {
         let mut command = vec!["ACL", "SETUSER", user, "on", ">p"];
