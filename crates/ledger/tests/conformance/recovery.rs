@@ -205,6 +205,15 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     assert_eq!(b.ledger.confirm_signer(&s, nonce(8), &by()).await.unwrap(), Confirmation::NotRecovering);
 }
 
+/// An operator says that signers without a row are new.
+async fn with_new_signers(b: Bench) -> Bench {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    ledger::let_new_signers_grant(&options, Migrate::Check, &by()).await.unwrap();
+    Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder }
+}
+
 pub async fn a_confirmation_may_be_repeated_and_changes_nothing_then(b: Bench) {
     let (b, s) = with_all_states(b).await;
     // Nonces from the confirmed one on stay, so that the next nonce is another one.
@@ -225,6 +234,7 @@ pub async fn a_confirmation_may_be_repeated_and_changes_nothing_then(b: Bench) {
     }
     assert_eq!((states(&b, &s).await.as_str(), entries().await), ("CCQQQH", before));
     b.commits(batch(&s, &me, token, vec![new_grant(6, LONG_MS)])).await;
+    let b = with_new_signers(b).await;
     let never = signer("never");
     let token = b.acquired(&me, &never, LONG_MS).await;
     b.commits(batch_with_policy(&never, &me, token, vec![new_grant(0, LONG_MS)])).await;
@@ -259,7 +269,8 @@ pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_co
     assert_eq!(loaded.policy.unwrap().first_nonce, nonce(51));
     let late = batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap(), Confirmation::NotRecovering);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap(), Confirmation::Done, "again");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(52), &by()).await.unwrap(), Confirmation::NotRecovering);
     // Nobody had asked for this one since the recovery.
     let unasked = signer("unasked");
     assert_eq!(b.ledger.confirm_signer(&unasked, nonce(7), &by()).await.unwrap(), Confirmation::Done);
@@ -268,11 +279,7 @@ pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_co
     b.commits(batch(&unasked, &me, first, vec![new_grant(7, LONG_MS)])).await;
     assert_eq!(b.last(&unasked).await, Some(7));
     // An operator says that all are confirmed that had nonces before.
-    let Bench { ledger, options, database, _folder } = b;
-    ledger.close().await;
-    drop(ledger);
-    ledger::let_new_signers_grant(&options, Migrate::Check, &by()).await.unwrap();
-    let b = Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder };
+    let b = with_new_signers(b).await;
     let new = signer("new");
     assert!(!b.ledger.load(&new, 1).await.unwrap().is_recovering);
     assert_eq!(b.ledger.confirm_signer(&new, nonce(7), &by()).await.unwrap(), Confirmation::Unknown);

@@ -395,6 +395,13 @@ async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
     let tokens = json!([root()]);
     let (near, far) =
         tokio::join!(Guarded::on(ground.setup(), &tokens), Guarded::on(ground.setup(), &tokens));
+    for one in [&near, &far] {
+        until("the instances know each other", async || {
+            let (_, cluster) = one.ask("root", "GET", "/v1/cluster", None).await;
+            cluster["instances"].as_array().is_some_and(|all| all.len() == 2)
+        })
+        .await;
+    }
     world::keep(node(&far, &json!([])).await, json!([]));
     until("the other instance knows the node", async || {
         near.ask("root", "GET", "/v1/nodes/n-1", None).await.0 == 200
