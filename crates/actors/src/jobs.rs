@@ -63,7 +63,7 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterView, FailureDetector, InstanceLease};
+use cluster::{ClusterView, FailureDetector, InstanceLease, Reach};
 use domain::{InstanceId, PlanId};
 use nodes::Registry;
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
@@ -191,7 +191,8 @@ impl Jobs {
             Arc::clone(&inter_instance),
             Arc::clone(&store),
         );
-        let scheduler = Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway)));
+        let reach = Reach::new(bus.clone(), failure_detector.clone(), cluster_view.clone());
+        let scheduler = Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway), reach));
         scheduler.start(arbiters.common());
         let (deaths, reported) = mpsc::unbounded_channel();
         let services = Arc::new(LaneServices {

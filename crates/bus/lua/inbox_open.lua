@@ -4,6 +4,7 @@
 -- KEYS[1]  the stream
 -- KEYS[2]  the mark that it was closed
 -- ARGV[1]  the group
+-- ARGV[2]  how long the stream stays without a use, in milliseconds
 -- Answer   1: it is open. 0: it was closed, and stays so.
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
@@ -12,4 +13,5 @@ local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
 if made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
   return made
 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1

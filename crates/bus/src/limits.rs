@@ -37,6 +37,9 @@ pub const INBOX_IDLE_MS_DEFAULT: u64 = 30_000;
 pub const INBOX_IDLE_MS_MAX: u64 = 3_600_000;
 /// How long one read of an empty inbox waits at the server, in milliseconds.
 pub const INBOX_BLOCK_MS: u64 = 1_000;
+/// How long an inbox stays that nobody reads, sends to or settles, in milliseconds: one day. Nobody closes the inbox of an
+/// instance that was alone, or that was forgotten before a survivor could close it.
+pub const INBOX_UNUSED_MS: u64 = 86_400_000;
 /// How long the bus remembers that an inbox was closed, in milliseconds: one day. An owner that was paused
 /// for longer opens an inbox to which no instance sends.
 pub const INBOX_CLOSED_MS: u64 = 86_400_000;
@@ -102,6 +105,8 @@ const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX <= INBOX_SETTLE_ENTRIES_MAX, "what was read is settled at once");
 const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 48 << 20, "48 MiB per batch at most");
+const _: () =
+    assert!(INBOX_IDLE_MS_MAX / 2 * 10 < INBOX_UNUSED_MS, "a reader's looks for idle entries keep it");
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);

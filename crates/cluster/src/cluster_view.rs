@@ -4,8 +4,7 @@
 //! Two instances may see different rings for a moment. No decision depends on their agreement: the holder of
 //! the lease serves.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -113,8 +112,15 @@ struct Inner {
     /// Who is avoided, and until when. The one lock under which the view is replaced.
     avoided: Mutex<HashMap<InstanceId, Instant>>,
     changed: watch::Sender<()>,
-    /// Whether the bus does not join all live instances, as was found last.
-    buses_differ: AtomicBool,
+    buses: Mutex<Buses>,
+}
+
+/// What was found last of the buses that the live instances use.
+struct Buses {
+    /// Since when all that were compared use one, and reach it; `None` where they do not.
+    joined_since: Option<Instant>,
+    /// Those that were compared.
+    compared: HashSet<InstanceId>,
 }
 
 impl ClusterView {
@@ -137,7 +143,7 @@ impl ClusterView {
             view: ArcSwap::from_pointee(view),
             avoided: Mutex::default(),
             changed: watch::Sender::new(()),
-            buses_differ: AtomicBool::new(false),
+            buses: Mutex::new(Buses { joined_since: Some(Instant::now()), compared: HashSet::new() }),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -189,12 +195,22 @@ impl ClusterView {
     /// this instance's own link.
     #[must_use]
     pub fn buses_differ(&self) -> bool {
-        self.inner.buses_differ.load(Ordering::Relaxed)
+        self.buses().joined_since.is_none()
     }
 
-    /// The buses of the instances were compared.
-    pub(crate) fn compared_buses(&self, differ: bool) {
-        self.inner.buses_differ.store(differ, Ordering::Relaxed);
+    /// How long all live instances have used one bus and reached it, as was found again and again; `None` while
+    /// [`Self::buses_differ`], and while there is an instance that was not compared yet.
+    pub(crate) fn joined_for(&self) -> Option<Duration> {
+        let (view, buses) = (self.view(), self.buses());
+        let is_known = |member: &Member| member.id == self.inner.me || buses.compared.contains(&member.id);
+        buses.joined_since.filter(|_| view.members().all(is_known)).map(|since| since.elapsed())
+    }
+
+    /// The buses of these instances were compared.
+    pub(crate) fn compared_buses(&self, differ: bool, compared: HashSet<InstanceId>) {
+        let mut buses = self.buses();
+        let since = buses.joined_since.or_else(|| Some(Instant::now()));
+        *buses = Buses { joined_since: since.filter(|_| !differ), compared };
     }
 
     /// An instance could not be reached, or is leaving: it is avoided for a moment.
@@ -257,6 +273,11 @@ impl ClusterView {
         }
         self.inner.view.store(Arc::new(view.relabelled()));
         self.inner.changed.send_replace(());
+    }
+
+    fn buses(&self) -> std::sync::MutexGuard<'_, Buses> {
+        // Nothing under it panics half-way through a change.
+        self.inner.buses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn avoided(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, Instant>> {
@@ -348,6 +369,28 @@ mod tests {
         assert_eq!(next, BTreeSet::from(["b".to_owned(), "c".to_owned()]));
         cluster_view.avoid(&InstanceId::parse("b").unwrap());
         assert!(keys.iter().all(|key| cluster_view.next_owner_of(key).unwrap().as_str() == "c"));
+    }
+
+    #[test]
+    fn instances_are_on_one_bus_once_each_of_them_was_compared() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        let compared = |differ, names: &[&str]| {
+            let ids = names.iter().map(|name| InstanceId::parse(name).unwrap()).collect();
+            cluster_view.compared_buses(differ, ids);
+        };
+        assert!(cluster_view.joined_for().is_some(), "it is alone");
+        cluster_view.saw(vec![peer("a", OLD), peer("b", 0)]);
+        assert!(cluster_view.joined_for().is_none() && !cluster_view.buses_differ(), "nobody knows of b");
+        compared(false, &["a", "b"]);
+        let before = cluster_view.joined_for().unwrap();
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD), peer("c", 0)]);
+        assert_eq!(cluster_view.joined_for(), None);
+        compared(false, &["b", "c"]);
+        assert!(cluster_view.joined_for().unwrap() >= before, "c has always been on this bus");
+        compared(true, &["a", "b", "c"]);
+        assert!(cluster_view.joined_for().is_none() && cluster_view.buses_differ());
+        compared(false, &["a", "b", "c"]);
+        assert!(cluster_view.joined_for().is_some());
     }
 
     #[test]

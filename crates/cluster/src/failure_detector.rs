@@ -14,6 +14,9 @@ const UNMOVED_MIN: u32 = 2;
 /// In so many looks in a row nobody is seen of whom nobody knows any more: as many as there are within one lease.
 const UNSEEN_MIN: u32 = 4;
 
+/// An instance that has not reached the ledger for this long withdraws its presence: the others go on without it.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
+
 /// Cheap to clone; all clones know the same.
 #[derive(Clone)]
 pub struct FailureDetector {
@@ -27,6 +30,8 @@ struct Known {
     alive_until: Option<Instant>,
     /// When the last renewal that was answered was sent.
     renewed_at: Option<Instant>,
+    /// Since when renewals have been answered without a gap of [`SILENCE_MAX`].
+    reached_since: Instant,
     /// Whether it was answered soon enough to be one of several in a row.
     timely: bool,
     /// The time until which this instance takes nothing over, because it was away itself.
@@ -53,6 +58,8 @@ struct Other {
     unmoved: u32,
     /// Its lease is its own no more: a survivor found it dead and took it, or it has left. It never comes back.
     gone: bool,
+    /// Whose its lease is; `None` where it is free.
+    owner: Option<InstanceId>,
     live: bool,
 }
 
@@ -73,6 +80,7 @@ impl FailureDetector {
             lease,
             alive_until,
             renewed_at: None,
+            reached_since: now,
             timely: false,
             calm_until: now + lease,
             evidence_until: now,
@@ -113,6 +121,28 @@ impl FailureDetector {
         others.into_iter().filter(|other| self.is_dead(other)).collect()
     }
 
+    /// Those of [`Self::dead`] after whom this instance cleans up: it took their lease; or nobody has that, or only somebody who
+    /// is gone, and the choice falls on this instance by `is_chosen`. So of all survivors one does it.
+    #[must_use]
+    pub fn left_to(&self, me: &InstanceId, is_chosen: impl Fn(&InstanceId) -> bool) -> Vec<InstanceId> {
+        let mut dead = self.dead();
+        dead.retain(|dead| match self.owner_of(dead) {
+            Some(owner) if owner == *me => true,
+            Some(owner) if !self.is_gone(&owner) => false,
+            Some(_) | None => is_chosen(dead),
+        });
+        dead
+    }
+
+    fn owner_of(&self, other: &InstanceId) -> Option<InstanceId> {
+        self.known().others.get(other)?.owner.clone()
+    }
+
+    /// Whether the other has ended, or so long ago that nobody speaks of it any more.
+    fn is_gone(&self, other: &InstanceId) -> bool {
+        self.known().others.get(other).is_none_or(|other| other.gone)
+    }
+
     /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
     /// its keys, or it would go on under its id should it wake.
     pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
@@ -121,10 +151,10 @@ impl FailureDetector {
         known.is_calm(now) && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
     }
 
-    /// This instance has taken the other's `instance:` lease.
-    pub(crate) fn buried(&self, other: &InstanceId) {
+    /// This instance, `by`, has taken the other's `instance:` lease.
+    pub(crate) fn buried(&self, other: &InstanceId, by: &InstanceId) {
         if let Some(other) = self.known().others.get_mut(other) {
-            (other.gone, other.live) = (true, false);
+            (other.gone, other.live, other.owner) = (true, false, Some(by.clone()));
         }
     }
 
@@ -141,6 +171,9 @@ impl FailureDetector {
         if !known.timely {
             known.others.values_mut().for_each(|other| other.unmoved = 0);
         }
+        if known.renewed_at.is_none_or(|before| now.duration_since(before) >= SILENCE_MAX) {
+            known.reached_since = now;
+        }
         known.renewed_at = Some(sent);
         known.alive_until = Some(sent + known.lease);
     }
@@ -150,6 +183,15 @@ impl FailureDetector {
     pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
         let known = self.known();
         known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)
+    }
+
+    /// How long this instance has reached the ledger without such a gap; `None` within one.
+    pub(crate) fn reached_for(&self) -> Option<Duration> {
+        if self.is_silent_for(SILENCE_MAX) {
+            return None;
+        }
+        let known = self.known();
+        Some(known.alive_until.map_or(Duration::MAX, |_| known.reached_since.elapsed()))
     }
 
     /// This incarnation is over: it writes for nobody any more.
@@ -169,8 +211,9 @@ impl FailureDetector {
                 .remove(&peer.id)
                 .filter(|other| other.mark == mark && timely)
                 .map_or(0, |other| other.unmoved + 1);
-            let gone = peer.lease.owner.as_ref() != Some(&peer.id);
-            known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, live: peer.is_live() });
+            let owner = peer.lease.owner.clone();
+            let gone = owner.as_ref() != Some(&peer.id);
+            known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, owner, live: peer.is_live() });
             known.vanished.remove(&peer.id);
         }
         known.vanished.extend(before.into_keys().map(|id| (id, 0)));
@@ -186,7 +229,7 @@ impl FailureDetector {
         let mut known = self.known();
         for peer in peers.iter().filter(|peer| peer.lease.owner.as_ref() != Some(&peer.id)) {
             if let Some(other) = known.others.get_mut(&peer.id) {
-                (other.gone, other.live) = (true, false);
+                (other.gone, other.live, other.owner) = (true, false, peer.lease.owner.clone());
             }
         }
     }
@@ -254,7 +297,7 @@ mod tests {
         failure_detector.renewed(Instant::now());
         failure_detector.saw(&[peer("a", 1, 0)]);
         assert!(failure_detector.is_lifeless(&id("a")) && !failure_detector.is_dead(&id("a")));
-        failure_detector.buried(&id("a"));
+        failure_detector.buried(&id("a"), &id("me"));
         assert!(failure_detector.is_dead(&id("a")) && !failure_detector.is_lifeless(&id("a")));
         let mut left = peer("b", 1, 0);
         left.lease.owner = None;
@@ -301,6 +344,45 @@ mod tests {
         );
         failure_detector.ended();
         assert!(!failure_detector.is_dead(&id("a")), "the dead take nothing");
+    }
+
+    #[test]
+    fn one_survivor_cleans_up_after_each_of_the_dead() {
+        let survivor = || {
+            let failure_detector = member_since(LEASE * 2);
+            failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+            failure_detector
+        };
+        let (b, c) = (survivor(), survivor());
+        let taken = |name: &str, owner: Option<&str>| {
+            let mut peer = peer(name, 1, 300);
+            peer.lease.owner = owner.map(id);
+            peer
+        };
+        let live = ["b", "c"].map(|name| peer(name, 1, 300));
+        let ended =
+            [taken("a", Some("b")), taken("left", None), taken("late", Some("a")), taken("old", Some("x"))];
+        for failure_detector in [&b, &c] {
+            failure_detector.saw(&[&live[..], &ended[..]].concat());
+        }
+        let to = |of: &FailureDetector, me: &str, is_chosen: bool| {
+            let mut left = of.left_to(&id(me), |_| is_chosen);
+            left.sort_unstable();
+            left
+        };
+        assert_eq!(to(&b, "b", false), [id("a")], "it took the lease");
+        assert_eq!(to(&c, "c", false), []);
+        // Nobody has the others' leases who is still there.
+        assert_eq!(to(&c, "c", true), ["late", "left", "old"].map(id));
+        let mut died = live;
+        died[0].lease.owner = Some(id("c"));
+        c.saw(&[&died[..], &ended[..]].concat());
+        assert_eq!(to(&c, "c", true), ["a", "b", "late", "left", "old"].map(id));
+        // What a notice says, and what it has just done itself, counts as well.
+        c.saw_gone(&[taken("old", Some("b"))]);
+        assert_eq!(to(&c, "c", false), [id("b")]);
+        c.buried(&id("late"), &id("c"));
+        assert_eq!(to(&c, "c", false), ["b", "late"].map(id));
     }
 
     #[test]
@@ -361,6 +443,23 @@ mod tests {
         failure_detector.renewed(answered.checked_sub(LEASE / 2).unwrap());
         assert!(failure_detector.known().calm_until >= answered + LEASE, "sent before its lease had run out");
         assert!(failure_detector.is_alive());
+    }
+
+    #[test]
+    fn a_gap_in_reaching_the_ledger_counts_until_it_ends_and_what_comes_after_counts_anew() {
+        let failure_detector = member_since(LEASE);
+        assert_eq!(failure_detector.reached_for(), None, "it never was");
+        failure_detector.renewed(Instant::now());
+        let begun = Instant::now().checked_sub(SILENCE_MAX * 2).unwrap();
+        failure_detector.known().reached_since = begun;
+        failure_detector.known().renewed_at = Instant::now().checked_sub(SILENCE_MAX - LEASE);
+        failure_detector.renewed(Instant::now());
+        assert!(failure_detector.reached_for().unwrap() >= SILENCE_MAX * 2, "a pause is no gap");
+        failure_detector.known().renewed_at = Instant::now().checked_sub(SILENCE_MAX);
+        assert!(failure_detector.is_silent_for(SILENCE_MAX) && failure_detector.reached_for().is_none());
+        failure_detector.renewed(Instant::now());
+        assert!(failure_detector.reached_for().unwrap() < SILENCE_MAX);
+        assert!(FailureDetector::alone().reached_for().unwrap() >= SILENCE_MAX, "its ledger is its own");
     }
 
     #[test]

@@ -436,7 +436,7 @@ impl Heart {
     async fn bury(&self, dead: &InstanceId) -> ledger::Result<()> {
         let resource = Resource::instance(dead);
         if let Some(token) = self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await? {
-            self.failure_detector.buried(dead);
+            self.failure_detector.buried(dead, &self.id);
             tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);

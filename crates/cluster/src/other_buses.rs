@@ -90,7 +90,9 @@ impl Comparison {
             Ok(live) => {
                 let found = compare(&own, &live);
                 let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
-                self.cluster_view.compared_buses(!found.is_empty() || live.iter().any(is_cut_off));
+                let differ = !found.is_empty() || live.iter().any(is_cut_off);
+                let compared = live.iter().filter(|it| it.bus.is_some()).map(|it| it.about.id.clone());
+                self.cluster_view.compared_buses(differ, compared.collect());
                 self.show(found);
             }
             Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),

@@ -8,19 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Channel, Link, Presence};
+use domain::InstanceId;
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::failure_detector::SILENCE_MAX;
 use crate::other_buses::Comparison;
 use crate::{ClusterView, FailureDetector};
 
 /// Between two announcements, before jitter.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two tries to note in the ledger whether the bus is up, before jitter.
+const NOTE_AGAIN: Duration = Duration::from_secs(1);
 /// How long an announcement counts.
 const PRESENCE_TTL: Duration = Duration::from_secs(2);
-/// After this long without the ledger, an instance withdraws its presence.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
 
@@ -45,14 +47,16 @@ impl PresencePublisher {
         let (stop, stopped) = oneshot::channel();
         let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
         let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
-        let comparison = Comparison::new(bus, ledger, me, self.found.clone(), view);
+        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), self.found.clone(), view);
+        let (is_up, newest) = watch::channel(None);
         // Apart: what waits for the ledger must not keep the presence from being announced.
-        let mut comparing = JoinSet::new();
-        comparing.spawn(comparison.run());
-        PublishingTask { stop, task: tokio::spawn(self.run(stopped)), _comparing: comparing }
+        let mut beside = JoinSet::new();
+        beside.spawn(comparison.run());
+        beside.spawn(BusNote { ledger, me, newest }.run());
+        PublishingTask { stop, task: tokio::spawn(self.run(stopped, is_up)), _beside: beside }
     }
 
-    async fn run(self, mut stopped: oneshot::Receiver<()>) {
+    async fn run(self, mut stopped: oneshot::Receiver<()>, is_up: watch::Sender<Option<bool>>) {
         let mut notices = self.bus.subscribe(Channel::Cluster);
         let mut link = self.bus.link();
         link.mark_changed();
@@ -65,6 +69,10 @@ impl PresencePublisher {
                 Ok(()) = link.changed() => {
                     let link = *link.borrow_and_update();
                     self.tell_link(link).await;
+                    // Of a bus within the process there is nothing to note.
+                    if self.bus.kind() != bus::Kind::Local {
+                        is_up.send_replace(Some(link.is_up()));
+                    }
                     shown = self.show(shown).await;
                 }
                 () = tokio::time::sleep_until(next) => {
@@ -100,10 +108,7 @@ impl PresencePublisher {
                 tracing::warn!(error, "the bus is down; operations that need it wait");
             }
         }
-        if self.bus.kind() == bus::Kind::Local {
-            return;
-        }
-        if link.is_up() {
+        if link.is_up() && self.bus.kind() != bus::Kind::Local {
             // At the start, and whenever it may be another server.
             match self.bus.check().await {
                 Ok(health) => {
@@ -114,8 +119,40 @@ impl PresencePublisher {
                 Err(error) => tracing::debug!(%error, "the state of the bus could not be read"),
             }
         }
-        if let Err(error) = self.ledger.note_bus(&self.presence.instance, Some(link.is_up()), None).await {
-            tracing::debug!(%error, "the state of the bus could not be stored");
+    }
+}
+
+/// Notes in the ledger whether the bus is up. However long that takes, only the newest word of it is noted next.
+struct BusNote {
+    ledger: ledger::Handle,
+    me: InstanceId,
+    newest: watch::Receiver<Option<bool>>,
+}
+
+impl BusNote {
+    async fn run(mut self) {
+        loop {
+            let is_up = *self.newest.borrow_and_update();
+            let noted = match is_up {
+                Some(_) => self.ledger.note_bus(&self.me, is_up, None).await,
+                None => Ok(()),
+            };
+            let changed = match noted {
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, "the state of the bus could not be stored yet");
+                    let pause = NOTE_AGAIN.mul_f64(rand::rng().random_range(0.5..1.5));
+                    tokio::time::timeout(pause, self.newest.changed()).await.unwrap_or(Ok(()))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the state of the bus could not be stored");
+                    self.newest.changed().await
+                }
+                Ok(()) => self.newest.changed().await,
+            };
+            // The publisher has stopped.
+            if changed.is_err() {
+                return;
+            }
         }
     }
 }
@@ -124,8 +161,8 @@ impl PresencePublisher {
 pub(crate) struct PublishingTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    /// Ends when this is dropped.
-    _comparing: JoinSet<()>,
+    /// What waits for the ledger; it ends when this is dropped.
+    _beside: JoinSet<()>,
 }
 
 impl PublishingTask {

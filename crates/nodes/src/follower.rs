@@ -112,7 +112,7 @@ impl Wishes {
 impl Following {
     async fn run(self, stopped: oneshot::Receiver<()>) {
         let notices = self.source.listen();
-        self.wishes.all();
+        self.miss();
         tokio::select! {
             _ = stopped => {}
             () = self.hear(notices) => {}
@@ -136,11 +136,28 @@ impl Following {
         while let Some(event) = notices.next().await {
             match event {
                 Event::Message(notice) => self.take_notice(&notice),
-                Event::Resumed | Event::Lagged { .. } => self.wishes.all(),
+                Event::Resumed | Event::Lagged { .. } => self.miss(),
             }
         }
         // The bus was closed: what is known stays, until the follower is stopped.
         std::future::pending().await
+    }
+
+    /// Something may have been missed: all is read again.
+    fn miss(&self) {
+        let mut wanted = self.wishes.wanted();
+        wanted.all = true;
+        self.registry.loaded(false);
+        drop(wanted);
+        self.wishes.woken.notify_one();
+    }
+
+    /// All is read, unless something was missed meanwhile.
+    fn read_all(&self) {
+        let wanted = self.wishes.wanted();
+        if !wanted.all {
+            self.registry.loaded(true);
+        }
     }
 
     fn take_notice(&self, notice: &[u8]) {
@@ -150,7 +167,7 @@ impl Following {
                 bytes = notice.len(),
                 "a notice about nodes cannot be read; all nodes are read again"
             );
-            return self.wishes.all();
+            return self.miss();
         };
         let mut counts = [0; RESULTS.len()];
         for update in &updates {
@@ -185,6 +202,9 @@ impl Following {
                     if all && !*self.has_loaded.borrow() {
                         self.registry.reindex();
                         self.has_loaded.send_replace(true);
+                    }
+                    if all {
+                        self.read_all();
                     }
                 }
                 Err(error) => {
@@ -267,7 +287,8 @@ impl Following {
 
     async fn look_up(&self, nodes: &[NodeId]) -> bus::Result<()> {
         for batch in nodes.chunks(RECORDS_READ_MAX) {
-            let asked = Instant::now().into_std();
+            let begun = Instant::now();
+            let asked = begun.into_std();
             let kept = self.source.read(batch).await?;
             let mut counts = [0; RESULTS.len()];
             for (node, kept) in batch.iter().zip(kept) {
@@ -278,8 +299,8 @@ impl Following {
                     }
                     Kept::Offline { epoch } => self.registry.hear_leave(node, epoch, asked),
                     Kept::Absent => {
-                        if self.registry.absent(node, asked, self.up_for(asked)) {
-                            tracing::warn!(%node, "no update of a node arrives any more; it counts as lost");
+                        if self.registry.absent(node, asked, self.source.hearing().before(begun.elapsed())) {
+                            tracing::warn!(%node, "no update of a node arrives any more");
                         }
                         continue;
                     }

@@ -16,6 +16,7 @@ mod explain;
 #[cfg(test)]
 mod fixture;
 mod follower;
+mod hearing;
 mod holder_slots;
 mod index;
 pub mod limits;
@@ -32,6 +33,7 @@ pub use connection::Connection;
 pub use elsewhere::{NodesElsewhere, Spare};
 pub use explain::{Explanation, Reason};
 pub use follower::Follower;
+pub use hearing::Hearing;
 pub use holder_slots::{GivenBack, HolderSlots};
 pub use node_update::NodeUpdate;
 pub use pools::{DEFAULT_POOL, Pool, Pools};

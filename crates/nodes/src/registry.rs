@@ -20,6 +20,7 @@ use domain::{InstanceId, NodeId, NodeTimeouts, PoolName, PoolPause};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
+use crate::hearing::Hearing;
 use crate::index::Index;
 use crate::limits::{ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, NODES_MAX, left_remembered, silence_max};
 use crate::node_update::NodeUpdate;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) index: ArcSwap<Index>,
     /// The bus does not answer: only this instance's own nodes can be reached.
     pub(crate) is_alone: AtomicBool,
+    /// All nodes that the bus knows were loaded since the last time that something may have been missed.
+    is_loaded: AtomicBool,
     /// Holders of nodes that did not show themselves when that was looked at last.
     missing: Mutex<HashMap<InstanceId, Missing>>,
     pools: Mutex<Arc<Pools>>,
@@ -95,8 +98,11 @@ pub enum Ended {
     Left,
     /// The node has connected again, perhaps to another instance.
     Replaced,
-    /// Nothing was heard of it for long although this instance's own link was well.
+    /// Nothing was heard of it for long although this instance would have heard of it.
     Lost,
+    /// Nothing was heard of it for long on this bus. It may be connected to a live instance that the bus does not join with
+    /// this one: that tells nothing of what it was doing.
+    Unseen,
 }
 
 impl Registry {
@@ -109,6 +115,7 @@ impl Registry {
             nodes: DashMap::new(),
             index: ArcSwap::from_pointee(Index::empty()),
             is_alone: AtomicBool::new(false),
+            is_loaded: AtomicBool::new(false),
             missing: Mutex::default(),
             pools: Mutex::new(Arc::new(Pools::unconfigured())),
             pauses: Mutex::default(),
@@ -276,15 +283,29 @@ impl Registry {
         Applied::New
     }
 
+    /// Whether all nodes that the bus knows were loaded, and nothing may have been missed since. Until then a node that is
+    /// not known here may be one all the same.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.inner.is_loaded.load(SeqCst)
+    }
+
+    /// All nodes were loaded, or something may have been missed.
+    pub fn loaded(&self, is_loaded: bool) {
+        self.inner.is_loaded.store(is_loaded, SeqCst);
+    }
+
     /// A node's record was asked for and is not there. That is evidence only if nothing was heard of it for
-    /// [`NodeTimeouts::offline`] while this instance's own link was well for as long; and of this instance's own nodes their
-    /// sockets say more. True if it is lost.
-    pub fn absent(&self, node: &NodeId, now: Instant, link_up_for: Option<Duration>) -> bool {
+    /// [`NodeTimeouts::offline`] while it would have been heard; and of this instance's own nodes their sockets say more. True
+    /// if it is lost, or at least not on this bus any more.
+    pub fn absent(&self, node: &NodeId, now: Instant, hearing: Hearing) -> bool {
         let inner = &*self.inner;
         let offline = inner.timeouts.offline;
-        if link_up_for.is_none_or(|up| up < offline) {
+        let is_evidence = |heard: Option<Duration>| heard.is_some_and(|heard| heard >= offline);
+        if !is_evidence(hearing.bus) {
             return false;
         }
+        let how = if is_evidence(hearing.all) { Ended::Lost } else { Ended::Unseen };
         let lost = {
             let Slot::Occupied(mut slot) = inner.nodes.entry(node.clone()) else { return false };
             let Known::Here(entry) = slot.get() else { return false };
@@ -299,7 +320,7 @@ impl Registry {
             slot.insert(Known::Left { stamp, at: now }).into_entry()
         };
         if let Some(entry) = &lost {
-            inner.depart(entry, Ended::Lost);
+            inner.depart(entry, how);
             inner.index_is_old.notify_one();
         }
         lost.is_some()

@@ -8,6 +8,7 @@ use bus::{Channel, Epoch, Event, Link, ListChange, NodeRecord, Subscription, Ver
 use domain::{InstanceId, NodeId};
 use tokio::sync::watch;
 
+use crate::hearing::Hearing;
 use crate::record::Record;
 use crate::registry::Registry;
 
@@ -54,6 +55,9 @@ pub trait Source: Send + Sync {
     /// Whether the bus can be reached, and since when.
     fn link(&self) -> watch::Receiver<Link>;
 
+    /// How well nodes have been heard of until now.
+    fn hearing(&self) -> Hearing;
+
     /// Whether the bus answers, also while nothing is heard and the link is therefore down.
     fn answers(&self) -> watch::Receiver<bool>;
 }
@@ -94,17 +98,20 @@ pub struct BusSource {
     /// How long a record lives after it was refreshed.
     offline: Duration,
     instances: Box<dyn Fn() -> Vec<InstanceId> + Send + Sync>,
+    hearing: Box<dyn Fn() -> Hearing + Send + Sync>,
 }
 
 impl BusSource {
-    /// For this registry's instance; `instances` says which instances are live by the ledger, without a wait.
+    /// For this registry's instance; `instances` says which instances are live by the ledger, and `hearing` how well nodes
+    /// are heard of, without a wait.
     pub fn new(
         bus: bus::Handle,
         registry: &Registry,
         instances: impl Fn() -> Vec<InstanceId> + Send + Sync + 'static,
+        hearing: impl Fn() -> Hearing + Send + Sync + 'static,
     ) -> Self {
         let (me, offline) = (registry.me().clone(), registry.timeouts().offline);
-        Self { bus, me, offline, instances: Box::new(instances) }
+        Self { bus, me, offline, instances: Box::new(instances), hearing: Box::new(hearing) }
     }
 }
 
@@ -141,6 +148,10 @@ impl Source for BusSource {
 
     fn link(&self) -> watch::Receiver<Link> {
         self.bus.link()
+    }
+
+    fn hearing(&self) -> Hearing {
+        (self.hearing)()
     }
 
     fn answers(&self) -> watch::Receiver<bool> {

@@ -5,6 +5,7 @@ use testkit::PATIENCE;
 use testkit::http::Client;
 use testkit::instance::{Instance, Setup};
 use testkit::process::Signal;
+use testkit::proxy::Proxy;
 use testkit::servers::{Database, Redis};
 
 use crate::{patient, until};
@@ -87,6 +88,29 @@ async fn without_redis_nonces_go_on_and_it_comes_back_by_itself() {
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
     until("a server that may forget is told of", async || is("degraded", "warn").await).await;
     grants(&client, url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_does_not_answer_keeps_no_instance_from_showing_itself_on_a_redis_that_is_back() {
+    let redis = private_redis().await;
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let server = database.url().split(['@', '/']).find(|part| part.starts_with("127.0.0.1:")).unwrap();
+    let way = Proxy::start(server.parse().unwrap()).await.unwrap();
+    let url = database.url().replace(server, &way.address().to_string());
+    // Before a call is given up, the instance has not reached the ledger for so long that it does not show itself.
+    let setup = Setup::in_mode("worker-queue").unwrap().database(&url);
+    let setup = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
+    let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "60000");
+    let setup = setup.arg("--redis-url").arg(&redis.url()).env("FENCEPOST__BUS__KEY_PREFIX", "fp:");
+    let instance = setup.start().await.unwrap();
+    let ready = instance.ready().clone();
+    until("it is shown", async || presence(&redis, &ready.instance) != Value::Null).await;
+    way.freeze();
+    redis.kill();
+    until("it is noticed", async || instance.whole_log().contains("the bus is down")).await;
+    redis.boot().unwrap();
+    until("it is shown again", async || presence(&redis, &ready.instance) != Value::Null).await;
+    way.heal().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

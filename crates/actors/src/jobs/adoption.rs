@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
-use domain::{InstanceId, LaneId, PlanId};
+use domain::{InstanceId, LaneId, PlanId, Resource};
 use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
 
@@ -142,9 +142,12 @@ impl Adopter {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed.
+    /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed: by one instance for each of them. A
+    /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
     async fn clear_inboxes(&self, found: &mut Found) {
-        let dead = self.failure_detector.dead();
+        let is_placed_here =
+            |dead: &InstanceId| self.cluster_view.owner_of(&Resource::instance(dead)) == KeyOwner::Here;
+        let dead = self.failure_detector.left_to(self.keeper.me(), is_placed_here);
         found.cleared.retain(|cleared| dead.contains(cleared));
         for dead in dead {
             if found.cleared.contains(&dead) {

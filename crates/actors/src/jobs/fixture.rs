@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use actix::{Actor, Context, Handler};
 use bus::Slot;
+use cluster::{ClusterView, FailureDetector, Identity, Reach};
 use domain::job::{Assignment, Attempt, Backoff, Change, Class, Due, NewJob, Spec};
-use domain::{InstanceId, JobId, LaneId, NodeId, NodeTimeouts};
+use domain::{InstanceId, JobId, LaneId, Mode, NodeId, NodeTimeouts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
@@ -45,6 +46,13 @@ pub(super) fn job(number: u128) -> JobId {
 /// The first attempt of a job.
 pub(super) fn slot(number: u128) -> Slot {
     Slot { job: job(number), attempt: FIRST }
+}
+
+/// Of an instance that is alone with its ledger.
+pub(super) fn reach(bus: &bus::Handle) -> Reach {
+    let identity = Identity { id: instance("a"), url: "http://a".to_owned() };
+    let view = ClusterView::alone(&identity, Mode::WorkerQueue);
+    Reach::new(bus.clone(), FailureDetector::alone(), view)
 }
 
 pub(super) fn policy(of: &str) -> RetryPolicy {

@@ -2,14 +2,16 @@
 //! sockets, and reports on attempts to the owners of their lanes. All go into inboxes; `incoming` receives
 //! them.
 //!
-//! While the bus is busy, messages gather and are then sent together: many entries in one call, many reports
-//! in one entry.
+//! While a call to an instance is under way, messages for it gather and are then sent together: many entries in one call, many
+//! reports in one entry. An instance whose inbox does not answer holds up no message to another.
 //!
 //! Messages that do not arrive. If a dispatch cannot be put into an inbox, its lane learns of it and revokes
 //! the attempt; if that is not known, the attempt is not acknowledged in time. If the inbox of a report is
 //! full or missing, or the bus is away, the report is counted and dropped: the ledger has the same facts, and
 //! the owner of a lane reads its attempts again every [`super::limits::REREAD_EVERY`]. A crash between the
 //! commit of a result and its report is found in the same way.
+
+mod instance_queues;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,6 +20,8 @@ use std::time::Instant;
 use bus::Delivery;
 use domain::job::{Attempt, Revoked};
 use domain::{InstanceId, JobId, LaneId};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use super::finish_notices::{FinishNotice, FinishNotices};
@@ -26,9 +30,17 @@ use super::lane_owners::LaneOwnersHandle;
 use super::limits::{OUTGOING_MESSAGES_MAX, REPORTS_MAX};
 use super::messages::{AttemptEvent, Directory, LaneCommand};
 use super::report_queue::{PendingReport, ReportQueue};
+use instance_queues::InstanceQueues;
 
 /// Messages, or reports, taken at once.
 const TAKEN_AT_ONCE: usize = 512;
+
+/// A report on its way.
+struct Try {
+    pending: PendingReport,
+    /// Whoever it was sent to first had no inbox.
+    is_again: bool,
+}
 
 /// The sending side of one instance.
 pub(super) struct InterInstance {
@@ -150,27 +162,11 @@ impl InterInstance {
         self.report(AttemptReport { lane: dispatch.lane.clone(), job, attempt, event }, None);
     }
 
-    /// Sends reports to the owners of their lanes. Those whose owner has no inbox are sent once more, to whom the ledger
-    /// names.
-    async fn send_reports(&self, pending: Vec<PendingReport>) {
-        let undelivered = self.send_reports_once(pending).await;
-        if undelivered.is_empty() {
-            return;
-        }
-        let again = undelivered.into_iter().map(|pending| PendingReport {
-            owner: None,
-            is_forwarded: true,
-            ..pending
-        });
-        let left = self.send_reports_once(again.collect()).await;
-        count("undeliverable", left.len());
-    }
-
-    /// Answers those for which there was no inbox.
-    async fn send_reports_once(&self, pending: Vec<PendingReport>) -> Vec<PendingReport> {
+    /// Finds out whom reports are for. What is for nobody, or for a lane of this instance, is dealt with.
+    async fn address_all(&self, reports: Vec<Try>) -> Vec<(InstanceId, Try)> {
         let mut known = HashMap::new();
-        let mut by_owner: HashMap<(InstanceId, bool), Vec<AttemptReport>> = HashMap::new();
-        for PendingReport { owner, is_forwarded, report } in pending {
+        let mut addressed = Vec::with_capacity(reports.len());
+        for Try { pending: PendingReport { owner, is_forwarded, report }, is_again } in reports {
             let owner = match Self::address(owner, &report.lane, is_forwarded) {
                 Some(owner) => Some(owner),
                 None => match known.get(&report.lane) {
@@ -187,21 +183,37 @@ impl InterInstance {
                 Some(owner) if owner == self.me => {
                     self.hand_to_lane(&report);
                 }
-                Some(owner) => by_owner.entry((owner, is_forwarded)).or_default().push(report),
+                Some(owner) => {
+                    let pending = PendingReport { owner: None, is_forwarded, report };
+                    addressed.push((owner, Try { pending, is_again }));
+                }
                 // The lane's next owner reads everything.
                 None => count("no_owner", 1),
             }
         }
-        let mut undelivered = Vec::new();
-        for ((owner, is_forwarded), reports) in by_owner {
-            let left = self.send_reports_to(&owner, is_forwarded, reports).await;
-            undelivered.extend(left.into_iter().map(|report| PendingReport {
-                owner: None,
-                is_forwarded,
-                report,
-            }));
+        addressed
+    }
+
+    /// Sends reports to one instance. Those for which it has no inbox are to be sent once more, to whom the ledger names.
+    async fn send_reports(&self, to: &InstanceId, reports: Vec<Try>) -> Vec<Try> {
+        let (mut again, mut lost) = (Vec::new(), 0);
+        for is_forwarded in [false, true] {
+            let of_kind = reports.iter().filter(|one| one.pending.is_forwarded == is_forwarded);
+            let (tried, reports): (Vec<_>, Vec<_>) =
+                of_kind.map(|one| (one.is_again, one.pending.report.clone())).unzip();
+            let undelivered = self.send_reports_to(to, is_forwarded, &reports).await;
+            for n in undelivered {
+                if tried[n] {
+                    lost += 1;
+                    continue;
+                }
+                let report = reports[n].clone();
+                let pending = PendingReport { owner: None, is_forwarded: true, report };
+                again.push(Try { pending, is_again: true });
+            }
         }
-        undelivered
+        count("undeliverable", lost);
+        again
     }
 
     /// Whom a report is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
@@ -214,12 +226,13 @@ impl InterInstance {
         owner.or_else(|| lane.instance_id())
     }
 
+    /// Answers the places of those for which there was no inbox.
     async fn send_reports_to(
         &self,
         to: &InstanceId,
         is_forwarded: bool,
-        reports: Vec<AttemptReport>,
-    ) -> Vec<AttemptReport> {
+        reports: &[AttemptReport],
+    ) -> Vec<usize> {
         let batches: Vec<_> = reports.chunks(REPORTS_PER_ENTRY).map(<[_]>::to_vec).collect();
         let counts: Vec<_> = batches.iter().map(Vec::len).collect();
         let entry = |reports| InstanceMessage::Reports { is_forwarded, reports }.to_bytes(&self.me);
@@ -235,9 +248,7 @@ impl InterInstance {
                 let of_this = counts.next().unwrap_or_default();
                 match sent.as_ref().map(|deliveries| deliveries.get(n)) {
                     Ok(Some(Delivery::Sent)) => count("sent", of_this),
-                    Ok(Some(Delivery::Undeliverable)) => {
-                        undelivered.extend_from_slice(&reports[at..at + of_this]);
-                    }
+                    Ok(Some(Delivery::Undeliverable)) => undelivered.extend(at..at + of_this),
                     Ok(Some(Delivery::Full)) => count("full", of_this),
                     Ok(None) | Err(_) => count("failed", of_this),
                 }
@@ -282,21 +293,37 @@ async fn carry_messages(
     this: Weak<InterInstance>,
     mut messages: mpsc::Receiver<(InstanceId, InstanceMessage)>,
 ) {
-    let mut gathered = Vec::new();
-    while messages.recv_many(&mut gathered, TAKEN_AT_ONCE).await > 0 {
-        let Some(this) = this.upgrade() else { return };
-        let mut by_instance: HashMap<InstanceId, Vec<InstanceMessage>> = HashMap::new();
-        for (to, message) in gathered.drain(..) {
-            by_instance.entry(to).or_default().push(message);
+    let mut queues = InstanceQueues::new(OUTGOING_MESSAGES_MAX);
+    let (mut gathered, mut under_way) = (Vec::new(), FuturesUnordered::new());
+    loop {
+        tokio::select! {
+            taken = messages.recv_many(&mut gathered, TAKEN_AT_ONCE) => {
+                if taken == 0 {
+                    return;
+                }
+            }
+            Some(to) = under_way.next() => queues.answered(&to),
         }
-        for (to, messages) in by_instance {
-            this.send_messages(&to, &messages).await;
+        let Some(this) = this.upgrade() else { return };
+        for (to, message) in gathered.drain(..) {
+            if let Err((to, message)) = queues.add(to, message) {
+                this.not_delivered(&to, &message);
+            }
+        }
+        for (to, messages) in queues.take_ready() {
+            let this = Arc::clone(&this);
+            under_way.push(async move {
+                this.send_messages(&to, &messages).await;
+                to
+            });
         }
     }
 }
 
 async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<PendingReport>) {
-    let (mut queue, mut gathered) = (ReportQueue::default(), Vec::new());
+    let mut queues = InstanceQueues::new(REPORTS_MAX);
+    let (mut queue, mut gathered, mut under_way) =
+        (ReportQueue::default(), Vec::new(), FuturesUnordered::new());
     loop {
         let due_at = queue.due_at();
         let due = async {
@@ -305,6 +332,7 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
                 None => std::future::pending().await,
             }
         };
+        let mut to_send = Vec::new();
         tokio::select! {
             taken = reports.recv_many(&mut gathered, TAKEN_AT_ONCE) => {
                 if taken == 0 {
@@ -312,13 +340,27 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
                 }
             }
             () = due => {}
+            Some((to, again)) = under_way.next() => {
+                queues.answered(&to);
+                to_send = again;
+            }
         }
         let now = Instant::now();
         gathered.drain(..).for_each(|pending| queue.add(pending, now));
         let due = queue.take_due(now);
-        if !due.is_empty() {
-            let Some(this) = this.upgrade() else { return };
-            this.send_reports(due).await;
+        to_send.extend(due.into_iter().map(|pending| Try { pending, is_again: false }));
+        let Some(this) = this.upgrade() else { return };
+        for (to, report) in this.address_all(to_send).await {
+            if queues.add(to, report).is_err() {
+                count("overflow", 1);
+            }
+        }
+        for (to, reports) in queues.take_ready() {
+            let this = Arc::clone(&this);
+            under_way.push(async move {
+                let again = this.send_reports(&to, reports).await;
+                (to, again)
+            });
         }
     }
 }

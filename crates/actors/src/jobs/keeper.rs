@@ -145,8 +145,8 @@ impl LaneKeeper {
                 match departures.recv().await {
                     Ok(departure) => {
                         let Some(this) = this.upgrade() else { return };
-                        // A node that has connected anew reports itself what it still has.
-                        if departure.how != Ended::Replaced {
+                        // A node that has connected anew, or may have, reports itself what it still has.
+                        if !matches!(departure.how, Ended::Replaced | Ended::Unseen) {
                             this.directory.send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
                         }
                     }

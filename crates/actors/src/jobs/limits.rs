@@ -46,8 +46,8 @@ pub const NODES_ASKED_MAX: usize = 64;
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
 /// Bytes of attempts that a socket takes from there at once, counted before the last.
 pub const SOCKET_BYTES_AT_ONCE: usize = 8 << 20;
-/// Messages to other instances that wait to be sent; beyond that an attempt is undeliverable, and its node hears of a
-/// withdrawal by the answer to its result.
+/// Messages to other instances that wait to be taken up, and messages to one instance that wait for the call to it that is
+/// under way; beyond that an attempt is undeliverable, and its node hears of a withdrawal by the answer to its result.
 pub const OUTGOING_MESSAGES_MAX: usize = 20_000;
 /// Bytes of attempts that are on their way to nodes at their sockets here; beyond that an attempt is undeliverable.
 pub const OUTGOING_BYTES_MAX: usize = 128 << 20;
@@ -56,8 +56,8 @@ pub const LEFT_PLANS_MAX: usize = 1_024;
 /// Jobs that get a slot in one pass.
 pub const PASS_JOBS_MAX: usize = 1_000;
 
-/// Reports of attempts that wait to be sent to the owners of their lanes on other instances; beyond that they are left out,
-/// and the owners read the ledger.
+/// Reports of attempts that wait to be sent to the owners of their lanes on other instances, in all and then for each of these;
+/// beyond that they are left out, and the owners read the ledger.
 pub const REPORTS_MAX: usize = 20_000;
 /// Notices of finished jobs that wait to be sent; beyond that they are lost, and found in the ledger.
 pub const NOTICES_MAX: usize = 10_000;

@@ -71,7 +71,8 @@ impl Jobs {
     }
 
     /// Whether nothing of a job runs any more that has been known to have ended `since` then: its slot is free, or its node
-    /// is gone for sure.
+    /// is gone for sure. Of a node that may be where the bus does not reach nothing will be heard: what it ran has ended when
+    /// the time that it may run is over.
     pub(crate) async fn is_surely_over(&self, job: &JobRecord, since: Instant) -> bool {
         let Some(finished) = &job.finished else { return false };
         let Some(placed) = &job.placed else { return true };
@@ -79,7 +80,9 @@ impl Jobs {
             return true;
         }
         let scheduler = &self.scheduler;
+        let run_time = Duration::from_millis(job.spec.timeout_ms);
         scheduler.is_surely_gone(&placed.node)
+            || scheduler.is_out_of_sight(&placed.node, since.elapsed().saturating_sub(run_time))
             || scheduler.missing(&placed.node, &[(job.id, job.attempt, since)]).await.contains(&true)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
+use cluster::Reach;
 use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
@@ -67,14 +68,15 @@ pub(super) struct Scheduler {
     registry: Registry,
     bus: bus::Handle,
     gateway: Arc<NodeGateway>,
+    reach: Reach,
     queue: Mutex<Queue<QueuedJob>>,
     /// Something was put into the queue.
     queued: Notify,
 }
 
 impl Scheduler {
-    pub(super) fn new(registry: Registry, bus: bus::Handle, gateway: Arc<NodeGateway>) -> Self {
-        Self { registry, bus, gateway, queue: Mutex::default(), queued: Notify::new() }
+    pub(super) fn new(registry: Registry, bus: bus::Handle, gateway: Arc<NodeGateway>, reach: Reach) -> Self {
+        Self { registry, bus, gateway, reach, queue: Mutex::default(), queued: Notify::new() }
     }
 
     /// Whether the nodes that are connected to other instances are known here and can be reached.
@@ -509,11 +511,22 @@ impl Scheduler {
         }
     }
 
-    /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well
-    /// for as long as a node's record lives. Silence is no evidence.
+    /// Whether the node is gone for sure: this instance does not know it, although it knows all nodes of the bus, and for as
+    /// long as a node's record lives no live instance could take a node on unheard. Silence is no evidence.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
-        let is_evidence = |up: Duration| up >= self.registry.timeouts().offline;
-        self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
+        let is_evidence = |heard: Duration| heard >= self.registry.timeouts().offline;
+        self.registry.get(node).is_none()
+            && self.registry.is_loaded()
+            && self.reach.hears_all_for().is_some_and(is_evidence)
+    }
+
+    /// Whether the node is not on this bus, has not been for so long, and may be on another that some live instance uses.
+    pub(super) fn is_out_of_sight(&self, node: &NodeId, length: Duration) -> bool {
+        self.registry.get(node).is_none()
+            && self.registry.is_loaded()
+            && length >= self.registry.timeouts().offline
+            && self.reach.unbroken_for().is_some_and(|reached| reached >= length)
+            && self.reach.hears_all_for().is_none()
     }
 
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list

@@ -288,7 +288,8 @@ mod tests {
                 let note = if id == "b" { r#"[{"labels":["l"],"free":true}]"# } else { "[]" };
                 (instance(id), registry.read_note(&instance(id), note))
             });
-            let scheduler = Scheduler::new(registry, bus::Hub::default().join(), gateway);
+            let bus = bus::Hub::default().join();
+            let scheduler = Scheduler::new(registry, bus.clone(), gateway, fixture::reach(&bus));
             Self {
                 scheduler,
                 directory: Directory::default(),

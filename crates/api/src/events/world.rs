@@ -133,7 +133,7 @@ fn node(change: &NodeChange) -> NodeEvent {
             let what = match how {
                 Ended::Left => NodeHappening::Left,
                 Ended::Replaced => NodeHappening::Replaced,
-                Ended::Lost => NodeHappening::Lost,
+                Ended::Lost | Ended::Unseen => NodeHappening::Lost,
             };
             (what, wire::nodes::NodeState::Offline)
         }

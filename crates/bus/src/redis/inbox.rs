@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::script::{Script, script};
 use super::seal::Place;
 use crate::inbox::{check_entries, check_idle, check_settled};
-use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_CLOSED_MS, INBOX_ENTRIES_MAX};
+use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_CLOSED_MS, INBOX_ENTRIES_MAX, INBOX_UNUSED_MS};
 use crate::{Delivery, Entry, EntryId, Inbox, Inboxes, Result};
 
 static APPEND: Script = script!("inbox_append");
@@ -36,7 +36,7 @@ impl Inboxes for Redis {
         let seal = |entry: &&[u8]| self.shared.sealer.seal(Place::Inbox(to), entry);
         let sealed: Vec<_> = entries.iter().map(seal).collect();
         let fill = |call: &mut redis::Cmd| {
-            call.arg(INBOX_ENTRIES_MAX).arg(&sealed);
+            call.arg(INBOX_ENTRIES_MAX).arg(INBOX_UNUSED_MS).arg(&sealed);
         };
         let sent: i64 = self.run(&APPEND, &keys, fill, Effect::Writes).await?;
         Ok(match usize::try_from(sent) {

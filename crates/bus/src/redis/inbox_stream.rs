@@ -8,6 +8,7 @@ use redis::Value;
 use super::failure::Effect;
 use super::script::{Script, script};
 use super::{Shared, commands};
+use crate::limits::INBOX_UNUSED_MS;
 use crate::{Entry, EntryId, Result};
 
 /// The consumer group.
@@ -21,7 +22,7 @@ static SETTLE: Script = script!("inbox_settle");
 pub(super) async fn make(shared: &Shared, owner: &InstanceId) -> Result<bool> {
     let keys = shared.names.inbox_and_mark(owner);
     let fill = |call: &mut redis::Cmd| {
-        call.arg(GROUP);
+        call.arg(GROUP).arg(INBOX_UNUSED_MS);
     };
     commands::run(shared, &OPEN, &keys, fill, Effect::Writes).await
 }
@@ -30,7 +31,7 @@ pub(super) async fn make(shared: &Shared, owner: &InstanceId) -> Result<bool> {
 pub(super) async fn remove(shared: &Shared, of: &InstanceId, entries: &[EntryId]) -> Result<()> {
     let keys = [shared.names.inbox(of)];
     let fill = |call: &mut redis::Cmd| {
-        call.arg(GROUP);
+        call.arg(INBOX_UNUSED_MS).arg(GROUP);
         for entry in entries {
             call.arg(entry.to_string());
         }

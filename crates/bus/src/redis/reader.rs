@@ -18,7 +18,7 @@ use super::commands::{self, Connection};
 use super::failure::{self, Effect};
 use super::inbox_stream::{Found, GROUP, list, make, open_entries, page};
 use super::pause::Pause;
-use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, RECONNECT_SETTLED_MS};
+use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, INBOX_UNUSED_MS, RECONNECT_SETTLED_MS};
 use crate::{Entry, EntryId, Result};
 
 /// The one consumer of the group.
@@ -102,11 +102,22 @@ impl Reader {
             look = match (look, next) {
                 (Look::Idle(_), Look::New) => {
                     look_for_idle = self.next_look_for_idle();
+                    self.keep(&connection).await?;
                     Look::New
                 }
                 (_, Look::New) if Instant::now() >= look_for_idle => Look::Idle(BEGINNING),
                 (_, next) => next,
             };
+        }
+    }
+
+    /// Has the stream stay, though nothing may come into it for long.
+    async fn keep(&self, connection: &Connection) -> Result<()> {
+        let mut expire = cmd("PEXPIRE");
+        expire.arg(self.shared.names.inbox(&self.owner)).arg(INBOX_UNUSED_MS);
+        match tokio::time::timeout(self.shared.limit, connection.ask(&expire)).await {
+            Ok(kept) => kept.map(drop).map_err(|error| failure::of(error, Effect::Reads)),
+            Err(_) => Err(failure::timed_out(Effect::Reads)),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bus::limits::INBOX_UNUSED_MS;
 use bus::{Delivery, Handle, Inbox};
 use testkit::servers::{Redis, RedisCluster};
 
@@ -55,6 +57,36 @@ async fn an_inbox_that_redis_lost_is_opened_again_by_its_reader() {
         send_at_last(&bus, n + 1).await;
         all_are_seen(&bus, &mut inbox, [n + 1]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_expires_that_nobody_uses_and_every_use_keeps_it() {
+    const KEY: &str = "t:{instance:a-1}:inbox";
+    const SOON: i64 = 20_000;
+    let (server, bus) = with_a_server().await;
+    let left = || server.command(&["PTTL", KEY]).unwrap().trim().parse::<i64>().unwrap();
+    let ends_soon = || {
+        server.command(&["PEXPIRE", KEY, &SOON.to_string()]).unwrap();
+        assert!(left() <= SOON);
+    };
+    // Its reader's looks, which keep it too, come later than all of this.
+    let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
+    let day = i64::try_from(INBOX_UNUSED_MS).unwrap();
+    assert!((SOON..=day).contains(&left()), "{}", left());
+    ends_soon();
+    send_numbers(&bus, "a-1", 0..1).await;
+    assert!(left() > SOON);
+    let first = next_batch(&mut inbox).await;
+    ends_soon();
+    bus.settle(&id("a-1"), &[first[0].id]).await.unwrap();
+    assert!(left() > SOON);
+    ends_soon();
+    bus.open_inbox(&id("a-1"), LONG).await.unwrap();
+    assert!(left() > SOON);
+    drop(inbox);
+    let _inbox = bus.open_inbox(&id("a-1"), Duration::from_millis(100)).await.unwrap();
+    ends_soon();
+    eventually("its reader keeps it", async || left() > SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,8 +9,8 @@ use actors::database_clock::SharedClock;
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{Signers, Upkeep};
-use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
-use nodes::{BusSource, Follower, Registry};
+use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process, Reach};
+use nodes::{BusSource, Follower, Hearing, Registry};
 
 use super::endpoint::Endpoint;
 use super::{lanes, limits, upkeep, version};
@@ -75,7 +75,9 @@ impl Incarnation {
         let registry = Registry::new(id.clone(), config.nodes.timeouts());
         let seen = cluster_view.clone();
         let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
-        let source = BusSource::new(bus.clone(), &registry, instances);
+        let reach = Reach::new(bus.clone(), failure_detector.clone(), cluster_view.clone());
+        let hearing = move || Hearing { bus: reach.unbroken_for(), all: reach.hears_all_for() };
+        let source = BusSource::new(bus.clone(), &registry, instances, hearing);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         let dependencies = jobs::Dependencies {
             ledger: ledger.clone(),

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use super::*;
 use crate::fixture::*;
+use crate::hearing::Hearing;
 use crate::node_update::NodeUpdate;
 use crate::record::Record;
 use crate::registry::Ended;
@@ -24,6 +25,8 @@ struct Shelf {
     link: watch::Sender<Link>,
     answers: watch::Sender<bool>,
     is_broken: AtomicBool,
+    /// Other instances are on another bus.
+    is_apart: AtomicBool,
     /// While a test holds it, nobody is said to be online.
     loading: tokio::sync::Mutex<()>,
     sent: Mutex<Vec<Vec<NodeUpdate>>>,
@@ -45,6 +48,7 @@ impl Shelf {
             link: watch::Sender::new(Link::Up { since: Instant::now().into_std() }),
             answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
+            is_apart: AtomicBool::new(false),
             loading: tokio::sync::Mutex::default(),
             sent: Mutex::default(),
             list: Mutex::default(),
@@ -143,6 +147,15 @@ impl Source for Shelf {
             None => Kept::Absent,
         };
         Ok(nodes.iter().map(kept).collect())
+    }
+
+    fn hearing(&self) -> Hearing {
+        let heard = match *self.link.borrow() {
+            Link::Up { since } => Some(Instant::now().into_std().saturating_duration_since(since)),
+            Link::Down { .. } => None,
+        };
+        let all = heard.filter(|_| !self.is_apart.load(SeqCst));
+        Hearing { bus: heard, all }
     }
 
     fn link(&self) -> watch::Receiver<Link> {
@@ -395,6 +408,26 @@ async fn a_node_is_lost_only_after_the_own_link_was_well_for_long() {
     let departure = departures.try_recv().unwrap();
     assert_eq!((departure.node, departure.how), (node("n"), Ended::Lost));
     assert_eq!((registry.count(), departures.try_recv().ok()), (1, None), "the other one is there");
+    shelf.is_apart.store(true, SeqCst);
+    shelf.lose("m");
+    within(offline * 2, || registry.count() == 0).await;
+    assert_eq!(departures.try_recv().unwrap().how, Ended::Unseen, "it may be where this bus does not reach");
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_is_loaded_when_all_is_read_and_nothing_was_missed_since() {
+    let shelf = Shelf::new([far("n")]);
+    let (registry, follower) = following(&shelf).await;
+    within(SOON, || registry.is_loaded()).await;
+    // What comes when the link is up again cannot be read at once.
+    shelf.is_broken.store(true, SeqCst);
+    shelf.event(Event::Resumed);
+    within(SOON, || !registry.is_loaded()).await;
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(!registry.is_loaded());
+    shelf.is_broken.store(false, SeqCst);
+    within(SECOND * 10, || registry.is_loaded()).await;
     follower.stop().await;
 }
 
@@ -422,7 +455,7 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
         let registry = Registry::new(instance(name), NodeTimeouts::DEFAULT);
         let bus = hub.join();
         let instances = || ["a", "b", "c"].map(instance).to_vec();
-        let source = BusSource::new(Arc::clone(&bus), &registry, instances);
+        let source = BusSource::new(Arc::clone(&bus), &registry, instances, Hearing::default);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         (registry, bus, follower)
     };

@@ -15,6 +15,11 @@ use crate::select::Wanted;
 
 const OFFLINE: Duration = NodeTimeouts::DEFAULT.offline;
 
+/// Everything would have been heard for so long.
+fn well(length: Duration) -> Hearing {
+    Hearing { bus: Some(length), all: Some(length) }
+}
+
 fn update(name: &str, epoch: u64, version: u64) -> NodeUpdate {
     NodeUpdate::of(&record(name).at(epoch, version).used(3))
 }
@@ -109,7 +114,7 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
     // What the bus still says of the connection before changes nothing.
     assert_eq!(apply(&registry, record("n").at(5, 51).held_by("b")), Applied::Stale);
     assert_eq!(registry.hear_leave(&n, Epoch::new(5), now), Applied::Stale);
-    assert!(!registry.absent(&n, now + OFFLINE * 2, Some(OFFLINE * 2)), "its socket says more");
+    assert!(!registry.absent(&n, now + OFFLINE * 2, well(OFFLINE * 2)), "its socket says more");
     assert!(registry.take_outbox(9).is_empty(), "nothing is published");
     // What the bus knows in the end takes its place, from here or elsewhere.
     assert_eq!(registry.recorded(record("n").at(1_000, 1_000), now), Applied::New);
@@ -130,13 +135,13 @@ fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
     let far = node("far");
     let later = Instant::now() + OFFLINE + Duration::from_secs(1);
     let short = OFFLINE - Duration::from_millis(1);
-    assert!(!registry.absent(&far, later, None), "the link is down");
-    assert!(!registry.absent(&far, later, Some(short)), "the link was down");
-    assert!(!registry.absent(&far, Instant::now() + short, Some(OFFLINE * 2)), "it was heard of");
-    assert!(!registry.absent(&node("own"), later, Some(OFFLINE)), "its socket says more");
-    assert!(!registry.absent(&node("nobody"), later, Some(OFFLINE)));
+    assert!(!registry.absent(&far, later, Hearing::default()), "the link is down");
+    assert!(!registry.absent(&far, later, well(short)), "the link was down");
+    assert!(!registry.absent(&far, Instant::now() + short, well(OFFLINE * 2)), "it was heard of");
+    assert!(!registry.absent(&node("own"), later, well(OFFLINE)), "its socket says more");
+    assert!(!registry.absent(&node("nobody"), later, well(OFFLINE)));
     assert!(departures.try_recv().is_err());
-    assert!(registry.absent(&far, later, Some(OFFLINE)));
+    assert!(registry.absent(&far, later, well(OFFLINE)));
     let gone = Departure { node: far.clone(), holder: instance("b"), epoch: Epoch::new(1), how: Ended::Lost };
     assert_eq!((departures.try_recv(), registry.get(&far)), (Ok(gone), None));
     assert_eq!(
@@ -145,6 +150,17 @@ fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
         "the very record that was missed"
     );
     assert_eq!(apply(&registry, record("far").held_by("b").at(1, 2)), Applied::New, "it is there after all");
+}
+
+#[test]
+fn a_node_that_may_be_where_the_bus_does_not_reach_is_gone_from_this_bus_and_not_lost() {
+    let registry = registry([record("far").held_by("b")]);
+    let mut departures = registry.departures();
+    let later = Instant::now() + OFFLINE;
+    let joined = Some(OFFLINE - Duration::from_millis(1));
+    assert!(registry.absent(&node("far"), later, Hearing { bus: Some(OFFLINE), all: joined }));
+    assert_eq!(departures.try_recv().unwrap().how, Ended::Unseen);
+    assert_eq!(registry.get(&node("far")), None);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
+use testkit::process::Signal;
+use testkit::proxy::Proxy;
 
-use super::rig::{Node, Rig, echo, hold, with};
+use super::rig::{Node, OFFLINE, Rig, echo, hold, with};
 use crate::until;
 
 /// Jobs submitted to each instance.
@@ -209,4 +211,55 @@ async fn a_thousand_sessions_that_move_at_once_are_all_served_and_none_is_passed
     let passed_on = handed_on(&rig, "session").await;
     assert!((1.0..=SESSIONS as f64).contains(&passed_on), "{passed_on} leases of {SESSIONS} were passed on");
     rig.no_defect().await;
+}
+
+/// A way to an instance, for nodes.
+async fn way_to(rig: &Rig, at: usize) -> Proxy {
+    Proxy::start(rig.urls[at].strip_prefix("http://").unwrap().parse().unwrap()).await.unwrap()
+}
+
+/// A node that these ways lead to instances, with two slots and its name as its label.
+async fn by_ways(ways: &[&Proxy], name: &str) -> Node {
+    let urls: Vec<_> = ways.iter().map(|way| format!("http://{}", way.address())).collect();
+    let node = Node::start(&urls, name, |options| {
+        options.capacity = 2;
+        options.labels = vec![name.to_owned()];
+    });
+    node.connected().await;
+    node
+}
+
+async fn is_at(rig: &Rig, at: usize, node: &str) {
+    let instance = rig.instance(at).await.ready().instance.clone();
+    rig.node_is(at, node, |shown| shown["instance"] == *instance && shown["state"] == "online").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherever_it_goes() {
+    let rig = Rig::without_redis(3).await;
+    let (first, next) = (way_to(&rig, 0).await, way_to(&rig, 1).await);
+    next.cut().await.unwrap();
+    let node = by_ways(&[&first, &next], "n").await;
+    let id = rig.submit(0, on("n", hold("kept"))).await;
+    node.runs.begun(&id, 1).await;
+    let killed = rig.instance(0).await.ready().instance.clone();
+    rig.end(0, Signal::Kill).await;
+    // Whoever buries the instance adopts its lanes. The node goes to the other one.
+    let mut heir = String::new();
+    until("the dead instance's lane is adopted", async || {
+        let lease = rig.get(1, &format!("/v1/leases/instance:{killed}")).await;
+        heir = lease["owner"].as_str().unwrap_or_default().to_owned();
+        !heir.is_empty() && heir != *killed
+    })
+    .await;
+    let other = if rig.instance(1).await.ready().instance == heir { 2 } else { 1 };
+    next.lead_to(rig.urls[other].strip_prefix("http://").unwrap().parse().unwrap());
+    next.heal().await.unwrap();
+    is_at(&rig, other, "n").await;
+    // The heir has not heard of the node for longer than it takes to miss one.
+    tokio::time::sleep(OFFLINE * 2).await;
+    node.runs.release(1);
+    let job = rig.finished(3 - other, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job:#}");
+    assert_eq!(node.runs.of(&id).len(), 1, "{job:#}");
 }

@@ -155,6 +155,17 @@ impl Rig {
         Self::start(setups, servers).await
     }
 
+    /// So many instances on one PostgreSQL without Redis, whose deaths are noticed soon, and with short waits for nodes.
+    pub async fn without_redis(count: usize) -> Self {
+        let servers = Servers::start(false).await;
+        let setup = |_| {
+            let setup = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
+            impatient(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000"))
+        };
+        let setups = (0..count).map(setup).collect();
+        Self::start(setups, servers).await
+    }
+
     /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that, and with short waits for nodes.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;

@@ -6,7 +6,7 @@ use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
 use super::*;
-use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, node, slot};
+use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, node, reach, slot};
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
 use crate::jobs::progress_store::ProgressStore;
@@ -23,13 +23,17 @@ struct Here {
 }
 
 async fn here() -> Here {
+    here_with(NodeTimeouts::DEFAULT).await
+}
+
+async fn here_with(timeouts: NodeTimeouts) -> Here {
     let (ledger, bus, lanes) =
         (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
     let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, Arc::<KnownOwners>::default());
-    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
+    let registry = Registry::new(instance("a"), timeouts);
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
-    let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway)));
+    let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway), reach(&bus)));
     let holder = instance("b");
     let new = NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None };
     let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
@@ -81,6 +85,21 @@ fn lent_here() -> AttachedNode {
     let known = Ok(Registering::Done(Known { connected, taken: vec![], unlisted: vec![] }));
     attached.apply(Event::Registered { known, is_lent: true, provisional: bus::Epoch::new(1) }, moment);
     attached
+}
+
+#[tokio::test]
+async fn a_node_that_nobody_knows_is_gone_only_if_all_nodes_are_known_and_have_been_for_long() {
+    let here = here_with(NodeTimeouts { offline: Duration::ZERO, ..NodeTimeouts::DEFAULT }).await;
+    let is_gone = || here.scheduler.is_surely_gone(&node("n"));
+    assert!(!is_gone(), "the nodes of the bus were not loaded yet");
+    here.scheduler.registry.loaded(true);
+    assert!(is_gone());
+    assert!(!here.scheduler.is_out_of_sight(&node("n"), Duration::ZERO), "all instances are on this bus");
+    here.bus.close().await;
+    assert!(!is_gone(), "nothing is heard");
+    let patient = self::here().await;
+    patient.scheduler.registry.loaded(true);
+    assert!(!patient.scheduler.is_surely_gone(&node("n")), "it has not been listened to for long");
 }
 
 #[tokio::test]
