@@ -239,7 +239,7 @@ pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
 pub const STATS_ASKED_MAX: Duration = Duration::from_secs(1);
 /// How long the other instances may take to say whose a node's id is, where the bus does not join all instances. The node waits
 /// for its welcome meanwhile.
-pub const CLAIM_ASKED_MAX: Duration = Duration::from_secs(1);
+pub const CLAIM_ASKED_MAX: Duration = Duration::from_secs(3);
 /// How old their rates may be: however many callers ask, they are asked once in this time.
 pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
 /// How old the numbers of leases in `/v1/cluster` may be.

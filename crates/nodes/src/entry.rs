@@ -1,6 +1,6 @@
 //! One node in this instance's memory. Writers take its lock; selections read its atomics and do not wait.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,11 +18,28 @@ pub(crate) struct Entry {
     last_update: Mutex<LastUpdate>,
     /// The status of the last update, with what this instance itself found out, in one atomic word.
     word: AtomicU64,
-    /// Slots that this instance reserved, less those that it freed, since the last update, which may not count them
-    /// yet.
-    since: AtomicI32,
-    /// Slots that selections of this instance are about to reserve.
-    pending: AtomicU32,
+    /// A [`Counted`], in one atomic word: a claim that is compared with one of its numbers alone would be granted on the other's
+    /// old value, where another claim begins and ends meanwhile.
+    counted: AtomicU64,
+}
+
+/// What this instance has counted itself.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// Slots that it reserved, less those that it freed, since the last update, which may not count them yet.
+    since: i32,
+    /// Slots that its selections are about to reserve.
+    pending: u32,
+}
+
+impl Counted {
+    const fn of_word(word: u64) -> Self {
+        Self { since: (word >> 32) as u32 as i32, pending: word as u32 }
+    }
+
+    const fn to_word(self) -> u64 {
+        (self.since as u32 as u64) << 32 | self.pending as u64
+    }
 }
 
 /// What only writers look at.
@@ -64,8 +81,7 @@ impl Entry {
             epoch: stamp.epoch,
             last_update: Mutex::new(LastUpdate { version: stamp.version, load, heard, compared: now }),
             word: AtomicU64::new(status.to_word()),
-            since: AtomicI32::new(0),
-            pending: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
         }
     }
 
@@ -91,7 +107,7 @@ impl Entry {
         let is_quiet = now.duration_since(last.heard) > silence_max(self.profile.heartbeat_ms);
         let kept = if is_quiet { ENDED | ABANDONED | SILENT } else { ENDED | ABANDONED };
         self.word.store(status.to_word() | self.word.load(SeqCst) & kept, SeqCst);
-        self.since.store(0, SeqCst);
+        self.count(|counted| counted.since = 0);
         applied
     }
 
@@ -173,22 +189,25 @@ impl Entry {
 
     /// One more slot is about to be reserved; `false`, and nothing changes, if there is none.
     pub(crate) fn claim(&self) -> bool {
-        let one_more =
-            |pending: u32| (self.may_work() && self.free_beside(pending) > 0).then_some(pending + 1);
-        self.pending.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+        let one_more = |word| {
+            let Counted { since, pending } = Counted::of_word(word);
+            let is_free = self.may_work() && self.free_beside(Counted { since, pending }) > 0;
+            is_free.then_some(Counted { since, pending: pending + 1 }.to_word())
+        };
+        self.counted.fetch_update(SeqCst, SeqCst, one_more).is_ok()
     }
 
     /// A claim ends, with its slot reserved or without.
     pub(crate) fn end_claim(&self, is_reserved: bool) {
-        if is_reserved {
-            self.since.fetch_add(1, SeqCst);
-        }
-        self.pending.fetch_sub(1, SeqCst);
+        self.count(|counted| {
+            counted.since += i32::from(is_reserved);
+            counted.pending -= 1;
+        });
     }
 
     /// One of its slots was freed.
     pub(crate) fn freed(&self) {
-        self.since.fetch_sub(1, SeqCst);
+        self.count(|counted| counted.since -= 1);
         self.may_be_open();
     }
 
@@ -202,13 +221,13 @@ impl Entry {
     /// A reservation was taken back at the bus, be it one of this connection or of an earlier one.
     pub(crate) fn unreserved(&self) {
         // If it is counted here at all: an update may have come since it was made.
-        let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
+        self.count(|counted| counted.since -= i32::from(counted.since > 0));
         self.may_be_open();
     }
 
     /// Slots that are not taken; below 0 when more are taken than there are.
     pub(crate) fn free(&self) -> i64 {
-        self.free_beside(self.pending.load(SeqCst))
+        self.free_beside(Counted::of_word(self.counted.load(SeqCst)))
     }
 
     /// Whether a quarter of its slots at least were free at its last update.
@@ -251,8 +270,18 @@ impl Entry {
         is_complete && state == NodeState::Accepting && word & (ABANDONED | SILENT | ENDED | FULL) == 0
     }
 
-    fn free_beside(&self, pending: u32) -> i64 {
+    /// Changes what is counted, in one step.
+    fn count(&self, change: impl Fn(&mut Counted)) {
+        let changed = |word| {
+            let mut counted = Counted::of_word(word);
+            change(&mut counted);
+            Some(counted.to_word())
+        };
+        let _ = self.counted.fetch_update(SeqCst, SeqCst, changed);
+    }
+
+    fn free_beside(&self, Counted { since, pending }: Counted) -> i64 {
         let Status { capacity, used, .. } = Status::from_word(self.word.load(SeqCst));
-        i64::from(capacity) - i64::from(used) - i64::from(self.since.load(SeqCst)) - i64::from(pending)
+        i64::from(capacity) - i64::from(used) - i64::from(since) - i64::from(pending)
     }
 }
