@@ -396,7 +396,9 @@ async fn a_batch_is_written_behind_the_one_that_it_follows_and_shares_its_fate()
         let (first, second) = (first.await.unwrap(), second.await.unwrap());
         takeover.await.unwrap();
         if is_lost {
-            assert_eq!([first, second], [Verdict::Diverged, Verdict::Undone]);
+            // It is looked at again what stands there, and the takeover may have come before that.
+            let is_refused = matches!(first, Verdict::Diverged | Verdict::Fenced);
+            assert!(is_refused && second == Verdict::Undone, "{first:?} {second:?}");
             assert_eq!(b.last(&s).await, Some(0), "the bar's own");
         } else {
             let is_committed = |verdict| matches!(verdict, Verdict::Committed { .. });

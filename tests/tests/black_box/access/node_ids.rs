@@ -26,7 +26,9 @@ async fn a_node_id_belongs_to_its_token_where_no_bus_joins_the_instances() {
         let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
         setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
     };
-    let (one, two) = tokio::join!(Guarded::on(setup(), &tokens), Guarded::on(setup(), &tokens));
+    // One after the other: an instance knows those that were there before it, and hears of others with its next renewal.
+    let one = Guarded::on(setup(), &tokens).await;
+    let two = Guarded::on(setup(), &tokens).await;
     for daemon in [&one, &two] {
         until("the instances know each other", async || {
             let (_, cluster) = daemon.ask("root", "GET", "/v1/cluster", None).await;
