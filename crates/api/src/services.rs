@@ -8,6 +8,8 @@ pub struct Incarnation {
     pub cluster_view: cluster::ClusterView,
     /// The instances that use another bus.
     pub other_buses: cluster::OtherBuses,
+    /// What this instance reaches, and since when.
+    pub reach: cluster::Reach,
     /// The owners of signers.
     pub signers: actors::signers::Signers,
     /// The lanes of jobs, and the nodes that are attached to this instance.

@@ -109,9 +109,12 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
+    let reach =
+        cluster::Reach::new(Arc::clone(&bus), cluster::FailureDetector::alone(), cluster_view.clone());
     let incarnation = Incarnation {
         identity,
         cluster_view,
+        reach,
         other_buses: cluster::OtherBuses::none(),
         signers,
         jobs,

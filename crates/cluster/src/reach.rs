@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::failure_detector::SILENCE_MAX;
 use crate::{ClusterView, FailureDetector};
 
 /// Cheap to clone; all clones answer the same.
@@ -20,7 +21,14 @@ impl Reach {
         Self { bus, failure_detector, cluster_view }
     }
 
-    /// How long this instance has reached its bus and the ledger without a break; `None` while it does not.
+    /// Whether this instance has not reached the ledger for 15 s. It holds no sockets of nodes then.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.failure_detector.is_silent_for(SILENCE_MAX)
+    }
+
+    /// How long this instance has reached its bus and the ledger without a break; `None` while it does not. Without the
+    /// ledger no instance takes nodes on, so a node that has gone has nowhere to come back to.
     #[must_use]
     pub fn unbroken_for(&self) -> Option<Duration> {
         let link = self.bus.link().borrow().up_for()?;

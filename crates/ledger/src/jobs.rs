@@ -172,6 +172,17 @@ pub struct Finished {
     pub dismissed_at: Option<Timestamp>,
 }
 
+/// An unfinished attempt of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAttempt {
+    /// Of which job.
+    pub job: JobId,
+    /// Which.
+    pub attempt: Attempt,
+    /// The instance that holds the node's socket, as the attempt was dispatched, or as [`Jobs::note_holder`] said last.
+    pub holder: InstanceId,
+}
+
 /// A lane that has something due, and no live owner but perhaps the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftLane {
@@ -359,7 +370,20 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>>;
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<HeldAttempt>>;
+
+    /// Notes that an instance holds the node, which says that it has these attempts. An attempt that is not the job's newest, or
+    /// not this node's, stays as it is. It is written under no lease, like what the node says of an attempt: no decision
+    /// about a job is fenced by it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects; repeating is harmless.
+    async fn note_holder(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        attempts: &[(JobId, Attempt)],
+    ) -> Result<()>;
 
     /// Those of these jobs that are not finished, by id. Bound the number of jobs by what their payloads may be.
     ///

@@ -54,9 +54,9 @@ pub use ids::{
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
-    Finished, FinishedCounts, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs,
-    JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD,
-    RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
+    Finished, FinishedCounts, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict,
+    JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX,
+    PARTITION_DAYS_AHEAD, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use migrations::Migrate;

@@ -4,6 +4,7 @@ mod away;
 mod bad_input;
 mod bulk;
 mod corners;
+mod cut_off;
 mod ends;
 mod events;
 mod faults;

@@ -8,6 +8,7 @@ use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
+use ledger::HeldAttempt;
 use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::mpsc;
 
@@ -24,6 +25,7 @@ use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
 use super::outgoing_bytes::{OutgoingBytes, OutgoingShare};
 use super::progress_store::ProgressStore;
+use crate::pause::jittered;
 
 /// What is for a node.
 #[derive(Debug)]
@@ -36,6 +38,19 @@ pub enum ToNode {
     Drain(bool),
     /// A lane of another instance wants a slot: the bus is to give them.
     Share,
+}
+
+/// Between two tries to note that a node is here, before jitter.
+const HOLDER_NOTED_AGAIN: Duration = Duration::from_secs(1);
+/// How long after its hello a node counts as here that is not attached.
+const ATTACHED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The unfinished attempts of a node that has connected here.
+pub(super) struct OnNode {
+    /// Those that it has or may still get on this connection.
+    pub(super) there: Vec<Slot>,
+    /// Those that it has acknowledged and does not list any more.
+    pub(super) gone: Vec<Slot>,
 }
 
 /// Of one instance.
@@ -425,23 +440,38 @@ impl NodeGateway {
     }
 
     /// See [`super::Jobs::attempts_on`].
-    pub(super) async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
+    pub(super) async fn attempts_on(
+        self: &Arc<Self>,
+        node: &NodeId,
+        listed: &[Slot],
+    ) -> ledger::Result<OnNode> {
         self.attempts.connected_with(node, listed);
-        let mut there = Vec::new();
-        for (job, attempt) in self.ledger.attempts_on(node).await? {
+        let held = match self.ledger.attempts_on(node).await {
+            Ok(held) => held,
+            Err(error) => {
+                self.note_holder(node, listed.iter().map(|slot| (slot.job, slot.attempt)).collect());
+                return Err(error);
+            }
+        };
+        let (mut there, mut moved, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        for HeldAttempt { job, attempt, holder } in held {
             let slot = Slot { job, attempt };
             if listed.contains(&slot) {
                 there.push(slot);
+                if holder != *self.me() {
+                    moved.push((job, attempt));
+                }
                 continue;
             }
             let live = live_job(&self.ledger, job).await?;
             let Some(live) = live.filter(|live| live.newest.attempt == attempt) else { continue };
             let is_here = |placed: &Assignment| placed.holder == *self.inter_instance.me();
             let event = match live.newest.state {
-                State::Running => AttemptEvent::Revoked(
-                    Revoked::Unlisted,
-                    "the node no longer lists the attempt".to_owned(),
-                ),
+                State::Running => {
+                    gone.push(slot);
+                    let reason = "the node no longer lists the attempt".to_owned();
+                    AttemptEvent::Revoked(Revoked::Unlisted, reason)
+                }
                 // It may be on its way to the socket that this is about.
                 _ if live.placed.as_ref().is_some_and(is_here) => {
                     there.push(slot);
@@ -452,7 +482,27 @@ impl NodeGateway {
             };
             self.inter_instance.report(AttemptReport { lane: live.lane, job, attempt, event }, None);
         }
-        Ok(there)
+        if !moved.is_empty() {
+            self.note_holder(node, moved);
+        }
+        Ok(OnNode { there, gone })
+    }
+
+    /// Notes in the ledger that this instance holds the node, which says that it has these attempts. By that the instance that
+    /// held it before learns where it is, if no bus joins the two. Tries as long as the node is here.
+    fn note_holder(self: &Arc<Self>, node: &NodeId, attempts: Vec<(JobId, Attempt)>) {
+        let (this, node, begun) = (Arc::clone(self), node.clone(), Instant::now());
+        tokio::spawn(async move {
+            while let Err(error) = this.ledger.note_holder(&node, this.me(), &attempts).await {
+                tracing::debug!(%error, %node, "that a node is here is not noted yet");
+                // It is attached some time after its hello.
+                let is_here = begun.elapsed() < ATTACHED_WITHIN || this.is_attached(&node);
+                if !error.is_retryable() || !is_here {
+                    return;
+                }
+                tokio::time::sleep(jittered(HOLDER_NOTED_AGAIN)).await;
+            }
+        });
     }
 
     /// Reports what became of an attempt to the owner of its lane, wherever that is.

@@ -1,5 +1,6 @@
 //! What the sockets of nodes ask of jobs: to attach a node, to note what it says of its attempts, and to record its results.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,9 +13,11 @@ use nodes::connection::Progress;
 
 use super::Jobs;
 use super::delivery::Dispatch;
-use super::node_gateway::{NodeGateway, NodeOutbox};
+use super::limits::REREAD_EVERY;
+use super::node_gateway::{NodeGateway, NodeOutbox, OnNode};
 use super::progress::ProgressReporter;
-use super::results::{Answer, NodeResult, ResultWriter};
+use super::results::{Answer, Failure, NodeResult, ResultWriter};
+use crate::pause::jittered;
 
 /// What the sockets of one instance use.
 pub(super) struct Sockets {
@@ -48,7 +51,50 @@ impl Jobs {
     /// # Errors
     /// What the ledger says.
     pub async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
-        self.sockets.gateway.attempts_on(node, listed).await
+        let OnNode { there, gone } = self.sockets.gateway.attempts_on(node, listed).await?;
+        self.end_elsewhere(node, gone, "the node no longer lists the attempt");
+        Ok(there)
+    }
+
+    /// Whether another instance has noted in the ledger that it holds this node, which left this one with these attempts.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn is_held_elsewhere(&self, node: &NodeId, attempts: &[Slot]) -> ledger::Result<bool> {
+        let attempts: HashSet<_> = attempts.iter().map(|slot| (slot.job, slot.attempt)).collect();
+        let held = self.keeper.services.ledger.attempts_on(node).await?;
+        Ok(held.iter().any(|it| it.holder != *self.me() && attempts.contains(&(it.job, it.attempt))))
+    }
+
+    /// A node that was connected here is taken off for good; it had these attempts.
+    pub fn lost_with(&self, node: &NodeId, attempts: &[Slot]) {
+        self.end_elsewhere(node, attempts.to_vec(), "the node was lost");
+    }
+
+    /// Attempts of a node here that it does not run any more. Their lanes' owners learn it by a report, or by the registry, and
+    /// revoke them. An owner that the bus does not reach learns nothing, and would wait for as long as an attempt may run: in its
+    /// stead this instance ends such attempts, as failed. That counts as a result does, for the newest attempt of a job alone.
+    fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: &'static str) {
+        let is_here = |slot: &Slot| {
+            let lane = self.sockets.gateway.attempts().lane(slot.job, slot.attempt);
+            lane.is_some_and(|lane| self.keeper.directory.contains_key(&lane))
+        };
+        let elsewhere: Vec<_> = attempts.into_iter().filter(|slot| !is_here(slot)).collect();
+        if elsewhere.is_empty() || !self.keeper.services.is_apart() {
+            return;
+        }
+        let (results, node) = (Arc::clone(&self.sockets.results), node.clone());
+        let failed = |Slot { job, attempt }: Slot| NodeResult {
+            job,
+            attempt,
+            output: Err(Failure { message: why.to_owned(), is_retryable: true }),
+        };
+        let failed = elsewhere.into_iter().map(failed).collect();
+        tokio::spawn(async move {
+            // Owners that are reached are quicker.
+            tokio::time::sleep(jittered(REREAD_EVERY)).await;
+            results.write(&node, failed, false).await;
+        });
     }
 
     /// Stores the progress of an attempt, as reported by its node, which is connected here.

@@ -320,8 +320,16 @@ impl Jobs for Flaky {
     async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {
         self.real.lane_seq(lane).await
     }
-    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<HeldAttempt>> {
         self.real.attempts_on(node).await
+    }
+    async fn note_holder(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        attempts: &[(JobId, Attempt)],
+    ) -> Result<()> {
+        self.real.note_holder(node, holder, attempts).await
     }
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
         self.real.live_jobs(jobs).await

@@ -36,6 +36,9 @@ use crate::visibility;
 use crate::websocket::{self, Fault, Outlet, Unsent};
 use calls::{Calls, frame_of};
 
+/// Why nodes are sent away, also those that say hello.
+const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
+
 /// One socket, from its opening to its end.
 pub struct Socket {
     state: Arc<State>,
@@ -134,6 +137,9 @@ impl Socket {
                     if self.state.incarnation().identity.id != self.incarnation.identity.id {
                         self.go_away("this instance continues under a new id; connect again");
                     }
+                    if self.is_cut_off() {
+                        self.go_away(CUT_OFF);
+                    }
                 }
                 () = &mut draining => self.go_away("this instance is stopping; connect to another"),
             }
@@ -145,12 +151,20 @@ impl Socket {
         self.depart().await;
     }
 
+    /// Whether the other instances go on without this one, which could write no result either.
+    fn is_cut_off(&self) -> bool {
+        self.incarnation.reach.is_cut_off()
+    }
+
     fn go_away(&mut self, why: &str) {
         self.apply(Event::Close { code: CloseCode::GoingAway, why: why.to_owned() });
     }
 
     fn on_message(&mut self, message: AggregatedMessage) {
         match message {
+            AggregatedMessage::Text(_) if self.node.node().is_none() && self.is_cut_off() => {
+                self.go_away(CUT_OFF);
+            }
             AggregatedMessage::Text(text) => {
                 let read = self.read(&text).map(|frames| (self.refused(&frames), frames));
                 self.apply(match read {
@@ -387,13 +401,13 @@ impl Socket {
         }
         self.mailbox = None;
         let Some(departure) = self.node.departure() else { return };
-        let jobs = self.incarnation.jobs.clone();
+        let jobs = &self.incarnation.jobs;
         for Slot { job, attempt } in &departure.unanswered {
             jobs.cut_off(*job, *attempt);
         }
         tracing::info!(node = %departure.record.profile.node, epoch = %departure.record.stamp.epoch, "a node's socket is closed");
-        let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
-        self.state.spawn(disconnect::disconnect(state, registry, jobs, departure));
+        let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
+        self.state.spawn(disconnect::disconnect(state, incarnation, departure));
     }
 
     /// Sends the close frame, beside what follows: a node that does not read delays nothing.

@@ -21,6 +21,7 @@ use crate::exit::{Exit, Failure};
 pub struct Incarnation {
     pub identity: Identity,
     pub membership: Membership,
+    reach: Reach,
     pub signers: Signers,
     pub jobs: Jobs,
     pub plans: Plans,
@@ -76,7 +77,8 @@ impl Incarnation {
         let seen = cluster_view.clone();
         let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
         let reach = Reach::new(bus.clone(), failure_detector.clone(), cluster_view.clone());
-        let hearing = move || Hearing { bus: reach.unbroken_for(), all: reach.hears_all_for() };
+        let reached = reach.clone();
+        let hearing = move || Hearing { bus: reached.unbroken_for(), all: reached.hears_all_for() };
         let source = BusSource::new(bus.clone(), &registry, instances, hearing);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         let dependencies = jobs::Dependencies {
@@ -108,7 +110,7 @@ impl Incarnation {
             limits(config),
         );
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
-        Ok(Self { identity, membership, signers, jobs, plans, registry, follower, upkeep })
+        Ok(Self { identity, membership, reach, signers, jobs, plans, registry, follower, upkeep })
     }
 
     /// As the API is to know it.
@@ -117,6 +119,7 @@ impl Incarnation {
             identity: self.identity.clone(),
             cluster_view: self.membership.cluster_view(),
             other_buses: self.membership.other_buses(),
+            reach: self.reach.clone(),
             signers: self.signers.clone(),
             jobs: self.jobs.clone(),
             plans: self.plans.clone(),

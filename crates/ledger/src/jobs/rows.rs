@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
 use super::{
-    Finished, FinishedCounts, HELD_DUE_MICROS, JobRecord, KeptJobKey, KeptSelection, LeftLane, LiveJob,
-    RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
+    Finished, FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane,
+    LiveJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
@@ -277,6 +277,23 @@ record! {
     pub(crate) struct AttemptRow {
         id: Id,
         attempt: i64,
+    }
+}
+
+record! {
+    pub(crate) struct HeldAttemptRow {
+        id: Id,
+        attempt: i64,
+        holder: String,
+    }
+}
+
+impl TryFrom<HeldAttemptRow> for HeldAttempt {
+    type Error = Error;
+
+    fn try_from(row: HeldAttemptRow) -> Result<Self> {
+        let holder = InstanceId::parse(&row.holder).map_err(impossible)?;
+        Ok(Self { job: row.id.0, attempt: Attempt::new(number(row.attempt)?), holder })
     }
 }
 

@@ -13,13 +13,13 @@ use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
 
 use crate::jobs::rows::{
-    self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow,
-    UnfinishedCountRow,
+    self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow,
+    UnderWayRow, UnfinishedCountRow,
 };
 use crate::jobs::{
-    FinishedCounts, HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs, JobsVerdict,
-    KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay, UnfinishedCount,
-    WaitingGroup,
+    FinishedCounts, HELD_DUE_MICROS, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs,
+    JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay,
+    UnfinishedCount, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
@@ -41,6 +41,7 @@ const COUNTS: Statement = statement!("job_counts");
 const FINISHED_COUNTS: Statement = statement!(both "job_finished_counts");
 const SEQ: Statement = statement!("job_seq");
 const ON_NODE: Statement = statement!(both "job_on_node");
+const HOLDER: Statement = statement!("job_holder");
 const LIVE: Statement = statement!("job_live");
 const CURRENT: Statement = statement!("job_current");
 
@@ -230,8 +231,25 @@ impl Jobs for Store {
         records::count(seq)
     }
 
-    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
-        records::all(self.all::<AttemptRow>(Way::KeyReads, self.ask(&ON_NODE).bind(node.as_str())).await?)
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<HeldAttempt>> {
+        let ask = self.ask(&ON_NODE).bind(node.as_str());
+        records::all(self.all::<HeldAttemptRow>(Way::KeyReads, ask).await?)
+    }
+
+    async fn note_holder(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        attempts: &[(JobId, Attempt)],
+    ) -> Result<()> {
+        if attempts.is_empty() {
+            return Ok(());
+        }
+        let ask = self.ask(&HOLDER).bind(node.as_str()).bind(holder.as_str());
+        let ask = ask.rows(attempts, |rows| {
+            rows.column("id", |(job, _)| Id(*job)).column("attempt", |(_, attempt)| i64::from(attempt.get()));
+        });
+        self.touch(Way::Writes, ask).await.map(drop)
     }
 
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {

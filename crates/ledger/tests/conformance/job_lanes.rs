@@ -2,7 +2,9 @@
 
 use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, PoolName, TenantId};
-use ledger::{Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup};
+use ledger::{
+    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup,
+};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
 use crate::shop::{
@@ -171,7 +173,9 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let of = |live: &LiveJob| UnderWay { job: live.id, attempt: Attempt::new(1), state: live.newest.state };
     assert_eq!(under_way, seen.iter().map(of).collect::<Vec<_>>());
     let on = b.ledger.attempts_on(&node("n")).await.unwrap();
-    assert_eq!(on, [0, 1, 3, 4, 6].map(|n| (job(n), Attempt::new(1))));
+    let holder = crate::shop::placed().holder;
+    let held = |n| HeldAttempt { job: job(n), attempt: Attempt::new(1), holder: holder.clone() };
+    assert_eq!(on, [0, 1, 3, 4, 6].map(held));
     assert!(b.ledger.attempts_on(&node("other")).await.unwrap().is_empty());
     // Of jobs that are finished, that wait, or that nobody knows, nothing is under way.
     let of = b.ledger.attempts_of(&[6, 2, 5, 99, 1].map(job)).await.unwrap();
@@ -185,6 +189,27 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     );
     assert_eq!(live[0], *seen.iter().find(|live| live.id == job(1)).unwrap());
     assert!(b.ledger.live_jobs(&[]).await.unwrap().is_empty());
+}
+
+pub async fn who_holds_a_node_is_noted_with_the_attempts_that_it_has(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..3).map(|n| submit_placed(job(n))))).await;
+    b.does(of_lane(&lane, [submit(plain(job(3)))])).await;
+    b.does(said([run(job(1), 1)])).await;
+    // What is not its newest attempt stays as it is, and so does what another node has.
+    let listed = [(2, 1), (0, 2), (1, 1), (3, 1), (99, 1)].map(|(n, a)| (job(n), Attempt::new(a)));
+    for _ in 0..2 {
+        b.ledger.note_holder(&node("n"), &owner("moved-1"), &listed).await.unwrap();
+        b.ledger.note_holder(&node("other"), &owner("liar-1"), &listed).await.unwrap();
+    }
+    b.ledger.note_holder(&node("n"), &owner("moved-2"), &[]).await.unwrap();
+    let held = |n, holder: &str| HeldAttempt { job: job(n), attempt: Attempt::new(1), holder: owner(holder) };
+    let on = b.ledger.attempts_on(&node("n")).await.unwrap();
+    assert_eq!(on, [held(0, "holder"), held(1, "moved-1"), held(2, "moved-1")]);
+    // Its owner writes on as before, and so does who says its result.
+    b.does(of_lane(&lane, [revoke(job(2))])).await;
+    b.does(said([complete(job(1), 1, "1")])).await;
+    assert_eq!(b.ledger.attempts_on(&node("n")).await.unwrap(), [held(0, "holder")]);
 }
 
 fn group(pool: Option<&str>, tenant: Option<&str>) -> WaitingGroup {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::process::Signal;
 use testkit::proxy::Proxy;
 
-use super::rig::{Node, OFFLINE, Rig, echo, hold, with};
+use super::rig::{Node, OFFLINE, Rig, echo, hold, past, with};
 use crate::until;
 
 /// Jobs submitted to each instance.
@@ -235,6 +235,59 @@ async fn is_at(rig: &Rig, at: usize, node: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_moves_to_another_bus_keeps_what_it_has() {
+    let rig = Rig::on_three_buses().await;
+    let (bare, other) = (way_to(&rig, 3).await, way_to(&rig, 2).await);
+    other.cut().await.unwrap();
+    let node = by_ways(&[&bare, &other], "moves").await;
+    let id = rig.submit(3, on("moves", hold("m"))).await;
+    node.runs.begun(&id, 1).await;
+    other.heal().await.unwrap();
+    bare.cut().await.unwrap();
+    is_at(&rig, 2, "moves").await;
+    // The instance that it has left has given it up.
+    until("it is gone there", async || rig.ask(3, "GET", "/v1/nodes/moves", None).await.status == 404).await;
+    node.runs.release(1);
+    let job = rig.finished(3, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("m"), &json!(1)), "{job:#}");
+    assert_eq!(node.runs.of(&id).len(), 1, "{job:#}");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_had_that_dies_where_its_jobs_owner_does_not_hear_of_it_runs_elsewhere() {
+    let rig = Rig::on_three_buses().await;
+    let (bare, other) = (way_to(&rig, 3).await, way_to(&rig, 2).await);
+    other.cut().await.unwrap();
+    // One dies where it was given its job, one where it has moved to.
+    let (stays, moves) = (by_ways(&[&bare], "stays").await, by_ways(&[&bare, &other], "moves").await);
+    let mut ids = Vec::new();
+    for (node, name) in [(&stays, "stays"), (&moves, "moves")] {
+        let job = with(on(name, hold(name)), json!({ "backoff": {"initial_ms": 50} }));
+        ids.push(rig.submit(3, job).await);
+        node.runs.begun(ids.last().unwrap(), 1).await;
+    }
+    other.heal().await.unwrap();
+    bare.cut().await.unwrap();
+    is_at(&rig, 2, "moves").await;
+    until("it is gone there", async || rig.ask(3, "GET", "/v1/nodes/moves", None).await.status == 404).await;
+    let heirs = Node::start(&rig.urls[3..], "heir", |options| {
+        options.capacity = 2;
+        options.labels = vec!["stays".to_owned(), "moves".to_owned()];
+    });
+    heirs.connected().await;
+    heirs.runs.release(2);
+    drop((stays, moves));
+    for (id, (name, how)) in ids.iter().zip([("stays", "node_lost"), ("moves", "failed")]) {
+        let job = rig.finished(3, id).await;
+        assert_eq!((&job["result"], &job["node"]), (&json!(name), &json!("heir")), "{job:#}");
+        assert_eq!(past(&job), [(1, how.to_owned()), (2, "succeeded".to_owned())], "{job:#}");
+    }
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherever_it_goes() {
     let rig = Rig::without_redis(3).await;
     let (first, next) = (way_to(&rig, 0).await, way_to(&rig, 1).await);
@@ -242,6 +295,7 @@ async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherev
     let node = by_ways(&[&first, &next], "n").await;
     let id = rig.submit(0, on("n", hold("kept"))).await;
     node.runs.begun(&id, 1).await;
+    rig.in_state(1, &id, "RUNNING").await;
     let killed = rig.instance(0).await.ready().instance.clone();
     rig.end(0, Signal::Kill).await;
     // Whoever buries the instance adopts its lanes. The node goes to the other one.

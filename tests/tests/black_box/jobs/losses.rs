@@ -92,7 +92,7 @@ async fn a_job_that_kills_its_nodes_is_dead_in_the_end() {
 }
 
 /// The instance that holds a node's socket: its id, and which it is of the first two.
-async fn holder(rig: &Rig, node: &str) -> (Value, usize) {
+pub(super) async fn holder(rig: &Rig, node: &str) -> (Value, usize) {
     let at = rig.get(0, &format!("/v1/nodes/{node}")).await["instance"].clone();
     let index = usize::from(at != rig.instance(0).await.ready().instance.as_str());
     (at, index)

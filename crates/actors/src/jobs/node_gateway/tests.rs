@@ -241,7 +241,7 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     let mut here = here().await;
     here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
     here.ledger.dispatch_all("b", &[3], "n", "b").await;
-    let there = here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap();
+    let there = here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap().there;
     assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
     assert_eq!(event_now(&mut here.owner).await, None);

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actors::jobs::Jobs;
-use bus::{Epoch, Written};
+use bus::{Epoch, Slot, Written};
 use domain::NodeId;
-use nodes::Registry;
 use nodes::attached::Departure;
 
 use crate::limits::NODE_REGISTER_AGAIN;
+use crate::services::Incarnation;
 use crate::state::State;
 
 /// Lets nothing more be given to a node whose socket is closed, and, unless the node connects again in time, takes it off.
 /// A node that had nothing to do is taken off at once.
-pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs, departure: Departure) {
+pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>, departure: Departure) {
     let Departure { mut record, is_provisional, slots, heard, .. } = departure;
+    let (registry, jobs) = (&incarnation.registry, &incarnation.jobs);
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
     let offline = registry.timeouts().offline;
     let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
@@ -47,8 +47,10 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
     }
     let disconnected = match slots.is_empty() {
         true => state.bus.disconnect_node(&node, epoch, offline).await,
-        // While the bus is away nobody knows whether the node has connected to another instance.
-        false => disconnect_for_sure(&state.bus, &node, epoch, heard, offline).await,
+        false => {
+            let left = Left { state: &state, incarnation: &incarnation, node: &node, slots: &slots, heard };
+            left.disconnect(epoch).await
+        }
     };
     match disconnected {
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
@@ -57,47 +59,83 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
             registry.left(&node, epoch, Instant::now());
             slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
+            jobs.lost_with(&node, &slots);
         }
         Ok(Written::Done(_) | Written::Lost) | Err(_) => {}
     }
 }
 
-/// Takes a node off that was heard of last at `heard`, once no other instance may have it. Tries until that is answered.
-async fn disconnect_for_sure(
-    bus: &bus::Handle,
-    node: &NodeId,
-    epoch: Epoch,
+/// A node that left this instance with attempts, and was heard of last at `heard`.
+struct Left<'l> {
+    state: &'l State,
+    incarnation: &'l Incarnation,
+    node: &'l NodeId,
+    slots: &'l [Slot],
     heard: Instant,
-    offline: Duration,
-) -> bus::Result<Written> {
-    loop {
-        until_known(bus, heard, offline).await;
-        match bus.disconnect_node(node, epoch, offline).await {
-            Err(error) if error.is_retryable() => {
-                tracing::debug!(%error, %node, "the record of a node that is gone could not be removed yet");
-                tokio::time::sleep(NODE_REGISTER_AGAIN).await;
-            }
-            answer => return answer,
-        }
-    }
 }
 
-/// Waits until it is known whether a node that was heard of last at `heard` has connected to another instance: the link
-/// to the bus has been up since then, or for so long that an instance that took the node meanwhile has told the bus.
-async fn until_known(bus: &bus::Handle, heard: Instant, offline: Duration) {
-    let mut link = bus.link();
-    loop {
-        let up_for = link.borrow_and_update().up_for();
-        let changed = match up_for {
-            Some(up) if up >= heard.elapsed().min(offline) => return,
-            Some(up) => {
-                tokio::time::timeout(offline.saturating_sub(up), link.changed()).await.unwrap_or(Ok(()))
+impl Left<'_> {
+    /// Takes the node off, once no other instance may have it. Tries until that is answered.
+    async fn disconnect(&self, epoch: Epoch) -> bus::Result<Written> {
+        let offline = self.incarnation.registry.timeouts().offline;
+        loop {
+            if self.is_elsewhere().await {
+                return Ok(Written::Replaced);
             }
-            None => link.changed().await,
-        };
-        // A bus that was closed does not come back.
-        if changed.is_err() {
-            return;
+            match self.state.bus.disconnect_node(self.node, epoch, offline).await {
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, node = %self.node, "the record of a node that is gone could not be removed yet");
+                    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+                }
+                answer => return answer,
+            }
         }
+    }
+
+    /// Whether the node has connected to an instance that the bus does not reach, which has noted in the ledger that it has the
+    /// node's attempts. Returns when that is known, and when the bus knows whether it has connected to any other.
+    async fn is_elsewhere(&self) -> bool {
+        loop {
+            self.until_reached().await;
+            if self.is_over() {
+                return false;
+            }
+            match self.incarnation.jobs.is_held_elsewhere(self.node, self.slots).await {
+                Ok(is_elsewhere) => return is_elsewhere,
+                Err(error) => {
+                    tracing::debug!(%error, node = %self.node, "whether a node is elsewhere is not known yet");
+                    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// For how long the bus and the ledger must have been reached: since the node was heard of, or for so long that an instance
+    /// that took the node meanwhile has told the bus. Without the ledger no instance takes a node.
+    fn needed(&self) -> Duration {
+        self.heard.elapsed().min(self.incarnation.registry.timeouts().offline)
+    }
+
+    async fn until_reached(&self) {
+        let mut link = self.state.bus.link();
+        loop {
+            let up_for = link.borrow_and_update().up_for();
+            // The ledger's time of an incarnation that is over stands still. Its lanes are others' by now.
+            let reached = if self.is_over() { up_for } else { self.incarnation.reach.unbroken_for() };
+            let needed = self.needed();
+            if reached.is_some_and(|reached| reached >= needed) {
+                return;
+            }
+            let wait = needed.saturating_sub(reached.unwrap_or_default()).min(NODE_REGISTER_AGAIN);
+            // A bus that was closed does not come back.
+            if let Ok(Err(_)) = tokio::time::timeout(wait, link.changed()).await {
+                return;
+            }
+        }
+    }
+
+    /// Whether the process continues as another incarnation.
+    fn is_over(&self) -> bool {
+        self.state.incarnation().identity.id != self.incarnation.identity.id
     }
 }
