@@ -94,6 +94,16 @@ enum Closing {
     Gone,
 }
 
+/// What a look is at.
+enum Asked {
+    /// Jobs that the client has sent again.
+    Repeated(HashSet<JobId>),
+    /// Jobs that notices named.
+    Named(HashSet<JobId>),
+    /// Everything that the client lacks.
+    All(Cursor),
+}
+
 impl Socket {
     pub fn new(
         forwarder: Arc<Forwarder>,
@@ -369,38 +379,38 @@ impl Socket {
             return;
         }
         self.look_at = now + CLIENT_LOOKS.1;
+        let asked = self.next_look(now);
         let (state, incarnation, id) =
             (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
         let room = Room::of(&self.state.shares, self.caller.principal.used());
-        if std::mem::take(&mut self.asks_repeated) {
-            let repeated = self.repeated.clone();
-            let look = async move {
-                let source = InLedger { jobs: &incarnation.jobs, id: &id };
-                state.call(looks::repeated(&source, repeated, room)).await
-            };
-            self.looking = Some(look.boxed_local());
-            return;
-        }
-        // A look at everything finds what is known, too.
-        let known = std::mem::take(&mut self.known);
-        let is_full = known.is_empty() || now >= self.full_at;
-        if is_full {
-            self.full_at = now + CLIENT_LOOKS.0;
-            self.asks_repeated = !self.repeated.is_empty();
-        }
-        let cursor = self.cursor.clone();
         let look = async move {
             let source = InLedger { jobs: &incarnation.jobs, id: &id };
             let look = async {
-                match cursor {
-                    Cursor::Ordered(low) => looks::in_order(&source, low).await,
-                    Cursor::Free(sent) if is_full => looks::freely(&source, &sent, room).await,
-                    Cursor::Free(_) => looks::named(&source, known, room).await,
+                match asked {
+                    Asked::Repeated(jobs) => looks::repeated(&source, jobs, room).await,
+                    Asked::Named(jobs) => looks::named(&source, jobs, room).await,
+                    Asked::All(Cursor::Ordered(low)) => looks::in_order(&source, low).await,
+                    Asked::All(Cursor::Free(sent)) => looks::freely(&source, &sent, room).await,
                 }
             };
             state.call(look).await
         };
         self.looking = Some(look.boxed_local());
+    }
+
+    /// What the next look is at.
+    fn next_look(&mut self, now: Instant) -> Asked {
+        if std::mem::take(&mut self.asks_repeated) {
+            return Asked::Repeated(self.repeated.clone());
+        }
+        // A look at everything finds what is known, too.
+        let known = std::mem::take(&mut self.known);
+        if !known.is_empty() && now < self.full_at {
+            return Asked::Named(known);
+        }
+        self.full_at = now + CLIENT_LOOKS.0;
+        self.asks_repeated = !self.repeated.is_empty();
+        Asked::All(self.cursor.clone())
     }
 
     /// The next look is at everything, after this pause at the latest.

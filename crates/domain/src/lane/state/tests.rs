@@ -680,15 +680,21 @@ fn the_jobs_of_a_strict_session_go_one_after_the_other() {
     assert_eq!(words(&effects), "dequeue notify cancelled enqueue");
 }
 
-#[test]
-fn in_a_strict_session_the_successor_waits_until_the_reservation_is_gone() {
-    let now = Instant::now();
+/// A strict session with two jobs, of which the first is dispatched.
+fn first_of_two_dispatched(now: Instant) -> LaneState<Numbered> {
     let mut state = session(Ordering::Strict, now);
     let two = (1..=2).map(|number| submission(number, Due::Now, None, now)).collect();
     give(&mut state, Command::Submit(two), now);
     let reserved = HashMap::from([(job(1), slot("n"))]);
     let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
     written(&mut state, batch(&effects), now);
+    state
+}
+
+#[test]
+fn in_a_strict_session_the_successor_waits_until_the_reservation_is_gone() {
+    let now = Instant::now();
+    let mut state = first_of_two_dispatched(now);
     let effects = give(&mut state, command("cancel", now), now);
     let effects = written(&mut state, batch(&effects), now);
     assert_eq!(words(&effects), "dequeue withdraw notify cancelled", "the second is not enqueued yet");

@@ -56,12 +56,7 @@ fn a_job_without_a_tenant_of_its_own_is_its_sessions_tenants() {
 
 /// A strict session whose owner has two jobs, took the first one's attempt back, and does not know whether that is written.
 fn revoked_unheard(now: Instant) -> LaneState<Numbered> {
-    let mut state = session(Ordering::Strict, now);
-    let two = (1..=2).map(|number| submission(number, Due::Now, None, now)).collect();
-    give(&mut state, Command::Submit(two), now);
-    let reserved = HashMap::from([(job(1), slot("n"))]);
-    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
-    written(&mut state, batch(&effects), now);
+    let mut state = first_of_two_dispatched(now);
     let effects = give(&mut state, command("unsent", now), now);
     assert_eq!(words(&effects), "commit(revoke)");
     let effects = state.commit_failed(batch(&effects), CommitFailure::Unknown, now);
