@@ -377,7 +377,11 @@ impl Forwarder {
         if self.redirects(forwarded) {
             return Err(redirect(&member));
         }
-        match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
+        let mut asked = self.ask_there(&incarnation, forwarded, &member, deadline).await?;
+        if matches!(asked, Asked::Again) {
+            asked = self.ask_there(&incarnation, forwarded, &member, deadline).await?;
+        }
+        match asked {
             Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
             Asked::Away | Asked::Again | Asked::Distrusts => Err(redirect(&member)),
             Asked::Lost => Err(lost(&member)),

@@ -143,6 +143,9 @@ impl Membership {
             let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        // The others need not find it with their next renewals.
+        let others = bus.clone();
+        tokio::spawn(async move { tell(&others).await });
         let (found, other_buses) = OtherBuses::new();
         let failures = failure_detector.clone();
         let publisher = PresencePublisher {

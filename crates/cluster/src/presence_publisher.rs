@@ -58,6 +58,8 @@ impl PresencePublisher {
 
     async fn run(self, mut stopped: oneshot::Receiver<()>, is_up: watch::Sender<Option<bool>>) {
         let mut notices = self.bus.subscribe(Channel::Cluster);
+        // Who joined after the first look and told so before this one listened is seen now.
+        self.look.notify_one();
         let mut link = self.bus.link();
         link.mark_changed();
         let mut shown = false;
