@@ -192,7 +192,8 @@ impl Jobs {
             Arc::clone(&store),
         );
         let reach = Reach::new(bus.clone(), failure_detector.clone(), cluster_view.clone());
-        let scheduler = Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway), reach));
+        let scheduler =
+            Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway), reach.clone()));
         scheduler.start(arbiters.common());
         let (deaths, reported) = mpsc::unbounded_channel();
         let services = Arc::new(LaneServices {
@@ -201,6 +202,7 @@ impl Jobs {
             me: me.clone(),
             registry: registry.clone(),
             cluster_view: cluster_view.clone(),
+            reach,
             scheduler: Arc::clone(&scheduler),
             directory: Arc::clone(&directory),
             passing_on: PassingOn::default(),

@@ -40,6 +40,18 @@ impl Reach {
     pub fn hears_all_for(&self) -> Option<Duration> {
         Some(self.unbroken_for()?.min(self.cluster_view.joined_for()?))
     }
+
+    /// Whether there are other instances of which the bus may not tell at the moment: it lies within this process, is away, or
+    /// is not the one that all of them use. Jobs then pass between them through the ledger, and they ask each other.
+    #[must_use]
+    pub fn is_apart(&self) -> bool {
+        let joins_all = || {
+            self.bus.kind() != bus::Kind::Local
+                && self.bus.link().borrow().is_up()
+                && !self.cluster_view.buses_differ()
+        };
+        self.cluster_view.has_others() && !joins_all()
+    }
 }
 
 #[cfg(test)]

@@ -44,10 +44,12 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line to standard error. It is lost where standard error cannot be written.
-pub fn print_error(message: &str) {
-    // Never an error, see below.
-    let _ = writeln!(StandardError, "{message}");
+/// Prints a failure to standard error, unless it was printed already. It is lost where standard error cannot be written.
+pub fn print_failure(failure: &Failure) {
+    if !failure.message.is_empty() {
+        // Never an error, see below.
+        let _ = writeln!(StandardError, "fencepost: {}", failure.message);
+    }
 }
 
 /// Standard error without its failures: what cannot be written is dropped.

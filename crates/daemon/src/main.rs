@@ -29,9 +29,7 @@ fn main() -> ExitCode {
     match run(Cli::parse_from(asked()).command) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
-            if !failure.message.is_empty() {
-                logging::print_error(&format!("fencepost: {}", failure.message));
-            }
+            logging::print_failure(&failure);
             failure.exit.into()
         }
     }

@@ -105,7 +105,7 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
             return failed.map_or(Ok(()), |failed| failed.map(|_| ()));
         }
     };
-    daemon.announce();
+    daemon.announce(&loaded.config.mode);
     let reloading = tokio::spawn(reloader.run(daemon.reloadable()));
     let broken = loop {
         tokio::select! {
@@ -228,7 +228,7 @@ impl Daemon {
     }
 
     /// The one line on stdout that says it can be used.
-    fn announce(&self) {
+    fn announce(&self, configured: &str) {
         let (url, id, ledger) =
             (&self.serving.endpoint.url, &self.incarnation.identity.id, self.ledger.kind().as_str());
         let mode = self.incarnation.membership.cluster_view().view().modes().mode.as_str();
@@ -238,6 +238,13 @@ impl Daemon {
         let mut out = std::io::stdout();
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         tracing::info!(%url, instance = %id, mode, ledger, bus, version = version(), "ready");
+        if mode != configured {
+            tracing::info!(
+                mode,
+                configured,
+                "the ledger has a mode, which counts; the configured one is for a new ledger (PUT /v1/config/mode changes it)"
+            );
+        }
     }
 
     /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger, which

@@ -476,3 +476,26 @@ async fn what_is_watched_is_printed_whenever_it_has_changed() {
     assert!(shown.stdout.contains("state       cancelled\n") && cancelled.contains("cancelled"));
     rig.end(0, Signal::Terminate).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_ids_that_is_refused_keeps_no_other_from_being_done() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let first = ok(url, "submit", &["x"]).await.trim().to_owned();
+    let last = ok(url, "submit", &["y"]).await.trim().to_owned();
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    let ended = run_at(url, "job", &["cancel", &first, unknown, &last]).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.starts_with(&format!("fencepost: {unknown}: refused: not_found")),
+        "{}",
+        ended.stderr
+    );
+    for job in [&first, &last] {
+        assert_eq!(rig.job(0, job).await["outcome"], "cancelled");
+    }
+    rig.end(0, Signal::Terminate).await;
+    // Where no daemon answers, one line is enough.
+    let ended = run_at(url, "job", &["cancel", &first, &last]).await;
+    assert_eq!((ended.code, ended.stderr.matches("fencepost:").count()), (Some(69), 1), "{}", ended.stderr);
+}

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
-use cluster::ClusterView;
+use cluster::{ClusterView, Reach};
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobsVerdict};
@@ -53,19 +53,12 @@ pub(super) struct LaneServices {
     pub(super) me: InstanceId,
     pub(super) registry: Registry,
     pub(super) cluster_view: ClusterView,
+    pub(super) reach: Reach,
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
     pub(super) passing_on: PassingOn,
     /// Where owners that died are reported.
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
-}
-
-impl LaneServices {
-    /// Whether the bus does not join all instances at the moment. Then jobs pass between them through the ledger.
-    pub(super) fn is_apart(&self) -> bool {
-        let view = &self.cluster_view;
-        view.has_others() && (view.buses_differ() || !self.bus.link().borrow().is_up())
-    }
 }
 
 /// What owners of lanes tell the rest of the instance.

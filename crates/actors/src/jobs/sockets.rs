@@ -80,7 +80,7 @@ impl Jobs {
             lane.is_some_and(|lane| self.keeper.directory.contains_key(&lane))
         };
         let elsewhere: Vec<_> = attempts.into_iter().filter(|slot| !is_here(slot)).collect();
-        if elsewhere.is_empty() || !self.keeper.services.is_apart() {
+        if elsewhere.is_empty() || !self.keeper.services.reach.is_apart() {
             return;
         }
         let (results, node) = (Arc::clone(&self.sockets.results), node.clone());

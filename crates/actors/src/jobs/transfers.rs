@@ -65,7 +65,7 @@ impl Transfers {
         loop {
             tokio::time::sleep(jittered(TRANSFERS_EVERY)).await;
             let is_serving = self.lifetime.is_serving();
-            let is_apart = is_serving && self.lifetime.takes_work() && self.keeper.services.is_apart();
+            let is_apart = is_serving && self.lifetime.takes_work() && self.keeper.services.reach.is_apart();
             if let Err(error) = self.look(&mut known, is_apart).await {
                 tracing::debug!(%error, "jobs could not be passed through the ledger");
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
+use domain::job::{Due, Ended, NewJob, OnRecovery, Outcome, Spec};
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{PlanState, StageEnd, StageStart};
 use ledger::Finished;
@@ -68,11 +68,16 @@ pub(super) fn job(plan: &PlanState, start: &StageStart) -> Option<NewJob> {
     })
 }
 
-/// How the job of a stage ended.
-pub(super) fn end(finished: &Finished) -> StageEnd {
+/// How the job of a stage ended, whose last attempt ended so.
+pub(super) fn end(finished: &Finished, attempt: Option<Ended>) -> StageEnd {
     if finished.outcome != Outcome::Succeeded {
-        let error = finished.error.as_deref().unwrap_or("no reason was given");
-        return StageEnd::Ended(finished.outcome, error.into());
+        let error = finished.error.as_deref().unwrap_or("no reason was given").into();
+        return match (finished.outcome, attempt) {
+            (Outcome::Failed | Outcome::TimedOut, Some(Ended::Revoked(_))) => {
+                StageEnd::Revoked(finished.outcome, error)
+            }
+            (outcome, _) => StageEnd::Ended(outcome, error),
+        };
     }
     completed(finished.result.as_deref().unwrap_or("null"))
 }

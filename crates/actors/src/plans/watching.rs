@@ -52,7 +52,7 @@ pub(super) async fn stage_ended(inner: &Inner, job: JobId, waiter: Waiter, is_ne
             let record = record?;
             let finished = record.finished.as_ref()?;
             let took = Duration::from_millis(finished.finished_at.ms_since(record.created_at));
-            (stage::end(finished), finished.outcome, took)
+            (stage::end(finished, record.attempts.last().map(|last| last.ended)), finished.outcome, took)
         }
     };
     metrics::histogram!("fencepost_stage_seconds", "outcome" => outcome.as_str()).record(took);

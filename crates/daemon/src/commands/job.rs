@@ -15,6 +15,7 @@ use super::{confirm, connect, page, shown};
 use crate::cli::Remote;
 use crate::cli::jobs::{Filter, Job};
 use crate::exit::{Exit, Failure};
+use crate::logging;
 
 pub use wait::to_the_end;
 
@@ -94,21 +95,35 @@ struct Deleted {
     id: String,
 }
 
-/// Makes a call for each id, and prints the answers, with JSON one on a line.
+/// Makes a call for each id, and prints the answers, with JSON one on a line. A refusal is printed and keeps no other id from
+/// being asked for; a daemon that cannot be reached does.
 ///
 /// # Errors
-/// The first refusal. What was done before it stays done and is printed.
+/// The last failure.
 pub async fn each<T: Serialize>(
     ids: &[String],
     remote: &Remote,
     call: impl AsyncFn(&str) -> client::Result<T>,
     people: impl Fn(&T) -> String,
 ) -> Result<(), Failure> {
+    let mut failed = None;
     for id in ids {
-        let answer = call(id).await.map_err(|error| shown::failure(remote.json, error))?;
-        shown::answer(remote.json, &answer, &people);
+        match call(id).await {
+            Ok(answer) => shown::answer(remote.json, &answer, &people),
+            Err(error) => {
+                let mut failure = shown::failure(remote.json, error);
+                if ids.len() > 1 && !failure.message.is_empty() {
+                    failure.message.insert_str(0, &format!("{id}: "));
+                }
+                let goes_on = failure.exit == Exit::Refused;
+                failed.replace(failure).iter().for_each(logging::print_failure);
+                if !goes_on {
+                    break;
+                }
+            }
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 fn query(filter: Filter, page: Page) -> JobQuery {

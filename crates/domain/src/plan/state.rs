@@ -56,7 +56,7 @@ pub struct TaskState {
     pub intent: Intent,
     /// The number of the run, from 1.
     pub run: u32,
-    /// When the run began; `None` while it waits for its turn.
+    /// When the run began, or went on after its last pause; `None` while it waits for its first turn.
     pub run_at: Option<Timestamp>,
     /// The stages, in order.
     pub stages: Vec<StageState>,
@@ -168,8 +168,10 @@ pub enum StageEnd {
     Completed(Option<Arc<str>>),
     /// It succeeded, and its output cannot be kept.
     Unfit(Arc<str>),
-    /// It did not succeed.
+    /// It did not succeed, as its node or a person said.
     Ended(Outcome, Arc<str>),
+    /// It did not succeed: its last attempt was taken from its node, which may have gone on for a while.
+    Revoked(Outcome, Arc<str>),
 }
 
 /// Why a plan does not do what it was asked for. Nothing was written.

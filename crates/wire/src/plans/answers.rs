@@ -113,10 +113,10 @@ pub struct Task {
     pub reason: Option<String>,
     /// The number of the newest run, counted from 1. Each retry opens the next run.
     pub run: u32,
-    /// When the newest run began. `null` while it waits for its turn.
+    /// When the newest run began, or went on after its last pause. `null` while it waits for its first turn.
     #[schema(required, format = DateTime)]
     pub run_at: Option<String>,
-    /// How long one run may take, in milliseconds.
+    /// How long one run may take, in milliseconds, counted from `run_at`.
     pub timeout_ms: u64,
     /// The number of the definition that the newest run has. 1 is the definition in the plan; each correction has the
     /// next number.

@@ -219,11 +219,20 @@ async fn an_owner_that_wakes_after_it_was_taken_for_dead_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_node_or_a_failure_after_the_takeover_dispatches_nothing() {
+async fn a_lost_node_after_the_takeover_dispatches_nothing() {
+    a_lost_node_after_the_takeover(5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_node_after_the_takeover_says_nothing_of_the_stage_even_if_no_attempt_is_left() {
+    a_lost_node_after_the_takeover(1).await;
+}
+
+async fn a_lost_node_after_the_takeover(max_attempts: u32) {
     let rig = Rig::mortal(2).await;
     let mut stages = two_tasks();
     for stage in stages["tasks"][0]["stages"].as_array_mut().unwrap() {
-        stage["max_attempts"] = json!(5);
+        stage["max_attempts"] = json!(max_attempts);
     }
     let lost = rig.node(&[1], "lost", |options| options.capacity = 4).await;
     let made = Plan::make(&rig, 0, stages).await;

@@ -204,7 +204,8 @@ async fn what_takes_too_long_fails(rig: Rig) {
     // A plan over its time starts no further task, and what runs goes on.
     let tasks = [task("x", &[hold(json!(0)), echo(json!(1))]), task("y", &[echo(json!(0))])];
     let mut body = super::rig::plan(&tasks);
-    body["timeout_ms"] = json!(500);
+    // Long enough that the first task begins on a busy machine.
+    body["timeout_ms"] = json!(2_500);
     body["max_concurrency"] = json!(1);
     let over = Plan::make(&rig, 0, body).await;
     begun(&node, &over.tasks[0], 0, 1).await;

@@ -326,7 +326,7 @@ fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
     if !owner.lane.is_session()
         || owner.services.cluster_view.owner_of(owner.lane.lease()) == cluster::KeyOwner::Here
         // Where it belongs there may be no node that it can reach.
-        || owner.services.is_apart()
+        || owner.services.reach.is_apart()
     {
         return;
     }

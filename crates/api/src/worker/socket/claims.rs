@@ -17,7 +17,8 @@ impl Calls {
     /// Whether an instance that this one may share no bus with knows the node as another token's. An instance that cannot be
     /// asked in time, or that is older than the question, knows of nothing.
     pub(super) async fn is_anothers_elsewhere(&self) -> bool {
-        if !self.is_apart() {
+        // Without tokens every node is everybody's.
+        if self.principal.name().is_empty() || !self.incarnation.reach.is_apart() {
             return false;
         }
         let Self { forwarder, principal, node, .. } = self;
@@ -34,13 +35,5 @@ impl Calls {
                 false
             }
         })
-    }
-
-    /// Whether there are instances of which the bus may not tell. Without tokens every node is everybody's.
-    fn is_apart(&self) -> bool {
-        let (bus, view) = (&self.state.bus, &self.incarnation.cluster_view);
-        let is_joined =
-            || bus.kind() != bus::Kind::Local && bus.link().borrow().is_up() && !view.buses_differ();
-        !self.principal.name().is_empty() && view.has_others() && !is_joined()
     }
 }

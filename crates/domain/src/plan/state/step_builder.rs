@@ -28,13 +28,15 @@ pub(super) struct StepBuilder {
     pub(super) writes: Writes,
     touched: BTreeSet<usize>,
     cancel: Vec<JobId>,
+    /// A task has just failed or been interrupted.
+    has_failed: bool,
 }
 
 impl StepBuilder {
     pub(super) fn new(state: &PlanState, now: Timestamp) -> Self {
         let (writes, touched, cancel) = Default::default();
         let (before, needed_owner) = (state.status(), state.needs_owner());
-        Self { before, needed_owner, next: state.clone(), now, writes, touched, cancel }
+        Self { before, needed_owner, next: state.clone(), now, writes, touched, cancel, has_failed: false }
     }
 
     /// The step: rows that changed get their next version.
@@ -95,6 +97,7 @@ impl StepBuilder {
             return;
         }
         self.task_event(at, EventKind::Status, Some((before.as_str(), status.as_str())), reason.clone());
+        self.has_failed |= status.wants_attention();
         let task = self.touch(at);
         task.status = status;
         task.reason = reason;
@@ -183,7 +186,14 @@ impl StepBuilder {
         }
         self.set_plan_intent(Intent::Pause);
         for at in 0..self.next.tasks.len() {
-            if self.task(at).status == TaskStatus::Running && self.task(at).intent == Intent::Run {
+            let task = self.task(at);
+            let goes_on = match task.status {
+                TaskStatus::Running => true,
+                // One that somebody resumed or retried would have the next turn, whatever the plan's intent is.
+                TaskStatus::Pending => task.was_begun(),
+                _ => false,
+            };
+            if goes_on && task.intent == Intent::Run {
                 self.pause_at(at);
             }
         }
@@ -364,11 +374,11 @@ impl StepBuilder {
                 self.fail_at(at, stage, "the task has as many checkpoints as it may have".into())
             }
             StageEnd::Unfit(reason) => self.fail_at(at, stage, Arc::clone(reason)),
-            // It was called off with the lock. How far it came nobody knows.
-            StageEnd::Ended(Outcome::Cancelled, _)
+            // It was called off with the lock, or taken from its node. How far it came nobody knows.
+            StageEnd::Ended(Outcome::Cancelled, _) | StageEnd::Revoked(..)
                 if self.task(at).status == TaskStatus::Interrupted
                     && self.task(at).intent != Intent::Cancel => {}
-            StageEnd::Ended(outcome, error) => {
+            StageEnd::Ended(outcome, error) | StageEnd::Revoked(outcome, error) => {
                 let reason = match outcome {
                     Outcome::TimedOut => {
                         format!("stage {}: its time was over: {error}", self.stage_name(at, stage))
@@ -403,15 +413,15 @@ impl StepBuilder {
         }
     }
 
-    /// A task failed or was interrupted: what the plan does about the others.
+    /// What the plan does about the others when a task has just failed or been interrupted. Whoever resumes them later has
+    /// seen that.
     fn on_failure(&mut self) {
-        let wants_attention = self.next.tasks.iter().any(|task| task.status.wants_attention());
-        if self.next.spec.on_failure != OnFailure::Pause || !wants_attention {
+        if !std::mem::take(&mut self.has_failed) || self.next.spec.on_failure != OnFailure::Pause {
             return;
         }
         for at in 0..self.next.tasks.len() {
             let task = self.task(at);
-            if task.status == TaskStatus::Running && task.intent == Intent::Run && task.run == 1 {
+            if task.status == TaskStatus::Running && task.intent == Intent::Run {
                 self.pause_at(at);
             }
         }
@@ -501,8 +511,8 @@ impl StepBuilder {
             if running < max && self.may_run(at) {
                 running += 1;
                 self.set_status(at, TaskStatus::Running, None);
-                let now = self.now;
-                self.touch(at).run_at.get_or_insert(now);
+                // The time of a pause is not the run's.
+                self.touch(at).run_at = Some(self.now);
             }
             if self.task(at).status == TaskStatus::Running {
                 self.begin_stage(at, new_job);

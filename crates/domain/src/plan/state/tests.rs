@@ -1,5 +1,7 @@
 //! The state of a plan by tables, and by random sequences against the promises.
 
+mod steering;
+
 use super::*;
 use crate::id::TenantId;
 use crate::limits::{CHECKPOINTS_MAX, TASK_RUNS_MAX};
@@ -747,6 +749,10 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                     None => Command::Advance,
                 },
                 10 => match in_flight {
+                    Some(job) if random.below(3) == 0 => {
+                        let end = StageEnd::Revoked(Outcome::TimedOut, "silent".into());
+                        Command::StageEnded { task: id(at), job, end }
+                    }
                     Some(job) => Command::StageEnded { task: id(at), job, end: broken() },
                     None => Command::Advance,
                 },

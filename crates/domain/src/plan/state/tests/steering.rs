@@ -1,0 +1,104 @@
+//! What people decide counts: it is not undone by an earlier failure, by the time of a pause, or by silence.
+
+use super::*;
+
+#[test]
+fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() {
+    let lost = [
+        StageEnd::Revoked(Outcome::TimedOut, "its node did not end it in time".into()),
+        StageEnd::Revoked(Outcome::Failed, "its node was lost".into()),
+    ];
+    for end in lost {
+        let mut rig = Rig::started(2);
+        rig.must(Command::TakenOver);
+        rig.end(0, end.clone());
+        assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)), "nobody knows what it did");
+        // Nothing of it is under way any more: it ends with the word of a person.
+        rig.must(Command::CancelTask(id(0)));
+        rig.end(0, end.clone());
+        assert_eq!(rig.status(0), TaskStatus::Cancelled);
+        // While its owner lives, it was seen through, and its end counts.
+        let mut rig = Rig::started(2);
+        rig.end(0, end);
+        assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Failed, StageStatus::Failed));
+    }
+    // The node itself knows.
+    let mut rig = Rig::started(2);
+    rig.must(Command::TakenOver);
+    rig.fail(0);
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Failed, StageStatus::Failed));
+}
+
+#[test]
+fn the_time_of_a_run_begins_again_when_it_is_resumed() {
+    let mut rig = Rig::started(3);
+    let length = rig.task(0).spec.timeout_ms;
+    rig.now = START.plus_ms(length - 1);
+    rig.must(Command::PauseTask(id(0)));
+    rig.complete(0);
+    assert_eq!(
+        (rig.status(0), rig.state.wake_at()),
+        (TaskStatus::Paused, Some(START.plus_ms(rig.state.spec.timeout_ms)))
+    );
+    let resumed = START.plus_ms(3 * length);
+    rig.now = resumed;
+    rig.must(Command::ResumeTask(id(0)));
+    assert_eq!((rig.begun(), rig.cancelled.clone()), (vec![(0, 1)], vec![]));
+    rig.now = resumed.plus_ms(length - 1);
+    rig.must(Command::Advance);
+    assert!(rig.cancelled.is_empty(), "its time is not over");
+    rig.now = resumed.plus_ms(length);
+    rig.must(Command::Advance);
+    assert_eq!(rig.cancelled.len(), 1);
+}
+
+#[test]
+fn a_task_that_is_resumed_is_not_paused_again_by_a_failure_from_before() {
+    let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (3, OnFailure::Pause));
+    rig.must(Command::Start);
+    rig.fail(0);
+    assert_eq!([rig.task(1).intent, rig.task(2).intent], [Intent::Pause; 2]);
+    // While its stage is under way.
+    rig.must(Command::ResumeTask(id(1)));
+    assert_eq!(rig.task(1).intent, Intent::Run);
+    rig.complete(1);
+    assert_eq!((rig.status(1), rig.begun()), (TaskStatus::Running, vec![(1, 1)]));
+    // And from its rest, for more than a stage.
+    rig.complete(2);
+    assert_eq!(rig.status(2), TaskStatus::Paused);
+    rig.must(Command::Resume);
+    assert_eq!(rig.begun(), [(2, 1)]);
+    rig.complete(2);
+    assert_eq!((rig.status(2), rig.begun()), (TaskStatus::Running, vec![(2, 2)]));
+    // A new failure does so again, also to a task that was retried.
+    rig.retry(0, |_| {}).unwrap();
+    rig.fail(2);
+    assert_eq!([rig.task(0).intent, rig.task(1).intent], [Intent::Pause; 2]);
+}
+
+#[test]
+fn a_retry_in_a_paused_plan_starts_that_task_alone() {
+    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.fail(1);
+    // Nothing of them runs any more, and the first waits for its turn behind the third.
+    for at in [0, 1] {
+        let job = rig.task(at).waits_for.unwrap();
+        rig.must(Command::OlderEnded { task: id(at), job });
+    }
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Pending, TaskStatus::Running]);
+    rig.must(Command::Pause);
+    rig.complete(2);
+    assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Paused; 2]);
+    rig.retry(1, |_| {}).unwrap();
+    assert_eq!(rig.begun(), [(1, 0)]);
+    for _ in 0..2 {
+        rig.complete(1);
+    }
+    assert_eq!(rig.begun(), [], "the others wait until somebody resumes them");
+    rig.must(Command::Resume);
+    assert_eq!(rig.begun(), [(0, 0)]);
+}
