@@ -177,8 +177,12 @@ pub struct Finished {
 pub struct HeldAttempt {
     /// Of which job.
     pub job: JobId,
+    /// Whose owner waits for it.
+    pub lane: LaneId,
     /// Which.
     pub attempt: Attempt,
+    /// DISPATCHED or RUNNING.
+    pub state: State,
     /// The instance that holds the node's socket, as the attempt was dispatched, or as [`Jobs::note_holder`] said last.
     pub holder: InstanceId,
 }

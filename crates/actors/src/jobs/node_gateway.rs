@@ -454,12 +454,17 @@ impl NodeGateway {
             }
         };
         let (mut there, mut moved, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        for HeldAttempt { job, attempt, holder } in held {
+        for HeldAttempt { job, lane, attempt, state, holder } in held {
             let slot = Slot { job, attempt };
             if listed.contains(&slot) {
                 there.push(slot);
                 if holder != *self.me() {
                     moved.push((job, attempt));
+                    // The acknowledgement may have been lost with the connection to the instance that sent it.
+                    if state == State::Dispatched {
+                        let event = AttemptEvent::Acknowledged;
+                        self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
+                    }
                 }
                 continue;
             }

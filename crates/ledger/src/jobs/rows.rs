@@ -283,7 +283,9 @@ record! {
 record! {
     pub(crate) struct HeldAttemptRow {
         id: Id,
+        lane: String,
         attempt: i64,
+        state: String,
         holder: String,
     }
 }
@@ -292,8 +294,13 @@ impl TryFrom<HeldAttemptRow> for HeldAttempt {
     type Error = Error;
 
     fn try_from(row: HeldAttemptRow) -> Result<Self> {
-        let holder = InstanceId::parse(&row.holder).map_err(impossible)?;
-        Ok(Self { job: row.id.0, attempt: Attempt::new(number(row.attempt)?), holder })
+        Ok(Self {
+            job: row.id.0,
+            lane: LaneId::parse(&row.lane).map_err(impossible)?,
+            attempt: Attempt::new(number(row.attempt)?),
+            state: State::parse(&row.state).map_err(impossible)?,
+            holder: InstanceId::parse(&row.holder).map_err(impossible)?,
+        })
     }
 }
 

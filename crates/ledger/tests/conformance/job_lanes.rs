@@ -174,8 +174,18 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     assert_eq!(under_way, seen.iter().map(of).collect::<Vec<_>>());
     let on = b.ledger.attempts_on(&node("n")).await.unwrap();
     let holder = crate::shop::placed().holder;
-    let held = |n| HeldAttempt { job: job(n), attempt: Attempt::new(1), holder: holder.clone() };
-    assert_eq!(on, [0, 1, 3, 4, 6].map(held));
+    let held = |live: &LiveJob| HeldAttempt {
+        job: live.id,
+        lane: live.lane.clone(),
+        attempt: Attempt::new(1),
+        state: live.newest.state,
+        holder: holder.clone(),
+    };
+    let of_both: Vec<_> = on.iter().map(|held| held.job).collect();
+    assert_eq!(of_both, [0, 1, 3, 4, 6].map(job));
+    for live in &seen {
+        assert!(on.contains(&held(live)), "{on:?}");
+    }
     assert!(b.ledger.attempts_on(&node("other")).await.unwrap().is_empty());
     // Of jobs that are finished, that wait, or that nobody knows, nothing is under way.
     let of = b.ledger.attempts_of(&[6, 2, 5, 99, 1].map(job)).await.unwrap();
@@ -203,7 +213,13 @@ pub async fn who_holds_a_node_is_noted_with_the_attempts_that_it_has(b: Bench) {
         b.ledger.note_holder(&node("other"), &owner("liar-1"), &listed).await.unwrap();
     }
     b.ledger.note_holder(&node("n"), &owner("moved-2"), &[]).await.unwrap();
-    let held = |n, holder: &str| HeldAttempt { job: job(n), attempt: Attempt::new(1), holder: owner(holder) };
+    let held = |n, holder: &str| HeldAttempt {
+        job: job(n),
+        lane: lane.id.clone(),
+        attempt: Attempt::new(1),
+        state: if n == 1 { State::Running } else { State::Dispatched },
+        holder: owner(holder),
+    };
     let on = b.ledger.attempts_on(&node("n")).await.unwrap();
     assert_eq!(on, [held(0, "holder"), held(1, "moved-1"), held(2, "moved-1")]);
     // Its owner writes on as before, and so does who says its result.

@@ -1,5 +1,7 @@
 //! The worker socket, spoken by hand: every frame out of order, false, or twice.
 
+use std::time::Duration;
+
 use client::wire::worker::close;
 use serde_json::{Value, json};
 use testkit::node::Message;
@@ -322,5 +324,23 @@ async fn a_node_that_lies_about_its_attempts_changes_nothing() {
         (&json!("true"), &json!("honest"), 1),
         "{job}"
     );
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_its_node_lists_at_another_instance_is_acknowledged() {
+    let rig = Rig::shaped(2, false, |setup| setup.env("FENCEPOST__NODES__ACK_MS", "1500")).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    rig.node_is(1, "h", |node| node["state"] == "online").await;
+    let id = rig.submit(0, with(echo(1), json!({"max_attempts": 1}))).await;
+    // Its acknowledgement is lost with the connection.
+    let of = hand.given().await;
+    drop(hand);
+    let mut hand = Hand::greeted(&rig, 1, "h", json!([of])).await;
+    let cancelled = hand.within(Duration::from_secs(4), "cancel").await;
+    assert!(cancelled.is_none(), "{cancelled:?}");
+    hand.say(done(&of, 1)).await;
+    hand.hear("committed").await;
+    assert_eq!(past(&rig.finished(0, &id).await), [(1, "succeeded".to_owned())]);
     rig.nothing_is_held().await;
 }
