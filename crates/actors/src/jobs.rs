@@ -34,6 +34,7 @@ mod live_job;
 mod local_attempts;
 mod messages;
 mod node_gateway;
+mod older_attempts;
 mod orphaned_attempts;
 mod outgoing_bytes;
 mod own_lanes;

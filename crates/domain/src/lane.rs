@@ -16,6 +16,7 @@ mod fifo;
 mod jobs;
 pub mod limits;
 mod messages;
+mod older_attempts;
 mod recent_keys;
 mod round;
 mod session;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob};
+use domain::job::{CurrentAttempt, LiveJob, NewJob};
 use domain::lane::PlacementRequest;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::JobRecord;
@@ -15,6 +15,7 @@ use super::keeper::LaneKeeper;
 use super::lane::reads::Loader;
 use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
+use super::older_attempts;
 use super::waiters::Waiter;
 use super::{Jobs, Refusal};
 use crate::pause::jittered;
@@ -70,20 +71,9 @@ impl Jobs {
         self.callers.waiters.wait_for(job)
     }
 
-    /// Whether nothing of a job runs any more that has been known to have ended `since` then: its slot is free, or its node
-    /// is gone for sure. Of a node that may be where the bus does not reach nothing will be heard: what it ran has ended when
-    /// the time that it may run is over.
+    /// Whether a job has ended and nothing of it runs any more, as has been waited for since `since`.
     pub(crate) async fn is_surely_over(&self, job: &JobRecord, since: Instant) -> bool {
-        let Some(finished) = &job.finished else { return false };
-        let Some(placed) = &job.placed else { return true };
-        if finished.released_at.is_some() || job.attempt == Attempt::NONE {
-            return true;
-        }
-        let scheduler = &self.scheduler;
-        let run_time = Duration::from_millis(job.spec.timeout_ms);
-        scheduler.is_surely_gone(&placed.node)
-            || scheduler.is_out_of_sight(&placed.node, since.elapsed().saturating_sub(run_time))
-            || scheduler.missing(&placed.node, &[(job.id, job.attempt, since)]).await.contains(&true)
+        job.finished.is_some() && older_attempts::are_over(&self.scheduler, job, since).await
     }
 }
 

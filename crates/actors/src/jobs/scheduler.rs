@@ -531,8 +531,14 @@ impl Scheduler {
 
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
     /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
-    /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts.
-    pub(super) async fn missing(&self, node: &NodeId, attempts: &[(JobId, Attempt, Instant)]) -> Vec<bool> {
+    /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts. With `are_sent` all of
+    /// them were sent by then.
+    pub(super) async fn missing(
+        &self,
+        node: &NodeId,
+        attempts: &[(JobId, Attempt, Instant)],
+        are_sent: bool,
+    ) -> Vec<bool> {
         let mut missing = Vec::with_capacity(attempts.len());
         for attempts in attempts.chunks(bus::limits::NODE_SLOTS_MAX) {
             let slots: Vec<_> =
@@ -540,9 +546,10 @@ impl Scheduler {
             let asked = Instant::now();
             match self.bus.held_slots(node, &slots).await {
                 Ok(Held { age: Some(age), is_taken }) => {
-                    let settled = match age.is_zero() {
-                        true => Duration::ZERO,
-                        false => age + self.registry.timeouts().reservation + LISTED_MARGIN,
+                    let settled = match (age.is_zero(), are_sent) {
+                        (true, _) => Duration::ZERO,
+                        (false, true) => age + LISTED_MARGIN,
+                        (false, false) => age + self.registry.timeouts().reservation + LISTED_MARGIN,
                     };
                     let is_missing = |(_, _, since): &(JobId, Attempt, Instant), is_taken: bool| {
                         !is_taken && asked.saturating_duration_since(*since) >= settled

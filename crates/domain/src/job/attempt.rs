@@ -141,6 +141,12 @@ impl Ended {
         }
     }
 
+    /// Whether its node may have gone on with it.
+    #[must_use]
+    pub const fn may_go_on(self) -> bool {
+        matches!(self, Self::Revoked(Revoked::TimedOut | Revoked::NodeLost) | Self::Cancelled)
+    }
+
     /// Reads the name; `None` for any other.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -403,6 +403,13 @@ impl LaneJobs {
         self.alarms.insert((at, job));
     }
 
+    /// It is looked at for another reason.
+    pub(super) fn look_no_more(&mut self, job: JobId) {
+        if let Some(at) = self.entries.get_mut(&job).and_then(|entry| entry.alarm.take()) {
+            self.alarms.remove(&(at, job));
+        }
+    }
+
     /// Attempts that were under way before `before`, and are not among those that the ledger knows of.
     pub(super) fn unknown_to_ledger(&self, known: &HashSet<(JobId, Attempt)>, before: Instant) -> Vec<JobId> {
         let under_way = self.entries.iter().filter(|(id, entry)| match &entry.phase {

@@ -7,6 +7,8 @@ use crate::limits::PAYLOAD_BYTES_MAX;
 /// How long the owner waits for an attempt whose node has left the instance that it was sent to and does not have it:
 /// until that instance, if it lives, has said whether the attempt was sent.
 pub const NODE_ELSEWHERE_WAIT: Duration = Duration::from_secs(1);
+/// Between two looks whether the earlier attempts of a stage are over.
+pub const OLDER_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.

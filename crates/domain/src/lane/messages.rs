@@ -412,6 +412,16 @@ pub enum Effect<C: Callers> {
     SlotFreed(Assignment),
     /// Put a job into the scheduler's queue.
     Enqueue(Enqueue),
+    /// Look whether the attempts of a job up to this one, whose end has been waited for since then, are over; if they are,
+    /// answered by [`super::LaneState::older_are_over`].
+    LookForOlder {
+        /// The job.
+        job: JobId,
+        /// The newest of them.
+        newest: Attempt,
+        /// Since when.
+        since: Instant,
+    },
     /// Take a job out of the scheduler's queue.
     Dequeue(JobId),
     /// Take all jobs of this lane out of the scheduler's queue.

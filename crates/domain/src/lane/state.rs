@@ -23,14 +23,15 @@ use std::time::Instant;
 
 use super::fifo::SessionFifo;
 use super::jobs::{LaneJobs, Phase};
-use super::limits::{EMPTY_KEPT, REREAD_EVERY, SUBMISSIONS_WAITING_MAX};
+use super::limits::{EMPTY_KEPT, OLDER_LOOK_EVERY, REREAD_EVERY, SUBMISSIONS_WAITING_MAX};
 use super::messages::{
     BatchId, Callers, Command, CommitFailure, Effect, Enqueue, PendingSubmission, Read, Refused, Snapshot,
 };
+use super::older_attempts::OlderAttempts;
 use super::round::{AfterCommit, CommittedBatch, Item, Placing};
 use super::session::SessionState;
 use super::spread::Spread;
-use crate::job::{LiveJob, OnRecovery};
+use crate::job::{Attempt, LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 use additions::Additions;
 use pages::Pages;
@@ -68,6 +69,7 @@ pub struct LaneState<C: Callers> {
     token: Token,
     stage: Stage,
     jobs: LaneJobs,
+    older: OlderAttempts,
     session: Option<SessionState>,
     /// Commands that are not in a round yet.
     inbox: VecDeque<Command<C>>,
@@ -125,6 +127,7 @@ impl<C: Callers> LaneState<C> {
             token,
             stage: Stage::Loading,
             jobs: LaneJobs::new(settings.timeouts),
+            older: OlderAttempts::default(),
             session: None,
             inbox: VecDeque::new(),
             submissions: VecDeque::new(),
@@ -522,6 +525,10 @@ impl<C: Callers> LaneState<C> {
         if let Some(until) = self.fifo_mut().and_then(|fifo| fifo.barred_until(now)) {
             return self.jobs.look_again(job, until);
         }
+        if let Some((newest, since)) = self.awaits_older(job, now) {
+            effects.push(Effect::LookForOlder { job, newest, since });
+            return self.jobs.look_again(job, now + OLDER_LOOK_EVERY);
+        }
         let since = self.jobs.queue(job, is_back, now);
         let Some(entry) = self.jobs.get(job) else { return };
         effects.push(Effect::Enqueue(Enqueue {
@@ -535,9 +542,30 @@ impl<C: Callers> LaneState<C> {
         }));
     }
 
+    /// The newest attempt of a stage's job, if one before may not be over, and since when that is waited for.
+    fn awaits_older(&mut self, job: JobId, now: Instant) -> Option<(Attempt, Instant)> {
+        self.lane.plan_id()?;
+        let newest = self.jobs.get(job)?.newest;
+        let since =
+            (newest.charged_attempts > 0).then(|| self.older.awaited_since(job, newest.attempt, now))??;
+        Some((newest.attempt, since))
+    }
+
+    /// The attempts of a job up to this one are over: it goes on its way.
+    #[must_use]
+    pub fn older_are_over(&mut self, job: JobId, newest: Attempt, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.older.are_over(job, newest) {
+            self.jobs.look_no_more(job);
+            self.enqueue(job, false, now, &mut effects);
+        }
+        effects
+    }
+
     /// The job has ended: in a strict session the next one has its turn.
     fn over(&mut self, job: JobId, now: Instant, effects: &mut Vec<Effect<C>>) {
         self.jobs.forget(job);
+        self.older.forget(job);
         effects.push(Effect::Dequeue(job));
         if let Some(session) = &mut self.session {
             session.ended(job, now);

@@ -116,6 +116,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::ReleaseSlot { .. } => "release".to_owned(),
         Effect::ReleaseUnsent { .. } => "release_unsent".to_owned(),
         Effect::SlotFreed(_) => "freed".to_owned(),
+        Effect::LookForOlder { .. } => "look_for_older".to_owned(),
         Effect::Enqueue(enqueue) if enqueue.is_back => "enqueue_again".to_owned(),
         Effect::Enqueue(_) => "enqueue".to_owned(),
         Effect::Dequeue(_) => "dequeue".to_owned(),

@@ -7,7 +7,7 @@ use testkit::process::Signal;
 use testkit::proxy::Proxy;
 
 use super::rig::{Node, Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
-use crate::jobs::hand::{Hand, done, frame};
+use crate::jobs::hand::{Hand, done, frame, heartbeat};
 use crate::until;
 
 /// How long an instance waits for an acknowledgement.
@@ -371,6 +371,54 @@ async fn a_stage_that_its_node_never_answers_fails_or_goes_to_another_once_that_
         () = mute.beat() => unreachable!("it beats for ever"),
     }
     assert_eq!((given(&other, &made.tasks[0]), given(&other, &made.tasks[1])), (vec![], vec![0]));
+}
+
+/// A node that gets the stage of a task that may be tried twice, and goes on with it though its time is over.
+async fn overrun(rig: &Rig) -> (Hand, Value, Plan<'_>) {
+    let mut slow = Hand::greeted(rig, 0, "slow", json!([])).await;
+    let mut wanted = plan(&[task("t", &[echo(json!(1))])]);
+    let stage = &mut wanted["tasks"][0]["stages"][0];
+    (stage["max_attempts"], stage["timeout_ms"]) = (json!(2), json!(500));
+    stage["backoff"] = json!({"initial_ms": 0});
+    let made = Plan::make(rig, 0, wanted).await;
+    let of = slow.given().await;
+    slow.say(frame("ack", &of, json!({}))).await;
+    slow.hear("cancel").await;
+    (slow, of, made)
+}
+
+/// It still lists the attempt, for a while.
+async fn goes_on(slow: &mut Hand, of: &Value) {
+    for _ in 0..6 {
+        slow.say(heartbeat(json!([of]))).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_is_not_tried_again_while_the_node_that_had_it_goes_on() {
+    let rig = Rig::alone().await;
+    let (mut slow, of, made) = overrun(&rig).await;
+    let other = rig.node(&[0], "other", |_| {}).await;
+    goes_on(&mut slow, &of).await;
+    assert!(other.runs.all().is_empty(), "one of them at a time: {:?}", other.runs.all());
+    slow.say(heartbeat(json!([]))).await;
+    made.is("SUCCEEDED").await;
+    assert_eq!(given(&other, &made.tasks[0]), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_locked_while_an_attempt_that_overran_its_time_goes_on() {
+    let rig = Rig::alone().await;
+    let (mut slow, of, made) = overrun(&rig).await;
+    let stage = made.task(0).await["stages"][0]["job"].as_str().unwrap().to_owned();
+    until("it waits to be tried again", async || rig.job(0, &stage).await["state"] == "CREATED").await;
+    made.post_task(0, "cancel", None, 200).await;
+    made.task_is(0, "CANCELLED").await;
+    goes_on(&mut slow, &of).await;
+    assert!(made.task(0).await["lock"].is_object(), "{}", made.task(0).await);
+    slow.say(heartbeat(json!([]))).await;
+    until("its tenant is free", async || made.task(0).await["lock"] == Value::Null).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

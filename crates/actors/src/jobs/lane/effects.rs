@@ -18,6 +18,7 @@ use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
+use crate::jobs::older_attempts;
 use crate::jobs::refusal::of_ledger;
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
@@ -76,6 +77,25 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
             }
         }
         Effect::Enqueue(enqueue) => services.scheduler.enqueue(&owner.handle, &owner.lane, enqueue),
+        Effect::LookForOlder { job, newest, since } => {
+            let services = Arc::clone(services);
+            let look = async move {
+                match services.ledger.job(job).await {
+                    Ok(Some(record)) => older_attempts::are_over(&services.scheduler, &record, since).await,
+                    Ok(None) => true,
+                    Err(error) => {
+                        tracing::debug!(%error, %job, "the earlier attempts of a stage are looked at again soon");
+                        false
+                    }
+                }
+            };
+            spawn(context, look, move |are_over, actor: &mut A, context| {
+                if are_over {
+                    let effects = actor.owner().state.older_are_over(job, newest, Instant::now());
+                    run(actor, effects, context);
+                }
+            });
+        }
         Effect::Dequeue(job) => services.scheduler.forget(job),
         Effect::DequeueAll => services.scheduler.forget_lane(&owner.lane),
         Effect::Notify(notice) => owner.host.notify(&owner.lane, notice),

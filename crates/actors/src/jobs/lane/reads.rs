@@ -234,7 +234,7 @@ async fn stranded(
                 attempts.iter().map(|(job, attempt, _, since)| (*job, *attempt, *since)).collect();
             match scheduler.is_surely_gone(node) {
                 true => (attempts, true, vec![true; slots.len()]),
-                false => (attempts, false, scheduler.missing(node, &slots).await),
+                false => (attempts, false, scheduler.missing(node, &slots, false).await),
             }
         });
         for (attempts, is_gone, missing) in join_all(looks).await {

@@ -60,7 +60,7 @@ impl Here {
     /// Whether attempts 1 and 2, known for so long, are taken for lost.
     async fn missing(&self, known_for: Duration) -> Vec<bool> {
         let since = Instant::now().checked_sub(known_for).unwrap();
-        self.scheduler.missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)]).await
+        self.scheduler.missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)], false).await
     }
 }
 

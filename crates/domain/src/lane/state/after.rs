@@ -305,6 +305,7 @@ impl<C: Callers> LaneState<C> {
         effects.push(Effect::Notify(JobNotice::Dispatched(job.id, current.attempt, placed.clone(), waited)));
         // It may have been enqueued again while its slot was on its way.
         effects.push(Effect::Dequeue(job.id));
+        self.older.forget(job.id);
         self.jobs.begin(Arc::clone(&job), current, placed.clone(), moment.now);
         DispatchOrder { job, current, placed }
     }

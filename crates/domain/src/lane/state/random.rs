@@ -252,6 +252,7 @@ impl World {
                 self.queue.insert(enqueue.job.id, enqueue.attempt);
                 assert!(!self.is_strict || self.queue.len() == 1, "one has its turn");
             }
+            Effect::LookForOlder { .. } => unreachable!("only lanes of plans do"),
             Effect::Dequeue(job) => drop(self.queue.remove(&job)),
             Effect::DequeueAll => self.queue.clear(),
             Effect::Read(Read::Waiting { page: id, group, limit }) => {

@@ -137,3 +137,23 @@ fn a_job_that_was_cancelled_before_the_lane_was_told_of_it_is_not_sent() {
     assert_eq!(words(&give(&mut state, added(1, begun(2)), now)), "read");
     assert_eq!(words(&state.jobs_read(&[job(2)], Ok(vec![]), now)), "release dequeue");
 }
+
+#[test]
+fn a_stage_is_tried_again_only_once_its_earlier_attempts_are_over() {
+    let now = Instant::now();
+    let mut state = plans_lane(now);
+    let mut again = of_plan(live(1, OnRecovery::Hold, None));
+    again.newest = CurrentAttempt { state: State::Created, attempt: Attempt::new(1), charged_attempts: 1 };
+    assert_eq!(words(&give(&mut state, added(1, again.clone()), now)), "look_for_older");
+    // It is asked again and again, and of no other attempt.
+    let later = now + OLDER_LOOK_EVERY;
+    assert_eq!(words(&state.flush(later)), "look_for_older");
+    assert_eq!(words(&state.older_are_over(job(1), Attempt::new(2), later)), "");
+    assert_eq!(words(&state.older_are_over(job(1), Attempt::new(1), later)), "enqueue");
+    assert_eq!(words(&state.older_are_over(job(1), Attempt::new(1), later)), "", "it is heard once");
+    assert_eq!(words(&state.flush(later + OLDER_LOOK_EVERY)), "");
+    // What did not count was not begun by its node.
+    again.id = job(2);
+    again.newest.charged_attempts = 0;
+    assert_eq!(words(&give(&mut state, added(1, again), now)), "enqueue");
+}
