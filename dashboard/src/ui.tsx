@@ -286,13 +286,16 @@ export type Ask = {
     run: (values: Record<string, string>) => Promise<unknown>;
 };
 
-/** A button that asks before it acts, and shows what the daemon says. */
+/**
+ * A button that asks before it acts, and shows what the daemon says. The dialog does what it said when it opened, whatever the
+ * page behind it shows by then.
+ */
 export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
-    const [isOpen, setOpen] = useState(false);
+    const [opened, setOpened] = useState<Ask>();
     return (
         <>
-            <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => setOpen(true)}>{ask.title}</button>
-            {isOpen ? <Dialog ask={ask} close={() => setOpen(false)} done={done} /> : null}
+            <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => setOpened(ask)}>{ask.title}</button>
+            {opened ? <Dialog ask={opened} close={() => setOpened(undefined)} done={done} /> : null}
         </>
     );
 }

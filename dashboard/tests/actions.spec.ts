@@ -145,6 +145,24 @@ test('the dialog that dismisses all dead jobs has the number of the dry run, and
     await daemon.ask('DELETE', `/v1/jobs/${id}`);
 });
 
+test('a bulk dialog acts on the jobs that it counted, although the list behind it changes', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'fail', kind: 'counted', pool: 'batch', max_attempts: 1 });
+    await daemon.reaches(id, 'FINISHED');
+    await enter(page, world, 'root', '#/jobs?dead=true');
+    await visit(page, '#/jobs?kind=counted');
+    await page.getByRole('button', { name: 'Delete all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('1 job matches now: kind counted');
+    await page.goBack();
+    await expect(page).toHaveURL(/#\/jobs\?dead=true$/);
+    await expect(page.locator('#filter-dead')).toHaveValue('true');
+    await dialog.getByLabel(/^Type/).fill('1');
+    const begun = page.waitForRequest('**/v1/bulk');
+    await dialog.getByRole('button', { name: 'Delete 1 job' }).click();
+    expect((await begun).postDataJSON().filter).toEqual({ kind: 'counted' });
+    await expect(page.locator('main .bar')).toContainText('DONE');
+});
+
 test('a bulk operation that has begun is cancelled', async ({ page, world: { daemon }, world }) => {
     for (let at = 0; at < 30; at += 1) await daemon.submit({ payload: at, requires: ['quantum'], tenant: 'slowly' });
     const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'slowly' }, rate: 1 });
@@ -240,6 +258,18 @@ test('a node is drained and undrained', async ({ page, world: { daemon }, world 
     expect(await daemon.audited('undrain_node', 'node:alpha-1')).toBe(1);
 });
 
+test('a dialog that drains a node does not undrain it when somebody else was faster', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'root', '#/nodes/beta-1');
+    await page.getByRole('button', { name: 'Drain' }).click();
+    await daemon.ask('POST', '/v1/nodes/beta-1/drain');
+    await expect(page.locator('main .bar .badge')).toHaveText('draining');
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Drain', exact: true }).click();
+    await expect(dialog).toBeHidden();
+    expect((await daemon.ask('GET', '/v1/nodes/beta-1')).state).toBe('draining');
+    await daemon.ask('POST', '/v1/nodes/beta-1/undrain');
+});
+
 test('the placement is explained', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/nodes');
     await page.getByLabel('Requires').fill('gpu, asr:zh');
@@ -291,6 +321,21 @@ test('a policy is changed', async ({ page, world: { daemon }, world }) => {
     expect(policy).toMatchObject({ on_expiry: 'quarantine', hold_ms: 90_000, max_in_flight: 64, shared_keys: true });
     await expect(page.locator('main')).toContainText('64');
     expect(await daemon.audited('set_policy', `signer:${world.signer}`)).toBe(1);
+});
+
+test('a change of a policy leaves what another operator has changed meanwhile', async ({ page, world: { daemon }, world }) => {
+    const signer = 'eip155:1:0xcd';
+    await daemon.ask('POST', `/v1/signers/${signer}/nonces`, { count: 1 });
+    await daemon.ask('PUT', `/v1/signers/${signer}/policy`, { hold_ms: 60_000 });
+    await enter(page, world, 'root', `#/signers/${signer}`);
+    await page.getByRole('button', { name: 'Change policy' }).click();
+    await daemon.ask('PUT', `/v1/signers/${signer}/policy`, { hold_ms: 77_000 });
+    await expect(page.locator('main')).toContainText('1 min 17 s');
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Most nonces in flight').fill('65');
+    await dialog.getByRole('button', { name: 'Change policy' }).click();
+    await expect(dialog).toBeHidden();
+    expect((await daemon.ask('GET', `/v1/signers/${signer}`)).policy).toMatchObject({ hold_ms: 77_000, max_in_flight: 65 });
 });
 
 test('a snowflake is made and decoded', async ({ page, world }) => {
