@@ -372,6 +372,45 @@ test('a task is paused and resumed', async ({ page, world: { daemon }, world }) 
     expect((await daemon.ask('GET', `/v1/tasks/${world.task}`)).intent).toBe('run');
 });
 
+test('a second press of the button that tries a retry only tries it again', async ({ page, world }) => {
+    await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
+    const asked: { dry_run?: boolean }[] = [];
+    page.on('request', (request) => request.method() === 'POST' && asked.push(request.postDataJSON()));
+    const reason = page.locator('main').getByLabel('Reason');
+    await reason.fill('mended');
+    const { x, y, width, height } = (await page.getByRole('button', { name: 'Try without effect' }).boundingBox())!;
+    await page.mouse.click(x + width / 2, y + height / 2);
+    await expect(page.locator('main')).toContainText('The run 2 would begin');
+    await page.mouse.click(x + width / 2, y + height / 2);
+    await reason.press('Enter');
+    await expect.poll(() => asked.length).toBe(3);
+    expect(asked.map(({ dry_run }) => dry_run)).toEqual([true, true, true]);
+    expect((await world.daemon.ask('GET', `/v1/tasks/${world.failedTask}`)).run).toBe(1);
+});
+
+test('a retry expects the run that its dry run has shown', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
+    await page.locator('main').getByLabel('Reason').fill('mended');
+    await page.getByRole('button', { name: 'Try without effect' }).click();
+    const retry = page.getByRole('button', { name: 'Retry the task' });
+    await expect(retry).toBeVisible();
+    await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), run: 41 } });
+    });
+    await expect(page.getByRole('region', { name: 'Task', exact: true })).toContainText('41');
+    let expected: unknown;
+    await page.route('**/retry', (route) => {
+        expected = route.request().postDataJSON().expect;
+        return route.fulfill({ status: 409, json: { code: 'conflict', detail: 'the task has changed' } });
+    });
+    await retry.click();
+    await expect(page.locator('main').getByRole('alert')).toContainText('the task has changed');
+    expect(expected).toMatchObject({ run: 1 });
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a failed task is retried after a dry run that changes nothing', async ({ page, world: { daemon }, world }) => {
     await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
     await page.locator('main').getByLabel('Reason').fill('mended');

@@ -99,36 +99,42 @@ function Resolve({ at, name, number, done }: { at: string; name: string; number:
     );
 }
 
-/** Retries a task: first a dry run that shows what would happen, then the same with what was seen. */
+/** A dry run of a retry: what was asked, and what would happen. */
+type Trial = { asked: { from: string; reason: string; expect: { run: number; checkpoint_version: number } }; found: Task };
+
+/** Retries a task: first a dry run that shows what would happen, then exactly what was shown. */
 function Retry({ task, done }: { task: Task; done: () => void }) {
     const [from, setFrom] = useState('checkpoint');
     const [reason, setReason] = useState('');
-    const [trial, setTrial] = useState<Task>();
+    const [trial, setTrial] = useState<Trial>();
     const [error, setError] = useState<Refusal>();
     if (!['FAILED', 'INTERRUPTED', 'CANCELLED', 'PAUSED'].includes(task.status)) return null;
-    const body = (dry: boolean) => ({
-        from,
-        reason,
-        expect: { run: task.run, checkpoint_version: task.checkpoint_version },
-        ...(dry ? { dry_run: true } : {}),
-    });
-    const run = async (dry: boolean) => {
+    const ask = (body: unknown) => send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body);
+    const attempt = async (step: () => Promise<void>) => {
+        setError(undefined);
         try {
-            const answer = await send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body(dry));
-            setError(undefined);
-            setTrial(dry ? answer : undefined);
-            if (!dry) done();
+            await step();
         } catch (thrown) {
             setTrial(undefined);
             setError(refusal(thrown));
         }
     };
+    const tryIt = () => attempt(async () => {
+        const asked = { from, reason, expect: { run: task.run, checkpoint_version: task.checkpoint_version } };
+        setTrial({ asked, found: await ask({ ...asked, dry_run: true }) });
+    });
+    const retry = ({ asked }: Trial) => attempt(async () => {
+        await ask(asked);
+        setTrial(undefined);
+        done();
+    });
+    const shown = trial?.asked.from === from && trial.asked.reason === reason ? trial : undefined;
     return (
         <Card title="Retry">
-            <form class="filters" onSubmit={(event) => { event.preventDefault(); void run(trial === undefined); }}>
+            <form class="filters" onSubmit={(event) => { event.preventDefault(); void tryIt(); }}>
                 <label class="field">
                     <span>From</span>
-                    <select value={from} onChange={(event) => { setFrom(event.currentTarget.value); setTrial(undefined); }}>
+                    <select value={from} onChange={(event) => setFrom(event.currentTarget.value)}>
                         <option value="checkpoint">the last checkpoint</option>
                         <option value="start">the start</option>
                     </select>
@@ -137,16 +143,19 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
                     <span>Reason</span>
                     <input value={reason} required onInput={(event) => setReason(event.currentTarget.value)} />
                 </label>
-                {trial === undefined ? <button type="submit">Try without effect</button> : <button type="submit" class="danger">Retry the task</button>}
+                <button type="submit">Try without effect</button>
             </form>
             <Trouble error={error} />
-            {trial ? (
-                <p class="note">
-                    The run <b>{trial.run}</b> would begin with{' '}
-                    {trial.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
-                    {' '}and skip {trial.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
-                    Nothing has changed yet.
-                </p>
+            {shown ? (
+                <>
+                    <p class="note">
+                        The run <b>{shown.found.run}</b> would begin with{' '}
+                        {shown.found.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
+                        {' '}and skip {shown.found.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
+                        Nothing has changed yet.
+                    </p>
+                    <p class="buttons"><button type="button" class="danger" onClick={() => void retry(shown)}>Retry the task</button></p>
+                </>
             ) : null}
         </Card>
     );
