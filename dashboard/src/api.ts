@@ -109,11 +109,11 @@ export async function get<T>(target: string, query?: Query, signal?: AbortSignal
     return parse(await response.text()) as T;
 }
 
-/** A request that changes something. `creates` sends an idempotency key. */
-export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string, body?: unknown, creates = false): Promise<T> {
+/** A request that changes something. One that creates has an idempotency `key`: repeated with the same one, it creates nothing more. */
+export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string, body?: unknown, key?: string): Promise<T> {
     const extra: Record<string, string> = {};
     if (body !== undefined) extra['content-type'] = 'application/json';
-    if (creates) extra['idempotency-key'] = `dashboard-${random()}`;
+    if (key !== undefined) extra['idempotency-key'] = key;
     const init: RequestInit = { headers: headers(extra), signal: limited(undefined) };
     if (body !== undefined) init.body = JSON.stringify(body);
     try {
@@ -125,8 +125,9 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string,
     }
 }
 
-function random(): string {
-    return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+export function idempotencyKey(): string {
+    const random = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, '0'));
+    return `dashboard-${random.join('')}`;
 }
 
 export type ServerEvent = { event: string; data: unknown };

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, TargetedEvent } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { refusal, type Refusal } from './api';
+import { idempotencyKey, refusal, type Refusal } from './api';
 import { age, count, moment, short } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
@@ -282,8 +282,11 @@ export type Ask = {
     type?: string;
     /** The button within the dialog. */
     confirm?: string;
-    /** Does it; the dialog closes when it has succeeded, and shows why it was refused. */
-    run: (values: Record<string, string>) => Promise<unknown>;
+    /**
+     * Does it; the dialog closes when it has succeeded, and shows why it was refused. The idempotency key is the dialog's: nobody
+     * knows whether a press whose answer was lost did something, and the next press must not do it twice.
+     */
+    run: (values: Record<string, string>, key: string) => Promise<unknown>;
 };
 
 /**
@@ -311,6 +314,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
     const begin = Object.fromEntries((ask.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? '']));
     const [values, setValues] = useState<Record<string, string>>(begin);
     const [typed, setTyped] = useState('');
+    const [key] = useState(idempotencyKey);
     const [error, setError] = useState<Refusal>();
     const [isBusy, setBusy] = useState(false);
     // Before it is painted: a key that is pressed at once is the dialog's.
@@ -336,7 +340,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
         setBusy(true);
         setError(undefined);
         try {
-            await ask.run(values);
+            await ask.run(values, key);
             done?.();
             close();
         } catch (thrown) {
@@ -344,8 +348,16 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
             setBusy(false);
         }
     };
+    // Who leaves while it works would not see a refusal.
+    const leave = () => isBusy || close();
     return (
-        <dialog ref={dialog} aria-label={ask.title} onCancel={(event) => { event.preventDefault(); close(); }}>
+        <dialog
+            ref={dialog}
+            aria-label={ask.title}
+            onCancel={(event) => { event.preventDefault(); leave(); }}
+            // A browser may close a dialog at the second Esc without asking.
+            onClose={() => dialog.current?.showModal()}
+        >
             <form onSubmit={submit}>
                 <h2>{ask.title}</h2>
                 <div class="about">{ask.about}</div>
@@ -377,7 +389,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
                 ) : null}
                 <Trouble error={error} />
                 <div class="buttons">
-                    <button type="button" onClick={close}>Back</button>
+                    <button type="button" disabled={isBusy} onClick={leave}>Back</button>
                     <button type="submit" class={ask.danger ? 'danger' : 'primary'} disabled={!isReady}>{isBusy ? 'Working…' : (ask.confirm ?? ask.title)}</button>
                 </div>
             </form>

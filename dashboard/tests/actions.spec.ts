@@ -34,6 +34,26 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
 });
 
+test('a retry whose answer is lost makes one job, also if it is pressed again', async ({ page, world: { daemon }, world, watch }) => {
+    watch.allowsFailures = true;
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    await page.route('**/retry', async (route) => {
+        await route.fetch();
+        await route.abort();
+    }, { times: 1 });
+    await page.getByRole('button', { name: 'Retry job' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Retry job' }).click();
+    await expect(dialog.getByRole('alert')).toContainText('unreachable');
+    const { retried_as: retry } = await daemon.ask('GET', `/v1/jobs/${id}`);
+    await dialog.getByRole('button', { name: 'Retry job' }).click();
+    await expect(page.locator('main h1')).toHaveText(retry);
+    expect((await daemon.ask('GET', `/v1/jobs/${id}`)).retried_as).toBe(retry);
+    await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
+});
+
 test('a dead job is dismissed, and deleted', async ({ page, world: { daemon }, world, watch }) => {
     const { id } = await daemon.submit({ payload: 'fail', pool: 'batch', max_attempts: 1 });
     await daemon.reaches(id, 'FINISHED');
@@ -300,6 +320,28 @@ test('a quarantined nonce is resolved only by who types its number', async ({ pa
     const { items } = await daemon.ask('GET', `/v1/signers/${signer}/nonces?status=CONSUMED`);
     expect(items.find((item: { nonce: number }) => String(item.nonce) === first).tx_hash).toBe('0xfeed');
     expect(await daemon.audited('resolve_nonce', `signer:${signer} nonce ${first}`)).toBe(1);
+});
+
+test('a dialog stays until it knows what became of its action', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', `#/jobs/${world.running}`);
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    await page.route('**/cancel', async (route) => {
+        await answered;
+        await route.fulfill({ status: 409, json: { code: 'conflict', detail: 'it is too late' } });
+    });
+    await page.getByRole('button', { name: 'Cancel job' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Cancel job' }).click();
+    await expect(dialog.getByRole('button', { name: 'Working…' })).toBeVisible();
+    await expect(dialog.getByRole('button', { name: 'Back' })).toBeDisabled();
+    for (let press = 0; press < 3; press += 1) await page.keyboard.press('Escape');
+    await expect(dialog).toBeVisible();
+    answer();
+    await expect(dialog.getByRole('alert')).toContainText('it is too late');
+    await dialog.getByRole('button', { name: 'Back' }).click();
+    await expect(dialog).toBeHidden();
 });
 
 test('a refused decision keeps its dialog and says why', async ({ page, world, watch }) => {

@@ -79,8 +79,8 @@ function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
                         ...(isFinal && matched > 0 ? { type: String(matched) } : {}),
                     };
                 },
-                run: async ({ rate }) => {
-                    const made = await send<{ id: string }>('POST', '/v1/bulk', { action, filter, rate: Number(rate) }, true);
+                run: async ({ rate }, key) => {
+                    const made = await send<{ id: string }>('POST', '/v1/bulk', { action, filter, rate: Number(rate) }, key);
                     go(['bulk', made.id]);
                 },
             }}

@@ -65,8 +65,8 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             ask={{
                                 title: 'Retry job',
                                 about: 'A new job with the same payload is submitted. This one stays as it is, and names the new one.',
-                                run: async () => {
-                                    const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, true);
+                                run: async (_values, key) => {
+                                    const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, key);
                                     go(['jobs', made.id]);
                                 },
                             }}
