@@ -109,8 +109,15 @@ export async function get<T>(target: string, query?: Query, signal?: AbortSignal
     return parse(await response.text()) as T;
 }
 
+type Method = 'POST' | 'PUT' | 'DELETE';
+
 /** A request that changes something. One that creates has an idempotency `key`: repeated with the same one, it creates nothing more. */
-export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string, body?: unknown, key?: string): Promise<T> {
+export async function send<T>(method: Method, target: string, body?: unknown, key?: string): Promise<T> {
+    return (await sendDated<T>(method, target, body, key)).answer;
+}
+
+/** The same, with the time of the answer by the daemon's clock: the beginning of its second. */
+export async function sendDated<T>(method: Method, target: string, body?: unknown, key?: string): Promise<{ answer: T; at: number }> {
     const extra: Record<string, string> = {};
     if (body !== undefined) extra['content-type'] = 'application/json';
     if (key !== undefined) extra['idempotency-key'] = key;
@@ -119,7 +126,8 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string,
     try {
         const response = await ask(method, target, init);
         const text = await response.text();
-        return (text === '' ? undefined : parse(text)) as T;
+        const answer = (text === '' ? undefined : parse(text)) as T;
+        return { answer, at: Date.parse(response.headers.get('date') ?? '') };
     } finally {
         changedAt = Date.now();
     }

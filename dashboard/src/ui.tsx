@@ -277,16 +277,17 @@ export type Ask = {
     danger?: boolean;
     fields?: Field[];
     /** Asked of the daemon when the dialog opens. Until the answer is here, nothing can be confirmed; it completes the rest. */
-    first?: () => Promise<Partial<Pick<Ask, 'about' | 'type' | 'confirm'>> & { forbids?: boolean }>;
+    first?: () => Promise<Partial<Pick<Ask, 'about' | 'type' | 'confirm' | 'run'>> & { forbids?: boolean }>;
     /** What must be typed before the button can be pressed. */
     type?: string;
     /** The button within the dialog. */
     confirm?: string;
     /**
      * Does it; the dialog closes when it has succeeded, and shows why it was refused. The idempotency key is the dialog's: nobody
-     * knows whether a press whose answer was lost did something, and the next press must not do it twice.
+     * knows whether a press whose answer was lost did something, and the next press must not do it twice. Where it depends on
+     * the answer to `first`, that brings it.
      */
-    run: (values: Record<string, string>, key: string) => Promise<unknown>;
+    run?: (values: Record<string, string>, key: string) => Promise<unknown>;
 };
 
 /**
@@ -340,7 +341,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
         setBusy(true);
         setError(undefined);
         try {
-            await ask.run(values, key);
+            await ask.run?.(values, key);
             done?.();
             close();
         } catch (thrown) {

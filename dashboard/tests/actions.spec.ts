@@ -183,6 +183,35 @@ test('a bulk dialog acts on the jobs that it counted, although the list behind i
     await expect(page.locator('main .bar')).toContainText('DONE');
 });
 
+test('a bulk dialog leaves out what came after its dry run', async ({ page, world: { daemon }, world }) => {
+    const submit = async () => (await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'bounded' })).id;
+    const counted = await submit();
+    await enter(page, world, 'root', '#/jobs?tenant=bounded');
+    await page.getByRole('button', { name: 'Cancel all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('1 job matches now');
+    await expect(dialog).toContainText('Jobs that are submitted from now on are left out.');
+    // The daemon tells its time in whole seconds.
+    await page.waitForTimeout(2_000);
+    const later = await submit();
+    await dialog.getByLabel(/^Type/).fill('1');
+    await dialog.getByRole('button', { name: 'Cancel 1 job' }).click();
+    await expect(page.locator('main .bar')).toContainText('DONE');
+    await daemon.reaches(counted, 'FINISHED');
+    expect((await daemon.ask('GET', `/v1/jobs/${later}`)).state).toBe('CREATED');
+    await daemon.ask('POST', `/v1/jobs/${later}/cancel`);
+});
+
+test('a bulk dialog says that more jobs may match than are counted', async ({ page, world }) => {
+    await enter(page, world, 'root', '#/jobs?outcome=succeeded');
+    await page.route('**/v1/bulk', (route) => route.fulfill({ json: { matched: 1_000_000 }, headers: { date: new Date().toUTCString() } }));
+    await page.getByRole('button', { name: 'Delete all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('at least 1,000,000 jobs match now');
+    await dialog.getByLabel(/^Type/).fill('1000000');
+    await expect(dialog.getByRole('button', { name: 'Delete at least 1,000,000 jobs' })).toBeEnabled();
+});
+
 test('a bulk operation that has begun is cancelled', async ({ page, world: { daemon }, world }) => {
     for (let at = 0; at < 30; at += 1) await daemon.submit({ payload: at, requires: ['quantum'], tenant: 'slowly' });
     const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'slowly' }, rate: 1 });
