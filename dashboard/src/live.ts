@@ -1,7 +1,7 @@
 // What keeps the pages current: polls that pause while the tab is hidden, event streams that reconnect, and lists whose
 // rows stay where they are.
 
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { get, refusal, stream, withQuery, type Query, type Refusal, type ServerEvent } from './api';
 import type { List } from './shapes';
 
@@ -194,38 +194,50 @@ export function useNow(): number {
     return now;
 }
 
-export type FrozenRow<T> = { item: T; left: boolean };
+export type FrozenRow<T> = {
+    item: T;
+    /** It left the list. */
+    left: boolean;
+    /** When it was last among the items that are asked for, if newer ones have taken its place: it may have changed since. */
+    asOf: string | undefined;
+};
 export type Frozen<T> = {
     rows: FrozenRow<T>[];
     /** How many items are not shown yet. */
     fresh: number;
     /** Shows them. */
     show: () => void;
+    /** Where the list goes on after these rows. */
+    next: string | null;
 };
 
 /**
  * Keeps the rows of a list whose newest items come first where they are: an item changes in its place, one that left
- * the list stays and is marked, and new ones wait until somebody asks for them.
+ * the list stays and is marked, and new ones wait until somebody asks for them. `isFirst` says that newer items push others
+ * out of `list`.
  */
-export function useFrozen<T>(key: string, items: T[] | undefined, id: (item: T) => string, isWhole: boolean): Frozen<T> {
-    const shown = useRef<{ key: string; ids: string[]; items: Map<string, T> } | undefined>(undefined);
+export function useFrozen<T>(key: string, list: List<T> | undefined, id: (item: T) => string, isFirst: boolean): Frozen<T> {
+    const shown = useRef<{ key: string; ids: string[]; next: string | null; seen: Map<string, { item: T; at: string }> } | undefined>(undefined);
     const [, redraw] = useState(0);
-    const current = new Map((items ?? []).map((item) => [id(item), item]));
-    if (items !== undefined && (shown.current === undefined || shown.current.key !== key)) {
-        shown.current = { key, ids: [...current.keys()], items: new Map(current) };
-    }
-    const held = shown.current?.key === key ? shown.current : undefined;
-    if (held === undefined) return { rows: [], fresh: 0, show: () => undefined };
+    const at = useMemo(() => new Date().toISOString(), [list]);
+    const current = new Map((list?.items ?? []).map((item) => [id(item), { item, at }]));
+    const begin = () => ({ key, ids: [...current.keys()], next: list?.next_cursor ?? null, seen: new Map(current) });
     // An empty list has nothing that could jump.
-    if (held.ids.length === 0) held.ids = [...current.keys()];
-    for (const name of held.ids) if (current.has(name)) held.items.set(name, current.get(name)!);
-    // Where the page is full, items leave it because newer ones came.
-    const rows = held.ids.map((name) => ({ item: held.items.get(name)!, left: isWhole && !current.has(name) }));
+    if (list !== undefined && (shown.current?.key !== key || shown.current.ids.length === 0)) shown.current = begin();
+    const held = shown.current?.key === key ? shown.current : undefined;
+    if (held === undefined) return { rows: [], fresh: 0, show: () => undefined, next: null };
+    for (const name of held.ids) if (current.has(name)) held.seen.set(name, current.get(name)!);
+    const mayBePushed = isFirst && list?.next_cursor != null;
+    const rows = held.ids.map((name) => {
+        const { item, at: asOf } = held.seen.get(name)!;
+        const isGone = !current.has(name);
+        return { item, left: isGone && !mayBePushed, asOf: isGone && mayBePushed ? asOf : undefined };
+    });
     const known = new Set(held.ids);
     const fresh = [...current.keys()].filter((name) => !known.has(name)).length;
     const show = () => {
-        shown.current = { key, ids: [...current.keys()], items: new Map(current) };
+        shown.current = begin();
         redraw((count) => count + 1);
     };
-    return { rows, fresh, show };
+    return { rows, fresh, show, next: held.next };
 }

@@ -220,10 +220,10 @@ export function FrozenList<T>(props: {
     fits?: string;
 }) {
     const isFull = props.of.data?.next_cursor != null;
-    const { rows, fresh, show } = useFrozen(props.list, props.of.data?.items, props.id, !isFull);
+    const { rows, fresh, show, next } = useFrozen(props.list, props.of.data, props.id, props.cursor === undefined);
     return (
         <Found of={props.of}>
-            {({ items, next_cursor }) => (
+            {({ items }) => (
                 <>
                     {fresh === 0 ? null : <button type="button" class="fresh" onClick={show}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
                     {rows.length === 0 ? (
@@ -238,7 +238,7 @@ export function FrozenList<T>(props: {
                             fits={props.fits}
                         />
                     )}
-                    <Pager next={next_cursor} cursor={props.cursor} />
+                    <Pager next={next} cursor={props.cursor} />
                 </>
             )}
         </Found>

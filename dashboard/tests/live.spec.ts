@@ -130,6 +130,19 @@ test('the list of a session\u2019s jobs has further pages', async ({ page, world
     await expect(rows).toHaveCount(1);
     await page.getByRole('button', { name: 'First page' }).click();
     await expect(rows).toHaveCount(100);
+    // The rows stay, so the next page goes on after them, and those that the first 100 have no more say how old they are.
+    for (let count = 0; count < 3; count += 1) await daemon.submit({ payload: 'later', session });
+    await expect(page.getByRole('button', { name: '3 new' })).toBeVisible();
+    await expect(rows.filter({ hasText: /as of \d\d:\d\d:\d\d/ })).toHaveCount(3);
+    await expect(rows.last()).toContainText('as of');
+    const seen = await rows.allTextContents();
+    await page.getByRole('button', { name: 'Next page' }).click();
+    await expect(rows).toHaveCount(1);
+    expect(seen).not.toContain((await rows.allTextContents())[0]);
+    await expect(rows).not.toContainText('as of');
+    await page.getByRole('button', { name: 'First page' }).click();
+    await expect(rows).toHaveCount(100);
+    await expect(rows.first()).not.toContainText('as of');
     // Other tests look for their jobs on the first page of all jobs.
     for (const action of ['cancel', 'delete']) {
         const bulk = await daemon.ask('POST', '/v1/bulk', { action, filter: { session }, rate: 10_000 });
