@@ -10,6 +10,12 @@ const SOON_MS = 300;
 const SOON_EVERY_MS = 2_000;
 const RETRY_MS_MIN = 1_000;
 const RETRY_MS_MAX = 10_000;
+
+/** How long to wait after so many failures: not the same for all pages, which would all come back at once. */
+function retryPause(failures: number): number {
+    return Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
+}
+
 export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
 
 /** The state of the link, for the header. */
@@ -48,7 +54,8 @@ export type Polled<T> = {
 
 /**
  * Asks now, every few seconds while the tab is visible, and when it becomes visible. The last answer stays while
- * requests fail; another `key` begins anew. Without a key nothing is asked.
+ * requests fail; another `key` begins anew. Without a key nothing is asked. A refresh while it asks is done after that: a
+ * ledger that answers more slowly than refreshes come would otherwise never be heard.
  */
 export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) => Promise<T>, everyMs = POLL_MS): Polled<T> {
     const [found, set] = useState<{ key: string | undefined; data?: T; error?: Refusal }>({ key });
@@ -59,44 +66,43 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
     useEffect(() => {
         if (key === undefined) return;
         let timer: ReturnType<typeof setTimeout> | undefined;
-        let asking: AbortController | undefined;
+        const over = new AbortController();
+        let isAsking = false;
+        let isAskedAgain = false;
         let failures = 0;
-        let over = false;
 
         const run = async () => {
             clearTimeout(timer);
             // A tab that nobody sees asks when it is seen.
             if (document.hidden) return;
-            asking?.abort();
-            const mine = new AbortController();
-            asking = mine;
+            if (isAsking) {
+                isAskedAgain = true;
+                return;
+            }
+            [isAsking, isAskedAgain] = [true, false];
             try {
-                const data = await latest.current(mine.signal);
-                if (over || mine.signal.aborted) return;
+                const data = await latest.current(over.signal);
+                if (over.signal.aborted) return;
                 failures = 0;
                 tell('live');
                 set({ key, data });
             } catch (error) {
-                if (over || mine.signal.aborted) return;
+                if (over.signal.aborted) return;
                 const refused = refusal(error);
                 failures += 1;
                 tell(refused.status === 0 ? 'lost' : 'live');
                 set((before) => ({ ...(before.key === key ? before : {}), key, error: refused }));
             }
-            asking = undefined;
-            if (!document.hidden) {
-                const pause = failures === 0 ? everyMs : Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (failures - 1));
-                timer = setTimeout(run, pause);
-            }
+            isAsking = false;
+            if (!document.hidden) timer = setTimeout(run, failures > 0 ? retryPause(failures) : isAskedAgain ? 0 : everyMs);
         };
         const visible = () => void run();
         again.current = () => void run();
         document.addEventListener('visibilitychange', visible);
         void run();
         return () => {
-            over = true;
+            over.abort();
             clearTimeout(timer);
-            asking?.abort();
             document.removeEventListener('visibilitychange', visible);
             again.current = () => undefined;
         };
@@ -146,7 +152,7 @@ export function useStream(target: string | undefined, onEvent: (event: ServerEve
             if (mine.signal.aborted) return;
             setOpen(false);
             failures += 1;
-            timer = setTimeout(open, Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (failures - 1)));
+            timer = setTimeout(open, retryPause(failures));
         };
         const close = () => {
             clearTimeout(timer);

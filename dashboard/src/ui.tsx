@@ -1,7 +1,7 @@
 // The parts that pages are made of. All text from the daemon goes through these as text, never as HTML.
 
 import type { ComponentChildren, TargetedEvent } from 'preact';
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { idempotencyKey, refusal, type Refusal } from './api';
 import { age, count, moment, short } from './format';
 import { pretty } from './json';
@@ -180,6 +180,9 @@ export function Meter({ value, max, label }: { value: number; max: number; label
 export function Filter(props: { name: string; label: string; query: URLSearchParams; options?: string[]; placeholder?: string }) {
     const value = props.query.get(props.name) ?? '';
     const id = `filter-${props.name}`;
+    // What is typed stays while the page around it is drawn anew.
+    const [text, setText] = useState(value);
+    useEffect(() => setText(value), [value]);
     const set = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) =>
         setFilters({ [props.name]: event.currentTarget.value.trim(), cursor: undefined });
     return (
@@ -191,7 +194,16 @@ export function Filter(props: { name: string; label: string; query: URLSearchPar
                     {props.options.map((option) => <option key={option} value={option}>{option}</option>)}
                 </select>
             ) : (
-                <input id={id} type="text" value={value} placeholder={props.placeholder} onChange={set} spellcheck={false} autocomplete="off" />
+                <input
+                    id={id}
+                    type="text"
+                    value={text}
+                    placeholder={props.placeholder}
+                    onInput={(event) => setText(event.currentTarget.value)}
+                    onChange={set}
+                    spellcheck={false}
+                    autocomplete="off"
+                />
             )}
         </label>
     );

@@ -31,6 +31,37 @@ test('rows do not move: new jobs wait behind a button, and rows change in their 
     await expect(rows.first()).not.toContainText(id);
 });
 
+test('a list shows although its answers take longer than the events between them', async ({ page, world: { daemon }, world }) => {
+    await page.route('**/v1/jobs?*', async (route) => {
+        const response = await route.fetch();
+        await new Promise((resolve) => setTimeout(resolve, 3_000));
+        await route.fulfill({ response });
+    });
+    await enter(page, world, 'root', '#/jobs?tenant=busy');
+    const changes = setInterval(() => void daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'busy' }), 500);
+    try {
+        await expect(page.locator('main tbody tr').first()).toBeVisible();
+    } finally {
+        clearInterval(changes);
+        await page.unrouteAll({ behavior: 'ignoreErrors' });
+    }
+    const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'busy' } });
+    await daemon.bulkEnds(id, 'DONE');
+});
+
+test('what is typed into a filter stays while the page is drawn anew', async ({ page, world }) => {
+    await enter(page, world, 'root', '#/cluster');
+    const owner = page.getByLabel('Owner');
+    await owner.pressSequentially('test');
+    await page.waitForResponse('**/v1/cluster');
+    await page.waitForResponse('**/v1/cluster');
+    await expect(owner).toHaveValue('test');
+    await owner.press('Enter');
+    await expect(page).toHaveURL(/owner=test$/);
+    await visit(page, '#/cluster');
+    await expect(owner).toHaveValue('');
+});
+
 test('a row whose job left the filter stays and says so', async ({ page, world: { daemon }, world }) => {
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'leaves' });
     await enter(page, world, 'root', '#/jobs?state=CREATED&tenant=leaves');
