@@ -1,6 +1,7 @@
 // Requests to the daemon. The token is in session storage and leaves in a header only; no other origin is asked.
 
 import { parse } from './json';
+import type { Checks } from './shapes';
 
 const TOKEN = 'fencepost.token';
 const TIMEOUT_MS = 15_000;
@@ -14,6 +15,8 @@ export class Refusal extends Error {
         readonly code: string,
         readonly detail: string,
         readonly requestId?: string,
+        /** What `/readyz` found, where it is why. */
+        readonly checks?: Checks,
     ) {
         super(`${code}: ${detail}`);
     }
@@ -82,9 +85,9 @@ async function ask(method: string, target: string, init: RequestInit): Promise<R
 async function refusalOf(response: Response): Promise<Refusal> {
     const text = await response.text().catch(() => '');
     try {
-        const problem = parse(text) as { code?: string; detail?: string; title?: string; request_id?: string };
+        const problem = parse(text) as { code?: string; detail?: string; title?: string; request_id?: string; checks?: Checks };
         const detail = problem.detail ?? problem.title ?? '';
-        return new Refusal(response.status, problem.code ?? 'unknown', detail, problem.request_id);
+        return new Refusal(response.status, problem.code ?? 'unknown', detail, problem.request_id, problem.checks);
     } catch {
         return new Refusal(response.status, 'unknown', `the answer has the status ${response.status}`);
     }

@@ -71,6 +71,12 @@ function App() {
     const attempt = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
     const enter = async () => {
         clearTimeout(attempt.current);
+        // No header takes other characters, so the daemon could not be asked.
+        if (!/^[!-~]*$/.test(token())) {
+            setToken('');
+            set({ asks: true, error: new Refusal(0, 'invalid', 'it has a character that no token has, such as a space, a curly quote, or one that cannot be seen') });
+            return;
+        }
         try {
             set({ whoami: await get<Whoami>('/v1/whoami') });
         } catch (thrown) {
@@ -126,7 +132,7 @@ function Door({ error, enter }: { error: Refusal | undefined; enter: () => Promi
                     <input type="password" value={text} autocomplete="off" required autofocus onInput={(event) => set(event.currentTarget.value)} />
                     <small>It stays in this tab and is sent to this daemon only.</small>
                 </label>
-                <Trouble error={error} title="The daemon refuses the token" />
+                <Trouble error={error} title={error?.status === 401 ? 'The daemon refuses the token' : 'This is no token'} />
                 <button type="submit" class="primary">Enter</button>
             </form>
             <ThemeSwitch />

@@ -286,7 +286,8 @@ export type Lease = {
     expires_in_ms: number;
     live: boolean;
 };
-export type Ready = { status: string; checks: Record<string, { status: string; detail?: string | null }> };
+export type Checks = Record<string, { status: string; detail?: string | null }>;
+export type Ready = { status: string; checks: Checks };
 export type Audit = {
     id: number;
     at: string;

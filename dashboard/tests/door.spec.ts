@@ -23,6 +23,22 @@ test('the page asks for a token, says when it is wrong, and keeps it out of the 
     expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
 });
 
+test('a token with a character that no token has is told apart from a daemon that does not answer', async ({ page, world, watch }) => {
+    // Without a token the page asks once, and is refused.
+    watch.allowsFailures = true;
+    await page.goto(`${world.daemon.url}/`);
+    for (const wrong of ['root\u200b', '\u201croot\u201d', 'ro ot', 'r\u00f6\u00f6t']) {
+        await page.getByLabel('Token').fill(wrong);
+        await page.getByRole('button', { name: 'Enter' }).click();
+        await expect(page.getByRole('alert')).toContainText('This is no token invalid it has a character that no token has');
+        expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
+        await page.reload();
+    }
+    await page.getByLabel('Token').fill('root');
+    await page.getByRole('button', { name: 'Enter' }).click();
+    await expect(page.locator('main h1')).toHaveText('Overview');
+});
+
 const ACTS = /Cancel|Retry|Dismiss|Delete|Drain|Undrain|Resolve|Change|Pause|Resume|Start|Close|Break|Confirm|Try without/;
 
 test('a token of the scope read sees every page it may, and no button that changes anything', async ({ page, world }) => {

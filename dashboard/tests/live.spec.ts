@@ -71,6 +71,21 @@ test('a row whose job left the filter stays and says so', async ({ page, world: 
     await expect(row).toContainText('left the list');
 });
 
+test('an instance that is not ready says why, and nothing of when it was', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'viewer');
+    const health = page.getByRole('region', { name: 'Health of this instance' });
+    await expect(health).toContainText('snowflakes');
+    const checks = { ledger: { status: 'down', detail: 'the ledger is full' }, bus: { status: 'ok' } };
+    await page.route('**/readyz', (route) => route.fulfill({ status: 503, json: { code: 'ledger_unavailable', detail: 'the ledger is full', checks } }));
+    await expect(health.getByRole('alert')).toContainText('Not ready ledger_unavailable');
+    await expect(health.locator('dl')).toHaveText('ledgerdown the ledger is fullbusok ');
+    await expect(health.locator('header .badge')).toHaveCount(0);
+    await page.unroute('**/readyz');
+    await expect(health.locator('header .badge')).toBeVisible();
+    await expect(health).toContainText('snowflakes');
+});
+
 test('the charts draw what the page has collected', async ({ page, world }) => {
     await enter(page, world, 'viewer');
     await expect(page.locator('.chart canvas')).toHaveCount(3);

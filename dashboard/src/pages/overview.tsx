@@ -5,7 +5,7 @@ import { get } from '../api';
 import { useCaller } from '../caller';
 import { Chart } from '../chart';
 import { count, length, rate } from '../format';
-import { usePoll } from '../live';
+import { usePoll, type Polled } from '../live';
 import { link } from '../router';
 import { history, recall, sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
@@ -43,19 +43,22 @@ export function Overview() {
                 <Card title="Instances" aside={cluster.data ? <span class="aside">mode {cluster.data.mode}</span> : null}>
                     <Found of={cluster}>{(found) => <Instances of={found} />}</Found>
                 </Card>
-                <Card title="Health of this instance" aside={ready.data ? <Badge of={ready.data.status} /> : null}>
-                    <Trouble error={ready.error} title="Not ready" />
-                    {ready.data ? (
-                        <Facts
-                            of={Object.entries(ready.data.checks).map(([name, check]) => [
-                                name,
-                                <><Badge of={check.status} /> {check.detail}</>,
-                            ])}
-                        />
-                    ) : null}
-                </Card>
+                <Health of={ready} />
             </div>
         </>
+    );
+}
+
+/** The newest checks: of the refusal, if the instance is not ready. */
+function Health({ of: { data, error } }: { of: Polled<Ready> }) {
+    const checks = error ? error.checks : data?.checks;
+    return (
+        <Card title="Health of this instance" aside={data && !error ? <Badge of={data.status} /> : null}>
+            <Trouble error={error} title={error?.status === 0 ? 'No answer' : 'Not ready'} />
+            {checks ? (
+                <Facts of={Object.entries(checks).map(([name, check]) => [name, <><Badge of={check.status} /> {check.detail}</>])} />
+            ) : null}
+        </Card>
     );
 }
 
