@@ -194,13 +194,15 @@ function LinkSign() {
     const { state, answeredAt } = useLink();
     const now = useNow();
     const age = Math.max(0, now - answeredAt);
-    const words = {
-        live: age > 15_000 ? `last answer ${length(age)} ago` : 'live',
-        waiting: 'connecting',
-        lost: answeredAt === 0 ? 'reconnecting' : `reconnecting, last answer ${length(age)} ago`,
-        paused: 'paused',
-    }[state];
-    return <span class={`link-sign ${state}`} role="status"><i aria-hidden="true" />{words}</span>;
+    const isLate = state === 'live' && age > 15_000;
+    const words = { live: isLate ? 'waiting' : 'live', waiting: 'connecting', lost: 'reconnecting', paused: 'paused' }[state];
+    const isOld = isLate || (state === 'lost' && answeredAt !== 0);
+    // The age is no part of the status: a screen reader would read it out every second.
+    return (
+        <span class={`link-sign ${state}`}>
+            <i aria-hidden="true" /><span role="status">{words}</span>{isOld ? <span>last answer {length(age)} ago</span> : null}
+        </span>
+    );
 }
 
 function ThemeSwitch() {

@@ -176,8 +176,8 @@ export function Meter({ value, max, label }: { value: number; max: number; label
     );
 }
 
-/** A filter that lives in the address. */
-export function Filter(props: { name: string; label: string; query: URLSearchParams; options?: string[]; placeholder?: string }) {
+/** A filter that lives in the address. With `always`, one of its options is chosen always. */
+export function Filter(props: { name: string; label: string; query: URLSearchParams; options?: string[]; always?: boolean; placeholder?: string }) {
     const value = props.query.get(props.name) ?? '';
     const id = `filter-${props.name}`;
     // What is typed stays while the page around it is drawn anew.
@@ -190,7 +190,7 @@ export function Filter(props: { name: string; label: string; query: URLSearchPar
             <span>{props.label}</span>
             {props.options ? (
                 <select id={id} value={value} onChange={set}>
-                    <option value="">any</option>
+                    {props.always ? null : <option value="">any</option>}
                     {props.options.map((option) => <option key={option} value={option}>{option}</option>)}
                 </select>
             ) : (
@@ -278,8 +278,9 @@ export type Field = {
     options?: string[];
     required?: boolean;
     hint?: string;
-    /** A whole number from 1 on, and its largest value. */
+    /** A whole number, its largest value, and its smallest if that is not 1. */
     most?: number;
+    least?: number;
 };
 
 export type Ask = {
@@ -316,8 +317,8 @@ export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
     );
 }
 
-function numeric({ most }: Field): { type: 'text' } | { type: 'number'; min: number; max: number; step: number } {
-    return most === undefined ? { type: 'text' } : { type: 'number', min: 1, max: most, step: 1 };
+function numeric({ most, least = 1 }: Field): { type: 'text' } | { type: 'number'; min: number; max: number; step: number } {
+    return most === undefined ? { type: 'text' } : { type: 'number', min: least, max: most, step: 1 };
 }
 
 function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {

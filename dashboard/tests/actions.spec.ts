@@ -409,6 +409,30 @@ test('a change of a policy leaves what another operator has changed meanwhile', 
     expect((await daemon.ask('GET', `/v1/signers/${signer}`)).policy).toMatchObject({ hold_ms: 77_000, max_in_flight: 65 });
 });
 
+test('a signer\u2019s next nonce is confirmed with a number only', async ({ page, world }) => {
+    await page.route(`**/v1/signers/${encodeURIComponent(world.signer)}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), recovering: true } });
+    });
+    const confirmed: unknown[] = [];
+    await page.route('**/confirm', (route) => {
+        confirmed.push(route.request().postDataJSON());
+        return route.fulfill({ json: {} });
+    });
+    await enter(page, world, 'root', `#/signers/${world.signer}`);
+    await page.getByRole('button', { name: 'Confirm next nonce' }).click();
+    const dialog = page.getByRole('dialog');
+    const nonce = dialog.getByLabel('Next nonce');
+    await nonce.press('Space');
+    await dialog.getByRole('button', { name: 'Confirm next nonce' }).click();
+    await expect(dialog).toBeVisible();
+    await nonce.fill('0');
+    await dialog.getByRole('button', { name: 'Confirm next nonce' }).click();
+    await expect(dialog).toBeHidden();
+    expect(confirmed).toEqual([{ next_nonce: 0 }]);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a snowflake is made and decoded', async ({ page, world }) => {
     await enter(page, world, 'maker', '#/ids');
     await page.getByRole('button', { name: 'Make one' }).click();

@@ -123,7 +123,8 @@ test('after a kill the page says so, keeps what it showed, and comes back by its
     await expect(page.locator('main')).toContainText(world.failed);
     watch.allowsFailures = true;
     await daemon.kill();
-    await expect(page.getByRole('status')).toContainText('reconnecting');
+    await expect(page.getByRole('status')).toHaveText('reconnecting');
+    await expect(page.getByRole('banner')).toContainText(/last answer .* ago/);
     await expect(page.locator('main').getByRole('alert')).toContainText('unreachable');
     await expect(page.locator('main')).toContainText(world.failed);
     await daemon.revive();

@@ -102,6 +102,37 @@ test('a refusal is shown with its code and what it says', async ({ page, world, 
     await expect(page.locator('main').getByRole('alert').first()).toContainText('invalid');
 });
 
+test('a load that is next to nothing is shown', async ({ page, world }) => {
+    await page.route('**/v1/nodes/alpha-1', async (route) => {
+        const node = await (await route.fetch()).json();
+        const body = JSON.stringify({ ...node, load: { cpu: 'tiny' } }).replace('"tiny"', '5e-6');
+        await route.fulfill({ contentType: 'application/json', body });
+    });
+    await enter(page, world, 'viewer', '#/nodes/alpha-1');
+    await expect(page.locator('main')).toContainText('cpu 0');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('a released lease is called so on its page, as in the list', async ({ page, world }) => {
+    const at = '2026-01-31T08:00:00Z';
+    const lease = { resource: 'signer:x', owner: null, fencing_token: 7, acquired_at: at, renewed_at: at, expires_in_ms: -1, live: false };
+    await page.route('**/v1/leases/*', (route) => route.fulfill({ json: lease }));
+    await enter(page, world, 'viewer', '#/leases/signer:x');
+    await expect(page.getByRole('region', { name: 'Lease', exact: true }).locator('.badge')).toHaveText('released');
+});
+
+test('the audit says on a narrow screen too what changed, and why', async ({ page, world }) => {
+    await page.setViewportSize({ width: 390, height: 800 });
+    await enter(page, world, 'root', '#/audit?subject=pool:spare');
+    await expect(page.locator('main').getByText('reason: repair').first()).toBeVisible();
+});
+
+test('the list of nonces has one status or all of them', async ({ page, world }) => {
+    await enter(page, world, 'viewer', `#/signers/${world.signer}`);
+    await expect(page.locator('#filter-status')).toHaveValue('QUARANTINED');
+    await expect(page.locator('#filter-status option')).toHaveText(['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']);
+});
+
 test('a number that JavaScript cannot hold keeps its digits', async ({ page, world }) => {
     const response = await fetch(`${world.daemon.url}/v1/jobs`, {
         method: 'POST',

@@ -10,6 +10,8 @@ const ACTIONS = [
     'drain_node', 'undrain_node', 'set_pools', 'pause_pool', 'resume_pool', 'retry_task', 'resolve_stage', 'break_lock', 'set_policy', 'resolve_nonce',
     'confirm_signer', 'set_segment', 'set_sequence', 'set_mode', 'reload_tokens', 'recover',
 ];
+/** What an entry may say beside its subject. */
+const SIDE = ['before', 'after', 'reason'] as const;
 const FILTERS = ['principal', 'action', 'subject', 'since', 'cursor'];
 
 export function AuditPage({ query }: { query: URLSearchParams }) {
@@ -45,7 +47,17 @@ function Entries({ query }: { query: URLSearchParams }) {
                 { head: 'at', cell: ({ item }) => <When at={item.at} /> },
                 { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
                 { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
-                { head: 'subject', class: 'text', cell: ({ item }) => <span class="id">{item.subject}</span> },
+                {
+                    head: 'subject',
+                    class: 'text',
+                    cell: ({ item }) => (
+                        <>
+                            <span class="id">{item.subject}</span>
+                            {/* Where the screen is too narrow for their columns. */}
+                            {SIDE.map((name) => item[name] ? <small class="under" key={name}>{name}: {item[name]}</small> : null)}
+                        </>
+                    ),
+                },
                 { head: 'before', class: 'wide', cell: ({ item }) => <Cut text={item.before} /> },
                 { head: 'after', class: 'wide', cell: ({ item }) => <Cut text={item.after} /> },
                 { head: 'reason', class: 'text wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },

@@ -100,7 +100,7 @@ function Leases({ query }: { query: URLSearchParams }) {
                 id={(lease) => lease.resource}
                 columns={[
                     { head: 'resource', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
-                    { head: 'state', cell: (lease) => <Badge of={lease.live ? 'live' : lease.owner === null ? 'released' : 'expired'} /> },
+                    { head: 'state', cell: (lease) => <Standing of={lease} /> },
                     { head: 'owner', class: 'wide', cell: (lease) => <span class="id"><Maybe>{lease.owner}</Maybe></span> },
                     { head: 'token', class: 'num', cell: (lease) => String(lease.fencing_token) },
                     { head: 'expires in', class: 'num', cell: (lease) => <Maybe>{lease.live ? length(lease.expires_in_ms) : null}</Maybe> },
@@ -109,6 +109,10 @@ function Leases({ query }: { query: URLSearchParams }) {
             />
         </Card>
     );
+}
+
+function Standing({ of: { live, owner } }: { of: Lease }) {
+    return <Badge of={live ? 'live' : owner === null ? 'released' : 'expired'} />;
 }
 
 type Owner = { resource: string; instance_id: string; url: string; leased: boolean };
@@ -126,10 +130,10 @@ export function LeasePage({ resource }: { resource: string }) {
                         {(found) => (
                             <Facts
                                 of={[
-                                    ['state', <Badge of={found.live ? 'live' : 'expired'} />],
+                                    ['state', <Standing of={found} />],
                                     ['owner', found.owner],
                                     ['fencing token', String(found.fencing_token)],
-                                    ['expires in', length(found.expires_in_ms)],
+                                    ['expires in', found.live ? length(found.expires_in_ms) : null],
                                     ['acquired', <Ago at={found.acquired_at} />],
                                     ['renewed', <Ago at={found.renewed_at} />],
                                 ]}

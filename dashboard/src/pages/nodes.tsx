@@ -50,7 +50,8 @@ function Slots({ of }: { of: Node }) {
 }
 
 function Load({ of }: { of: Node }) {
-    const parts = Object.entries(of.load ?? {}).map(([name, value]) => `${name} ${Number(value.toFixed(2))}`);
+    // A tiny load may be written in a form of its own, which is kept: `Number` reads it.
+    const parts = Object.entries(of.load ?? {}).map(([name, value]) => `${name} ${Number(Number(value).toFixed(2))}`);
     return <Maybe>{parts.join(', ')}</Maybe>;
 }
 

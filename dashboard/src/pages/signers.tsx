@@ -116,7 +116,7 @@ function Nonces({ signer, query, changed }: { signer: string; query: URLSearchPa
     return (
         <Card
             title="Nonces"
-            aside={<Filter name="status" label="Status" query={withDefault} options={['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']} />}
+            aside={<Filter name="status" label="Status" query={withDefault} options={['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']} always />}
         >
             <Listed
                 of={polled}
@@ -205,7 +205,7 @@ function Confirm({ signer, done }: { signer: Signer; done: () => void }) {
                 title: 'Confirm next nonce',
                 about: 'The ledger went back in time. Give the account\u2019s transaction count, pending transactions included.',
                 danger: true,
-                fields: [{ name: 'next_nonce', label: 'Next nonce', required: true }],
+                fields: [{ name: 'next_nonce', label: 'Next nonce', required: true, least: 0, most: Number.MAX_SAFE_INTEGER }],
                 run: ({ next_nonce }) => send('POST', `${path('/v1/signers', signer.signer)}/confirm`, { next_nonce: Number(next_nonce) }),
             }}
         />
