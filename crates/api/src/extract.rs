@@ -14,10 +14,13 @@ use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 use wire::{Code, Object};
 
 use crate::auth::Principal;
-use crate::limits::{CURSOR_CHARS_MAX, DISCARD_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX};
+use crate::limits::{
+    CURSOR_CHARS_MAX, DISCARD_MAX, DRAINED_BODY_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX,
+};
 use crate::peer_credential::BodyDigest;
 use crate::refusal::Refusal;
 use crate::shares::{Kind, Share, Shares};
+use crate::traffic::Traffic;
 
 /// How much body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +31,8 @@ pub struct BodyLimits<'s> {
     pub timeout: Duration,
     /// What all bodies take their bytes from.
     pub shares: &'s Shares,
+    /// Whether the instance stops.
+    pub traffic: &'s Traffic,
 }
 
 /// The body of a request that is never forwarded.
@@ -120,10 +125,21 @@ async fn within_limits(
     if let Some(bytes) = read.as_mut().now_or_never() {
         return bytes;
     }
-    tokio::time::timeout(limits.timeout, read).await.unwrap_or_else(|_elapsed| {
-        let ms = limits.timeout.as_millis();
-        Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
-    })
+    let stops = async {
+        limits.traffic.until_draining().await;
+        tokio::time::sleep(DRAINED_BODY_MAX).await;
+    };
+    tokio::select! {
+        biased;
+        bytes = read => bytes,
+        () = stops => {
+            Err(Refusal::new(Code::Draining, "this instance is stopping, and the body has not arrived").closing())
+        }
+        () = tokio::time::sleep(limits.timeout) => {
+            let ms = limits.timeout.as_millis();
+            Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
+        }
+    }
 }
 
 /// The bytes of one body, as far as they are counted.

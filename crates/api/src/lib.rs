@@ -62,6 +62,7 @@ mod tests;
 mod tls;
 mod to_wire;
 mod traces;
+mod traffic;
 mod visibility;
 mod websocket;
 mod whoami;

@@ -223,6 +223,10 @@ pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration
 pub const CLIENT_FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// How often the daemon pings a session's client.
 pub const CLIENT_PING_EVERY: Duration = Duration::from_secs(15);
+/// How often a session's socket looks whether its client may still be here.
+pub const CLIENT_TICK: Duration = Duration::from_secs(1);
+/// How long a body may still take to arrive once this instance stops.
+pub const DRAINED_BODY_MAX: Duration = Duration::from_secs(5);
 /// A session's client that sends nothing for this long counts as gone.
 pub const CLIENT_SILENT_MAX: Duration = Duration::from_secs(45);
 /// How long the daemon tries to bring a client's jobs to the session's owner.

@@ -1,9 +1,9 @@
-//! The state that all requests share: the services behind the API, and the requests in flight.
+//! The state that all requests share: the services behind the API.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
 use crate::shared_reads::SharedReads;
 use crate::shares::Shares;
+use crate::traffic::Traffic;
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
@@ -278,71 +279,7 @@ impl State {
             bytes_max: self.settings.body_bytes_max,
             timeout: self.settings.client_request_timeout,
             shares: &self.shares,
-        }
-    }
-}
-
-/// The requests in flight, and whether new ones are still taken.
-#[derive(Default)]
-pub struct Traffic {
-    draining: AtomicBool,
-    drained: Notify,
-    in_flight: AtomicUsize,
-    emptied: Notify,
-}
-
-impl Traffic {
-    /// Counts a request until the answer is dropped. Enter first and ask [`Self::is_draining`] then: the drain asks in the
-    /// other order, so no request is both admitted and overlooked.
-    pub fn enter(&self) -> InFlight<'_> {
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
-        InFlight(self)
-    }
-
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        self.drained.notify_waiters();
-    }
-
-    /// Resolves when new requests are no longer taken.
-    pub async fn until_draining(&self) {
-        let mut drained = pin!(self.drained.notified());
-        // Registered before the look, so that a drain in between is not missed.
-        drained.as_mut().enable();
-        if !self.is_draining() {
-            drained.await;
-        }
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::SeqCst)
-    }
-
-    /// Resolves when no request is in flight.
-    pub async fn idle(&self) {
-        loop {
-            let mut emptied = pin!(self.emptied.notified());
-            // Registered before the count is read, so that the last one's leaving is not missed.
-            emptied.as_mut().enable();
-            if self.in_flight() == 0 {
-                return;
-            }
-            emptied.await;
-        }
-    }
-}
-
-/// One request in flight.
-pub struct InFlight<'t>(&'t Traffic);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.emptied.notify_waiters();
+            traffic: &self.traffic,
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
     CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
+    CLIENT_TICK,
 };
 use crate::refusal::Refusal;
 use crate::services::Incarnation;
@@ -154,6 +155,7 @@ impl Socket {
             // While a look is under way the next one waits for it, not for a time that may have passed.
             let ping_at = self.pinged + CLIENT_PING_EVERY;
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
+            let wake_at = wake_at.min(Instant::now() + CLIENT_TICK);
             tokio::select! {
                 message = messages.recv(), if takes_more => self.on_messages(message, &mut messages).await,
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
@@ -221,6 +223,9 @@ impl Socket {
     }
 
     fn on_text(&mut self, text: &str) {
+        if !self.is_welcome() {
+            return;
+        }
         let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable(error.to_string()));
         let named = |frame| match frame {
             ClientFrame::Job(job) if job.client_ref.is_none() => {
@@ -511,13 +516,22 @@ impl Socket {
         self.cursor.sent(seq);
     }
 
+    /// Whether the client's token is still good; if not, the socket ends.
+    fn is_welcome(&mut self) -> bool {
+        let is_known = self.state.settings.auth.knows(&self.caller.principal);
+        if !is_known {
+            let why = "the client's token was taken away, or has expired";
+            self.end(CloseCode::Other(close::UNAUTHORIZED), why);
+        }
+        is_known
+    }
+
     async fn on_tick(&mut self) {
         if self.state.incarnation().identity.id != self.incarnation.identity.id {
             return self.end(CloseCode::Away, "this instance continues under a new id; connect again");
         }
-        if !self.state.settings.auth.knows(&self.caller.principal) {
-            let why = "the client's token was taken away, or has expired";
-            return self.end(CloseCode::Other(close::UNAUTHORIZED), why);
+        if !self.is_welcome() {
+            return;
         }
         let now = Instant::now();
         if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {

@@ -13,9 +13,9 @@ pub const HIDDEN: &str = "***";
 /// A URL without its password. A text that is no URL shows its scheme at most: nobody knows where in
 /// it a secret begins.
 pub fn url(text: &str) -> String {
-    // A file has no password, and `Url` would normalise its path beyond recognition. Without an @ and a
-    // colon there is no room for one either.
-    if text.starts_with("sqlite:") || !text.contains(['@', ':']) {
+    // A file has no password, and `Url` would normalise its path beyond recognition. Without an @, a colon and an equals sign
+    // there is no room for one either.
+    if text.starts_with("sqlite:") || !text.contains(['@', ':', '=']) {
         return text.to_owned();
     }
     // Without the slashes `user:password@host` would read as a URL of the scheme `user`.
@@ -63,6 +63,7 @@ pub fn config(config: &Config) -> Config {
     shown.ledger.url = url(&config.ledger.url);
     shown.bus.redis_url = url(&config.bus.redis_url);
     shown.server.advertise = url(&config.server.advertise);
+    shown.traces.otlp_url = url(&config.traces.otlp_url);
     for secret in [&mut shown.ids.scramble_key, &mut shown.cluster.secret] {
         if !secret.0.is_empty() {
             secret.0 = HIDDEN.to_owned();
@@ -79,7 +80,12 @@ pub fn config(config: &Config) -> Config {
 
 fn sounds_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    ["token", "password", "passwd", "secret", "credential", "scramble"].iter().any(|word| key.contains(word))
+    let is_key =
+        key == "key" || ["apikey", "api_key", "api-key", "access_key"].iter().any(|word| key.contains(word));
+    is_key
+        || ["token", "password", "passwd", "secret", "credential", "scramble"]
+            .iter()
+            .any(|word| key.contains(word))
 }
 
 #[cfg(test)]
@@ -98,6 +104,8 @@ mod tests {
         assert_eq!(url("postgres://u:hunter2@db:notaport/f"), "postgres://***");
         assert_eq!(url("u:hunter2@db"), "***");
         assert_eq!(url("data/ledger.db"), "data/ledger.db");
+        assert_eq!(url("host=db user=f password=hunter2"), "***");
+        assert_eq!(url("https://c/v1/traces?api-key=hunter2&a=b"), "https://c/v1/traces?api-key=***&a=b");
     }
 
     #[test]

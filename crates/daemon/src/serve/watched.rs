@@ -11,12 +11,13 @@ type Look = (SystemTime, u64, u64);
 pub struct Watched {
     files: Vec<PathBuf>,
     seen: Vec<Option<Look>>,
+    last: Vec<Option<Look>>,
 }
 
 impl Watched {
     /// The files, as they are now.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let mut watched = Self { files, seen: Vec::new() };
+        let mut watched = Self { files, seen: Vec::new(), last: Vec::new() };
         watched.note();
         watched
     }
@@ -26,10 +27,13 @@ impl Watched {
         self.seen = self.look();
     }
 
-    /// Whether all files are there and one was changed. A file that is away for a moment is being replaced.
-    pub fn is_changed(&self) -> bool {
+    /// Whether all files are there and one was changed, and none since the call before. A file that is away for a moment is being
+    /// replaced, and one that changes from call to call is being written.
+    pub fn is_changed(&mut self) -> bool {
         let found = self.look();
-        found.iter().all(Option::is_some) && found != self.seen
+        let is_at_rest = found == self.last;
+        self.last = found;
+        is_at_rest && self.last.iter().all(Option::is_some) && self.last != self.seen
     }
 
     fn look(&self) -> Vec<Option<Look>> {
@@ -54,12 +58,15 @@ mod tests {
         }
         let mut watched = Watched::new(files.to_vec());
         assert!(!watched.is_changed());
-        std::fs::write(&files[0], "22").unwrap();
+        for text in ["22", "333", "4444"] {
+            std::fs::write(&files[0], text).unwrap();
+            assert!(!watched.is_changed(), "it is being written");
+        }
         assert!(watched.is_changed());
         std::fs::remove_file(&files[1]).unwrap();
-        assert!(!watched.is_changed(), "one is being replaced");
+        assert!(!watched.is_changed() && !watched.is_changed(), "one is being replaced");
         std::fs::write(&files[1], "1").unwrap();
-        assert!(watched.is_changed());
+        assert!(!watched.is_changed() && watched.is_changed());
         watched.note();
         assert!(!watched.is_changed());
         assert!(!Watched::new(Vec::new()).is_changed());

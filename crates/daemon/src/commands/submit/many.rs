@@ -91,7 +91,12 @@ impl Submission<'_> {
                     BatchResult::Refused { .. } => refused += 1,
                 }
                 if !self.tell(line, &result, refused) {
-                    return Ok(());
+                    let message = format!(
+                        "nobody reads what is accepted, so no further jobs are submitted; {accepted} are. To go on without \
+                         submitting a job twice, run the same command with --key {}",
+                        self.key
+                    );
+                    return Err(Failure::new(Exit::Refused, message));
                 }
             }
             self.bar.set_message(format!("{accepted} jobs accepted"));
