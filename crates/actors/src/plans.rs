@@ -268,8 +268,16 @@ impl Plans {
         }
     }
 
-    /// Breaks the lock of a tenant that is held at this token. Any instance does this; the plan that had it gets to know it
-    /// at its next step.
+    /// Has the plan's owner look at the locks of its tenants.
+    ///
+    /// # Errors
+    /// As [`Self::carry_out`].
+    pub async fn look(&self, plan: PlanId) -> Result<(), Refusal> {
+        self.carry_out(plan, Command::RenewLocks, Author::default()).await
+    }
+
+    /// Breaks the lock of a tenant that is held at this token. Any instance does this. A plan that had it gets to know it at
+    /// once if its owner is here, and at its next step otherwise.
     ///
     /// # Errors
     /// [`Refusal::NotLocked`], [`Refusal::OtherToken`], and what the ledger says.

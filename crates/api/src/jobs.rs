@@ -202,7 +202,8 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
 /// Deletes a finished job
 ///
 /// The job is forgotten, with its payload, its result and its attempts, before its retention is over. A job that is not
-/// finished is refused (`conflict`), and so is the job of a stage whose plan still waits for its result.
+/// finished is refused (`conflict`), and so is the job of a stage whose plan still waits for its result, or for the end of its
+/// attempts.
 #[utoipa::path(
     delete, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "delete_job",
     params(("id" = String, Path, description = ID)),
@@ -216,6 +217,13 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    }
+    if let Some(plan) = record.lane.plan_id() {
+        let plan = state.read(state.ledger.load_plan(plan)).await?;
+        if plan.is_some_and(|plan| plan.tasks.iter().any(|task| task.waits_for == Some(id))) {
+            let detail = "the job is a stage whose plan still waits until no attempt of it is under way";
+            return Err(Refusal::new(Code::Conflict, detail));
+        }
     }
     audit::note_operators(&state, &request, "delete_job", format!("job:{id}")).await?;
     if state.read(state.ledger.delete_jobs(&[id])).await?.is_empty() {

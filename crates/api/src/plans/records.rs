@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use domain::plan::TaskStatus;
-use domain::{PlanId, Resource, TaskId, TenantId};
+use domain::{PlanId, Resource, TaskId, TenantId, Token};
 use ledger::{Lease, PlanRecord, TaskRecord};
 use wire::Code;
 use wire::plans as shape;
@@ -153,6 +153,13 @@ pub async fn tenant(state: &State, sees: &Sees, tenant: &TenantId) -> Result<sha
 
 async fn lock_of(state: &State, tenant: &TenantId) -> Result<Option<Lease>, Refusal> {
     state.read(state.ledger.lease(&Resource::tenant(tenant))).await
+}
+
+/// The plan of the task that has a tenant's lock at this token.
+pub async fn locking_plan(state: &State, tenant: &TenantId, token: Token) -> Result<Option<PlanId>, Refusal> {
+    let lock = lock_of(state, tenant).await?.filter(|lock| lock.token == token);
+    let Some(locker) = lock.as_ref().and_then(to_wire::lock_holder) else { return Ok(None) };
+    Ok(state.read(state.ledger.plan_task(locker)).await?.map(|record| record.plan))
 }
 
 /// The lock of a tenant with the task that holds it, which need not be the tenant's newest.

@@ -1,15 +1,19 @@
 //! Tenants over HTTP: the newest task of a tenant, its history, and its lock.
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::plans::Plans;
 use domain::{TaskId, TenantId, Token};
 use ledger::TaskRecord;
+use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Shared, author, pages, records};
-use crate::auth::Principal;
+use super::{Answer, Forwarding, Shared, author, pages, records};
+use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
+use crate::forwarder::{ForwardedRequest, Routed};
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
+use crate::state::State;
 
 /// Shows a tenant
 ///
@@ -64,18 +68,43 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
     request_body = shape::UnlockRequest,
     responses((status = 200, description = "The tenant as it stands now", body = shape::Tenant)),
 )]
-pub async fn unlock(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn unlock(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    let state = forwarder.state();
     let tenant = tenant(&request)?;
     Query::read(&request, &[])?;
-    let asked: shape::UnlockRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::UnlockRequest = extract::object(&request, &body)?;
     let token = i64::try_from(asked.token).map_err(|_| Refusal::invalid("token is out of range"))?;
     let principal = Principal::of(&request);
     let sees = principal.sees();
-    records::newest_task(&state, sees, &tenant).await?;
-    records::check_locker(&state, sees, &tenant).await?;
-    let author = author(&request, Some(&asked.reason));
-    state.call(state.incarnation().plans.unlock(&tenant, Token::new(token), author)).await?;
-    Ok(HttpResponse::Ok().json(records::tenant(&state, sees, &tenant).await?))
+    records::newest_task(state, sees, &tenant).await?;
+    records::check_locker(state, sees, &tenant).await?;
+    let (author, token) = (author(&request, Some(&asked.reason)), Token::new(token));
+    // The owner of the plan does it, so that it calls off at once what the task has under way.
+    if let Some(plan) = records::locking_plan(state, &tenant, token).await? {
+        let unlock = async |plans: &Plans| {
+            plans.look(plan).await?;
+            plans.unlock(&tenant, token, author.clone()).await
+        };
+        match forwarder.to_plan(&ForwardedRequest::of(&request, body), plan, unlock).await {
+            Ok(Routed::Here(())) => return shown(state, sees, &tenant).await,
+            Ok(Routed::Elsewhere(answer)) => return Ok(answer),
+            // One that cannot be reached must not keep people from what they are asked to do just then.
+            Err(refusal) if may_go_without_owner(refusal.code()) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    state.call(state.incarnation().plans.unlock(&tenant, token, author)).await?;
+    shown(state, sees, &tenant).await
+}
+
+/// Whether a plan's owner was not asked, or did nothing.
+const fn may_go_without_owner(code: Code) -> bool {
+    matches!(code, Code::NotOwner | Code::LeaseHeld | Code::Overloaded | Code::Fenced | Code::Draining)
+}
+
+async fn shown(state: &State, sees: &Sees, tenant: &TenantId) -> Answer {
+    Ok(HttpResponse::Ok().json(records::tenant(state, sees, tenant).await?))
 }
 
 /// The tenant in the path.

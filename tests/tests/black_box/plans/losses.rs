@@ -417,8 +417,31 @@ async fn a_tenant_is_locked_while_an_attempt_that_overran_its_time_goes_on() {
     made.task_is(0, "CANCELLED").await;
     goes_on(&mut slow, &of).await;
     assert!(made.task(0).await["lock"].is_object(), "{}", made.task(0).await);
+    // Without it nobody would know what is waited for.
+    let path = format!("/v1/jobs/{stage}");
+    let kept = rig.ask(0, "DELETE", &path, None).await;
+    assert_eq!((kept.status, kept.code()), (409, "conflict"), "{}", kept.text);
     slow.say(heartbeat(json!([]))).await;
     until("its tenant is free", async || made.task(0).await["lock"] == Value::Null).await;
+    assert_eq!(rig.ask(0, "DELETE", &path, None).await.status, 204);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_broken_at_another_instance_is_lost_to_its_owner_at_once() {
+    let rig = Rig::with_own_redis(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &[hold(json!(0))])])).await;
+    begun(&node, &made.tasks[0], 0, 1).await;
+    let other = 1 - owner(&made).await;
+    let token = made.task(0).await["lock"]["token"].clone();
+    let unlock = json!({"token": token, "reason": "its systems are gone"});
+    rig.post(other, "/v1/tenants/t/unlock", Some(&unlock), 200).await;
+    assert_eq!(made.task(0).await["status"], "INTERRUPTED");
+    let job = made.task(0).await["stages"][0]["job"].as_str().unwrap().to_owned();
+    assert_eq!(rig.finished(0, &job).await["outcome"], "cancelled");
+    // A second time there is no lock to break.
+    let again = rig.ask(other, "POST", "/v1/tenants/t/unlock", Some(&unlock)).await;
+    assert_eq!(again.status, 409, "{}", again.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
