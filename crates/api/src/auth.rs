@@ -154,6 +154,17 @@ static ANYBODY: LazyLock<Arc<Principal>> = LazyLock::new(|| {
     })
 });
 
+/// The callers of what needs no token, of a daemon with tokens: together they may use what one token may.
+static STRANGERS: LazyLock<Arc<Principal>> = LazyLock::new(|| {
+    Arc::new(Principal {
+        name: Arc::from(""),
+        scopes: Vec::new(),
+        sees: Sees::default(),
+        used: Some(Arc::default()),
+        digest: None,
+    })
+});
+
 impl Principal {
     /// The caller of this request, whom the gate has let in.
     pub(crate) fn of(request: &HttpRequest) -> Arc<Self> {
@@ -245,9 +256,10 @@ impl Auth {
     /// `unauthorized` without a known token.
     pub(crate) fn identify(&self, headers: &HeaderMap, access: Access) -> Result<Arc<Principal>, Refusal> {
         let entries = self.0.load();
-        let (Some(entries), false) = (&*entries, access == Access::Open) else {
-            return Ok(Arc::clone(&ANYBODY));
-        };
+        let Some(entries) = &*entries else { return Ok(Arc::clone(&ANYBODY)) };
+        if access == Access::Open {
+            return Ok(Arc::clone(&STRANGERS));
+        }
         let token = bearer(headers).ok_or_else(|| {
             Refusal::new(Code::Unauthorized, "send the header Authorization: Bearer <token>, once")
         })?;
@@ -378,6 +390,15 @@ mod tests {
             sees: Sees::default(),
             expires_at: None,
         }
+    }
+
+    #[test]
+    fn callers_of_what_needs_no_token_share_what_one_token_may_use() {
+        let used =
+            |auth: &Auth| auth.identify(&HeaderMap::new(), Access::Open).unwrap().used().map(Arc::as_ptr);
+        let guarded = Auth::tokens(vec![token("a", Scope::Admin)]);
+        assert!(used(&guarded).is_some_and(|one| used(&guarded) == Some(one)));
+        assert!(used(&Auth::open()).is_none(), "one caller may use everything");
     }
 
     #[test]

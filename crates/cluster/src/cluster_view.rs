@@ -236,7 +236,13 @@ impl ClusterView {
     /// The instances were found to be these.
     pub fn saw(&self, peers: Vec<Peer>) {
         let live: Vec<_> = peers.into_iter().filter(Peer::is_live).collect();
-        let settled = |peer: &&Peer| u128::from(peer.age_ms) >= RING_AGE.as_millis();
+        let now_on = self.view().ring.clone();
+        // Instances that started together are its first members, and none leaves it while the first of them has settled.
+        let stays = |peer: &Peer| {
+            let members = now_on.members();
+            members.len() > 1 && members.binary_search_by(|id| id.as_str().cmp(peer.id.as_str())).is_ok()
+        };
+        let settled = |peer: &&Peer| u128::from(peer.age_ms) >= RING_AGE.as_millis() || stays(peer);
         let ring = if live.iter().any(|peer| settled(&peer)) {
             Ring::new(live.iter().filter(settled).map(|peer| peer.id.as_str()))
         } else {
@@ -319,8 +325,6 @@ mod tests {
     #[test]
     fn a_newcomer_waits_for_its_place_and_a_leaver_is_out_at_once() {
         let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
-        cluster_view.saw(vec![peer("a", 10), peer("b", 20)]);
-        assert_eq!(members(&cluster_view), ["a", "b"], "none is old enough, so all are the ring");
         cluster_view.saw(vec![peer("a", OLD), peer("b", OLD - 1)]);
         assert_eq!(members(&cluster_view), ["a"]);
         assert!(cluster_view.view().member("b").is_some(), "it lives all the same");
@@ -330,6 +334,19 @@ mod tests {
         taken.lease.owner = Some(InstanceId::parse("a").unwrap());
         cluster_view.saw(vec![peer("a", OLD), taken]);
         assert_eq!(members(&cluster_view), ["a"], "whose lease is another's is dead");
+    }
+
+    #[test]
+    fn instances_that_start_together_stay_on_the_ring_together() {
+        for me in ["a", "b"] {
+            let cluster_view = ClusterView::alone(&identity(me), Mode::Basic);
+            cluster_view.saw(vec![peer("a", 20), peer("b", 10)]);
+            assert_eq!(members(&cluster_view), ["a", "b"], "none is old enough, so all are the ring");
+            cluster_view.saw(vec![peer("a", OLD), peer("b", OLD - 10), peer("c", 10)]);
+            assert_eq!(members(&cluster_view), ["a", "b"]);
+            cluster_view.saw(vec![peer("b", OLD - 10), peer("c", 10)]);
+            assert_eq!(members(&cluster_view), ["b"], "who has left is out at once");
+        }
     }
 
     #[test]

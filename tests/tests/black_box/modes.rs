@@ -10,7 +10,7 @@ use testkit::fleet::Fleet;
 use testkit::http::Client;
 use testkit::servers::Database;
 
-use crate::{Load, patient};
+use crate::{Load, patient, until};
 
 async fn fleet(mode: &str, count: usize) -> Fleet {
     let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
@@ -100,9 +100,12 @@ async fn the_first_value_is_the_first_starters_and_survives_restarts() {
     assert_eq!(change(&client, &url, &change_it).await.0, 200);
     fleet.kill_and_restart(0, Duration::ZERO).await.unwrap();
     assert_eq!(fleet.instance(0).await.ready().mode, "worker-queue", "though it was started with basic");
-    let log = fleet.instance(0).await.whole_log();
-    let said = log.lines().find(|line| line.contains("the ledger has a mode, which counts"));
-    assert!(said.is_some_and(|line| line.contains("\"configured\":\"basic\"")), "{log}");
+    until("it says which mode counts", async || {
+        let log = fleet.instance(0).await.whole_log();
+        let said = log.lines().find(|line| line.contains("the ledger has a mode, which counts"));
+        said.is_some_and(|line| line.contains("\"configured\":\"basic\""))
+    })
+    .await;
     assert_eq!(mode(&client, &url).await["version"], 2);
 }
 
