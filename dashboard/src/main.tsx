@@ -222,7 +222,8 @@ function ThemeSwitch() {
 
 /** `g` and a letter goes to a page; `/` goes to the first filter. */
 function useKeys(): void {
-    useEffect(() => {
+    // With the page, not after it: whoever sees it may press.
+    useLayoutEffect(() => {
         let after = 0;
         const pressed = (event: KeyboardEvent) => {
             const target = event.target as HTMLElement;

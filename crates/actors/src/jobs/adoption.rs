@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use cluster::{ClusterView, FailureDetector, KeyOwner};
+use cluster::{ClusterView, FailureDetector, KeyOwner, owners_among};
 use domain::{InstanceId, LaneId, PlanId, Resource};
 use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
@@ -145,9 +145,18 @@ impl Adopter {
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed: by one instance for each of them. A
     /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
     async fn clear_inboxes(&self, found: &mut Found) {
-        let is_placed_here =
-            |dead: &InstanceId| self.cluster_view.owner_of(&Resource::instance(dead)) == KeyOwner::Here;
-        let dead = self.failure_detector.left_to(self.keeper.me(), is_placed_here);
+        let dead = if self.keeper.services.reach.is_apart() {
+            match self.dead_left_on_this_bus().await {
+                Ok(dead) => dead,
+                Err(error) => {
+                    return tracing::debug!(%error, "who shares the bus could not be read; inboxes wait");
+                }
+            }
+        } else {
+            let is_placed_here =
+                |dead: &InstanceId| self.cluster_view.owner_of(&Resource::instance(dead)) == KeyOwner::Here;
+            self.failure_detector.left_to(self.keeper.me(), is_placed_here)
+        };
         found.cleared.retain(|cleared| dead.contains(cleared));
         for dead in dead {
             if found.cleared.contains(&dead) {
@@ -161,6 +170,18 @@ impl Adopter {
                 Err(error) => tracing::debug!(%error, %dead, "a dead instance's inbox could not be emptied"),
             }
         }
+    }
+
+    /// The dead whose inboxes this instance sees to where the bus does not join all: whoever took their leases may not reach
+    /// them. Of those that show themselves on this bus one does it.
+    async fn dead_left_on_this_bus(&self) -> bus::Result<Vec<InstanceId>> {
+        let members: Vec<_> = self.cluster_view.view().members().map(|member| member.id.clone()).collect();
+        let me = self.keeper.me();
+        let here = self.bus.present(&members).await?.into_keys().chain([me.clone()]).collect();
+        let owner = owners_among(&here);
+        let mut dead = self.failure_detector.dead();
+        dead.retain(|dead| owner(&Resource::instance(dead)).as_ref() == Some(me));
+        Ok(dead)
     }
 
     fn serves(&self, lane: &LaneId) -> bool {
