@@ -317,3 +317,20 @@ async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherev
     assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job:#}");
     assert_eq!(node.runs.of(&id).len(), 1, "{job:#}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_instances_inbox_is_closed_on_its_own_bus_though_an_island_has_taken_its_lease() {
+    let rig = Rig::mortal_beside_an_island().await;
+    let me =
+        async |index: usize| rig.get(index, "/v1/cluster").await["instance"].as_str().unwrap().to_owned();
+    let (dead, island) = (me(0).await, me(2).await);
+    let inboxes = || rig.redis.as_ref().unwrap().command(&["KEYS", "*{instance:*}:inbox"]).unwrap();
+    until("it has an inbox", async || inboxes().contains(&dead)).await;
+    // The one that shares the bus comes too late to take the lease.
+    rig.instance(1).await.process().signal(Signal::Stop).unwrap();
+    rig.end(0, Signal::Kill).await;
+    let lease = format!("/v1/leases/instance:{dead}");
+    until("the island has its lease", async || rig.get(2, &lease).await["owner"] == island.as_str()).await;
+    rig.instance(1).await.process().signal(Signal::Continue).unwrap();
+    until("its inbox is closed", async || !inboxes().contains(&dead)).await;
+}

@@ -155,6 +155,16 @@ impl Rig {
         Self::start(setups, servers).await
     }
 
+    /// Two instances on a Redis that the test may ask, and one without, whose deaths are noticed soon.
+    pub async fn mortal_beside_an_island() -> Self {
+        let servers = Servers::start(true).await;
+        let joined = || servers.setup(servers.database_url(), &servers.redis_url());
+        let island = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
+        let setups = [joined(), joined(), island];
+        let setups = setups.map(|setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).into();
+        Self::start(setups, servers).await
+    }
+
     /// So many instances on one PostgreSQL without Redis, whose deaths are noticed soon, and with short waits for nodes.
     pub async fn without_redis(count: usize) -> Self {
         let servers = Servers::start(false).await;
