@@ -222,7 +222,7 @@ function ThemeSwitch() {
 
 /** `g` and a letter goes to a page; `/` goes to the first filter. */
 function useKeys(): void {
-    // With the page, not after it: whoever sees it may press.
+    // With the page, not after it: a person who sees it may press.
     useLayoutEffect(() => {
         let after = 0;
         const pressed = (event: KeyboardEvent) => {

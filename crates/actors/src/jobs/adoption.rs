@@ -146,7 +146,7 @@ impl Adopter {
     /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
     async fn clear_inboxes(&self, found: &mut Found) {
         let dead = if self.keeper.services.reach.is_apart() {
-            match self.dead_left_on_this_bus().await {
+            match self.dead_left_on_this_bus(&found.cleared).await {
                 Ok(dead) => dead,
                 Err(error) => {
                     return tracing::debug!(%error, "who shares the bus could not be read; inboxes wait");
@@ -172,14 +172,17 @@ impl Adopter {
         }
     }
 
-    /// The dead whose inboxes this instance sees to where the bus does not join all: whoever took their leases may not reach
-    /// them. Of those that show themselves on this bus one does it.
-    async fn dead_left_on_this_bus(&self) -> bus::Result<Vec<InstanceId>> {
+    /// The dead whose inboxes this instance sees to where the bus does not join all: the instance that took a lease may not
+    /// reach the inbox. Of those that show themselves on this bus one does it. The bus is not asked when all are seen to.
+    async fn dead_left_on_this_bus(&self, cleared: &HashSet<InstanceId>) -> bus::Result<Vec<InstanceId>> {
+        let mut dead = self.failure_detector.dead();
+        if dead.iter().all(|dead| cleared.contains(dead)) {
+            return Ok(dead);
+        }
         let members: Vec<_> = self.cluster_view.view().members().map(|member| member.id.clone()).collect();
         let me = self.keeper.me();
         let here = self.bus.present(&members).await?.into_keys().chain([me.clone()]).collect();
         let owner = owners_among(&here);
-        let mut dead = self.failure_detector.dead();
         dead.retain(|dead| owner(&Resource::instance(dead)).as_ref() == Some(me));
         Ok(dead)
     }

@@ -124,19 +124,20 @@ pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Resul
     newest.into_iter().next().ok_or_else(unknown)
 }
 
-/// Checks that the task that has a tenant's lock is seen.
-pub async fn check_locker(state: &State, sees: &Sees, tenant: &TenantId) -> Result<(), Refusal> {
-    if sees.pools.is_all() {
-        return Ok(());
+/// The token of a tenant's lock and the plan of the task that has it, if one has it. Refused if that task is not seen.
+pub async fn locker(
+    state: &State,
+    sees: &Sees,
+    tenant: &TenantId,
+) -> Result<Option<(Token, PlanId)>, Refusal> {
+    let Some(lock) = lock_of(state, tenant).await? else { return Ok(None) };
+    let Some(task) = to_wire::lock_holder(&lock) else { return Ok(None) };
+    let Some(record) = state.read(state.ledger.plan_task(task)).await? else { return Ok(None) };
+    if !sees.pools.is_all() && !visibility::task(sees, &record) {
+        let detail = "this token does not see the task that has the tenant's lock";
+        return Err(Refusal::new(Code::NotFound, detail));
     }
-    let lock = lock_of(state, tenant).await?;
-    let Some(locker) = lock.as_ref().and_then(to_wire::lock_holder) else { return Ok(()) };
-    match state.read(state.ledger.plan_task(locker)).await? {
-        Some(record) if !visibility::task(sees, &record) => {
-            Err(Refusal::new(Code::NotFound, "this token does not see the task that has the tenant's lock"))
-        }
-        Some(_) | None => Ok(()),
-    }
+    Ok(Some((lock.token, record.plan)))
 }
 
 /// A tenant for its reader.
@@ -153,13 +154,6 @@ pub async fn tenant(state: &State, sees: &Sees, tenant: &TenantId) -> Result<sha
 
 async fn lock_of(state: &State, tenant: &TenantId) -> Result<Option<Lease>, Refusal> {
     state.read(state.ledger.lease(&Resource::tenant(tenant))).await
-}
-
-/// The plan of the task that has a tenant's lock at this token.
-pub async fn locking_plan(state: &State, tenant: &TenantId, token: Token) -> Result<Option<PlanId>, Refusal> {
-    let lock = lock_of(state, tenant).await?.filter(|lock| lock.token == token);
-    let Some(locker) = lock.as_ref().and_then(to_wire::lock_holder) else { return Ok(None) };
-    Ok(state.read(state.ledger.plan_task(locker)).await?.map(|record| record.plan))
 }
 
 /// The lock of a tenant with the task that holds it, which need not be the tenant's newest.

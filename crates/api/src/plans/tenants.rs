@@ -78,10 +78,10 @@ pub async fn unlock(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let principal = Principal::of(&request);
     let sees = principal.sees();
     records::newest_task(state, sees, &tenant).await?;
-    records::check_locker(state, sees, &tenant).await?;
+    let locker = records::locker(state, sees, &tenant).await?;
     let (author, token) = (author(&request, Some(&asked.reason)), Token::new(token));
     // The owner of the plan does it, so that it calls off at once what the task has under way.
-    if let Some(plan) = records::locking_plan(state, &tenant, token).await? {
+    if let Some((_, plan)) = locker.filter(|(held, _)| *held == token) {
         let unlock = async |plans: &Plans| {
             plans.look(plan).await?;
             plans.unlock(&tenant, token, author.clone()).await

@@ -413,8 +413,8 @@ impl StepBuilder {
         }
     }
 
-    /// What the plan does about the others when a task has just failed or been interrupted. Whoever resumes them later has
-    /// seen that.
+    /// What the plan does about the others when a task has just failed or been interrupted. A person who resumes them later
+    /// has seen that.
     fn on_failure(&mut self) {
         if !std::mem::take(&mut self.has_failed) || self.next.spec.on_failure != OnFailure::Pause {
             return;
