@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
 use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
-use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated};
+use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
@@ -84,10 +84,18 @@ pub struct NewPlan {
     pub key: Option<JobKey>,
 }
 
+/// Who asks for a command.
+#[derive(Clone, Default)]
+struct By {
+    author: Author,
+    /// The request's idempotency key. Only retries have one.
+    key: Option<RetryKey>,
+}
+
 /// A command for a plan, who asks for it, and who waits for the answer.
 struct Request {
     command: Command,
-    author: Author,
+    by: By,
     reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -244,12 +252,16 @@ impl Plans {
     /// [`Refusal::NotOwner`] where another instance owns it, [`Refusal::UnknownPlan`], what the plan's state refuses, and
     /// what the ledger says.
     pub async fn carry_out(&self, plan: PlanId, command: Command, author: Author) -> Result<(), Refusal> {
+        self.ask(plan, command, By { author, key: None }).await
+    }
+
+    async fn ask(&self, plan: PlanId, command: Command, by: By) -> Result<(), Refusal> {
         let inner = &self.inner;
         let deadline = Instant::now() + inner.config.request_timeout;
         loop {
             inner.serve(plan, deadline).await?;
             let (reply, answer) = oneshot::channel();
-            let request = Request { command: command.clone(), author: author.clone(), reply };
+            let request = Request { command: command.clone(), by: by.clone(), reply };
             match inner.directory.try_send(&plan, Message::CarryOut(Box::new(request))) {
                 Ok(()) => {}
                 Err(undelivered) if undelivered.is_full => return Err(Refusal::Overloaded),

@@ -306,7 +306,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "start_plan" => &[NotFound, Conflict, TenantLocked],
         "plan_events" | "task_events" => &[NotFound, Overloaded],
         "retry_task" | "retry_tenant" => {
-            &[NotFound, Conflict, TenantLocked, StageUnknown, StillRunning, DefinitionChanged]
+            &[NotFound, Conflict, KeyReused, TenantLocked, StageUnknown, StillRunning, DefinitionChanged]
         }
         "resolve_stage" | "unlock_tenant" => &[NotFound, Conflict],
         id if takes_reason(id) => &[NotFound, Conflict],

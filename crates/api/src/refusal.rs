@@ -294,7 +294,7 @@ impl From<actors::signers::Refusal> for Refusal {
                  request again (a grant under the same Idempotency-Key)",
             ),
             Inside::Fenced => Self::new(Code::Fenced, detail),
-            Inside::WindowFull { in_flight, max_in_flight } => {
+            Inside::WindowFull { in_flight, max_in_flight, .. } => {
                 Self::new(Code::WindowFull, detail).with(|problem| {
                     problem.in_flight = Some(in_flight);
                     problem.max_in_flight = Some(max_in_flight);

@@ -35,23 +35,23 @@ fn is_safe(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-')
 }
 
-fn safe_text(what: &'static str, text: &str, chars_max: usize) -> Result<Arc<str>, Invalid> {
+fn safe_text(what: &'static str, text: &str, chars_max: usize) -> Result<(), Invalid> {
     // "." and ".." would be eaten by path normalisation on the way of a request.
     let dots = text == "." || text == "..";
     if text.is_empty() || text.len() > chars_max || dots || !text.chars().all(is_safe) {
         return Err(Invalid { what, expected: format!("1 to {chars_max} characters of {SAFE}") });
     }
-    Ok(Arc::from(text))
+    Ok(())
 }
 
-fn printable(what: &'static str, text: &str, chars_max: usize) -> Result<Arc<str>, Invalid> {
+fn printable(what: &'static str, text: &str, chars_max: usize) -> Result<(), Invalid> {
     if text.is_empty() || text.len() > chars_max || !text.chars().all(|c| c.is_ascii_graphic()) {
         return Err(Invalid {
             what,
             expected: format!("1 to {chars_max} visible ASCII characters without spaces"),
         });
     }
-    Ok(Arc::from(text))
+    Ok(())
 }
 
 macro_rules! text_id {
@@ -66,7 +66,8 @@ macro_rules! text_id {
             /// # Errors
             /// [`Invalid`], saying what is allowed.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
-                $check($what, text, $max).map(Self)
+                $check($what, text, $max)?;
+                Ok(Self(Arc::from(text)))
             }
 
             /// The text itself.
@@ -78,22 +79,71 @@ macro_rules! text_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
     };
 }
 
-text_id!(
+/// The same for ids that resources are named after. They are kept as the name of the resource, `kind:id`: each request needs
+/// that, and shares it.
+macro_rules! resource_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name {
+            resource: Arc<str>,
+        }
+
+        impl $name {
+            /// What stands before the id in the name of its resource.
+            const PREFIX: &str = concat!($what, ":");
+
+            /// Reads and checks the text.
+            ///
+            /// # Errors
+            /// [`Invalid`], saying what is allowed.
+            pub fn parse(text: &str) -> Result<Self, Invalid> {
+                safe_text($what, text, $max)?;
+                Ok(Self { resource: Arc::from([Self::PREFIX, text].concat()) })
+            }
+
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.resource[Self::PREFIX.len()..]
+            }
+
+            /// The name of its resource.
+            pub(crate) fn resource_name(&self) -> Arc<str> {
+                Arc::clone(&self.resource)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.as_str()).finish()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+resource_id!(
     /// Names the account whose nonces are handed out. The CAIP-10 form `eip155:1:0xab…` is advised,
     /// so that one address on two chains is two signers. Compared byte by byte: `0xAB` and `0xab`
     /// are two signers, so settle on one spelling (lower case).
-    SignerId, "signer", safe_text, SIGNER_ID_CHARS_MAX
+    SignerId, "signer", SIGNER_ID_CHARS_MAX
 );
-text_id!(
+resource_id!(
     /// One incarnation of a Fencepost process: `<node name>-<unique per start>`. Never reused, since a
     /// restarted process must not be able to renew its paused predecessor's leases.
-    InstanceId, "instance", safe_text, INSTANCE_ID_CHARS_MAX
+    InstanceId, "instance", INSTANCE_ID_CHARS_MAX
 );
 text_id!(
     /// The caller's name for one request, under which every retry gets the same answer for 24 hours.
@@ -107,17 +157,17 @@ text_id!(
     /// A worker machine, as it calls itself. Its next connection is the same node.
     NodeId, "node_id", safe_text, NODE_ID_CHARS_MAX
 );
-text_id!(
+resource_id!(
     /// A session: one client's jobs, in an order.
-    SessionId, "session", safe_text, SESSION_ID_CHARS_MAX
+    SessionId, "session", SESSION_ID_CHARS_MAX
 );
 text_id!(
     /// The client's own name for a job of its session, given back with all that is said of it.
     ClientRef, "ref", printable, CLIENT_REF_CHARS_MAX
 );
-text_id!(
+resource_id!(
     /// On whose behalf jobs are run; waiting jobs are served fairly between them.
-    TenantId, "tenant", safe_text, TENANT_ID_CHARS_MAX
+    TenantId, "tenant", TENANT_ID_CHARS_MAX
 );
 text_id!(
     /// A set of nodes that serve the same kind of job.

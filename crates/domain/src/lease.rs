@@ -37,19 +37,19 @@ impl Resource {
     /// The resource that a signer's nonces belong to.
     #[must_use]
     pub fn signer(id: &SignerId) -> Self {
-        Self { name: Arc::from(format!("signer:{id}")), kind: ResourceKind::Signer }
+        Self { name: id.resource_name(), kind: ResourceKind::Signer }
     }
 
     /// The resource by which an instance shows that it lives.
     #[must_use]
     pub fn instance(id: &InstanceId) -> Self {
-        Self { name: Arc::from(format!("instance:{id}")), kind: ResourceKind::Instance }
+        Self { name: id.resource_name(), kind: ResourceKind::Instance }
     }
 
     /// The resource that a session's jobs belong to.
     #[must_use]
     pub fn session(id: &SessionId) -> Self {
-        Self { name: Arc::from(format!("session:{id}")), kind: ResourceKind::Session }
+        Self { name: id.resource_name(), kind: ResourceKind::Session }
     }
 
     /// The resource that a plan's tasks belong to.
@@ -61,7 +61,7 @@ impl Resource {
     /// The resource of a tenant's lock.
     #[must_use]
     pub fn tenant(id: &TenantId) -> Self {
-        Self { name: Arc::from(format!("tenant:{id}")), kind: ResourceKind::Tenant }
+        Self { name: id.resource_name(), kind: ResourceKind::Tenant }
     }
 
     /// The resource of a snowflake worker's number.

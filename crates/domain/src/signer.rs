@@ -39,7 +39,7 @@ pub use command::{
     Answer, Caller, Command, Grant, GrantRequest, Grants, RequestKey, ResolveRequest, Settlements, Ticket,
 };
 pub use config::{SignerConfig, Sources};
-pub use effect::{Acquired, BatchId, Effect, Effects, LedgerFailure, Moment, Note, Phase};
+pub use effect::{Acquired, BATCH_OPERATIONS, BatchId, Effect, Effects, LedgerFailure, Moment, Note, Phase};
 pub use facts::{FactsRead, Round, still_live};
 pub use refusal::Refusal;
 pub use state::SignerState;

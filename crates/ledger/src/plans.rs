@@ -13,8 +13,8 @@ use domain::job::{Attempt, NewJob};
 use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus, Writes};
 use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
-use crate::Result;
 use crate::jobs::JobKey;
+use crate::{KeyScope, Result};
 
 /// Who asked for a step, for the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,24 @@ pub enum LockBreak {
     NotHeld,
 }
 
+/// The idempotency key of a retry, and the task that it runs again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryKey {
+    /// The key.
+    pub key: JobKey,
+    /// The task.
+    pub task: TaskId,
+}
+
+/// What is kept under the idempotency key of a retry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptRetry {
+    /// The hash of what was asked then.
+    pub body_hash: [u8; 32],
+    /// The task that was run again.
+    pub task: TaskId,
+}
+
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanBatch {
@@ -96,6 +114,8 @@ pub struct PlanBatch {
     pub jobs: Vec<NewJob>,
     /// How long the tenants' locks last that the step takes or renews, in milliseconds.
     pub lock_ms: u64,
+    /// The idempotency key of the retry that it carries out: kept in the same commit.
+    pub key: Option<RetryKey>,
     /// Who asked for it.
     pub author: Author,
 }
@@ -116,6 +136,8 @@ pub enum PlanVerdict {
     LockLost(Vec<usize>),
     /// Somebody else has the lock of a tenant. Nothing was written.
     Locked(Locker),
+    /// The retry's key was used before. Nothing was written.
+    KeyTaken,
     /// A row is not at the version that the step was decided on. Nothing was written.
     Diverged,
     /// The row of a lease was locked; nothing was written, the same may be sent again.
@@ -222,6 +244,12 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire the lease anew and read the plan.
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict>;
+
+    /// What was retried under an idempotency key; `None` if it was not used, or is forgotten.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>>;
 
     /// A plan without its tasks; `None` if it never was, or was purged.
     ///

@@ -21,12 +21,11 @@ use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, TaskId, Token};
-use ledger::Author;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{self, Clock};
 use super::step::{self, Outcome};
-use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
+use super::{By, Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle};
 use crate::pause::jittered;
@@ -60,7 +59,8 @@ pub(super) struct Opening {
 /// A command that waits for its commit.
 pub(super) struct Pending {
     pub(super) command: Command,
-    pub(super) author: Author,
+    /// Who asks for it.
+    by: By,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     /// When it came.
     pub(super) since: Instant,
@@ -150,8 +150,8 @@ impl Drop for Obituary {
 impl Pending {
     /// What the owner itself has to do.
     pub(super) fn own(command: Command) -> Self {
-        let (author, since) = (Author::default(), Instant::now());
-        Self { command, author, reply: None, since, was_taken_up: false, is_alone: false }
+        let (by, since) = (By::default(), Instant::now());
+        Self { command, by, reply: None, since, was_taken_up: false, is_alone: false }
     }
 
     /// The end of a stage that may share its step with others.
@@ -200,9 +200,9 @@ impl Handler<Deliver<Message>> for PlanActor {
         self.handled += 1;
         match message {
             Message::CarryOut(request) => {
-                let Request { command, author, reply } = *request;
+                let Request { command, by, reply } = *request;
                 let (reply, since) = (Some(reply), Instant::now());
-                let pending = Pending { command, author, reply, since, was_taken_up: false, is_alone: false };
+                let pending = Pending { command, by, reply, since, was_taken_up: false, is_alone: false };
                 match self.stage {
                     OwnerStage::Releasing | OwnerStage::Released => pending.answer(Err(Refusal::Fenced)),
                     _ if self.queue.len() >= QUEUE_MAX => pending.answer(Err(Refusal::Overloaded)),
@@ -448,10 +448,10 @@ impl PlanActor {
         let (next, writes) = (Arc::new(next), Arc::new(writes));
         let (inner, lane) = (Arc::clone(&self.inner), Arc::clone(&self.lane));
         // Those that share a step have none.
-        let author = taken.first().map(|pending| pending.author.clone()).unwrap_or_default();
+        let by = taken.first().map(|pending| pending.by.clone()).unwrap_or_default();
         let (deciding, deciding_writes, token) = (Arc::clone(&next), Arc::clone(&writes), self.token);
         let committed =
-            async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await };
+            async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, by).await };
         spawn(context, committed, move |(outcome, jobs), actor, context| {
             if actor.stage != OwnerStage::Committing {
                 return taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Fenced)));
@@ -483,6 +483,9 @@ impl PlanActor {
                     let refused =
                         |pending: Pending| pending.answer(Err(Refusal::TenantLocked(locker.clone())));
                     taken.into_iter().for_each(refused);
+                }
+                Outcome::KeyTaken => {
+                    taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::KeyReused)));
                 }
                 Outcome::NotWritten => {
                     actor.late(&taken);

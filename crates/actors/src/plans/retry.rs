@@ -5,10 +5,10 @@ use std::sync::Arc;
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
 use domain::{PlanId, TaskId};
-use ledger::{Author, Locker, TaskRecord};
+use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
 
 use super::refusal::{Refusal, of_ledger};
-use super::{Plans, new_job};
+use super::{By, Plans, new_job};
 
 /// Where a retry continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +41,44 @@ pub struct RetryRequest {
 }
 
 impl Plans {
-    /// Has a task run again. As [`Self::carry_out`].
+    /// Has a task run again. As [`Self::carry_out`]. Answers which one: under a key that was used, the task that was retried
+    /// then.
     ///
     /// # Errors
-    /// As [`Self::carry_out`], and [`Refusal::Unfit`] for a context that cannot be kept.
+    /// As [`Self::carry_out`], [`Refusal::Unfit`] for a context that cannot be kept, and [`Refusal::KeyReused`].
     pub async fn retry(
         &self,
         plan: PlanId,
         task: TaskId,
         retry: RetryRequest,
+        key: Option<JobKey>,
         author: Author,
-    ) -> Result<(), Refusal> {
-        let retry = self.resolved(task, retry).await?;
-        self.carry_out(plan, Command::Retry(task, retry), author).await
+    ) -> Result<TaskId, Refusal> {
+        let keeping = key.clone().map(|key| RetryKey { key, task });
+        let asked = async {
+            let retry = self.resolved(task, retry).await?;
+            self.ask(plan, Command::Retry(task, retry), By { author, key: keeping }).await
+        };
+        match (asked.await, key) {
+            (Ok(()), _) => Ok(task),
+            // The same request may have been carried out while this one was on its way.
+            (
+                Err(refusal @ (Refusal::KeyReused | Refusal::Refused(_) | Refusal::TenantLocked(_))),
+                Some(key),
+            ) => self.kept_retry(&key).await?.ok_or(refusal),
+            (Err(refusal), _) => Err(refusal),
+        }
+    }
+
+    /// The task that was retried under a key; `None` if the key was not used. Any instance answers this.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`], and what the ledger says.
+    pub async fn kept_retry(&self, key: &JobKey) -> Result<Option<TaskId>, Refusal> {
+        match self.inner.ledger.kept_retry(&key.scope).await.map_err(|error| of_ledger(&error))? {
+            Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
+            kept => Ok(kept.map(|kept| kept.task)),
+        }
     }
 
     /// What a retry would come to, by the ledger: the plan as it would be. Any instance answers this.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use domain::job::NewJob;
 use domain::plan::{PlanState, Writes};
 use domain::{PlanId, Resource, Timestamp, Token};
-use ledger::{Author, Locker, PlanBatch, PlanVerdict};
+use ledger::{Locker, PlanBatch, PlanVerdict};
 
-use super::{Inner, LOCK_LENGTH, stage};
+use super::{By, Inner, LOCK_LENGTH, stage};
 use crate::jobs::PlanLane;
 use crate::pause::jittered;
 
@@ -25,6 +25,8 @@ pub(super) enum Outcome {
     LockLost(Vec<usize>),
     /// Somebody else has a lock. Nothing was written.
     Locked(Locker),
+    /// The retry's key was used before. Nothing was written.
+    KeyTaken,
     /// It counts for nothing, since the plan or its lease is not as it was known.
     NotWritten,
     /// The ledger did not answer; it may have been, or may yet be, written.
@@ -40,7 +42,7 @@ pub(super) async fn commit(
     token: Token,
     next: Arc<PlanState>,
     writes: &Writes,
-    author: Author,
+    by: By,
 ) -> (Outcome, Vec<NewJob>) {
     let jobs: Option<Vec<_>> = writes.starts.iter().map(|start| stage::job(&next, start)).collect();
     let Some(mut jobs) = jobs else {
@@ -60,7 +62,8 @@ pub(super) async fn commit(
         writes: writes.clone(),
         jobs,
         lock_ms: LOCK_LENGTH.as_millis() as u64,
-        author,
+        key: by.key,
+        author: by.author,
     };
     let outcome = send(inner, lane, &batch).await;
     // Where nobody knows, the reservations run out.
@@ -84,6 +87,7 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
                 return Outcome::LockLost(tasks);
             }
             Ok(PlanVerdict::Locked(locker)) => return Outcome::Locked(locker),
+            Ok(PlanVerdict::KeyTaken) => return Outcome::KeyTaken,
             Ok(PlanVerdict::Diverged) => {
                 tracing::warn!(%plan, %token, "the plan's rows are not as its owner knows them");
                 return Outcome::NotWritten;

@@ -7,7 +7,7 @@
 //! interleaves with a handler.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use actix::fut::ready;
@@ -17,11 +17,12 @@ use actix::{
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{Batch, Loaded, Verdict};
 use domain::signer::{
-    Acquired, Answer, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure, Moment, Note,
-    Refusal, SignerState, Ticket,
+    Acquired, Answer, BATCH_OPERATIONS, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure,
+    Moment, Note, Refusal, SignerState, Ticket,
 };
 use domain::{Mode, Nonce, Resource, SignerId};
 use ledger::{Fate, KeyScope, Link};
+use metrics::{Counter, Histogram};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Inner;
@@ -64,6 +65,16 @@ impl Caller for WaitingCaller {
     fn has_left(&self) -> bool {
         self.answer.is_closed()
     }
+}
+
+/// Each series is looked up once, as those of [`QueueMeter`].
+static GRANTED: LazyLock<Counter> = LazyLock::new(|| metrics::counter!("fencepost_nonce_grants_total"));
+static COMMIT_SECONDS: LazyLock<[Histogram; BATCH_OPERATIONS.len()]> =
+    LazyLock::new(|| BATCH_OPERATIONS.map(|op| metrics::histogram!("fencepost_commit_seconds", "op" => op)));
+
+fn commit_seconds(op: &str) -> &'static Histogram {
+    let at = BATCH_OPERATIONS.iter().position(|one| *one == op).expect("a batch does one of them");
+    &COMMIT_SECONDS[at]
 }
 
 /// The actor of one signer.
@@ -299,7 +310,7 @@ impl SignerActor {
         context.spawn(commit.map(move |result, actor, context| {
             actor.fates.retain(|(of, _)| *of != id);
             if result.is_ok() {
-                metrics::histogram!("fencepost_commit_seconds", "op" => op).record(sent.elapsed());
+                commit_seconds(op).record(sent.elapsed());
             }
             // Only a commit that granted something names a time.
             if let Ok(Verdict::Committed { at }) = &result
@@ -366,7 +377,7 @@ impl SignerActor {
             }
             Note::Waited(length) => self.queue.waited(length),
             Note::Granted(nonces) => {
-                metrics::counter!("fencepost_nonce_grants_total").increment(nonces as u64);
+                GRANTED.increment(nonces as u64);
             }
             Note::Doubtful(holds) => {
                 tracing::warn!(

@@ -430,6 +430,9 @@ impl Plans for Flaky {
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
         self.real.commit_plan(batch).await
     }
+    async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {
+        self.real.kept_retry(scope).await
+    }
     async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
         self.real.plan(id).await
     }

@@ -346,7 +346,7 @@ async fn a_full_window_still_answers_what_was_granted_before(mode: Mode) {
     let first = shop.grants(2, Some("k")).await.unwrap();
     assert!(matches!(
         shop.grants(1, Some("other")).await,
-        Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2 })
+        Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2, asked: 1 })
     ));
     assert_eq!(numbers(&shop.grants(2, Some("k")).await.unwrap()), numbers(&first));
 }

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::TaskId;
-use ledger::TaskRecord;
+use ledger::{JobKey, TaskRecord};
 use wire::Code;
 use wire::plans as shape;
 
@@ -12,6 +12,7 @@ use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::from_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -22,10 +23,13 @@ use crate::visibility;
 /// The retry opens the next run of a task that is FAILED, INTERRUPTED, PAUSED or CANCELLED. It takes the tenant's lock anew,
 /// and waits for a job of an earlier run that may still be under way. An UNKNOWN stage must be resolved first, unless its
 /// `on_unknown` is `rerun`. With `"dry_run": true` nothing is changed; the answer is 200 with the task as the retry would
-/// make it.
+/// make it. Repetitions of the same request under one `Idempotency-Key` open one run, for 24 hours.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/retry", tag = "plans", operation_id = "retry_task",
-    params(("task" = String, Path, description = tasks::ID)),
+    params(
+        ("task" = String, Path, description = tasks::ID),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+    ),
     request_body(content = shape::TaskRetryRequest, description = "At most 16 MiB"),
     responses(
         (status = 202, description = "The task with its new run", body = shape::Task),
@@ -34,9 +38,13 @@ use crate::visibility;
 )]
 pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let id = tasks::task(&request)?;
-    let (body, asked) = read(&request, payload, forwarder.state()).await?;
-    let record = records::task_record(forwarder.state(), id).await?;
-    retry(&request, body, &forwarder, record, &asked).await
+    let state = forwarder.state();
+    let asked = Asked::read(&request, payload, state, &format!("task:{id}")).await?;
+    if let Some(answer) = asked.kept(state).await? {
+        return Ok(answer);
+    }
+    let record = records::task_record(state, id).await?;
+    retry(&request, asked, &forwarder, record).await
 }
 
 /// Retries the newest task of a tenant
@@ -44,7 +52,10 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 /// This does the same as the retry of that task by its id. For a token with patterns it is the newest task that it sees.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/retry", tag = "plans", operation_id = "retry_tenant",
-    params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = tenants::ID)),
+    params(
+        ("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = tenants::ID),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+    ),
     request_body(content = shape::TaskRetryRequest, description = "At most 16 MiB"),
     responses(
         (status = 202, description = "The task with its new run", body = shape::Task),
@@ -53,33 +64,58 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 )]
 pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let tenant = tenants::tenant(&request)?;
-    let (body, asked) = read(&request, payload, forwarder.state()).await?;
-    let principal = Principal::of(&request);
-    let record = records::newest_task(forwarder.state(), principal.sees(), &tenant).await?;
-    retry(&request, body, &forwarder, record, &asked).await
-}
-
-async fn read(
-    request: &HttpRequest,
-    payload: web::Payload,
-    state: &State,
-) -> Result<(Vec<u8>, shape::TaskRetryRequest), Refusal> {
-    Query::read(request, &[])?;
-    let body = extract::bytes(request, payload, state.plan_limits()).await?;
-    let asked = extract::object(request, &body)?;
-    Ok((body, asked))
-}
-
-async fn retry(
-    request: &HttpRequest,
-    body: Vec<u8>,
-    forwarder: &Forwarding,
-    record: TaskRecord,
-    asked: &shape::TaskRetryRequest,
-) -> Answer {
     let state = forwarder.state();
-    visibility::of_new_stages(Principal::of(request).sees(), asked.stages.as_deref().unwrap_or_default())?;
-    let wanted = from_wire::retry(asked)?;
+    let asked = Asked::read(&request, payload, state, &format!("tenant:{}", tenant.as_str())).await?;
+    if let Some(answer) = asked.kept(state).await? {
+        return Ok(answer);
+    }
+    let record = records::newest_task(state, Principal::of(&request).sees(), &tenant).await?;
+    retry(&request, asked, &forwarder, record).await
+}
+
+/// A retry as it was asked for.
+struct Asked {
+    /// As it came, for the owner of the plan.
+    body: Vec<u8>,
+    retry: shape::TaskRetryRequest,
+    /// Its idempotency key. A dry run has none.
+    key: Option<JobKey>,
+}
+
+impl Asked {
+    /// Reads a retry of what the path names so.
+    async fn read(
+        request: &HttpRequest,
+        payload: web::Payload,
+        state: &State,
+        of: &str,
+    ) -> Result<Self, Refusal> {
+        Query::read(request, &[])?;
+        let key = extract::idempotency_key(request.headers())?;
+        let body = extract::bytes(request, payload, state.plan_limits()).await?;
+        let retry: shape::TaskRetryRequest = extract::object(request, &body)?;
+        let principal = Principal::of(request);
+        visibility::of_new_stages(principal.sees(), retry.stages.as_deref().unwrap_or_default())?;
+        let key = key.filter(|_| !retry.dry_run.unwrap_or(false));
+        let key = key.map(|key| job_key(principal.name(), &format!("retry_{of}"), key, body_hash(&retry)));
+        admit(state, &principal, key.as_ref())?;
+        Ok(Self { body, retry, key })
+    }
+
+    /// The answer to a repetition: the task that was retried then, as it is now.
+    async fn kept(&self, state: &State) -> Result<Option<HttpResponse>, Refusal> {
+        let Some(key) = &self.key else { return Ok(None) };
+        match state.call(state.incarnation().plans.kept_retry(key)).await? {
+            Some(task) => Ok(Some(HttpResponse::Accepted().json(records::task(state, task).await?))),
+            None => Ok(None),
+        }
+    }
+}
+
+async fn retry(request: &HttpRequest, asked: Asked, forwarder: &Forwarding, record: TaskRecord) -> Answer {
+    let state = forwarder.state();
+    let Asked { body, retry: asked, key } = asked;
+    let wanted = from_wire::retry(&asked)?;
     let (plan, task) = (record.plan, record.task.id);
     if asked.dry_run.unwrap_or(false) {
         let preview = state.call(state.incarnation().plans.preview_retry(plan, task, wanted)).await;
@@ -92,11 +128,12 @@ async fn retry(
     entry.reason = Some(asked.reason.as_str().into());
     audit::note(state, request, &entry).await?;
     let author = author(request, Some(&asked.reason));
-    let serve =
-        async |plans: &actors::plans::Plans| plans.retry(plan, task, wanted.clone(), author.clone()).await;
+    let serve = async |plans: &actors::plans::Plans| {
+        plans.retry(plan, task, wanted.clone(), key.clone(), author.clone()).await
+    };
     let served = forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await;
     match served.map_err(|refusal| of(task, refusal))? {
-        Routed::Here(()) => Ok(HttpResponse::Accepted().json(records::task(state, task).await?)),
+        Routed::Here(retried) => Ok(HttpResponse::Accepted().json(records::task(state, retried).await?)),
         Routed::Elsewhere(answer) => Ok(answer),
     }
 }

@@ -84,6 +84,7 @@ impl Subject {
             jobs: step.writes.starts.iter().map(|start| job(start.job)).collect(),
             writes: step.writes,
             lock_ms: 600_000,
+            key: None,
             author: Author { reason: Some("because".into()), ..Author::default() },
         };
         let verdict = self.state.ledger.commit_plan(batch).await.unwrap();

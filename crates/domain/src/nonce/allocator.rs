@@ -44,6 +44,8 @@ pub enum GrantRefusal {
         in_flight: u64,
         /// The window.
         max_in_flight: u64,
+        /// The nonces that the grant asks for.
+        asked: u64,
     },
     /// Nonces beyond the highest there is.
     Exhausted,
@@ -138,7 +140,7 @@ impl Allocator {
         if let Some(max_in_flight) = self.policy.max_in_flight
             && self.in_flight.saturating_add(count) > max_in_flight
         {
-            return Err(GrantRefusal::WindowFull { in_flight: self.in_flight, max_in_flight });
+            return Err(GrantRefusal::WindowFull { in_flight: self.in_flight, max_in_flight, asked: count });
         }
         let new = holds.len().saturating_sub(self.holes.len()) as u64;
         if new > 0 && Nonce::new(self.next + (new - 1)).is_err() {
@@ -387,7 +389,7 @@ mod tests {
         let mut signer =
             Allocator::new(Loaded { policy: Some(policy), holes_complete: true, ..Loaded::default() });
         let first = signer.grant(&holds(2), 1).unwrap();
-        let full = Err(GrantRefusal::WindowFull { in_flight: 2, max_in_flight: 3 });
+        let full = Err(GrantRefusal::WindowFull { in_flight: 2, max_in_flight: 3, asked: 2 });
         assert_eq!(signer.grant(&holds(2), 1), full);
         let quarantine = |change: &Change| Change::Move {
             nonce: change.nonce(),

@@ -270,8 +270,8 @@ impl<R> BatchBuilder<R> {
             Err(_) if !may_refuse => return Decision::Deferred(queued),
             Err(refusal) => {
                 let refusal = match refusal {
-                    GrantRefusal::WindowFull { in_flight, max_in_flight } => {
-                        Refusal::WindowFull { in_flight, max_in_flight }
+                    GrantRefusal::WindowFull { in_flight, max_in_flight, asked } => {
+                        Refusal::WindowFull { in_flight, max_in_flight, asked }
                     }
                     GrantRefusal::Exhausted => Refusal::Exhausted,
                     GrantRefusal::Recovering => Refusal::Recovering,
@@ -325,7 +325,7 @@ impl<R> BatchBuilder<R> {
         }
     }
 
-    /// What a metric calls this batch: what it does mainly.
+    /// What a metric calls this batch: what it does mainly. One of [`BATCH_OPERATIONS`].
     pub(super) fn operation(&self) -> &'static str {
         match self.planned.first().map(|(queued, _)| &queued.command) {
             Some(Command::Grant(_)) => "grant",

@@ -90,6 +90,9 @@ pub enum Note {
     },
 }
 
+/// What metrics call the batches of signers.
+pub const BATCH_OPERATIONS: [&str; 5] = ["grant", "settle", "resolve", "policy", "expire"];
+
 /// What is to be done. Each ledger call's answer comes back to the state; none is waited for.
 #[derive(Debug)]
 pub enum Effect<R> {
@@ -129,7 +132,7 @@ pub enum Effect<R> {
     Commit {
         /// Which batch.
         id: BatchId,
-        /// What a metric calls it.
+        /// What a metric calls it: one of [`BATCH_OPERATIONS`].
         op: &'static str,
         /// What to write.
         batch: Batch,

@@ -32,6 +32,8 @@ pub enum Refusal {
         in_flight: u64,
         /// The policy's window.
         max_in_flight: u64,
+        /// The nonces that the grant asks for.
+        asked: u64,
     },
     /// There are no nonces left.
     Exhausted,
@@ -69,9 +71,18 @@ impl fmt::Display for Refusal {
             Self::NotOwner { owner, .. } => write!(f, "the signer is owned by {owner}"),
             Self::LedgerUnavailable => f.write_str("the ledger did not answer in time"),
             Self::Fenced => f.write_str("the signer's lease was taken over while the request was served"),
-            Self::WindowFull { in_flight, max_in_flight } => {
+            Self::WindowFull { max_in_flight, asked, .. } if asked > max_in_flight => write!(
+                f,
+                "the grant asks for {asked} nonces, and at most {max_in_flight} may be held or quarantined: ask for fewer, or \
+                 widen the signer's window"
+            ),
+            Self::WindowFull { in_flight, max_in_flight, asked: 1 } => {
                 write!(f, "{in_flight} nonces are held or quarantined, and at most {max_in_flight} may be")
             }
+            Self::WindowFull { in_flight, max_in_flight, asked } => write!(
+                f,
+                "the grant asks for {asked} nonces; {in_flight} are held or quarantined, and at most {max_in_flight} may be"
+            ),
             Self::Exhausted => f.write_str("the signer's nonces are used up"),
             Self::Recovering => f.write_str(
                 "the ledger was recovered from an earlier state; the signer grants again when an operator has confirmed \

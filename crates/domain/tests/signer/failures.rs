@@ -338,7 +338,10 @@ fn a_window_is_counted_anew_before_the_next_grant_and_no_refusal_rests_on_what_i
     world.settle_down();
     assert!(matches!(world.outcomes[&policy], Ok(Answer::PolicySet(_))));
     assert_eq!(granted(&world, first), [0, 1]);
-    assert_eq!(world.outcomes[&second], Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2 }));
+    assert_eq!(
+        world.outcomes[&second],
+        Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2, asked: 1 })
+    );
 }
 
 #[test]

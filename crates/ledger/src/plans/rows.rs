@@ -10,7 +10,7 @@ use domain::plan::{
 use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Author, CheckpointRecord, PlanRecord, TaskRecord, TimedEvent};
+use super::{Author, CheckpointRecord, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
 use crate::jobs::columns::number;
 use crate::records::{KeyRow, impossible};
 use crate::sql::{Moment, PlanKey, TaskKey, record};
@@ -151,6 +151,24 @@ pub(crate) fn kept_plan_text(plan: PlanId) -> String {
 pub(crate) fn kept_plan(row: &KeyRow) -> Result<PlanId> {
     let kept: KeptPlan = serde_json::from_str(&row.answer).map_err(impossible)?;
     PlanId::parse(&kept.plan).ok_or_else(|| impossible(format_args!("plan {:?}", kept.plan)))
+}
+
+/// What is kept under the idempotency key of a retry.
+#[derive(Serialize, Deserialize)]
+struct RetriedTask {
+    task: String,
+}
+
+/// The text that is kept under the idempotency key of a retry.
+pub(crate) fn kept_retry_text(task: TaskId) -> String {
+    text(&RetriedTask { task: task.to_string() })
+}
+
+/// The task that was run again under a key.
+pub(crate) fn kept_retry(row: &KeyRow) -> Result<KeptRetry> {
+    let kept: RetriedTask = serde_json::from_str(&row.answer).map_err(impossible)?;
+    let task = TaskId::parse(&kept.task).ok_or_else(|| impossible(format_args!("task {:?}", kept.task)))?;
+    Ok(KeptRetry { body_hash: row.body_hash()?, task })
 }
 
 /// An event as it is shown.

@@ -15,18 +15,18 @@ use super::{Store, Way, audit};
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    self, CheckpointRow, EventRow, PlanRow, TaskRow, kept_plan, kept_plan_text, plan_document, stages,
-    task_document,
+    self, CheckpointRow, EventRow, PlanRow, TaskRow, kept_plan, kept_plan_text, kept_retry, kept_retry_text,
+    plan_document, stages, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
-    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent, lock_owner,
+    Author, CheckpointRecord, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated,
+    PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent, lock_owner,
 };
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::between;
 use crate::train::FenceClaim;
-use crate::{Error, Kind, Ledger as _, Result, batch_limits, sql};
+use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits, sql};
 use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
 
 const CREATE: Statement = statement!("plan_create");
@@ -91,21 +91,32 @@ impl Plans for Store {
     }
 
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
-        if batch.writes.take.is_empty() {
+        batch_limits::check_keys(batch.key.iter().map(|key| &key.key.scope))?;
+        if batch.writes.take.is_empty() && batch.key.is_none() {
             return self.plan_trains.commit(batch, self.call_timeout).await;
         }
-        // It may wait for whoever takes the same locks, and is undone where one is not to be had: no other step is to wait
-        // for that.
+        // It may wait for whoever takes the same locks or the same key, and is undone where one is not to be had: no other step
+        // is to wait for that.
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 match write(&mut transaction, slice::from_ref(&batch)).await? {
-                    Ending::Written(Written { mut verdicts, anything }) => {
-                        if anything {
-                            transaction.commit().await?
-                        } else {
-                            transaction.rollback().await?
+                    Ending::Written(Written { anything: false, mut verdicts }) => {
+                        transaction.rollback().await?;
+                        Ok(verdicts.remove(0))
+                    }
+                    Ending::Written(Written { anything: true, mut verdicts }) => {
+                        let is_new = match &batch.key {
+                            Some(RetryKey { key, task }) => {
+                                keep(&mut transaction, key, kept_retry_text(*task)).await?
+                            }
+                            None => true,
+                        };
+                        if !is_new {
+                            transaction.rollback().await?;
+                            return Ok(PlanVerdict::KeyTaken);
                         }
+                        transaction.commit().await?;
                         Ok(verdicts.remove(0))
                     }
                     Ending::Undone(verdict) => {
@@ -116,6 +127,10 @@ impl Plans for Store {
             })
         })
         .await
+    }
+
+    async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {
+        self.key_rows(slice::from_ref(scope)).await?.first().map(kept_retry).transpose()
     }
 
     async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
@@ -284,16 +299,20 @@ impl Plans for Store {
     }
 }
 
+/// Keeps an idempotency key with its answer; says whether it is new.
+async fn keep(transaction: &mut Transaction<'_>, key: &JobKey, answer: String) -> sqlx::Result<bool> {
+    let keeping = Keeping { scope: &key.scope, body_hash: &key.body_hash, answer };
+    Ok(keep_keys(transaction, &[keeping]).await? == [true])
+}
+
 /// The rows of a new plan, its key and its locks: between BEGIN and COMMIT.
 async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<Making> {
     let NewPlan { plan, take, lock_ms, events, key, author } = new;
     let (kind, at) = (transaction.kind(), transaction.at());
-    if let Some(key) = key {
-        let keeping =
-            Keeping { scope: &key.scope, body_hash: &key.body_hash, answer: kept_plan_text(plan.id) };
-        if keep_keys(transaction, &[keeping]).await? != [true] {
-            return Ok(Making::KeyTaken);
-        }
+    if let Some(key) = key
+        && !keep(transaction, key, kept_plan_text(plan.id)).await?
+    {
+        return Ok(Making::KeyTaken);
     }
     let locks = match lock(transaction, plan, take, *lock_ms).await? {
         Ok(locks) => locks,

@@ -214,6 +214,7 @@ on_every_ledger! {
         a_plan_and_all_its_tasks_are_made_in_one_commit,
         a_step_writes_rows_locks_jobs_and_history_together,
         a_stale_owner_of_a_plan_writes_nothing,
+        a_key_of_a_retry_is_kept_with_its_step_and_counts_once,
         a_step_that_was_decided_on_an_older_row_writes_nothing,
         steps_of_many_plans_are_written_together_and_judged_one_by_one,
         all_locks_of_a_plan_are_taken_or_none,

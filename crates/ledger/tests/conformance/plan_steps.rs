@@ -9,8 +9,8 @@ use domain::plan::{
 };
 use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{
-    Acquisition, Author, JobKey, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated,
-    PlanFilter, PlanVerdict,
+    Acquisition, Author, JobKey, KeptRetry, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch,
+    PlanCreated, PlanFilter, PlanVerdict, RetryKey,
 };
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -111,6 +111,7 @@ impl<'b> PlanOwner<'b> {
             jobs: step.writes.starts.iter().map(|start| job(start.job)).collect(),
             writes: step.writes.clone(),
             lock_ms: HOUR_MS,
+            key: None,
             author: Author {
                 principal: Some("ops".into()),
                 request_id: Some("r-1".into()),
@@ -481,11 +482,41 @@ pub async fn a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made(b: B
     assert_eq!(b.ledger.lease(&tenant_lock("z")).await.unwrap(), None, "no lock is left");
 }
 
+fn key_of(scope: &str, hash: u8) -> JobKey {
+    let key = domain::IdempotencyKey::parse("k").unwrap();
+    JobKey { scope: KeyScope { scope: scope.to_owned(), key }, body_hash: [hash; 32] }
+}
+
+pub async fn a_key_of_a_retry_is_kept_with_its_step_and_counts_once(b: Bench) {
+    let mut first = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let mut second = PlanOwner::started(&b, plan(2, &["y"])).await;
+    let asked = |task, hash| Some(RetryKey { key: key_of("retry x", hash), task });
+    let kept = async || b.ledger.kept_retry(&key_of("retry x", 0).scope).await.unwrap();
+    // A step that is not written keeps no key, under whatever it fails.
+    let (_, batch) = first.decide(&Command::Pause);
+    let stale = PlanBatch { token: Token::new(99), key: asked(task_id(1, 0), 7), ..batch.clone() };
+    assert_eq!(b.ledger.commit_plan(stale).await.unwrap(), PlanVerdict::Fenced);
+    let mut next = (*batch.next).clone();
+    next.version += 1;
+    let diverged = PlanBatch { next: Arc::new(next), key: asked(task_id(1, 0), 7), ..batch.clone() };
+    assert_eq!(b.ledger.commit_plan(diverged).await.unwrap(), PlanVerdict::Diverged);
+    assert_eq!(kept().await, None);
+    // The key is used once, whichever plan comes with it, and a step that comes later is undone.
+    let step = PlanBatch { key: asked(task_id(1, 0), 7), ..batch };
+    assert!(matches!(b.ledger.commit_plan(step).await.unwrap(), PlanVerdict::Written { .. }));
+    let first_use = Some(KeptRetry { body_hash: [7; 32], task: task_id(1, 0) });
+    assert_eq!(kept().await, first_use);
+    let (_, batch) = second.decide(&Command::Pause);
+    for hash in [7, 8] {
+        let step = PlanBatch { key: asked(task_id(2, 0), hash), ..batch.clone() };
+        assert_eq!(b.ledger.commit_plan(step).await.unwrap(), PlanVerdict::KeyTaken);
+        second.is_as_loaded().await;
+    }
+    assert_eq!(kept().await, first_use);
+}
+
 pub async fn a_key_makes_one_plan(b: Bench) {
-    let key = |hash: u8| JobKey {
-        scope: KeyScope { scope: "plan ops".to_owned(), key: domain::IdempotencyKey::parse("k").unwrap() },
-        body_hash: [hash; 32],
-    };
+    let key = |hash: u8| key_of("plan ops", hash);
     let with_key = |n, hash| NewPlan { key: Some(key(hash)), ..new(&plan(n, &["x"])) };
     assert!(matches!(b.ledger.create_plan(with_key(1, 7)).await.unwrap(), PlanCreated::Made { .. }));
     for hash in [7, 8] {

@@ -333,7 +333,7 @@ pub struct ExpectedTask {
     #[serde(deserialize_with = "strict::integer32::<1, TASK_RUNS_MAX, _>")]
     #[schema(minimum = 1, maximum = 100)]
     pub run: u32,
-    /// The version of the newest checkpoint. 0 for none.
+    /// The task's `checkpoint_version`, or the `version` of its `checkpoint`. 0 for none.
     #[serde(deserialize_with = "strict::integer32::<0, CHECKPOINT_VERSION_MAX, _>")]
     #[schema(minimum = 0, maximum = 1000)]
     pub checkpoint_version: u32,

@@ -8,6 +8,8 @@ on_both_ledgers! {
     a_retry_goes_on_behind_the_last_stage_that_is_completed,
     a_retry_from_the_start_keeps_the_history,
     of_fifty_retries_at_once_one_wins,
+    a_retry_under_one_key_opens_one_run,
+    of_fifty_repetitions_at_once_all_get_the_one_run,
     a_corrected_definition_is_taken_where_its_completed_stages_are_the_same,
     a_dry_run_changes_nothing,
     a_retry_says_what_it_has_seen,
@@ -115,6 +117,57 @@ async fn of_fifty_retries_at_once_one_wins(rig: Rig) {
     assert_eq!(plan.task(0).await["run"], 2);
 }
 
+async fn a_retry_under_one_key_opens_one_run(rig: Rig) {
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &broken_at_the_sixth())])).await;
+    made.task_is(0, "FAILED").await;
+    let (by_id, by_tenant) = (format!("/v1/tasks/{}/retry", made.tasks[0]), "/v1/tenants/t/retry".to_owned());
+    let body = retry(json!({}));
+    for (path, run) in [(&by_id, 2), (&by_tenant, 3)] {
+        for at in [0, rig.urls.len() - 1, 0] {
+            // A repetition comes after the run that it opened has failed, too.
+            let reply = rig.ask_owner(at, path, Some(&body), &[("idempotency-key", "k")]).await;
+            assert_eq!((reply.status, &reply.body["run"]), (202, &json!(run)), "{path}: {}", reply.text);
+            until_run_failed(&made, run).await;
+        }
+        let other = retry(json!({"from": "start"}));
+        let reply = rig.ask_owner(0, path, Some(&other), &[("idempotency-key", "k")]).await;
+        assert_eq!((reply.status, reply.code()), (422, "key_reused"), "{}", reply.text);
+    }
+    // A key of a dry run, or of a refusal, is not used.
+    let dry = retry(json!({"dry_run": true}));
+    let reply = rig.ask_owner(0, &by_id, Some(&dry), &[("idempotency-key", "dry")]).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let refused = retry(json!({"expect": {"run": 1, "checkpoint_version": 0}}));
+    let reply = rig.ask_owner(0, &by_id, Some(&refused), &[("idempotency-key", "dry")]).await;
+    assert_eq!((reply.status, reply.code()), (409, "conflict"), "{}", reply.text);
+    // A repetition is about the task that was retried then, though the tenant has a newer one by now.
+    made.post("cancel", None, 200).await;
+    let newer = Plan::make(&rig, 0, plan(&[task("t", &[json!({"broken": "no"})])])).await;
+    newer.task_is(0, "FAILED").await;
+    let reply = rig.ask_owner(0, &by_tenant, Some(&body), &[("idempotency-key", "k")]).await;
+    assert_eq!((reply.status, &reply.body["id"]), (202, &json!(made.tasks[0])), "{}", reply.text);
+    let reply = rig.ask_owner(0, &by_tenant, Some(&body), &[("idempotency-key", "dry")]).await;
+    assert_eq!((reply.status, &reply.body["id"]), (202, &json!(newer.tasks[0])), "{}", reply.text);
+    until_run_failed(&newer, 2).await;
+    assert_eq!(made.task(0).await["run"], 3);
+}
+
+async fn of_fifty_repetitions_at_once_all_get_the_one_run(rig: Rig) {
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let plan = Plan::make(&rig, 0, plan(&[task("t", &[echo(json!(1)), json!({"broken": "no"})])])).await;
+    plan.task_is(0, "FAILED").await;
+    let body = retry(json!({"stages": stages(&[echo(json!(1)), hold(json!(2))])}));
+    let path = format!("/v1/tasks/{}/retry", plan.tasks[0]);
+    let ask = |n: usize| rig.ask_owner(n % rig.urls.len(), &path, Some(&body), &[("idempotency-key", "k")]);
+    for reply in futures_util::future::join_all((0..50).map(ask)).await {
+        assert_eq!((reply.status, &reply.body["run"]), (202, &json!(2)), "{}", reply.text);
+    }
+    begun(&node, &plan.tasks[0], 1, 2).await;
+    node.runs.release(1);
+    plan.task_is(0, "SUCCEEDED").await;
+}
+
 async fn a_corrected_definition_is_taken_where_its_completed_stages_are_the_same(rig: Rig) {
     let _node = rig.node(&[0], "n", |_| {}).await;
     let plan = Plan::make(&rig, 0, plan(&[task("t", &broken_at_the_sixth())])).await;
@@ -148,6 +201,13 @@ async fn a_dry_run_changes_nothing(rig: Rig) {
     assert_eq!(plan.events(|event| event["seq"].as_u64()).await, events);
 }
 
+/// The definition whose stage at this place is broken.
+fn given_up(at: usize) -> Value {
+    let mut payloads = broken_at_the_sixth();
+    payloads[at] = json!({"broken": "out of memory"});
+    stages(&payloads)
+}
+
 async fn a_retry_says_what_it_has_seen(rig: Rig) {
     let _node = rig.node(&[0], "n", |_| {}).await;
     let plan = Plan::make(&rig, 0, plan(&[task("t", &broken_at_the_sixth())])).await;
@@ -156,7 +216,33 @@ async fn a_retry_says_what_it_has_seen(rig: Rig) {
         let expect = json!({"expect": {"run": run, "checkpoint_version": checkpoint_version}});
         assert_eq!(plan.retry(0, expect, 409).await["code"], "conflict");
     }
-    plan.retry(0, json!({"expect": {"run": 1, "checkpoint_version": 5}, "stages": mended(5)}), 202).await;
+    let seen = |run, version| json!({"run": run, "checkpoint_version": version});
+    plan.retry(
+        0,
+        json!({"from": {"checkpoint_version": 2}, "expect": seen(1, 5), "stages": given_up(3)}),
+        202,
+    )
+    .await;
+    until_run_failed(&plan, 2).await;
+    // Its checkpoint is an earlier one now. Both versions that the task shows are what was seen.
+    let shown = plan.task(0).await;
+    assert_eq!(
+        (&shown["checkpoint"]["version"], &shown["checkpoint_version"]),
+        (&json!(6), &json!(6)),
+        "{shown}"
+    );
+    plan.retry(0, json!({"from": {"checkpoint_version": 2}, "stages": given_up(2)}), 202).await;
+    until_run_failed(&plan, 3).await;
+    let shown = plan.task(0).await;
+    assert_eq!(
+        (&shown["checkpoint"]["version"], &shown["checkpoint_version"]),
+        (&json!(2), &json!(6)),
+        "{shown}"
+    );
+    assert_eq!(plan.retry(0, json!({"expect": seen(3, 5)}), 409).await["code"], "conflict");
+    plan.retry(0, json!({"expect": seen(3, 2), "stages": given_up(2)}), 202).await;
+    until_run_failed(&plan, 4).await;
+    plan.retry(0, json!({"expect": seen(4, 6), "stages": mended(5)}), 202).await;
     plan.is("SUCCEEDED").await;
 }
 

@@ -4,6 +4,8 @@
 //! is exposed. What must never live here: a label whose values are ids of signers, sessions, jobs, nodes, plans, tenants or
 //! instances.
 
+use domain::signer::BATCH_OPERATIONS;
+
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -53,8 +55,6 @@ const ALONE: &[&[&[&str]]] = &[&[]];
 const LEASES: &[&str] = &["signer", "session", "plan", "instance", "id-worker"];
 /// The kinds of owners.
 const OWNERS: &[&str] = &["signer", "lane", "session", "plan"];
-/// The operations of signers' owners.
-const NONCE_OPERATIONS: &[&str] = &["grant", "settle", "resolve", "policy", "expire"];
 /// What a write that is fenced would have done: the batches of signers, and of all others.
 const FENCED_OPERATIONS: &[&str] = &[
     "grant",
@@ -188,7 +188,7 @@ pub const METRICS: &[Metric] = &[
         .by(&["kind"], &[&[OWNERS]]),
     // Commits.
     histogram("fencepost_commit_seconds", COMMIT_SECONDS, "The time from an owner's batch to its commit")
-        .by(&["op"], &[&[NONCE_OPERATIONS]]),
+        .by(&["op"], &[&[&BATCH_OPERATIONS]]),
     histogram("fencepost_commit_train_size", SIZES, "Batches that share one commit").by(&["of"], &[&[TRAINS]]),
     histogram("fencepost_commit_train_seconds", COMMIT_SECONDS, "The duration of one commit")
         .by(&["of"], &[&[TRAINS]]),

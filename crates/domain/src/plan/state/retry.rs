@@ -49,8 +49,16 @@ pub enum From {
 pub struct Seen {
     /// The number of the run.
     pub run: u32,
-    /// The version of the last checkpoint, 0 for none.
+    /// The version of the task's last checkpoint in any run, or of the one that this run continues from; 0 for none.
     pub checkpoint_version: u32,
+}
+
+impl Seen {
+    /// Whether nothing happened since. In one run, both versions change whenever one does.
+    fn is_current(self, task: &TaskState) -> bool {
+        let continued = task.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.version);
+        self.run == task.run && [task.last_checkpoint, continued].contains(&self.checkpoint_version)
+    }
 }
 
 impl StepBuilder {
@@ -58,7 +66,7 @@ impl StepBuilder {
         let at = self.place(task)?;
         let now = self.task(at);
         if let Some(seen) = retry.expect
-            && (seen.run, seen.checkpoint_version) != (now.run, now.last_checkpoint)
+            && !seen.is_current(now)
         {
             return Err(Refused::NotAsSeen);
         }
