@@ -43,20 +43,28 @@ impl Releases {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Release>();
         tokio::spawn(async move {
             let mut again: Vec<Release> = Vec::new();
+            let mut again_at = Instant::now();
             loop {
                 let mut boarding = Vec::new();
-                if again.is_empty() {
-                    waiting.recv_many(&mut boarding, RENEWALS_MAX).await;
-                } else {
-                    let more = waiting.recv_many(&mut boarding, RENEWALS_MAX);
-                    if tokio::time::timeout(jittered(AGAIN_EVERY), more).await.is_err() {
-                        boarding.extend(again.drain(..again.len().min(RENEWALS_MAX)));
-                    }
-                }
-                if boarding.is_empty() {
+                let more = waiting.recv_many(&mut boarding, RENEWALS_MAX);
+                let received = match again.is_empty() {
+                    true => Ok(more.await),
+                    false => tokio::time::timeout_at(again_at.into(), more).await,
+                };
+                if received == Ok(0) {
                     return;
                 }
-                again.extend(try_all(&ledger, &owner, boarding).await);
+                let now = Instant::now();
+                again.retain(|release| now < release.until);
+                // However much comes meanwhile.
+                if now >= again_at {
+                    let room = RENEWALS_MAX.saturating_sub(boarding.len()).min(again.len());
+                    boarding.extend(again.drain(..room));
+                    again_at = now + jittered(AGAIN_EVERY);
+                }
+                if !boarding.is_empty() {
+                    again.extend(try_all(&ledger, &owner, boarding).await);
+                }
             }
         });
         Self { queue, lease }
@@ -98,7 +106,5 @@ async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<
             );
         }
     }
-    let now = Instant::now();
-    boarding.retain(|release| now < release.until);
     boarding
 }

@@ -53,6 +53,12 @@ impl Refusal {
         refusal
     }
 
+    /// What another instance refused, by the body of its answer; `None` for what is no refusal that is known here.
+    pub fn passed_back(body: &[u8]) -> Option<Self> {
+        let problem: Problem = serde_json::from_slice(body).ok()?;
+        Some(Self::new(problem.known_code()?, problem.detail))
+    }
+
     /// `internal`. The details go to the log, not to the caller.
     pub fn internal() -> Self {
         Self::new(Code::Internal, "this is a defect; the log has more under the request id")

@@ -250,8 +250,8 @@ pub struct JobFilter {
     pub limit: u32,
 }
 
-/// The jobs of all lanes. A page of jobs may have fewer than were asked for, see [`PAGE_BYTES_MAX`]; only an empty
-/// one is the end.
+/// The jobs of all lanes. A page of jobs with their payloads may have fewer than were asked for, see [`PAGE_BYTES_MAX`]; only
+/// an empty one is the end.
 #[async_trait::async_trait]
 pub trait Jobs: Send + Sync {
     /// One transaction: locks the lane's lease at exactly the batch's token, then writes each change if its job is
@@ -280,7 +280,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>>;
 
-    /// Jobs, newest first.
+    /// Jobs, newest first, without what makes rows large: payload, stage and result are empty. A page has as many jobs as
+    /// were asked for, or is the last.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -407,7 +407,11 @@ impl Worker {
                 let body = answer.into_body().try_into_bytes().unwrap_or_default();
                 match serde_json::from_slice::<wire::jobs::Job>(&body) {
                     Ok(job) if is_done => Ok(job.outcome == Some(wire::jobs::Outcome::Cancelled)),
-                    _ => Err(Refusal::new(Code::NotOwner, format!("{owner} did not cancel job {id}"))),
+                    _ => match Refusal::passed_back(&body) {
+                        Some(refusal) if refusal.code() == Code::NotFound => Ok(false),
+                        Some(refusal) => Err(refusal),
+                        None => Err(Refusal::new(Code::NotOwner, format!("{owner} did not cancel job {id}"))),
+                    },
                 }
             }
             Err(refusal) => Err(refusal.into()),

@@ -171,9 +171,7 @@ fn answers_of(answer: HttpResponse) -> Result<Vec<shape::BatchResult>, Refusal> 
         let answers = serde_json::from_slice::<shape::JobsAnswer>(&body);
         return answers.map(|answers| answers.results).map_err(|_| Refusal::internal());
     }
-    let problem = serde_json::from_slice::<wire::Problem>(&body).ok();
-    let known = problem.and_then(|problem| Some(Refusal::new(problem.known_code()?, problem.detail)));
-    Err(known.unwrap_or_else(Refusal::internal))
+    Err(Refusal::passed_back(&body).unwrap_or_else(Refusal::internal))
 }
 
 fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult {

@@ -455,8 +455,8 @@ async fn selected(
     Ok(kept.jobs)
 }
 
-/// The newest jobs that match the filter and are seen, as many as are found in time. Pages are bounded by bytes, and one is
-/// in memory at a time.
+/// The newest jobs that match the filter and are seen, as many as are found in time. One page is in memory at a
+/// time.
 async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<JobId>, Refusal> {
     let (mut found, mut before) = (Vec::new(), None);
     loop {
@@ -505,8 +505,11 @@ async fn retry_in_session(
             if retry.once && is_retried(state, id).await? {
                 return Ok(None);
             }
-            let detail = format!("the owner of the session of job {id} did not retry the job");
-            Err(Refusal::new(Code::NotOwner, detail))
+            let unread = || {
+                let detail = format!("the owner of the session of job {id} did not retry the job");
+                Refusal::new(Code::NotOwner, detail)
+            };
+            Err(Refusal::passed_back(&body).unwrap_or_else(unread))
         }
         Err(refusal) => {
             // A session that is closed refuses with the same code.

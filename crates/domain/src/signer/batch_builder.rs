@@ -262,6 +262,10 @@ impl<R> BatchBuilder<R> {
             }
         }
         let allocator = &mut *grounds.allocator;
+        // What this batch quarantines counts for the window once it is committed.
+        if self.withholds && allocator.policy().max_in_flight.is_some() {
+            return Decision::Deferred(queued);
+        }
         let hold_ms = request.hold_ms.or(allocator.policy().hold_ms).unwrap_or(grounds.config.hold_ms);
         let policy_of_new = (!allocator.is_known()).then(|| allocator.policy().clone());
         let holds: Vec<HoldId> = (0..request.count).map(|_| (grounds.config.sources.hold_id)()).collect();

@@ -180,7 +180,8 @@ impl<R: Caller> SignerState<R> {
     /// A command has arrived. It waits, or is refused at once.
     pub fn apply(&mut self, command: Command, ticket: Ticket<R>, moment: &Moment) -> Effects<R> {
         if moment.phase == Phase::Over {
-            return vec![Effect::Reply(ticket.caller, Err(Refusal::Fenced))];
+            // It may have come after the word of the end, and is then the last that is heard.
+            return self.advance(moment, vec![Effect::Reply(ticket.caller, Err(Refusal::Fenced))]);
         }
         if self.waiting.len() >= self.config.waiting_commands_max {
             return vec![Effect::Reply(ticket.caller, Err(Refusal::Overloaded))];

@@ -345,6 +345,37 @@ fn a_window_is_counted_anew_before_the_next_grant_and_no_refusal_rests_on_what_i
 }
 
 #[test]
+fn what_is_quarantined_in_one_round_with_a_grant_counts_for_its_window() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(window(Some(1)));
+    world.serve();
+    world.ask(grant(1));
+    world.serve();
+    let hold = world.granted.clone();
+    // It runs out, and its transaction may be known to the chain after all.
+    world.pass(Duration::from_millis(crate::world::HOLD_MS));
+    world.ask(Command::Sweep);
+    world.settle_down();
+    assert!(world.rows.values().all(|row| row.status == Status::Released));
+    let late = world.apply(settle(&hold, &Outcome::Unknown));
+    let next = world.apply(grant(1));
+    world.proceed();
+    world.settle_down();
+    assert!(world.outcomes[&late].is_ok(), "{:?}", world.outcomes[&late]);
+    let full = Refusal::WindowFull { in_flight: 1, max_in_flight: 1, asked: 1 };
+    assert_eq!(world.outcomes[&next], Err(full));
+}
+
+#[test]
+fn a_request_that_comes_after_the_end_is_refused_and_ends_the_actor_that_it_began() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.phase = Phase::Over;
+    let late = world.apply(grant(1));
+    assert_eq!(world.outcomes[&late], Err(Refusal::Fenced));
+    assert!(world.stopped);
+}
+
+#[test]
 fn a_sweep_expires_what_is_overdue() {
     let mut world = World::new(Mode::WorkerQueue, 1);
     world.ask(grant(3));

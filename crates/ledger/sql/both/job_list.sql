@@ -1,22 +1,18 @@
--- Unfinished jobs, newest first. A line with a mark is there only if the filter asks for it. A page ends early when
--- its payloads become too many bytes.
--- $1 before this id, $2 limit, $3 bytes after which a page ends, $4 session, $5 tenant, $6 pool, $7 kind, $8 state
-SELECT *
-FROM (
-    SELECT j.*, sum(octet_length(payload)) OVER (ORDER BY id DESC) - (octet_length(payload)) AS text_before
-    FROM (
-        SELECT *
-        FROM job
-        WHERE id < $1
-          AND session = $4 --? session
-          AND tenant = $5 --? tenant
-          AND pool = $6 --? pool
-          AND kind = $7 --? kind
-          AND state = $8 --? state
-          AND stage IS NULL --? no_stage
-        ORDER BY id DESC
-        LIMIT $2
-    ) AS j
-) AS page
-WHERE text_before < $3
+-- Unfinished jobs, newest first, without their payloads: a page has as many as it says, however large they are. A line with a
+-- mark is there only if the filter asks for it.
+-- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state
+SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
+       past_attempts,
+       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
+       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
+       state, held, '' AS payload, CAST(NULL AS text) AS stage
+FROM job
+WHERE id < $1
+  AND session = $3 --? session
+  AND tenant = $4 --? tenant
+  AND pool = $5 --? pool
+  AND kind = $6 --? kind
+  AND state = $7 --? state
+  AND stage IS NULL --? no_stage
 ORDER BY id DESC
+LIMIT $2

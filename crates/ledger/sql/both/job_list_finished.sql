@@ -1,27 +1,24 @@
--- Finished jobs, newest first. A line with a mark is there only if the filter asks for it. A page ends early when
--- its payloads and results become too many bytes.
--- $1 before this id, $2 limit, $3 bytes after which a page ends, $4 session, $5 tenant, $6 pool, $7 kind, $8 outcome
-SELECT *
-FROM (
-    SELECT j.*, sum(octet_length(payload) + coalesce(octet_length(result), 0)) OVER (ORDER BY id DESC) - (octet_length(payload) + coalesce(octet_length(result), 0)) AS text_before
-    FROM (
-        SELECT *
-        FROM job_finished
-        WHERE id < $1
-          AND session = $4 --? session
-          AND tenant = $5 AND tenant <> '' --? tenant
-          AND pool = $6 AND pool <> '' --? pool
-          AND kind = $7 --? kind
-          AND outcome = $8 --? outcome
-          AND outcome <> 'succeeded' --? unsuccessful
-          AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? dead
-          AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL) --? not_dead
-          AND retried_as IS NOT NULL --? retried
-          AND retried_as IS NULL --? not_retried
-          AND stage IS NULL --? no_stage
-        ORDER BY id DESC
-        LIMIT $2
-    ) AS j
-) AS page
-WHERE text_before < $3
+-- Finished jobs, newest first, without their payloads and results: a page has as many as it says, however large they are. A line
+-- with a mark is there only if the filter asks for it.
+-- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 outcome
+SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
+       past_attempts,
+       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
+       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
+       outcome, dead, error, finished_at, released_at, retried_as, dismissed_at, '' AS payload, CAST(NULL AS text) AS stage,
+       CAST(NULL AS text) AS result
+FROM job_finished
+WHERE id < $1
+  AND session = $3 --? session
+  AND tenant = $4 AND tenant <> '' --? tenant
+  AND pool = $5 AND pool <> '' --? pool
+  AND kind = $6 --? kind
+  AND outcome = $7 --? outcome
+  AND outcome <> 'succeeded' --? unsuccessful
+  AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? dead
+  AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL) --? not_dead
+  AND retried_as IS NOT NULL --? retried
+  AND retried_as IS NULL --? not_retried
+  AND stage IS NULL --? no_stage
 ORDER BY id DESC
+LIMIT $2

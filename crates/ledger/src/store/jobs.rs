@@ -98,7 +98,6 @@ impl Jobs for Store {
                 .reworded(|text| filter.narrowed(text))
                 .bind(filter.before.map_or(HIGHEST, Id))
                 .bind(i64::from(filter.limit))
-                .bind(PAGE_BYTES_MAX as i64)
                 .bind(filter.session.as_ref().map(SessionId::as_str))
                 .bind(filter.tenant.as_ref().map(TenantId::as_str))
                 .bind(filter.pool.as_ref().map(PoolName::as_str))

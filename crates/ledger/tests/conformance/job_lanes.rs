@@ -513,11 +513,17 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
     b.does(of_lane(&lane, (0..20).map(place))).await;
     let page = async |after| b.ledger.in_flight(&lane.id, after, 100).await.unwrap().len();
     assert_eq!((page(None).await, page(Some(job(15))).await), (16, 4));
+    // A list shows neither payloads nor results, and all jobs, finished or not.
     let list = ledger::JobFilter { limit: 100, ..ledger::JobFilter::default() };
-    assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 16);
-    b.does(said((0..10).map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
-    b.does(said((10..20).map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
-    assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 11);
+    for finished in [0..0, 0..5, 5..20] {
+        b.does(said(finished.map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
+        let listed = b.ledger.jobs(&list).await.unwrap();
+        assert!(listed.iter().map(|one| one.id).eq((0..20).rev().map(job)), "{listed:?}");
+        let without = |one: &ledger::JobRecord| {
+            one.spec.payload.is_empty() && one.finished.as_ref().is_none_or(|finished| finished.result.is_none())
+        };
+        assert!(listed.iter().all(without));
+    }
 }
 
 /// A row that another hand has barred: its batch is refused, and sinks nobody else on the train.

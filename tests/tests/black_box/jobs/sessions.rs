@@ -501,9 +501,13 @@ async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
         assert_eq!(seqs(&talk.results(2).await), [1, 2]);
         assert_eq!(talk.closed().await, 1000);
     }
-    // A job of it is not tried again either.
-    let reply = rig.ask(1, "POST", &format!("/v1/jobs/{held}/retry"), None).await;
-    assert_eq!((reply.status, reply.code()), (409, "conflict"), "{}", reply.text);
+    // A job of it is not tried again either, whichever instance is asked.
+    for index in [0, 1] {
+        let reply = rig.ask(index, "POST", &format!("/v1/jobs/{held}/retry"), None).await;
+        assert_eq!((reply.status, reply.code()), (409, "conflict"), "{}", reply.text);
+        let reply = rig.ask(index, "POST", "/v1/jobs/retry", Some(&json!({"ids": [held]}))).await;
+        assert_eq!((reply.status, reply.code()), (409, "conflict"), "{}", reply.text);
+    }
     rig.nothing_is_held().await;
     rig.no_defect().await;
 }
