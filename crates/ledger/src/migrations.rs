@@ -48,8 +48,10 @@ pub(crate) static SQLITE: LazyLock<History> = LazyLock::new(|| History::of(SQLIT
 /// What a start does if the tables are older than the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrate {
-    /// It brings them up to date.
+    /// It brings them up to date, and makes those that there are not.
     Auto,
+    /// It brings them up to date, and refuses a database that has none.
+    Existing,
     /// It refuses, and changes nothing.
     Check,
 }
@@ -134,6 +136,11 @@ impl History {
                 *applied = connection.list_applied_migrations(table).await?;
             }
         }
+        if migrate == Migrate::Existing && !tables.has_first {
+            let why =
+                "the database has no ledger; name the one that is meant with --database-url or --config";
+            return Err(MigrateFailure::Final(Error::Migration(why.to_owned())));
+        }
         let difference = self.compare(&found)?;
         if let Some(newer) = difference.newer {
             tracing::warn!(
@@ -149,7 +156,7 @@ impl History {
                  --migrate auto",
                 named(&difference.missing)
             )))),
-            Migrate::Auto => {
+            Migrate::Auto | Migrate::Existing => {
                 self.first.run_direct(None, connection, false).await?;
                 self.later.run_direct(None, connection, false).await?;
                 Ok(())

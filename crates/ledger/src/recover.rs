@@ -47,10 +47,13 @@ pub struct Recovery {
     pub workers: u64,
 }
 
+/// How long a recovery may take: it writes every lease and every signer.
+const RECOVERY_MS_MAX: u64 = 3_600_000;
+
 /// Recovers the ledger, in one transaction. On SQLite no daemon may have the file.
 ///
 /// # Errors
-/// As [`crate::open_on`].
+/// As [`crate::open_on`]; and a database that has no ledger is refused.
 pub async fn recover(
     options: &Options,
     migrate: Migrate,
@@ -88,5 +91,9 @@ pub async fn let_new_signers_grant(options: &Options, migrate: Migrate, by: &Aud
 }
 
 async fn reach(options: &Options, migrate: Migrate) -> Result<Store> {
-    Store::reach(options, &[tokio::runtime::Handle::current()], migrate).await
+    // Made here, it would look recovered, and the one that is meant would not be.
+    let migrate = if migrate == Migrate::Auto { Migrate::Existing } else { migrate };
+    let options =
+        Options { call_timeout_ms: options.call_timeout_ms.max(RECOVERY_MS_MAX), ..options.clone() };
+    Store::reach(&options, &[tokio::runtime::Handle::current()], migrate).await
 }

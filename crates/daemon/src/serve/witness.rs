@@ -193,7 +193,7 @@ impl Witness {
             return format!(
                 "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. If \
                  it stands for the one before, what it would grant may have been granted already: run `fencepost recover \
-                 --confirm` (see docs/operations.md)",
+                 --confirm` first (see docs/operations.md)",
                 file.display()
             );
         }

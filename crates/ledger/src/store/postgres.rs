@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions, Connection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
 
 use super::committer::Committer;
@@ -216,13 +216,12 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
     let mut is_told = false;
     loop {
-        // A server that does not even refuse, or another instance that is stopped in the middle of its
-        // migration, is waited for no longer than that.
-        let attempt = tokio::time::timeout_at(deadline, settle_once(connect, migrate)).await;
-        match attempt
-            .unwrap_or_else(|_| Err(failed.clone()))
-            .map_err(|error| unprepared::explained(error, connect))
-        {
+        let attempt = async {
+            // A server that does not even refuse is waited for no longer than that.
+            let connection = tokio::time::timeout_at(deadline, migrating(connect)).await;
+            settle_once(connection.unwrap_or_else(|_| Err(failed.clone()))?, migrate).await
+        };
+        match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
             Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
                 if is_told {
                     tracing::debug!(%error, "still waiting for the ledger");
@@ -240,12 +239,18 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     }
 }
 
-/// One attempt, on a connection of its own: a migration may take long, and only its locks must be had soon.
-async fn settle_once(connect: &PgConnectOptions, migrate: Migrate) -> Result<()> {
+/// A connection for a migration.
+async fn migrating(connect: &PgConnectOptions) -> Result<PgConnection> {
     let session = ServerSessions::named(connect, "fencepost migration");
     let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS)]);
     let mut connection = session.begin().await.map_err(read_failed)?;
     server_sessions::refuse_shared(connect, &mut connection).await?;
+    Ok(connection)
+}
+
+/// One attempt. A migration of a large table takes long; only its locks, those of another instance's migration among them, must
+/// be had soon, which the server sees to.
+async fn settle_once(mut connection: PgConnection, migrate: Migrate) -> Result<()> {
     migrations::POSTGRES.settle_postgres(&mut connection, migrate).await.map_err(
         |failure| match failure {
             // A server that went away is worth a wait; one that refused is not.

@@ -55,16 +55,22 @@ pub(super) async fn reach(
     migrate: Migrate,
 ) -> Result<Store> {
     let path = path(&options.url)?;
-    if migrate == Migrate::Check && !path.exists() {
-        return Err(Error::Migration(format!(
-            "there is no ledger at {}; run `fencepost migrate`, or start with --migrate auto",
-            path.display()
-        )));
+    let none =
+        |advice: &str| Err(Error::Migration(format!("there is no ledger at {}; {advice}", path.display())));
+    match migrate {
+        Migrate::Check if !path.exists() => {
+            return none("run `fencepost migrate`, or start with --migrate auto");
+        }
+        Migrate::Existing if !path.exists() => {
+            return none("name the one that is meant with --database-url or --config");
+        }
+        _ => {}
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     }
-    let lock = FileLock::take(&path)?;
+    // Two names of one file have one lock.
+    let lock = FileLock::take(&path.canonicalize().unwrap_or_else(|_| path.clone()))?;
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let connect = SqliteConnectOptions::new()
         .filename(&path)

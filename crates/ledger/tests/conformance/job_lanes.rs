@@ -520,7 +520,8 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
         let listed = b.ledger.jobs(&list).await.unwrap();
         assert!(listed.iter().map(|one| one.id).eq((0..20).rev().map(job)), "{listed:?}");
         let without = |one: &ledger::JobRecord| {
-            one.spec.payload.is_empty() && one.finished.as_ref().is_none_or(|finished| finished.result.is_none())
+            one.spec.payload.is_empty()
+                && one.finished.as_ref().is_none_or(|finished| finished.result.is_none())
         };
         assert!(listed.iter().all(without));
     }

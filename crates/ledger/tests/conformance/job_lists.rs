@@ -280,6 +280,28 @@ async fn hand_of(b: &Bench) -> PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_old_in_a_day_that_may_not_be_dropped_is_deleted() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let (old, today) = (job_made(0, 3), job(1));
+    made(&mut hand, old).await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(old), submit_placed(today)])).await;
+    b.does(said([complete(old, 1, "1"), complete(today, 1, "1")])).await;
+    let barred = "CREATE FUNCTION barred() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not yours'; END $$;
+                  CREATE EVENT TRIGGER barred ON ddl_command_start WHEN TAG IN ('DROP TABLE', 'ALTER TABLE') EXECUTE FUNCTION barred();";
+    sqlx::raw_sql(barred).execute(&mut hand).await.unwrap();
+    eventually("it is deleted by itself", async || {
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(purged.is_ok(), "{purged:?}");
+        b.ledger.job(old).await.unwrap().is_none()
+    })
+    .await;
+    assert!(partitions(&mut hand).await.contains(&partition_of(old)));
+    assert_eq!(b.found(today).await.state, State::Finished);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_with_a_stage_whose_result_is_waited_for_is_not_dropped() {
     let b = Bench::postgres().await;
     let of_that_day = job_made(0, 3);

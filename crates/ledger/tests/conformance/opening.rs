@@ -2,6 +2,7 @@
 
 use domain::Resource;
 use ledger::{Acquisition, Error, Kind, Migrate, Options};
+use sqlx::Connection;
 use tokio::runtime;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
@@ -135,6 +136,11 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
         let refused = opened_as_it_is(&nowhere).await.err();
         let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("fencepost migrate"), "{why}");
+        // Nor does a recovery: the one that is meant would not be recovered.
+        let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
+        let refused = ledger::recover(&nowhere, Migrate::Auto, margins, &crate::bench::by()).await.err();
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("no ledger") && why.contains("--database-url"), "{why}");
     }
     ledger::migrate(&nowhere, Migrate::Auto).await.unwrap();
     opened_as_it_is(&nowhere).await.unwrap().close().await;
@@ -149,7 +155,6 @@ const BEFORE_MIGRATION_21: &str = "
 
 #[tokio::test]
 async fn a_migration_that_waits_for_a_reader_holds_up_no_grant() {
-    use sqlx::Connection;
     let b = Bench::postgres().await;
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
@@ -171,13 +176,25 @@ async fn a_migration_that_waits_for_a_reader_holds_up_no_grant() {
     opened_as_it_is(&b.options).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_migration_may_take_longer_than_the_server_is_waited_for() {
+    let b = Bench::postgres().await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let slow = "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); END $$;
+                CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('DROP INDEX') EXECUTE FUNCTION slow();";
+    sqlx::raw_sql(BEFORE_MIGRATION_21).execute(&mut hand).await.unwrap();
+    sqlx::raw_sql(slow).execute(&mut hand).await.unwrap();
+    let options = Options { connect_timeout_ms: 500, ..b.options.clone() };
+    ledger::migrate(&options, Migrate::Auto).await.unwrap();
+    opened_as_it_is(&b.options).await.unwrap();
+}
+
 async fn fresh() -> testkit::servers::Database {
     tokio::task::spawn_blocking(|| testkit::servers::Database::fresh().unwrap()).await.unwrap()
 }
 
 /// Sends one statement past the ledger; answers how many rows it touched or found.
 pub async fn execute(url: &str, statement: &str) -> u64 {
-    use sqlx::Connection;
     let statement = sqlx::AssertSqlSafe(statement.to_owned());
     if url.starts_with("sqlite") {
         let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();

@@ -5,8 +5,8 @@ use domain::nonce::Status;
 use domain::{BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, WorkerNumber};
 use ledger::{
     Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter,
-    Kind, Margins, Migrate, NewBulk, NonceFilter, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken,
-    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
+    Kind, Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS,
+    RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
@@ -396,5 +396,24 @@ pub async fn a_trial_changes_nothing_and_migrates_no_tables(b: Bench) {
     assert!(matches!(refused, Some(Error::Migration(_))), "{refused:?}");
     let after = execute(&options.url, "UPDATE schema_migration SET version = version").await;
     assert_eq!(after, versions, "no migration was made");
+    drop((database, _folder));
+}
+
+#[tokio::test]
+async fn a_recovery_of_a_large_ledger_takes_its_time() {
+    let b = Bench::postgres().await;
+    b.acquired(&owner("a"), &signer("s"), LONG_MS).await;
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    for statement in [
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$",
+        "CREATE TRIGGER slow BEFORE UPDATE ON lease FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    ] {
+        execute(&options.url, statement).await;
+    }
+    let options = Options { call_timeout_ms: 500, ..options };
+    let margins = Margins { numbers: SKIPPED, lead_ms: LEAD_MS };
+    let recovery = ledger::recover(&options, Migrate::Auto, margins, &by()).await.unwrap();
+    assert_eq!((recovery.leases, recovery.signers), (1, 0));
     drop((database, _folder));
 }
