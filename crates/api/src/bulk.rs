@@ -66,7 +66,11 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     };
     let matched = matched(&state, principal.sees(), action, &filter, before).await?;
     if asked.dry_run == Some(true) {
-        return Ok(HttpResponse::Ok().json(shape::BulkAccepted { id: None, matched }));
+        return Ok(HttpResponse::Ok().json(shape::BulkAccepted {
+            id: None,
+            matched,
+            before: Some(to_wire::time(before)),
+        }));
     }
     let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
@@ -98,7 +102,11 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     };
     state.bulk_woken.notify_one();
     let location = (LOCATION, format!("/v1/bulk/{}", made.id));
-    let accepted = shape::BulkAccepted { id: Some(made.id.to_string()), matched: made.matched };
+    let accepted = shape::BulkAccepted {
+        id: Some(made.id.to_string()),
+        matched: made.matched,
+        before: Some(to_wire::time(made.before)),
+    };
     Ok(HttpResponse::Accepted().insert_header(location).json(accepted))
 }
 

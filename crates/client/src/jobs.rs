@@ -107,8 +107,10 @@ impl Jobs<'_> {
     /// [`crate::Error`].
     pub async fn wait(&self, id: &str, at_most: Duration) -> Result<Job> {
         let began = Instant::now();
+        // The answer must be here before the attempt is given up.
+        let longest = WAIT_MAX.min(self.0.retry.attempt_max / 2).min(self.0.retry.total_max / 2);
         loop {
-            let left = at_most.saturating_sub(began.elapsed()).min(WAIT_MAX);
+            let left = at_most.saturating_sub(began.elapsed()).min(longest);
             let query = [("wait_ms", left.as_millis().to_string())];
             let job: Job = self.0.call(&Call::get(&["v1", "jobs", id], &query)).await?.body;
             if job.state == JobState::Finished || began.elapsed() >= at_most {

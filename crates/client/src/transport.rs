@@ -45,7 +45,7 @@ pub struct Client {
     current: Arc<AtomicUsize>,
     /// The known owners of signers; `None` if the client does not use the ring.
     routes: Option<Routes>,
-    retry: Retry,
+    pub(crate) retry: Retry,
     /// [`LOOK_AFTER`].
     look_after: Duration,
 }
@@ -149,6 +149,8 @@ impl Client {
             // A redirect would carry the token wherever it points.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
+            // As sockets do: instances are reached directly, and a token goes to nobody else.
+            .no_proxy()
             // The loop below decides about repeating; the library's own would escape its bounds.
             .retry(reqwest::retry::never())
             .build()

@@ -43,13 +43,19 @@ use crate::exit::{Exit, Failure};
 
 /// How long a command tries at most. It is longer than the failover of a killed instance's keys.
 const TOTAL: Duration = Duration::from_secs(12);
+/// How long it waits for one of several instances.
+const ATTEMPT_OF_SEVERAL: Duration = Duration::from_secs(4);
 /// How long it takes at most until another instance serves a killed instance's keys.
 const FAILOVER_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(TOTAL.as_secs() >= 2 * FAILOVER_MAX.as_secs(), "a command outlives a failover");
 
 /// The client that a command uses.
 fn connect(remote: &Remote) -> Result<Client, Failure> {
-    let retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
+    let mut retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
+    if remote.url.len() > 1 {
+        // One that does not answer leaves time for the others.
+        retry.attempt_max = ATTEMPT_OF_SEVERAL;
+    }
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
     let urls = remote.url.iter().map(String::as_str);
     Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.with_retry(retry))

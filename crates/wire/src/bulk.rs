@@ -132,6 +132,10 @@ pub struct BulkAccepted {
     pub id: Option<String>,
     /// The number of jobs that match now; of more than 1,000,000, that number.
     pub matched: u64,
+    /// The time before which they finished, or were submitted: as `before` of the next request it leaves out what came since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = DateTime)]
+    pub before: Option<String>,
 }
 
 /// A bulk operation.

@@ -1,7 +1,7 @@
 //! The client commands against a real daemon: each with its help, its table, its JSON and its errors; jobs from a file, waits
 //! with a limit.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -327,6 +327,22 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     assert!(said.stdout.ends_with("is DONE: 1 jobs cancelled, 0 skipped, 0 failed\n"), "{}", said.stdout);
     assert_eq!(rig.job(0, &waits).await["outcome"], "cancelled");
 
+    // What comes while somebody thinks about the question is none of it.
+    let first = ok(&url, "submit", &["--kind", "q", "--delay-ms", "600000", "x"]).await.trim().to_owned();
+    let mut asks = fencepost().unwrap();
+    let asks = asks.env("FENCEPOST_URL", &url).args(["job", "bulk", "cancel", "--kind", "q"]);
+    let mut asks = asks.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut question = [0; 14];
+    asks.stderr.as_mut().unwrap().read_exact(&mut question).unwrap();
+    assert_eq!(&question, b"1 job matches.");
+    let later = ok(&url, "submit", &["--kind", "q", "--delay-ms", "600000", "x"]).await.trim().to_owned();
+    asks.stdin.as_mut().unwrap().write_all(b"y\n").unwrap();
+    let ended = asks.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(said.ends_with("is DONE: 1 jobs cancelled, 0 skipped, 0 failed\n"), "{said}");
+    assert_eq!(rig.job(0, &first).await["outcome"], "cancelled");
+    assert_eq!(rig.job(0, &later).await["state"], "CREATED");
+
     // One that is stopped ends so, and the command that follows it says so.
     let many = (0..40).map(|_| json!({"payload": 1, "kind": "m", "delay_ms": 600_000})).collect::<Vec<_>>();
     rig.post(0, "/v1/jobs/batch", Some(&json!({"jobs": many})), 202).await;
@@ -340,7 +356,7 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     let shown = followed.await.unwrap();
     assert!(shown.contains("status          CANCELLED\n"), "{shown}");
     let listed = ok(&url, "job", &["bulk", "list", "--json"]).await;
-    assert_eq!(listed.lines().count(), 3, "{listed}");
+    assert_eq!(listed.lines().count(), 4, "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

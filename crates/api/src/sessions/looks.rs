@@ -23,7 +23,7 @@ pub(super) enum Look {
     /// Results that may be sent, and up to which place there will be no others.
     Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool, room: Room },
     /// Results that are sent once more.
-    Repeated { results: Vec<SessionResult>, room: Room },
+    Repeated { results: Vec<SessionResult>, is_all: bool, room: Room },
     /// The session is closed, and nothing is left to be sent.
     Over,
 }
@@ -224,8 +224,8 @@ pub(super) async fn repeated(
     jobs: impl IntoIterator<Item = JobId>,
     room: Room,
 ) -> Result<Look, Refusal> {
-    let Gathered { results, room, .. } = gather(source, jobs, room).await?;
-    Ok(Look::Repeated { results, room })
+    let Gathered { results, cut_off, room } = gather(source, jobs, room).await?;
+    Ok(Look::Repeated { results, is_all: cut_off.is_none(), room })
 }
 
 /// The first results that are not sent yet.

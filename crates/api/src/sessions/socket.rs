@@ -74,6 +74,8 @@ pub struct Socket {
     repeated: HashSet<JobId>,
     /// The next look is at those.
     asks_repeated: bool,
+    /// Whether the session is closed and all of its jobs have ended.
+    is_over: bool,
     out: VecDeque<SessionFrame>,
     /// The bytes of the results in there, if they are many.
     unsent: Option<Share>,
@@ -136,6 +138,7 @@ impl Socket {
             known: HashSet::new(),
             repeated: HashSet::new(),
             asks_repeated: false,
+            is_over: false,
             out: VecDeque::new(),
             unsent: None,
             heard: now,
@@ -468,18 +471,28 @@ impl Socket {
                 }
                 self.look_again(is_all, is_idle);
             }
-            Look::Repeated { results, room } => {
+            Look::Repeated { results, is_all, room } => {
                 let is_full = room.is_full();
                 self.unsent = room.share();
                 for result in results {
                     self.repeated.remove(&result.id);
                     self.result(result);
                 }
-                self.asks_repeated |= is_full;
+                if is_full || !is_all {
+                    self.asks_repeated = true;
+                } else if self.is_over {
+                    // What has no result by now was purged.
+                    self.repeated.clear();
+                }
                 self.look_at = Instant::now() + if is_full { CLIENT_ROOM_PAUSE } else { Duration::ZERO };
             }
             Look::Over => {
-                if self.submitting.is_none() && self.asked.is_empty() {
+                self.is_over = true;
+                // What is sent once more has its turn first.
+                if self.asks_repeated {
+                    self.look_at = Instant::now();
+                    self.full_at = self.look_at;
+                } else if self.submitting.is_none() && self.asked.is_empty() {
                     self.end(CloseCode::Normal, "the session is closed");
                 }
             }

@@ -129,6 +129,9 @@ impl Client {
                     Err(failure) => failure,
                 };
                 let is_last = !(failure.elsewhere && effort.may_go_on(&failure));
+                if failure.elsewhere {
+                    self.rotate(at);
+                }
                 before = Some(match before {
                     Some(before) => before.then(failure),
                     None => failure,
@@ -136,7 +139,6 @@ impl Client {
                 if is_last {
                     break;
                 }
-                self.rotate(at);
             }
             let failure = before.expect("there is a URL");
             let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
@@ -173,10 +175,13 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            if failure.elsewhere {
+                // The next call does not begin with it either.
+                self.rotate(at);
+            }
             if !(failure.elsewhere && effort.may_go_on(&failure)) {
                 return self.follow(base, failure, straight.as_ref(), call, effort).await;
             }
-            self.rotate(at);
             before = Some(match before {
                 Some(before) => before.then(failure),
                 None => failure,

@@ -300,6 +300,19 @@ async fn a_single_attempt_follows_nobody_and_repeats_nothing() {
 }
 
 #[tokio::test]
+async fn one_that_does_not_answer_is_not_asked_first_again() {
+    let silent = StandIn::playing(vec![Act::Hold, Act::Hold]).await;
+    let other = StandIn::playing(vec![granted(), granted()]).await;
+    // All of the call's time goes to the first.
+    let client = bounded(&[&silent, &other], 5, Duration::from_millis(300));
+    assert!(grant(&client).await.is_err());
+    for _ in 0..2 {
+        assert_eq!(grant(&client).await.unwrap(), 7);
+    }
+    assert_eq!((silent.heard().len(), other.heard().len()), (1, 2));
+}
+
+#[tokio::test]
 async fn attempts_at_a_named_owner_count_too() {
     let full = || refused(Code::WindowFull, Some(1));
     let owner = StandIn::playing(vec![full(), full(), granted()]).await;

@@ -3,6 +3,7 @@
 mod command;
 mod group;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,11 +139,14 @@ fn log(node: &str, event: Event) {
 
 /// Whether there is such a program: a node that can run nothing would fail every job it is given.
 fn can_run(program: &str) -> bool {
+    let is_program = |path: &Path| {
+        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
     if program.contains('/') {
-        return Path::new(program).is_file();
+        return is_program(Path::new(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    std::env::split_paths(&path).any(|dir| is_program(&dir.join(program)))
 }
 
 #[cfg(test)]
@@ -153,5 +157,7 @@ mod tests {
     fn a_program_is_sought_where_the_system_would() {
         assert!(can_run("sh") && can_run("/bin/sh"));
         assert!(!can_run("no-such-program-here") && !can_run("/bin") && !can_run(""));
+        // Nobody may run it.
+        assert!(!can_run(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
     }
 }

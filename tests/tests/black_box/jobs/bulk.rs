@@ -65,7 +65,7 @@ async fn six_retries_by_filter_of_one_failing_job_make_six_jobs() {
         };
         let dry = json!({"action": "retry", "filter": filter, "dry_run": true});
         let dry = rig.post(index, "/v1/bulk", Some(&dry), 200).await;
-        assert_eq!(dry, json!({"matched": 1}));
+        assert_eq!((&dry["matched"], &dry["id"], dry["before"].is_string()), (&json!(1), &Value::Null, true));
         let (id, matched) = begin(&rig, index, json!({"action": "retry", "filter": filter})).await;
         let bulk = over(&rig, 1 - index, &id).await;
         assert_eq!((matched, counts(&bulk)), (1, ("DONE", 1, 0, 0)), "{bulk}");

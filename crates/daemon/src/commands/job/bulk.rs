@@ -65,6 +65,10 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         }
         let matched = counted.matched;
         confirm::ask(&format!("{}. {}?", matching(matched), asked(action, matched)))?;
+        // Not those that came meanwhile. A repetition under a key must be the same request.
+        if begun.key.is_none() {
+            request.before = counted.before.or(request.before);
+        }
     }
     let accepted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
     let Some(id) = accepted.id.clone() else {

@@ -19,6 +19,8 @@ const WAITS_AFTER: Duration = Duration::from_secs(2);
 const WAITS_EVERY: Duration = Duration::from_secs(5);
 /// A limit in place of none: longer than any process lives.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// How long the last look at a job that has not ended in time may take.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why it waits meanwhile.
 ///
@@ -120,12 +122,14 @@ async fn late(client: &Client, id: &str, after: Duration) -> Failure {
     let goes_on = format!(
         "it continues; `fencepost job wait {id}` waits again, `fencepost job cancel {id}` cancels it"
     );
-    let state = match client.jobs().get(id).await {
-        Ok(job) => {
+    let looked = timeout(LAST_LOOK, client.jobs().get(id)).await;
+    let state = match looked {
+        Err(_) => format!("has not ended after {after} (the daemon does not answer)"),
+        Ok(Ok(job)) => {
             let reason = jobs_shown::waits(&job).map(|reason| format!(": {reason}")).unwrap_or_default();
             format!("is {} after {after}{reason}", job.state)
         }
-        Err(error) => format!("has not ended after {after} ({error})"),
+        Ok(Err(error)) => format!("has not ended after {after} ({error})"),
     };
     Failure::new(Exit::Refused, format!("job {id} {state}\n  {goes_on}"))
 }

@@ -331,6 +331,10 @@ impl<C: Callers> LaneState<C> {
 
     /// Its node has said that the attempt failed, which is written already.
     fn failed_at_node(&mut self, job: JobId, attempt: Attempt, due_in_ms: u64, now: Instant) {
+        // One that waits already was told of before.
+        if !self.jobs.get(job).is_some_and(|entry| matches!(entry.phase, Phase::InFlight(_))) {
+            return;
+        }
         let Some(entry) = self.jobs.forget(job) else { return };
         let Phase::InFlight(at_node) = entry.phase else { return };
         let charged_attempts = entry.newest.charged_attempts.saturating_add(1);

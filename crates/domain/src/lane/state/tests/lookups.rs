@@ -58,3 +58,13 @@ fn jobs_that_are_to_be_looked_at_are_read_together_and_each_once() {
     assert!(!words(&state.jobs_read(&[job(first + 1)], Ok(vec![]), now)).contains("read"));
     assert!(state.lookups.is_empty() && state.busy.is_empty());
 }
+
+#[test]
+fn a_failure_that_is_told_twice_leaves_its_job_waiting() {
+    let now = Instant::now();
+    let mut state = with_job("running", 1, now);
+    assert_eq!(words(&give(&mut state, command("failed", now), now)), "freed");
+    assert_eq!(words(&give(&mut state, command("failed", now), now)), "");
+    let due = now + Duration::from_millis(5);
+    assert_eq!(words(&state.flush(due)), "enqueue");
+}
