@@ -5,8 +5,8 @@ mod many;
 
 use std::io::Read as _;
 
-use client::wire::Json;
 use client::wire::limits::PAYLOAD_BYTES_MAX;
+use client::wire::{Code, Json};
 
 use super::{connect, job, shown};
 use crate::cli::jobs::Submit;
@@ -24,8 +24,14 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     }
     let request = options.request(self::payload(payload)?);
     let client = connect(&remote)?;
-    let accepted = client.jobs().submit(&request, key.as_deref()).await;
-    let accepted = accepted.map_err(|error| shown::failure(remote.json, error))?;
+    let key = key.unwrap_or_else(new_key);
+    let accepted = client.jobs().submit(&request, Some(&key)).await;
+    let accepted = accepted.map_err(|error| {
+        if is_in_doubt(&error) {
+            eprintln!("The job may be accepted. To have it once, run the same command with --key {key}");
+        }
+        shown::failure(remote.json, error)
+    })?;
     if !wait {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
         return Ok(());
@@ -33,6 +39,20 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     // An interrupted wait leaves the job as it is, so its id is printed first.
     eprintln!("job {} is accepted", accepted.id);
     job::to_the_end(&client, &accepted.id, at_most, remote.json).await
+}
+
+/// A key that nobody has used.
+fn new_key() -> String {
+    format!("submit-{:016x}", rand::random::<u64>())
+}
+
+/// Whether what was asked may have been done.
+fn is_in_doubt(error: &client::Error) -> bool {
+    match error {
+        client::Error::Lost { .. } => true,
+        client::Error::Refused(problem) => problem.known_code() == Some(Code::LedgerUnavailable),
+        _ => false,
+    }
 }
 
 /// The payload from the command line, or from standard input.

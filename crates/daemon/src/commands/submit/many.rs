@@ -41,7 +41,7 @@ pub async fn run(
     key: Option<String>,
     json: bool,
 ) -> Result<(), Failure> {
-    let key = key.unwrap_or_else(|| format!("submit-{:016x}", rand::random::<u64>()));
+    let key = key.unwrap_or_else(super::new_key);
     let work = Submission { client, options, key, json, bar: ProgressBar::hidden() };
     if file == Path::new("-") {
         return work.run("standard input", io::stdin().lock(), None).await;
@@ -78,7 +78,11 @@ impl Submission<'_> {
         for number in 1_u64.. {
             let batch = batches.next().map_err(|wrong| {
                 self.bar.finish_and_clear();
-                let message = format!("{name}: {wrong}\n  {accepted} jobs before it are accepted.");
+                let message = format!(
+                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. Correct the line, and run the same command with --key \
+                     {}: it submits the others.",
+                    self.key
+                );
                 Failure::new(Exit::Usage, message)
             })?;
             if batch.lines.is_empty() {
