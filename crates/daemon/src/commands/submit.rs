@@ -24,11 +24,13 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     }
     let request = options.request(self::payload(payload)?);
     let client = connect(&remote)?;
-    let key = key.unwrap_or_else(new_key);
-    let accepted = client.jobs().submit(&request, Some(&key)).await;
+    // Its name in its session is a key, too.
+    let key = key.or_else(|| (!request.is_named()).then(new_key));
+    let accepted = client.jobs().submit(&request, key.as_deref()).await;
     let accepted = accepted.map_err(|error| {
         if is_in_doubt(&error) {
-            eprintln!("The job may be accepted. To have it once, run the same command with --key {key}");
+            let with = key.map(|key| format!(" with --key {key}")).unwrap_or_default();
+            eprintln!("The job may be accepted. To have it once, run the same command{with}");
         }
         shown::failure(remote.json, error)
     })?;
