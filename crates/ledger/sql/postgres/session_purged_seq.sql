@@ -1,4 +1,4 @@
--- Jobs of sessions are forgotten: their places are not given again.
+-- Jobs of sessions are forgotten: their places are not given again, and the sessions count as used now.
 -- $1 sessions, each once and sorted, $2 the highest place in each
 WITH behind AS (
     SELECT s.session, w.seq
@@ -9,6 +9,6 @@ WITH behind AS (
     FOR NO KEY UPDATE OF s
 )
 UPDATE session s
-SET purged_seq = behind.seq
+SET purged_seq = behind.seq, forgotten_at = now()
 FROM behind
 WHERE s.session = behind.session AND s.purged_seq < behind.seq

@@ -8,7 +8,7 @@ WITH clock AS (
 SELECT session, is_idle, n = ?2 AS is_last
 FROM (
     SELECT s.session, s.n,
-           s.since > s.created_at
+           s.since > s.used_at
            AND coalesce((SELECT l.expires_at FROM lease l
                          WHERE l.resource = 'session:' || s.session AND l.owner IS NOT NULL) <= s.at, TRUE)
            AND (SELECT j.seq FROM job j WHERE j.session = s.session ORDER BY j.seq LIMIT 1) IS NULL
@@ -16,10 +16,10 @@ FROM (
                 WHERE f.session = s.session AND f.finished_at >= s.since
                 ORDER BY f.finished_at LIMIT 1) IS NULL AS is_idle
     FROM (
-        SELECT session, created_at, clock.at, clock.at - idle_ms * 1000 AS since,
+        SELECT session, max(created_at, coalesce(forgotten_at, 0)) AS used_at, clock.at, clock.at - idle_ms * 1000 AS since,
                row_number() OVER (ORDER BY session) AS n
         FROM (
-            SELECT session, created_at, idle_ms
+            SELECT session, created_at, forgotten_at, idle_ms
             FROM session INDEXED BY session_open
             WHERE closed_at IS NULL AND session > ?1
             ORDER BY session

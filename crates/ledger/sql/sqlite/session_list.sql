@@ -4,13 +4,14 @@
 SELECT s.session, s.tenant, s.pool, s.route_source, s.route_target, s.requires, s.ordering, s.idle_ms,
        s.created_at, s.closed_at,
        max(0, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - max(
-           s.created_at,
+           s.created_at, coalesce(s.forgotten_at, 0),
            coalesce((SELECT f.finished_at FROM job_finished f
                      WHERE f.session = s.session ORDER BY f.finished_at DESC LIMIT 1), 0),
            coalesce((SELECT j.created_at FROM job j WHERE j.session = s.session ORDER BY j.seq DESC LIMIT 1), 0)
        )) / 1000 AS idle_for_ms
 FROM (
-    SELECT session, tenant, pool, route_source, route_target, requires, ordering, idle_ms, created_at, closed_at
+    SELECT session, tenant, pool, route_source, route_target, requires, ordering, idle_ms, created_at, closed_at,
+           forgotten_at
     FROM session
     WHERE session > ?1
       AND closed_at IS NULL --? open

@@ -275,6 +275,14 @@ pub async fn a_session_is_idle_since_the_last_that_happened_in_it(b: Bench) {
     assert!(is_idle().await);
     b.does(of_lane(&lane, [cancel(job(1))])).await;
     assert!(!is_idle().await, "an older one has ended");
+    b.ages("job_finished", "finished_at", "s").await;
+    b.does(of_lane(&lane, [cancel(job(3))])).await;
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
+    assert_eq!(b.ledger.delete_jobs(&[job(1), job(2), job(3)]).await.unwrap().len(), 3);
+    assert!(!is_idle().await && b.idle().await.is_empty(), "they were deleted just now");
+    b.ages("session", "forgotten_at", "s").await;
+    assert!(is_idle().await);
+    assert_eq!(b.idle().await, ["s"]);
 }
 
 pub async fn idle_sessions_are_found_page_by_page(b: Bench) {
