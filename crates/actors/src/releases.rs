@@ -56,9 +56,9 @@ impl Releases {
                 }
                 let now = Instant::now();
                 again.retain(|release| now < release.until);
-                // However much comes meanwhile.
-                if now >= again_at {
-                    let room = RENEWALS_MAX.saturating_sub(boarding.len()).min(again.len());
+                let room = RENEWALS_MAX.saturating_sub(boarding.len()).min(again.len());
+                // However much comes meanwhile, but for a full statement.
+                if now >= again_at && room > 0 {
                     boarding.extend(again.drain(..room));
                     again_at = now + jittered(AGAIN_EVERY);
                 }

@@ -100,14 +100,14 @@ impl History {
         Self { first: migrator(first, FIRST_TABLE), later: migrator(later, LATER_TABLE) }
     }
 
-    /// Brings PostgreSQL's tables up to date, or compares them with this binary.
-    pub(crate) async fn settle_postgres(
+    /// Compares PostgreSQL's tables with this binary; says whether [`Self::run`] is to bring them up to date.
+    pub(crate) async fn lacks_postgres(
         &self,
         connection: &mut sqlx::PgConnection,
         migrate: Migrate,
-    ) -> Result<(), MigrateFailure> {
+    ) -> Result<bool, MigrateFailure> {
         let (tables, readable_from) = read_marks(&mut Session::Postgres(connection)).await?;
-        self.settle(connection, tables, readable_from, migrate).await
+        self.lacks(connection, tables, readable_from, migrate).await
     }
 
     /// Brings SQLite's tables up to date, or compares them with this binary.
@@ -117,16 +117,26 @@ impl History {
         migrate: Migrate,
     ) -> Result<(), MigrateFailure> {
         let (tables, readable_from) = read_marks(&mut Session::Sqlite(connection)).await?;
-        self.settle(connection, tables, readable_from, migrate).await
+        if self.lacks(connection, tables, readable_from, migrate).await? {
+            self.run(connection).await?;
+        }
+        Ok(())
     }
 
-    async fn settle<C: Migrating>(
+    /// Brings the tables up to date, however long that takes.
+    pub(crate) async fn run<C: Migrating>(&self, connection: &mut C) -> Result<(), MigrateFailure> {
+        self.first.run_direct(None, connection, false).await?;
+        self.later.run_direct(None, connection, false).await?;
+        Ok(())
+    }
+
+    async fn lacks<C: Migrating>(
         &self,
         connection: &mut C,
         tables: Tables,
         readable_from: Option<i64>,
         migrate: Migrate,
-    ) -> Result<(), MigrateFailure> {
+    ) -> Result<bool, MigrateFailure> {
         let mut found = Found { readable_from, ..Found::default() };
         for (is_there, table, applied) in [
             (tables.has_first, FIRST_TABLE, &mut found.first),
@@ -150,17 +160,13 @@ impl History {
             );
         }
         match migrate {
-            Migrate::Check if difference.missing.is_empty() => Ok(()),
+            _ if difference.missing.is_empty() => Ok(false),
             Migrate::Check => Err(MigrateFailure::Final(Error::Migration(format!(
                 "the tables are older than this binary: they lack {}; run `fencepost migrate`, or start with \
                  --migrate auto",
                 named(&difference.missing)
             )))),
-            Migrate::Auto | Migrate::Existing => {
-                self.first.run_direct(None, connection, false).await?;
-                self.later.run_direct(None, connection, false).await?;
-                Ok(())
-            }
+            Migrate::Auto | Migrate::Existing => Ok(true),
         }
     }
 

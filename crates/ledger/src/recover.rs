@@ -3,6 +3,8 @@
 //! What the ledger knows is raised by margins. What it does not know has no row to raise: a recovery therefore leaves a floor,
 //! above which the tokens of new leases begin, has signers without a row wait, and lifts the mark of every worker number.
 
+use std::time::Duration;
+
 use domain::AuditEntry;
 
 use crate::store::Store;
@@ -48,7 +50,7 @@ pub struct Recovery {
 }
 
 /// How long a recovery may take: it writes every lease and every signer.
-const RECOVERY_MS_MAX: u64 = 3_600_000;
+const RECOVERY_MAX: Duration = Duration::from_secs(3_600);
 
 /// Recovers the ledger, in one transaction. On SQLite no daemon may have the file.
 ///
@@ -93,7 +95,6 @@ pub async fn let_new_signers_grant(options: &Options, migrate: Migrate, by: &Aud
 async fn reach(options: &Options, migrate: Migrate) -> Result<Store> {
     // Made here, it would look recovered, and the one that is meant would not be.
     let migrate = if migrate == Migrate::Auto { Migrate::Existing } else { migrate };
-    let options =
-        Options { call_timeout_ms: options.call_timeout_ms.max(RECOVERY_MS_MAX), ..options.clone() };
-    Store::reach(&options, &[tokio::runtime::Handle::current()], migrate).await
+    let store = Store::reach(options, &[tokio::runtime::Handle::current()], migrate).await?;
+    Ok(store.with_call_timeout(RECOVERY_MAX))
 }

@@ -62,8 +62,9 @@ pub(crate) struct Store {
     outage: OutageWatch,
     remembered: Remembered,
     call_timeout: Duration,
-    /// Of a SQLite file. Given back when the ledger is dropped, and by the system when the process dies.
-    _lock: Option<sqlite::FileLock>,
+    /// Of a SQLite file, by the name that was given and by its own. Given back when the ledger is dropped, and by the system when
+    /// the process dies.
+    _locks: [Option<sqlite::FileLock>; 2],
 }
 
 /// The connections that calls borrow. The trains have their own on PostgreSQL.
@@ -105,6 +106,11 @@ impl<T, F> Call<T> for F where
 }
 
 impl Store {
+    /// The same with another limit for its calls.
+    pub(crate) fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
+    }
+
     /// Reaches the database that the URL names, to serve.
     pub(crate) async fn open(
         options: &Options,

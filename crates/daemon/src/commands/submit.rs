@@ -51,8 +51,10 @@ fn new_key() -> String {
 /// Whether what was asked may have been done.
 fn is_in_doubt(error: &client::Error) -> bool {
     match error {
-        client::Error::Lost { .. } => true,
-        client::Error::Refused(problem) => problem.known_code() == Some(Code::LedgerUnavailable),
+        client::Error::Lost { .. } | client::Error::Unexpected { .. } => true,
+        client::Error::Refused(problem) => {
+            matches!(problem.known_code(), None | Some(Code::LedgerUnavailable | Code::Internal))
+        }
         _ => false,
     }
 }

@@ -10,6 +10,6 @@ WITH going_on AS (
     FOR NO KEY UPDATE OF s
 )
 UPDATE session s
-SET purged_seq = going_on.seq, forgotten_at = now()
+SET purged_seq = greatest(s.purged_seq, going_on.seq), forgotten_at = now()
 FROM going_on
-WHERE s.session = going_on.session AND s.purged_seq < going_on.seq
+WHERE s.session = going_on.session AND going_on.seq IS NOT NULL

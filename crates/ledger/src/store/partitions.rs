@@ -74,7 +74,7 @@ impl Store {
                             // Another instance was quicker.
                             Err(error) if is(&error, &["42P01"]) => {}
                             // It may be another role's. What is old in it is deleted below.
-                            Err(error) if error.as_database_error().is_some() => {
+                            Err(error) if is(&error, &["42501"]) => {
                                 tracing::warn!(%error, day, "a partition of finished jobs could not be dropped");
                             }
                             other => other?,

@@ -159,7 +159,7 @@ pub(super) async fn reach(
         outage: outage.clone(),
         remembered: remembered.clone(),
         call_timeout,
-        _lock: None,
+        _locks: [None, None],
     })
 }
 
@@ -207,8 +207,8 @@ pub(crate) fn is_private(url: &str) -> Result<bool> {
     Ok(is_here || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
-/// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, also
-/// for one that goes away half-way: each migration is one transaction, so a broken off attempt is begun anew. Several
+/// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
+/// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
 /// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find it done.
 async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
@@ -218,8 +218,12 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     loop {
         let attempt = async {
             // A server that does not even refuse is waited for no longer than that.
-            let connection = tokio::time::timeout_at(deadline, migrating(connect)).await;
-            settle_once(connection.unwrap_or_else(|_| Err(failed.clone()))?, migrate).await
+            let compared = tokio::time::timeout_at(deadline, compared(connect, migrate)).await;
+            let (mut connection, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
+            if lacks {
+                migrations::POSTGRES.run(&mut connection).await.map_err(not_settled)?;
+            }
+            connection.close().await.map_err(read_failed)
         };
         match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
             Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
@@ -239,26 +243,23 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     }
 }
 
-/// A connection for a migration.
-async fn migrating(connect: &PgConnectOptions) -> Result<PgConnection> {
+/// A connection of its own for a migration, and whether the tables lack one. The migration may take long; only its locks, those
+/// of another instance's migration among them, must be had soon, which the server sees to.
+async fn compared(connect: &PgConnectOptions, migrate: Migrate) -> Result<(PgConnection, bool)> {
     let session = ServerSessions::named(connect, "fencepost migration");
     let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS)]);
     let mut connection = session.begin().await.map_err(read_failed)?;
     server_sessions::refuse_shared(connect, &mut connection).await?;
-    Ok(connection)
+    let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;
+    Ok((connection, lacks))
 }
 
-/// One attempt. A migration of a large table takes long; only its locks, those of another instance's migration among them, must
-/// be had soon, which the server sees to.
-async fn settle_once(mut connection: PgConnection, migrate: Migrate) -> Result<()> {
-    migrations::POSTGRES.settle_postgres(&mut connection, migrate).await.map_err(
-        |failure| match failure {
-            // A server that went away is worth a wait; one that refused is not.
-            MigrateFailure::Driver(source) => read_failed(source),
-            MigrateFailure::Final(error) => error,
-        },
-    )?;
-    connection.close().await.map_err(read_failed)
+fn not_settled(failure: MigrateFailure) -> Error {
+    match failure {
+        // A server that went away is worth a wait; one that refused is not.
+        MigrateFailure::Driver(source) => read_failed(source),
+        MigrateFailure::Final(error) => error,
+    }
 }
 
 /// Migrates without serving.

@@ -9,6 +9,7 @@ use crate::sql::{Statement, sql_file, statement};
 use crate::{Kind, Result};
 
 const LOCK: Statement = Statement::only(sql_file!("postgres-only", "recover_lock"));
+const PATIENCE: Statement = Statement::only(sql_file!("postgres-only", "recover_patience"));
 const POSITION: Statement = statement!("recover_position");
 const FLOOR: Statement = statement!("recover_floor");
 const LEASES: Statement = statement!("recover_leases");
@@ -30,6 +31,7 @@ impl Store {
                 let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
                 if kind == Kind::Postgres {
+                    transaction.touch(PATIENCE.on(kind)).await?;
                     transaction.touch(LOCK.on(kind)).await?;
                 }
                 transaction.touch(POSITION.on(kind)).await?;

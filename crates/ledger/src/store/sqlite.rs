@@ -69,8 +69,11 @@ pub(super) async fn reach(
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     }
-    // Two names of one file have one lock.
-    let lock = FileLock::take(&path.canonicalize().unwrap_or_else(|_| path.clone()))?;
+    let lock = FileLock::take(&path)?;
+    let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let real = made.and_then(|_| path.canonicalize()).map_err(|source| file_error(&path, source))?;
+    // A file that is reached by a link has a lock by its own name, too.
+    let real_lock = (!is_beside(&path, &real)).then(|| FileLock::take(&real)).transpose()?;
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let connect = SqliteConnectOptions::new()
         .filename(&path)
@@ -111,8 +114,14 @@ pub(super) async fn reach(
         remembered: Default::default(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
-        _lock: Some(lock),
+        _locks: [Some(lock), real_lock],
     })
+}
+
+/// Whether both are one name in one folder.
+fn is_beside(path: &Path, real: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    path.file_name() == real.file_name() && folder.canonicalize().ok().as_deref() == real.parent()
 }
 
 /// Ends what earlier processes left leased: the lock proves that they are dead.

@@ -288,7 +288,7 @@ async fn what_is_old_in_a_day_that_may_not_be_dropped_is_deleted() {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [submit_placed(old), submit_placed(today)])).await;
     b.does(said([complete(old, 1, "1"), complete(today, 1, "1")])).await;
-    let barred = "CREATE FUNCTION barred() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not yours'; END $$;
+    let barred = "CREATE FUNCTION barred() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not yours' USING ERRCODE = '42501'; END $$;
                   CREATE EVENT TRIGGER barred ON ddl_command_start WHEN TAG IN ('DROP TABLE', 'ALTER TABLE') EXECUTE FUNCTION barred();";
     sqlx::raw_sql(barred).execute(&mut hand).await.unwrap();
     eventually("it is deleted by itself", async || {

@@ -18,6 +18,12 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
         let second = ledger::open(&options).await.err();
         let pid = std::process::id().to_string();
         assert!(matches!(&second, Some(Error::InUse { pid: holder, .. }) if *holder == pid), "{second:?}");
+        // Nor by a link.
+        let file = options.url.trim_start_matches("sqlite:").trim_start_matches("//");
+        std::os::unix::fs::symlink(file, format!("{file}.link")).unwrap();
+        let by_link = Options { url: format!("{}.link", options.url), ..options.clone() };
+        let second = ledger::open(&by_link).await.err();
+        assert!(matches!(&second, Some(Error::InUse { .. })), "{second:?}");
     }
     drop(ledger);
     ledger::migrate(&options, Migrate::Auto).await.unwrap();

@@ -283,6 +283,16 @@ pub async fn a_session_is_idle_since_the_last_that_happened_in_it(b: Bench) {
     b.ages("session", "forgotten_at", "s").await;
     assert!(is_idle().await);
     assert_eq!(b.idle().await, ["s"]);
+    // A place behind the highest one that was forgotten counts as well.
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (4..=5).map(|n| submit(in_session("s", n))))).await;
+    b.does(of_lane(&lane, [cancel(job(4)), cancel(job(5))])).await;
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
+    for n in [5, 4] {
+        b.ages("session", "forgotten_at", "s").await;
+        assert_eq!(b.ledger.delete_jobs(&[job(n)]).await.unwrap().len(), 1);
+        assert!(!is_idle().await && b.idle().await.is_empty(), "one was deleted just now");
+    }
 }
 
 pub async fn idle_sessions_are_found_page_by_page(b: Bench) {

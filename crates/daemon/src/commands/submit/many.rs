@@ -79,8 +79,8 @@ impl Submission<'_> {
             let batch = batches.next().map_err(|wrong| {
                 self.bar.finish_and_clear();
                 let message = format!(
-                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. Correct the line, and run the same command with --key \
-                     {}: it submits the others.",
+                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. To go on without submitting a job twice, run the same \
+                     command with --key {}",
                     self.key
                 );
                 Failure::new(Exit::Usage, message)
