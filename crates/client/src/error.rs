@@ -1,6 +1,6 @@
 //! Why a call did not succeed, and whether the same call may succeed later.
 
-use wire::Problem;
+use wire::{Code, Problem};
 
 /// Shorthand for this library's answers.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -62,6 +62,18 @@ impl Error {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
             Self::Unexpected { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
             Self::Unusable(_) => false,
+        }
+    }
+
+    /// Whether what was asked may have been done.
+    #[must_use]
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Lost { .. } | Self::Unexpected { .. } => true,
+            Self::Refused(problem) => {
+                matches!(problem.known_code(), Some(Code::LedgerUnavailable | Code::Internal) | None)
+            }
+            Self::Unreachable { .. } | Self::Unusable(_) => false,
         }
     }
 

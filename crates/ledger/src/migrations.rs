@@ -56,6 +56,9 @@ pub enum Migrate {
     Check,
 }
 
+/// What to do where [`Migrate::Existing`] finds no ledger.
+pub(crate) const NAME_ANOTHER: &str = "name the one that is meant with --database-url or --config";
+
 /// All migrations for one database.
 pub(crate) struct History {
     first: Migrator,
@@ -147,9 +150,8 @@ impl History {
             }
         }
         if migrate == Migrate::Existing && !tables.has_first {
-            let why =
-                "the database has no ledger; name the one that is meant with --database-url or --config";
-            return Err(MigrateFailure::Final(Error::Migration(why.to_owned())));
+            let why = format!("the database has no ledger; {NAME_ANOTHER}");
+            return Err(MigrateFailure::Final(Error::Migration(why)));
         }
         let difference = self.compare(&found)?;
         if let Some(newer) = difference.newer {

@@ -77,17 +77,6 @@ impl Failure {
         }
     }
 
-    /// Whether the request may have been carried out.
-    pub(super) fn may_be_done(&self) -> bool {
-        match &self.error {
-            Error::Lost { .. } | Error::Unexpected { .. } => true,
-            Error::Refused(problem) => {
-                matches!(problem.known_code(), Some(Code::LedgerUnavailable | Code::Internal) | None)
-            }
-            Error::Unreachable { .. } | Error::Unusable(_) => false,
-        }
-    }
-
     /// Combines this failure with the `next` one, of another instance. An answer, or a request that may have
     /// been carried out, outweighs an instance that could not be reached.
     pub(super) fn then(self, next: Self) -> Self {

@@ -70,7 +70,7 @@ impl<'a> Effort<'a> {
     /// Whether this failure may be followed by another attempt.
     fn may_go_on(&self, failure: &Failure) -> bool {
         failure.error.is_retryable()
-            && !(self.once && failure.may_be_done())
+            && !(self.once && failure.error.may_be_done())
             && self.retry.attempts_max > 1
             && self.counted < self.retry.attempts_max
             && !self.left().is_zero()

@@ -5,8 +5,8 @@ mod many;
 
 use std::io::Read as _;
 
+use client::wire::Json;
 use client::wire::limits::PAYLOAD_BYTES_MAX;
-use client::wire::{Code, Json};
 
 use super::{connect, job, shown};
 use crate::cli::jobs::Submit;
@@ -28,7 +28,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     let key = key.or_else(|| (!request.is_named()).then(new_key));
     let accepted = client.jobs().submit(&request, key.as_deref()).await;
     let accepted = accepted.map_err(|error| {
-        if is_in_doubt(&error) {
+        if error.may_be_done() {
             let with = key.map(|key| format!(" with --key {key}")).unwrap_or_default();
             eprintln!("The job may be accepted. To have it once, run the same command{with}");
         }
@@ -46,17 +46,6 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
 /// A key that nobody has used.
 fn new_key() -> String {
     format!("submit-{:016x}", rand::random::<u64>())
-}
-
-/// Whether what was asked may have been done.
-fn is_in_doubt(error: &client::Error) -> bool {
-    match error {
-        client::Error::Lost { .. } | client::Error::Unexpected { .. } => true,
-        client::Error::Refused(problem) => {
-            matches!(problem.known_code(), None | Some(Code::LedgerUnavailable | Code::Internal))
-        }
-        _ => false,
-    }
 }
 
 /// The payload from the command line, or from standard input.

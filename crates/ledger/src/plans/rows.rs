@@ -1,5 +1,7 @@
 //! Rows of plans as the databases hand them over, and their documents. The same for both dialects.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use domain::job::{Backoff, Requirements, Route};
@@ -136,39 +138,35 @@ struct StageSpecDocument {
     on_unknown: String,
 }
 
-/// What is kept under the idempotency key of a plan.
-#[derive(Serialize, Deserialize)]
-struct KeptPlan {
-    plan: String,
-}
-
 /// The text that is kept under the idempotency key of a plan.
 pub(crate) fn kept_plan_text(plan: PlanId) -> String {
-    text(&KeptPlan { plan: plan.to_string() })
+    kept_text("plan", plan)
 }
 
 /// The plan that was made under a key.
 pub(crate) fn kept_plan(row: &KeyRow) -> Result<PlanId> {
-    let kept: KeptPlan = serde_json::from_str(&row.answer).map_err(impossible)?;
-    PlanId::parse(&kept.plan).ok_or_else(|| impossible(format_args!("plan {:?}", kept.plan)))
-}
-
-/// What is kept under the idempotency key of a retry.
-#[derive(Serialize, Deserialize)]
-struct RetriedTask {
-    task: String,
+    kept(row, "plan", PlanId::parse)
 }
 
 /// The text that is kept under the idempotency key of a retry.
 pub(crate) fn kept_retry_text(task: TaskId) -> String {
-    text(&RetriedTask { task: task.to_string() })
+    kept_text("task", task)
 }
 
 /// The task that was run again under a key.
 pub(crate) fn kept_retry(row: &KeyRow) -> Result<KeptRetry> {
-    let kept: RetriedTask = serde_json::from_str(&row.answer).map_err(impossible)?;
-    let task = TaskId::parse(&kept.task).ok_or_else(|| impossible(format_args!("task {:?}", kept.task)))?;
-    Ok(KeptRetry { body_hash: row.body_hash()?, task })
+    Ok(KeptRetry { body_hash: row.body_hash()?, task: kept(row, "task", TaskId::parse)? })
+}
+
+fn kept_text(what: &str, id: impl Display) -> String {
+    text(&BTreeMap::from([(what, id.to_string())]))
+}
+
+fn kept<T>(row: &KeyRow, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    let kept: BTreeMap<String, String> = serde_json::from_str(&row.answer).map_err(impossible)?;
+    kept.get(what)
+        .and_then(|id| parse(id))
+        .ok_or_else(|| impossible(format_args!("{what} in {:?}", row.answer)))
 }
 
 /// An event as it is shown.

@@ -62,7 +62,7 @@ pub(super) async fn reach(
             return none("run `fencepost migrate`, or start with --migrate auto");
         }
         Migrate::Existing if !path.exists() => {
-            return none("name the one that is meant with --database-url or --config");
+            return none(migrations::NAME_ANOTHER);
         }
         _ => {}
     }
@@ -70,10 +70,11 @@ pub(super) async fn reach(
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     }
     let lock = FileLock::take(&path)?;
-    let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let real = made.and_then(|_| path.canonicalize()).map_err(|source| file_error(&path, source))?;
-    // A file that is reached by a link has a lock by its own name, too.
-    let real_lock = (!is_beside(&path, &real)).then(|| FileLock::take(&real)).transpose()?;
+    // A file that is reached by a link is locked by its own name, too.
+    let lock_of_target = match path.is_symlink() {
+        true => Some(FileLock::take(&target(&path).map_err(|source| file_error(&path, source))?)?),
+        false => None,
+    };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let connect = SqliteConnectOptions::new()
         .filename(&path)
@@ -114,14 +115,16 @@ pub(super) async fn reach(
         remembered: Default::default(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
-        _locks: [Some(lock), real_lock],
+        _locks: [Some(lock), lock_of_target],
     })
 }
 
-/// Whether both are one name in one folder.
-fn is_beside(path: &Path, real: &Path) -> bool {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    path.file_name() == real.file_name() && folder.canonicalize().ok().as_deref() == real.parent()
+/// The file that a link names; made if there is none.
+fn target(link: &Path) -> std::io::Result<PathBuf> {
+    if !link.exists() {
+        std::fs::OpenOptions::new().append(true).create(true).open(link)?;
+    }
+    link.canonicalize()
 }
 
 /// Ends what earlier processes left leased: the lock proves that they are dead.

@@ -24,10 +24,15 @@ fn broken_at_the_sixth() -> Vec<Value> {
     stages
 }
 
-fn mended(at: usize) -> Value {
+/// The same with another stage at this place.
+fn with_stage(at: usize, payload: Value) -> Value {
     let mut payloads = broken_at_the_sixth();
-    payloads[at] = echo(json!({"context": {"mended": at}}));
+    payloads[at] = payload;
     stages(&payloads)
+}
+
+fn mended(at: usize) -> Value {
+    with_stage(at, echo(json!({"context": {"mended": at}})))
 }
 
 async fn a_retry_goes_on_behind_the_last_stage_that_is_completed(rig: Rig) {
@@ -203,9 +208,7 @@ async fn a_dry_run_changes_nothing(rig: Rig) {
 
 /// The definition whose stage at this place is broken.
 fn given_up(at: usize) -> Value {
-    let mut payloads = broken_at_the_sixth();
-    payloads[at] = json!({"broken": "out of memory"});
-    stages(&payloads)
+    with_stage(at, json!({"broken": "out of memory"}))
 }
 
 async fn a_retry_says_what_it_has_seen(rig: Rig) {

@@ -79,9 +79,8 @@ impl Submission<'_> {
             let batch = batches.next().map_err(|wrong| {
                 self.bar.finish_and_clear();
                 let message = format!(
-                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. To go on without submitting a job twice, run the same \
-                     command with --key {}",
-                    self.key
+                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. {}",
+                    self.how_to_go_on()
                 );
                 Failure::new(Exit::Usage, message)
             })?;
@@ -96,9 +95,8 @@ impl Submission<'_> {
                 }
                 if !self.tell(line, &result, refused) {
                     let message = format!(
-                        "nobody reads what is accepted, so no further jobs are submitted; {accepted} are. To go on without \
-                         submitting a job twice, run the same command with --key {}",
-                        self.key
+                        "nobody reads what is accepted, so no further jobs are submitted; {accepted} are. {}",
+                        self.how_to_go_on()
                     );
                     return Err(Failure::new(Exit::Refused, message));
                 }
@@ -117,6 +115,10 @@ impl Submission<'_> {
             eprintln!("{accepted} jobs are accepted");
         }
         Ok(())
+    }
+
+    fn how_to_go_on(&self) -> String {
+        format!("To continue without submitting a job twice, run the same command with --key {}", self.key)
     }
 
     /// Submits one batch, through absences of the daemon.
@@ -138,9 +140,8 @@ impl Submission<'_> {
                         self.bar.finish_and_clear();
                         let first = numbers.first().copied().unwrap_or_default();
                         eprintln!(
-                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. To continue without \
-                             submitting a job twice, run the same command with --key {}",
-                            self.key
+                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. {}",
+                            self.how_to_go_on()
                         );
                         return Err(shown::failure(self.json, error));
                     }
