@@ -52,6 +52,12 @@ impl Reach {
         };
         self.cluster_view.has_others() && !joins_all()
     }
+
+    /// The same, or it is not known yet: an instance was not compared since it or this one has begun.
+    #[must_use]
+    pub fn may_be_apart(&self) -> bool {
+        self.is_apart() || self.cluster_view.joined_for().is_none()
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +84,9 @@ mod tests {
         assert!(never.unbroken_for().is_none());
         silent.renewed(std::time::Instant::now());
         assert!(never.hears_all_for().is_some());
+        assert!(!alone.may_be_apart());
         view.compared_buses(true, HashSet::new());
+        assert!(alone.may_be_apart());
         assert!(alone.unbroken_for().is_some() && alone.hears_all_for().is_none());
         view.compared_buses(false, HashSet::new());
         let anew = alone.hears_all_for().unwrap();

@@ -80,7 +80,8 @@ impl Jobs {
             lane.is_some_and(|lane| self.keeper.directory.contains_key(&lane))
         };
         let elsewhere: Vec<_> = attempts.into_iter().filter(|slot| !is_here(slot)).collect();
-        if elsewhere.is_empty() || !self.keeper.services.reach.is_apart() {
+        let reach = self.keeper.services.reach.clone();
+        if elsewhere.is_empty() || !reach.may_be_apart() {
             return;
         }
         let (results, node) = (Arc::clone(&self.sockets.results), node.clone());
@@ -93,6 +94,9 @@ impl Jobs {
         tokio::spawn(async move {
             // Owners that are reached are quicker.
             tokio::time::sleep(jittered(REREAD_EVERY)).await;
+            if !reach.may_be_apart() {
+                return;
+            }
             results.write(&node, failed, false).await;
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::rig::{PATIENCE, Rig, echo, with};
-use super::sessions::{Talk, open};
+use super::sessions::{Talk, open, seqs};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_only_listens_gets_every_result_while_jobs_end_all_the_time() {
@@ -100,4 +100,36 @@ async fn clients_that_begin_anew_at_once_get_more_than_there_is_room_for() {
         assert_eq!(seqs, (1..=RESULTS).collect());
     }
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_everything_again_gets_every_result_before_the_session_closes() {
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let session = open(&rig, 0, json!({})).await;
+    // More results than are read at once, of jobs that are told in one go.
+    let job = json!({ "payload": { "large": 900_000 } });
+    let mut talk = Talk::open(&rig, 0, &session, None).await;
+    for n in 0..20 {
+        talk.job(&format!("r{n}"), job.clone()).await;
+    }
+    talk.results(20).await;
+    let mut again = Talk::open(&rig, 0, &session, Some(20)).await;
+    for n in 0..20 {
+        again.job(&format!("r{n}"), job.clone()).await;
+    }
+    let (mut accepted, mut results) = (0, Vec::new());
+    while accepted < 20 {
+        let frame = again.next().await;
+        match frame["type"] == "accepted" {
+            true => accepted += 1,
+            false => results.push(frame),
+        }
+    }
+    rig.ask(0, "DELETE", &format!("/v1/sessions/{session}"), None).await;
+    results.extend(again.results(20 - results.len()).await);
+    let mut places = seqs(&results);
+    places.sort_unstable();
+    assert!(places.into_iter().eq(1..=20));
+    assert_eq!(again.closed().await, 1000);
 }

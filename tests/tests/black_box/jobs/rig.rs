@@ -506,9 +506,9 @@ impl Runs {
         self.all().iter().find_map(of).unwrap()
     }
 
-    /// Does what the payload says: `{"echo": x}` answers x at once, `{"hold": x}` when it is let go, `{"steps": n}` says
-    /// how far it is each time it is let go, and answers then, `{"fail": n}` fails in its first n attempts, `{"broken":
-    /// text}` for good, and `{"deadly": true}` takes the node with it.
+    /// Does what the payload says: `{"echo": x}` answers x at once, `{"large": n}` n letters, `{"hold": x}` x when it is let
+    /// go, `{"steps": n}` says how far it is each time it is let go, and answers then, `{"fail": n}` fails in its first n
+    /// attempts, `{"broken": text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
         let Job { id, attempt, kind, metadata, stage, traceparent, stop, progress, .. } = job;
@@ -541,6 +541,9 @@ impl Runs {
                 }
             }
             return Ok(Json::of(&payload["hold"]).unwrap());
+        }
+        if let Some(length) = payload["large"].as_u64() {
+            return Ok(Json::of(&"x".repeat(length as usize)).unwrap());
         }
         if let Some(steps) = payload["steps"].as_u64() {
             for step in 1..=steps {

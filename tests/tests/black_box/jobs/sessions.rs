@@ -79,7 +79,7 @@ impl Talk {
     }
 
     /// The code with which the socket is closed.
-    async fn closed(mut self) -> u16 {
+    pub async fn closed(mut self) -> u16 {
         loop {
             match tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("the socket is closed") {
                 Some(Ok(Message::Close(Some(frame)))) => return frame.code.into(),
@@ -122,7 +122,7 @@ pub async fn settled(rig: &Rig) {
     .await;
 }
 
-fn seqs(results: &[Value]) -> Vec<u64> {
+pub fn seqs(results: &[Value]) -> Vec<u64> {
     results.iter().map(|result| result["seq"].as_u64().unwrap()).collect()
 }
 
@@ -510,30 +510,6 @@ async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
     }
     rig.nothing_is_held().await;
     rig.no_defect().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_sends_everything_again_gets_every_result_before_the_session_closes() {
-    let rig = Rig::alone().await;
-    let _node = rig.node(&[0], "n", |_| {}).await;
-    let session = open(&rig, 0, json!({})).await;
-    // More than are read at once.
-    let large = "x".repeat(900_000);
-    let mut talk = Talk::open(&rig, 0, &session, None).await;
-    for n in 0..20 {
-        talk.job(&format!("r{n}"), echo(json!(large))).await;
-    }
-    talk.results(20).await;
-    let mut again = Talk::open(&rig, 0, &session, Some(20)).await;
-    for n in 0..20 {
-        again.job(&format!("r{n}"), echo(json!(large))).await;
-    }
-    assert_eq!(again.next().await["type"], "accepted");
-    rig.ask(0, "DELETE", &format!("/v1/sessions/{session}"), None).await;
-    let mut places = seqs(&again.results(20).await);
-    places.sort_unstable();
-    assert!(places.into_iter().eq(1..=20));
-    assert_eq!(again.closed().await, 1000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ impl Calls {
     /// asked in time, or that is older than the question, knows of nothing.
     pub(super) async fn is_anothers_elsewhere(&self) -> bool {
         // Without tokens every node is everybody's.
-        if self.principal.name().is_empty() || !self.incarnation.reach.is_apart() {
+        if self.principal.name().is_empty() || !self.incarnation.reach.may_be_apart() {
             return false;
         }
         let Self { forwarder, principal, node, .. } = self;
