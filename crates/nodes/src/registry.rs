@@ -75,6 +75,7 @@ enum Known {
     Left {
         stamp: Stamp,
         at: Instant,
+        how: Ended,
     },
 }
 
@@ -258,7 +259,7 @@ impl Registry {
         let stamp = over(epoch);
         let inner = &*self.inner;
         let has_room = inner.nodes.len() < NODES_MAX;
-        let left = Known::Left { stamp, at: now };
+        let left = Known::Left { stamp, at: now, how };
         let before = match inner.nodes.entry(node.clone()) {
             Slot::Vacant(_) if !has_room => return Applied::TooMany,
             Slot::Vacant(slot) => {
@@ -317,7 +318,7 @@ impl Registry {
                 return false;
             }
             let stamp = entry.stamp();
-            slot.insert(Known::Left { stamp, at: now }).into_entry()
+            slot.insert(Known::Left { stamp, at: now, how }).into_entry()
         };
         if let Some(entry) = &lost {
             inner.depart(entry, how);
@@ -523,6 +524,17 @@ impl Registry {
         match self.inner.nodes.get(node).as_deref() {
             Some(Known::Here(entry)) => Some(entry.record()),
             Some(Known::Left { .. }) | None => None,
+        }
+    }
+
+    /// Whether the node has left for a newer connection that was not heard of yet, less than [`NodeTimeouts::offline`] ago.
+    #[must_use]
+    pub fn is_moving(&self, node: &NodeId, now: Instant) -> bool {
+        match self.inner.nodes.get(node).as_deref() {
+            Some(Known::Left { at, how: Ended::Replaced, .. }) => {
+                now.saturating_duration_since(*at) < self.inner.timeouts.offline
+            }
+            Some(_) | None => false,
         }
     }
 

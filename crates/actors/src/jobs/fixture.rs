@@ -197,7 +197,12 @@ impl Ledger {
 
     /// Jobs of an instance's own lane, whose first attempts are at a node of an instance.
     pub(super) async fn dispatch_all(&self, owner: &str, jobs: &[u128], to: &str, holder: &str) {
-        let (id, owner) = (lane(&format!("instance:{owner}")), instance(owner));
+        self.dispatch_in(lane(&format!("instance:{owner}")), owner, jobs, to, holder).await;
+    }
+
+    /// The same, of any lane.
+    pub(super) async fn dispatch_in(&self, id: LaneId, owner: &str, jobs: &[u128], to: &str, holder: &str) {
+        let owner = instance(owner);
         let Acquisition::Acquired { token, .. } =
             self.handle.acquire(id.lease(), &owner, 60_000).await.unwrap()
         else {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bus::Slot;
 use domain::job::{
     Attempt, Change, Class, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide,
 };
@@ -98,6 +99,35 @@ impl ResultWriter {
             }
         }
         written.await
+    }
+
+    /// Ends attempts that a node lost, as failed ones that may be tried again, in the stead of owners that do not hear of it. What
+    /// the node did of a stage nobody knows: its plan finds it UNKNOWN when it has had its time.
+    pub(super) async fn lost(&self, node: &NodeId, attempts: &[Slot], why: &str) {
+        let mut results = Vec::new();
+        let mut pause = AGAIN_AFTER.0;
+        let mut left = attempts.iter().copied().peekable();
+        while let Some(Slot { job, attempt }) = left.peek().copied() {
+            // One by one: their payloads may be large.
+            match live_job(&self.ledger, job).await {
+                Ok(Some(live)) if live.lane.plan_id().is_none() => {
+                    let output = Err(Failure { message: why.to_owned(), is_retryable: true });
+                    results.push(NodeResult { job, attempt, output });
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, %node, "what a lost node had could not be read yet");
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(AGAIN_AFTER.1);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(%error, %job, %node, "the ledger did not say what a lost node had")
+                }
+                Ok(_) => {}
+            }
+            left.next();
+        }
+        self.write(node, results, false).await;
     }
 
     async fn write_all(

@@ -512,10 +512,12 @@ impl Scheduler {
     }
 
     /// Whether the node is gone for sure: this instance does not know it, although it knows all nodes of the bus, and for as
-    /// long as a node's record lives no live instance could take a node on unheard. Silence is no evidence.
+    /// long as a node's record lives no live instance could take a node on unheard. Silence is no evidence, nor is the end of a
+    /// connection for which the node has a newer one.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
         let is_evidence = |heard: Duration| heard >= self.registry.timeouts().offline;
         self.registry.get(node).is_none()
+            && !self.registry.is_moving(node, Instant::now())
             && self.registry.is_loaded()
             && self.reach.hears_all_for().is_some_and(is_evidence)
     }

@@ -16,7 +16,7 @@ use super::delivery::Dispatch;
 use super::limits::REREAD_EVERY;
 use super::node_gateway::{NodeGateway, NodeOutbox, OnNode};
 use super::progress::ProgressReporter;
-use super::results::{Answer, Failure, NodeResult, ResultWriter};
+use super::results::{Answer, NodeResult, ResultWriter};
 use crate::pause::jittered;
 
 /// What the sockets of one instance use.
@@ -73,7 +73,8 @@ impl Jobs {
 
     /// Attempts of a node here that it does not run any more. Their lanes' owners learn it by a report, or by the registry, and
     /// revoke them. An owner that the bus does not reach learns nothing, and would wait for as long as an attempt may run: in its
-    /// stead this instance ends such attempts, as failed. That counts as a result does, for the newest attempt of a job alone.
+    /// stead this instance ends such attempts, as failed, unless they are stages. That counts as a result does, for the newest attempt of
+    /// a job alone.
     fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: &'static str) {
         let is_here = |slot: &Slot| {
             let lane = self.sockets.gateway.attempts().lane(slot.job, slot.attempt);
@@ -85,19 +86,13 @@ impl Jobs {
             return;
         }
         let (results, node) = (Arc::clone(&self.sockets.results), node.clone());
-        let failed = |Slot { job, attempt }: Slot| NodeResult {
-            job,
-            attempt,
-            output: Err(Failure { message: why.to_owned(), is_retryable: true }),
-        };
-        let failed = elsewhere.into_iter().map(failed).collect();
         tokio::spawn(async move {
             // Owners that are reached are quicker.
             tokio::time::sleep(jittered(REREAD_EVERY)).await;
             if !reach.may_be_apart() {
                 return;
             }
-            results.write(&node, failed, false).await;
+            results.lost(&node, &elsewhere, why).await;
         });
     }
 

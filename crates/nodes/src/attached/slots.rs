@@ -14,7 +14,7 @@ impl AttachedNode {
     /// What the lanes want of the node.
     pub(super) fn on_wanted(&mut self, wishes: Vec<FromLane>) {
         let now = self.moment.now;
-        let (mut dispatches, mut effects, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut dispatches, mut effects, mut unknown) = (Vec::<Dispatch>::new(), Vec::new(), Vec::new());
         let mut is_shared = false;
         for wish in wishes {
             match wish {
@@ -22,6 +22,8 @@ impl AttachedNode {
                     let sent = self.dispatch(dispatch);
                     effects.extend(sent);
                 }
+                // It was delivered twice. Whatever became of asking for its slot again would be said of the first.
+                FromLane::Dispatch { dispatch, .. } if self.is_under_way(dispatch.slot, &dispatches) => {}
                 FromLane::Dispatch { dispatch, is_foreign } => {
                     if is_foreign {
                         self.authority.share(now);
@@ -29,10 +31,9 @@ impl AttachedNode {
                     dispatches.push(dispatch);
                 }
                 FromLane::Cancel(slot) => {
-                    let is_coming = dispatches.iter().any(|dispatch: &Dispatch| dispatch.slot == slot);
                     if self.connection.has(slot) {
                         effects.extend(self.connection.cancel(slot));
-                    } else if is_coming || self.sending.contains(&slot) || self.is_held_back(slot) {
+                    } else if self.is_under_way(slot, &dispatches) {
                         self.called_off.insert(slot);
                     } else {
                         // The node does not have it.
@@ -73,8 +74,10 @@ impl AttachedNode {
         self.is_known() && self.authority.wants_them_lent(self.moment.now) && !self.gives()
     }
 
-    fn is_held_back(&self, slot: Slot) -> bool {
-        self.held_back.iter().any(|held| held.slot == slot)
+    /// Whether the attempt is with the node, or on its way to it: among those that came before it, too.
+    fn is_under_way(&self, slot: Slot, before: &[Dispatch]) -> bool {
+        let mut waiting = self.held_back.iter().chain(before);
+        self.connection.has(slot) || self.sending.contains(&slot) || waiting.any(|it| it.slot == slot)
     }
 
     /// Asks the bus for the slots of dispatches.

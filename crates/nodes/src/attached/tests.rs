@@ -384,10 +384,17 @@ fn a_dispatch_leaves_when_its_slot_is_sent() {
         rig.apply(sent([4], Ok(vec![true]))),
         ["undeliverable 4", "slot freed 4", "free [4] of a full node"]
     );
-    // Twice.
-    let mut rig = Rig::busy(&[1]);
-    rig.apply(wanted([own(1)]));
-    assert_eq!(rig.apply(sent([1], Ok(vec![true]))), Vec::<String>::new());
+}
+
+#[test]
+fn a_dispatch_that_is_delivered_twice_is_asked_for_once() {
+    let mut rig = Rig::registered(&[]);
+    assert_eq!(rig.apply(wanted([own(1), own(1)])), ["send slots [1]"]);
+    assert!(rig.apply(wanted([own(1)])).is_empty(), "its slot is being sent");
+    assert_eq!(rig.apply(sent([1], Ok(vec![true]))), ["dispatch 1"]);
+    assert!(rig.apply(wanted([own(1)])).is_empty(), "it is with the node");
+    rig.frames([FromNode::Ack(slot(1))]);
+    assert!(rig.apply(wanted([own(1)])).is_empty(), "it runs");
 }
 
 #[test]

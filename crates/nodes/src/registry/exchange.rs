@@ -96,7 +96,7 @@ impl Registry {
                         quiet.push((looked, known.key().clone()));
                     }
                 }
-                Known::Left { stamp, at } => {
+                Known::Left { stamp, at, .. } => {
                     // Another connection of the node may be listed; or its last holder has not changed its list yet.
                     let is_newer = version.is_some_and(|version| version.get() > stamp.epoch.get());
                     if is_newer && now.duration_since(*at) >= recent {

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use domain::Timestamp;
 use domain::job::PastAttempt;
+use domain::{PlanId, Timestamp};
 
 use super::*;
 use crate::jobs::finish_notices;
 use crate::jobs::fixture::{
-    FIRST, KnownOwners, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve, spec,
+    FIRST, KnownOwners, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve, slot, spec,
 };
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::progress_store::ProgressStore;
@@ -126,6 +126,16 @@ async fn a_result_is_written_once_and_answered_the_same_when_it_is_said_again() 
     assert_eq!(states(1).await, State::Finished);
     assert_eq!(states(2).await, State::Created, "it is tried again");
     assert_eq!(states(3).await, State::Finished);
+}
+
+#[tokio::test]
+async fn what_a_lost_node_had_is_tried_again_and_what_it_did_of_a_stage_is_for_people_to_say() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    here.ledger.dispatch_in(LaneId::plan(PlanId::from_u128(7)), "b", &[2], "n", "a").await;
+    here.writer.lost(&node("n"), &[slot(1), slot(2), slot(9)], "the node was lost").await;
+    let states = async |number| here.ledger.handle.job(job(number)).await.unwrap().unwrap().state;
+    assert_eq!((states(1).await, states(2).await), (State::Created, State::Dispatched));
 }
 
 #[tokio::test]

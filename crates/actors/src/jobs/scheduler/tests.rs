@@ -103,6 +103,21 @@ async fn a_node_that_nobody_knows_is_gone_only_if_all_nodes_are_known_and_have_b
 }
 
 #[tokio::test]
+async fn a_node_that_connects_again_is_not_gone_before_its_newer_connection_would_have_been_heard_of() {
+    let offline = Duration::from_secs(1);
+    let here = here_with(NodeTimeouts { offline, ..NodeTimeouts::DEFAULT }).await;
+    let is_gone = || here.scheduler.is_surely_gone(&node("n"));
+    here.scheduler.registry.loaded(true);
+    tokio::time::sleep(offline).await;
+    assert!(is_gone());
+    let replaced = Instant::now();
+    here.scheduler.registry.replaced(&node("n"), bus::Epoch::new(7), replaced);
+    assert!(!is_gone() || replaced.elapsed() >= offline);
+    tokio::time::sleep(offline).await;
+    assert!(is_gone());
+}
+
+#[tokio::test]
 async fn a_list_of_lent_slots_says_nothing_of_attempts_that_it_may_not_know_yet() {
     let here = here().await;
     assert_eq!(here.missing(RESERVATION * 9).await, [false; 2], "nothing was listed");
