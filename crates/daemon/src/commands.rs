@@ -23,7 +23,7 @@ pub mod pool;
 pub mod recover;
 mod screen;
 pub mod session;
-mod shown;
+pub mod shown;
 pub mod stats;
 pub mod submit;
 mod tasks_shown;

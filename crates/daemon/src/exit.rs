@@ -18,6 +18,8 @@ pub enum Exit {
     Unavailable = 69,
     /// A defect.
     Software = 70,
+    /// What a command answers could not be written.
+    Output = 74,
     /// The configuration, or a resource that it names, prevents the start.
     Config = 78,
     /// A second SIGINT cut the drain short.

@@ -26,7 +26,7 @@ use exit::{Exit, Failure};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    match run(Cli::parse_from(asked()).command) {
+    match run(Cli::parse_from(asked()).command).and_then(|()| commands::shown::all_written()) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             logging::print_failure(&failure);

@@ -262,6 +262,11 @@ async fn jobs_of_a_file_are_submitted_in_batches_once_under_a_key_or_not_at_all(
     }
     assert_eq!(rig.get(0, "/v1/jobs?tenant=wrong").await["items"], json!([]));
 
+    let long = "k".repeat(118);
+    let ended = run_at(url, "submit", &["-f", path, "--key", &long]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--key must have at most 117 characters"), "{}", ended.stderr);
+
     // What only the daemon refuses is named with its line, and the other jobs are accepted.
     std::fs::write(&file, "{\"payload\":1}\n\n{\"payload\":2,\"session\":\"none\"}\n{\"payload\":3}\n")
         .unwrap();

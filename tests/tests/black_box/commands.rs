@@ -1,9 +1,11 @@
-//! `fencepost migrate` and `fencepost check-config`, and wrong usage.
+//! `fencepost migrate` and `fencepost check-config`, wrong usage, and answers that cannot be written.
 
+use std::fs::File;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use testkit::PATIENCE;
-use testkit::instance::{Ended, Setup};
+use testkit::instance::{Ended, Setup, binary};
 use testkit::ports;
 use testkit::servers::Database;
 
@@ -71,4 +73,23 @@ async fn help_before_a_command_is_its_help() {
         assert_eq!((asked.code, &asked.stdout), (Some(0), &shown.stdout), "{words:?}");
         assert!(asked.stdout.contains("Usage: "), "{}", asked.stdout);
     }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let command = |out: Stdio| {
+        Command::new(binary().unwrap()).args(["completions", "bash"]).stdout(out).output().unwrap()
+    };
+    assert_eq!(command(Stdio::piped()).status.code(), Some(0));
+    let full = command(File::create("/dev/full").unwrap().into());
+    let said = String::from_utf8(full.stderr).unwrap();
+    assert_eq!(
+        (full.status.code(), said.contains("the answer could not be written")),
+        (Some(74), true),
+        "{said}"
+    );
+    // A reader that goes has read enough.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(command(writer.into()).status.code(), Some(0));
 }

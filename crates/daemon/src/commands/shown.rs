@@ -2,22 +2,44 @@
 //! Answers go to stdout, refusals to stderr.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::sync::OnceLock;
 
 use client::Error;
 use client::wire::{Code, Problem};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// Printed in place of a missing value.
 pub const NONE: &str = "-";
 
-/// Prints a text; `false` if nobody reads it.
+/// Why an answer could not be written, if that was not for want of a reader.
+static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a text; `false` if nobody reads it, or it cannot be written.
 pub fn print(text: &str) -> bool {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    let mut stdout = io::stdout().lock();
+    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match printed {
+        Ok(()) => true,
+        // A reader that closed the pipe has read enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
+        Err(error) => {
+            let _ = UNWRITTEN.set(error);
+            false
+        }
+    }
+}
+
+/// How a command ends that has nothing else to complain of.
+///
+/// # Errors
+/// [`Exit::Output`] if an answer of it could not be written.
+pub fn all_written() -> Result<(), Failure> {
+    let complaint = |error| Failure::new(Exit::Output, format!("the answer could not be written: {error}"));
+    UNWRITTEN.get().map_or(Ok(()), |error| Err(complaint(error)))
 }
 
 /// An answer as JSON on one line, without its end.
@@ -27,7 +49,6 @@ pub fn json<T: Serialize>(answer: &T) -> String {
 
 /// Prints an answer: as JSON if asked, else as `people` renders it.
 pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> String) {
-    // A reader that closed the pipe has read enough.
     let _ = print(&if json { self::json(answer) + "\n" } else { people(answer) });
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::Client;
 use client::wire::jobs::BatchResult;
+use domain::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -18,6 +19,8 @@ use crate::exit::{Exit, Failure};
 
 /// How often the bar moves while nothing is answered.
 const TICK: Duration = Duration::from_millis(200);
+/// How many characters a key may have that batches get their keys from: a point and ten digits follow it.
+const KEY_CHARS_MAX: usize = IDEMPOTENCY_KEY_CHARS_MAX - 11;
 /// How many refused jobs are named on stderr; the count names all.
 const REFUSED_SHOWN: u64 = 20;
 
@@ -33,7 +36,7 @@ struct Outcome<'a> {
 /// read, so that a mistake in one submits nothing; standard input is sent as it is read.
 ///
 /// # Errors
-/// Wrong usage for a line that is no job; the refusal of a whole batch; [`Exit::Refused`] if single jobs were refused.
+/// Wrong usage for a line that is no job, and for a key too long to be numbered; the refusal of a whole batch; [`Exit::Refused`] if single jobs were refused.
 pub async fn run(
     client: &Client,
     file: &Path,
@@ -42,6 +45,12 @@ pub async fn run(
     json: bool,
 ) -> Result<(), Failure> {
     let key = key.unwrap_or_else(super::new_key);
+    if key.chars().count() > KEY_CHARS_MAX {
+        let why = format!(
+            "--key must have at most {KEY_CHARS_MAX} characters with --file: each batch gets it with a number of its own"
+        );
+        return Err(Failure::new(Exit::Usage, why));
+    }
     let work = Submission { client, options, key, json, bar: ProgressBar::hidden() };
     if file == Path::new("-") {
         return work.run("standard input", io::stdin().lock(), None).await;
