@@ -104,6 +104,8 @@ struct Registered {
     epoch: Epoch,
     /// The bus does not know of the connection yet, and the epoch is one of this instance.
     is_provisional: bool,
+    /// The socket was closed before the bus knew of it.
+    is_late: bool,
 }
 
 impl AttachedNode {
@@ -194,6 +196,7 @@ impl AttachedNode {
         Some(Departure {
             record,
             is_provisional: registered.is_provisional,
+            is_late: registered.is_late,
             slots: self.connection.slots().collect(),
             unanswered: self.connection.unanswered().collect(),
             heard: self.heard,
@@ -252,7 +255,8 @@ impl AttachedNode {
             Event::Registered { known: Ok(Registering::Done(known)), .. } => {
                 if let Some(hello) = &self.hello {
                     let (profile, epoch) = (Arc::new(self.profile(hello)), known.connected.epoch);
-                    self.registered = Some(Registered { profile, epoch, is_provisional: false });
+                    let is_late = self.registered.as_ref().is_none_or(|known| known.is_provisional);
+                    self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late });
                 }
             }
             Event::Committed { committed, .. } => {

@@ -240,7 +240,7 @@ impl Registry {
 
     /// This connection is over, says the instance that held it: applied here and published.
     pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
-        self.hear_leave(node, epoch, now);
+        self.left_alone(node, epoch, now);
         self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
     }
 
@@ -250,8 +250,18 @@ impl Registry {
         self.hear_end(node, epoch, Ended::Replaced, now);
     }
 
-    /// This connection is over, says its record or its holder.
+    /// This connection, of which the bus never knew, is over: applied here, and not published. Another instance may have given
+    /// its own connection of the node the same epoch.
+    pub fn left_alone(&self, node: &NodeId, epoch: Epoch, now: Instant) {
+        self.hear_end(node, epoch, Ended::Left, now);
+    }
+
+    /// This connection is over, says its record or its holder. Of a node whose socket is held here that socket says more: where
+    /// the node has been elsewhere meanwhile, it finds so by the next write of its record.
     pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
+        if self.get(node).is_some_and(|record| record.profile.holder == self.inner.me) {
+            return Applied::Stale;
+        }
         self.hear_end(node, epoch, Ended::Left, now)
     }
 

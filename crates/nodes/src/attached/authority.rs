@@ -54,7 +54,7 @@ impl AttachedNode {
         let Some(hello) = &self.hello else { return };
         tracing::info!(node = %hello.node, "a node is connected while the bus is away");
         let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
-        self.registered = Some(Registered { profile, epoch, is_provisional: true });
+        self.registered = Some(Registered { profile, epoch, is_provisional: true, is_late: false });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         self.out.extend([Effect::Attach(self.since), Effect::LookUp { running }]);
         let effects = self.connection.registered(self.moment.now);

@@ -272,6 +272,8 @@ pub struct Departure {
     pub record: Record,
     /// Whether the bus did not know of the connection.
     pub is_provisional: bool,
+    /// Whether the bus got to know of the connection when it was over. The node may have had a newer one by then.
+    pub is_late: bool,
     /// The attempts that the node had.
     pub slots: Vec<Slot>,
     /// Those of them that were sent and that the node has not answered.

@@ -108,7 +108,7 @@ impl AttachedNode {
                 tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
             }
         }
-        self.registered = Some(Registered { profile, epoch, is_provisional: false });
+        self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late: false });
         self.unlisted = unlisted;
         self.unlisted_until = self.moment.now + self.timeouts.reservation;
         self.listed(&taken);

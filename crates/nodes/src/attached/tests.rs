@@ -589,15 +589,22 @@ fn after_the_end_only_what_was_dispatched_by_a_commit_is_told() {
     let departure = rig.node.departure().unwrap();
     let held: HashSet<_> = departure.slots.iter().copied().collect();
     assert_eq!(held, slots(&[1, 2, 3]).into_iter().collect());
-    assert_eq!((departure.unanswered, departure.is_provisional), (slots(&[3]), false));
+    assert_eq!(
+        (departure.unanswered, departure.is_provisional, departure.is_late),
+        (slots(&[3]), false, false)
+    );
     assert_eq!(departure.record.status.state, NodeState::Unhealthy);
     assert_eq!(departure.heard, rig.now.checked_sub(Duration::from_secs(1)).unwrap());
 
     // Registered too late: its record is taken back like any other.
-    let mut late = Rig::greeted(&[1]);
-    late.node.leave();
-    assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
-    assert_eq!(late.node.departure().unwrap().record.stamp.epoch, Epoch::new(7));
+    for (mut late, is_news) in
+        [(Rig::greeted(&[1]), true), (Rig::alone(&[1]), true), (Rig::registered(&[1]), false)]
+    {
+        late.node.leave();
+        assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
+        let departure = late.node.departure().unwrap();
+        assert_eq!((departure.record.stamp.epoch, departure.is_late), (Epoch::new(7), is_news));
+    }
 }
 
 /// What is under way at the bus and the lanes, in one random run.

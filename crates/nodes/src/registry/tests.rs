@@ -114,6 +114,11 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
     // What the bus still says of the connection before changes nothing.
     assert_eq!(apply(&registry, record("n").at(5, 51).held_by("b")), Applied::Stale);
     assert_eq!(registry.hear_leave(&n, Epoch::new(5), now), Applied::Stale);
+    // Another instance may have given its connection of the node the same number, or the bus a higher one.
+    for epoch in [6, 999] {
+        let left = NodeUpdate { state: None, ..update("n", epoch, 52) };
+        assert_eq!(registry.hear(&left, now), Applied::Stale, "its socket says more");
+    }
     assert!(!registry.absent(&n, now + OFFLINE * 2, well(OFFLINE * 2)), "its socket says more");
     assert!(registry.take_outbox(9).is_empty(), "nothing is published");
     // What the bus knows in the end takes its place, from here or elsewhere.
@@ -124,7 +129,9 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
         "under the version known"
     );
     assert_eq!(registry.noted(record("n").at(6, 0), now), Applied::Stale);
-    registry.left(&n, Epoch::new(1_000), now);
+    registry.take_outbox(9);
+    registry.left_alone(&n, Epoch::new(1_000), now);
+    assert!(registry.get(&n).is_none() && registry.take_outbox(9).is_empty(), "nobody else knew of it");
     assert_eq!(registry.noted(record("n").at(registry.next_epoch(&n).get(), 0), now), Applied::New);
 }
 

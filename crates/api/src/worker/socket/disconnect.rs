@@ -14,7 +14,7 @@ use crate::state::State;
 /// Lets nothing more be given to a node whose socket is closed, and, unless the node connects again in time, takes it off.
 /// A node that had nothing to do is taken off at once.
 pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>, departure: Departure) {
-    let Departure { mut record, is_provisional, slots, heard, .. } = departure;
+    let Departure { mut record, is_provisional, is_late, slots, heard, .. } = departure;
     let (registry, jobs) = (&incarnation.registry, &incarnation.jobs);
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
     let offline = registry.timeouts().offline;
@@ -53,11 +53,16 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
         }
     };
     match disconnected {
+        // It may have taken the record from the connection that the node has. That one writes it anew; nobody gives the node up.
+        Ok(_) | Err(_) if is_late && slots.is_empty() => registry.replaced(&node, epoch, Instant::now()),
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
         // older may have been the one that was attached here: nobody else ends its entry.
         Ok(Written::Replaced) => registry.replaced(&node, epoch, Instant::now()),
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
-            registry.left(&node, epoch, Instant::now());
+            match is_provisional {
+                true => registry.left_alone(&node, epoch, Instant::now()),
+                false => registry.left(&node, epoch, Instant::now()),
+            }
             slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
             jobs.lost_with(&node, &slots);
         }
