@@ -77,9 +77,10 @@ impl ForwardedRequest {
         Self { passed, principal, is_forwarded, is_own: false }
     }
 
-    /// A request by which a socket was opened: what comes over it is brought to the owners, since a socket cannot be redirected.
-    pub fn of_socket(request: &HttpRequest) -> Self {
-        Self { is_own: true, ..Self::of(request, Vec::new()) }
+    /// A request that is brought to the owner also where callers are redirected: a socket, by which more comes, cannot be
+    /// redirected, nor can what must be done whether or not its owner can be reached.
+    pub fn brought(request: &HttpRequest, body: Vec<u8>) -> Self {
+        Self { is_own: true, ..Self::of(request, body) }
     }
 
     /// What this instance does by itself in the name of a caller, for [`Self::within`].

@@ -171,7 +171,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;
     let caller = socket::Caller {
         // Later frames are served in this request's name.
-        forwarded: ForwardedRequest::of_socket(&request),
+        forwarded: ForwardedRequest::brought(&request, Vec::new()),
         principal: Principal::of(&request),
     };
     let socket = Socket::new(forwarder.into_inner(), incarnation, id, caller, watch, outlet, cursor);

@@ -577,6 +577,7 @@ impl PlanActor {
                 match actor.attempted.take() {
                     // What was begun by a commit that was not heard of.
                     Some(Attempted { state, token, jobs }) if is_known(&state) => {
+                        actor.inner.late.remove(&actor.plan);
                         actor.lane.added(token, clock.now(), jobs);
                     }
                     _ if !is_known(&actor.state) => {

@@ -86,7 +86,7 @@ pub async fn unlock(request: HttpRequest, payload: web::Payload, forwarder: Forw
             plans.look(plan).await?;
             plans.unlock(&tenant, token, author.clone()).await
         };
-        match forwarder.to_plan(&ForwardedRequest::of(&request, body), plan, unlock).await {
+        match forwarder.to_plan(&ForwardedRequest::brought(&request, body), plan, unlock).await {
             Ok(Routed::Here(())) => return shown(state, sees, &tenant).await,
             Ok(Routed::Elsewhere(answer)) => return Ok(answer),
             // One that cannot be reached must not keep people from what they are asked to do just then.
@@ -100,7 +100,7 @@ pub async fn unlock(request: HttpRequest, payload: web::Payload, forwarder: Forw
 
 /// Whether a plan's owner was not asked, or did nothing.
 const fn may_go_without_owner(code: Code) -> bool {
-    matches!(code, Code::NotOwner | Code::LeaseHeld | Code::Overloaded | Code::Fenced | Code::Draining)
+    matches!(code, Code::NotOwner | Code::LeaseHeld | Code::Fenced | Code::Draining)
 }
 
 async fn shown(state: &State, sees: &Sees, tenant: &TenantId) -> Answer {

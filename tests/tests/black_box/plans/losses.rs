@@ -428,9 +428,18 @@ async fn a_tenant_is_locked_while_an_attempt_that_overran_its_time_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_broken_at_another_instance_is_lost_to_its_owner_at_once() {
-    let rig = Rig::with_own_redis(2).await;
+    // Where callers are redirected, too: it is brought to the owner.
+    for on_misroute in ["forward", "redirect"] {
+        let rig =
+            Rig::shaped(2, false, |setup| setup.env("FENCEPOST__WORKER_QUEUE__ON_MISROUTE", on_misroute))
+                .await;
+        a_lock_is_broken_elsewhere(&rig).await;
+    }
+}
+
+async fn a_lock_is_broken_elsewhere(rig: &Rig) {
     let node = rig.node(&[0], "n", |_| {}).await;
-    let made = Plan::make(&rig, 0, plan(&[task("t", &[hold(json!(0))])])).await;
+    let made = Plan::make(rig, 0, plan(&[task("t", &[hold(json!(0))])])).await;
     begun(&node, &made.tasks[0], 0, 1).await;
     let other = 1 - owner(&made).await;
     let token = made.task(0).await["lock"]["token"].clone();

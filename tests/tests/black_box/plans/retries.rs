@@ -89,6 +89,10 @@ async fn a_retry_from_the_start_keeps_the_history(rig: Rig) {
         .map(|one| one["completed_stages"].as_array().unwrap().clone())
         .collect();
     assert_eq!((&named[0][..], &named[named.len() - 1][..]), (&[json!("s0")][..], &[json!("other")][..]));
+    // Without the stage that failed nothing is left to be done.
+    let only = json!([{"name": "other", "payload": echo(json!(1))}]);
+    plan.retry(0, json!({"stages": only}), 202).await;
+    plan.is("SUCCEEDED").await;
 }
 
 async fn until_run_failed(plan: &Plan<'_>, run: u64) {

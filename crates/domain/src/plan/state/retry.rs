@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::step_builder::{StepBuilder, refused};
 use super::{Checkpoint, EventKind, Refused, StageState, TaskState};
 use crate::id::TaskId;
-use crate::limits::TASK_RUNS_MAX;
+use crate::limits::{CHECKPOINTS_MAX, TASK_RUNS_MAX};
 use crate::plan::spec::{StageSpec, TaskSpec};
 use crate::plan::status::{Intent, OnUnknown, StageStatus, TaskStatus};
 
@@ -98,6 +98,10 @@ impl StepBuilder {
         let is_new_definition = spec.is_some();
         let (was, waits_for) = (now.status, now.in_flight().map(|(_, job)| job).or(now.waits_for));
         let spec = spec.unwrap_or_else(|| Arc::clone(&now.spec));
+        let to_come = spec.stages.len().saturating_sub(completed);
+        if to_come > CHECKPOINTS_MAX.saturating_sub(now.last_checkpoint) as usize {
+            return Err(Refused::TooMany("checkpoints"));
+        }
         let checkpoint = match (&retry.context, checkpoint) {
             (Some(context), Some(checkpoint)) => {
                 Some(Checkpoint { context: Arc::clone(context), ..checkpoint })

@@ -453,11 +453,15 @@ impl StepBuilder {
         self.on_failure();
     }
 
-    /// A task that is over has given its lock back; one that failed or was interrupted keeps it until it runs out.
+    /// A task that is over has given its lock back, unless an attempt of it may still be under way; one that failed or was
+    /// interrupted keeps it until it runs out.
     pub(super) fn renew_locks(&mut self) {
         use TaskStatus::{Paused, Pending, Running};
         for at in 0..self.next.tasks.len() {
-            if matches!(self.task(at).status, Pending | Running | Paused) && self.task(at).lock.is_some() {
+            let task = self.task(at);
+            let may_go_on = matches!(task.status, Pending | Running | Paused)
+                || task.status.is_over() && task.waits_for.is_some();
+            if may_go_on && task.lock.is_some() {
                 self.hold(at);
                 self.writes.renews = true;
             }
@@ -505,6 +509,13 @@ impl StepBuilder {
     /// Ends what has run out of time, and begins what may begin.
     pub(super) fn advance(&mut self, new_job: &mut dyn FnMut() -> JobId) {
         self.end_over_time();
+        // A task that has nothing left to do makes room for another one.
+        while self.begin_ready(new_job) {}
+    }
+
+    /// Whether a task ended at its beginning.
+    fn begin_ready(&mut self, new_job: &mut dyn FnMut() -> JobId) -> bool {
+        let mut has_ended = false;
         let max = self.next.spec.max_concurrency as usize;
         let mut running = self.next.tasks.iter().filter(|task| task.status == TaskStatus::Running).count();
         for at in 0..self.next.tasks.len() {
@@ -516,8 +527,10 @@ impl StepBuilder {
             }
             if self.task(at).status == TaskStatus::Running {
                 self.begin_stage(at, new_job);
+                has_ended |= self.task(at).status.is_over();
             }
         }
+        has_ended
     }
 
     /// Whether a task that waits for its turn may have it. One that is retried, or was resumed, is wanted by somebody.
@@ -539,8 +552,13 @@ impl StepBuilder {
             && task.lock.is_some()
             && task.waits_for.is_none()
             && self.next.intent == Intent::Run;
-        if !is_ready || stage == task.stages.len() {
+        if !is_ready {
             return;
+        }
+        if stage == task.stages.len() {
+            // A corrected definition ends at the checkpoint.
+            self.hold(at);
+            return self.set_status(at, TaskStatus::Succeeded, None);
         }
         let job = new_job();
         self.hold(at);

@@ -1,5 +1,5 @@
 //! The state of a plan by tables, and by random sequences against the promises.
-
+mod ends;
 mod steering;
 
 use super::*;

@@ -1,0 +1,71 @@
+//! How a task ends that has nothing left to do, or no room for what it does; and what it holds until nothing of it goes on.
+
+use super::*;
+
+/// The first stages that a rig's tasks have.
+fn first(count: usize) -> Arc<[StageSpec]> {
+    (0..count).map(|n| StageSpec::new(format!("stage-{n}"), n.to_string())).collect()
+}
+
+#[test]
+fn a_corrected_definition_that_ends_at_the_checkpoint_has_succeeded() {
+    let mut rig = Rig::new(2, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.complete(0);
+    rig.fail(0);
+    let failed = rig.task(0).waits_for.unwrap();
+    // The other one has its place meanwhile.
+    assert_eq!(rig.status(1), TaskStatus::Running);
+    rig.retry(0, |retry| retry.stages = Some(first(1))).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    assert_eq!(rig.status(0), TaskStatus::Pending);
+    rig.complete(1);
+    rig.complete(1);
+    assert_eq!((rig.status(0), rig.stages(0)), (TaskStatus::Succeeded, vec![StageStatus::Skipped]));
+    assert!(rig.task(0).lock.is_none() && rig.state.status() == PlanStatus::Succeeded);
+}
+
+#[test]
+fn a_task_that_ends_at_its_beginning_makes_room_for_those_before_it() {
+    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.must(Command::PauseTask(id(0)));
+    rig.complete(0);
+    rig.complete(1);
+    rig.fail(1);
+    let failed = rig.task(1).waits_for.unwrap();
+    rig.retry(1, |retry| retry.stages = Some(first(1))).unwrap();
+    rig.must(Command::OlderEnded { task: id(1), job: failed });
+    rig.must(Command::ResumeTask(id(0)));
+    while rig.status(2) == TaskStatus::Running {
+        rig.complete(2);
+    }
+    assert_eq!((rig.status(0), rig.status(1)), (TaskStatus::Running, TaskStatus::Pending));
+    rig.complete(0);
+    assert_eq!(rig.status(1), TaskStatus::Succeeded);
+    assert_eq!(rig.state.status(), PlanStatus::Succeeded);
+}
+
+#[test]
+fn a_retry_whose_checkpoints_have_no_room_is_refused() {
+    let mut rig = Rig::started(3);
+    rig.complete(0);
+    rig.fail(0);
+    Arc::make_mut(&mut rig.state.tasks[0]).last_checkpoint = CHECKPOINTS_MAX - 1;
+    assert_eq!(rig.retry(0, |_| {}), Err(Refused::TooMany("checkpoints")));
+    rig.retry(0, |retry| retry.stages = Some(first(2))).unwrap();
+}
+
+#[test]
+fn a_lock_is_renewed_while_an_attempt_of_a_task_that_is_over_may_go_on() {
+    let mut rig = Rig::started(2);
+    rig.must(Command::CancelTask(id(0)));
+    let (_, job) = rig.task(0).in_flight().expect("its node has not ended it");
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "cancelled".into()));
+    assert_eq!((rig.status(0), rig.task(0).waits_for), (TaskStatus::Cancelled, Some(job)));
+    rig.must(Command::RenewLocks);
+    assert!(rig.writes[0].renews, "{:?}", rig.writes);
+    rig.must(Command::OlderEnded { task: id(0), job });
+    rig.must(Command::RenewLocks);
+    assert!(!rig.writes[0].renews && rig.task(0).lock.is_none());
+}
