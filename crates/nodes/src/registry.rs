@@ -240,7 +240,7 @@ impl Registry {
 
     /// This connection is over, says the instance that held it: applied here and published.
     pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
-        self.left_alone(node, epoch, now);
+        self.hear_end(node, epoch, Ended::Left, now);
         self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
     }
 

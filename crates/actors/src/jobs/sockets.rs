@@ -73,8 +73,8 @@ impl Jobs {
 
     /// Attempts of a node here that it does not run any more. Their lanes' owners learn it by a report, or by the registry, and
     /// revoke them. An owner that the bus does not reach learns nothing, and would wait for as long as an attempt may run: in its
-    /// stead this instance ends such attempts, as failed, unless they are stages. That counts as a result does, for the newest attempt of
-    /// a job alone.
+    /// stead this instance ends such attempts, as failed, unless they are stages. That counts as a result does, for the newest
+    /// attempt of a job alone.
     fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: &'static str) {
         let is_here = |slot: &Slot| {
             let lane = self.sockets.gateway.attempts().lane(slot.job, slot.attempt);

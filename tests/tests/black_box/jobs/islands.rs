@@ -242,6 +242,7 @@ async fn a_node_that_moves_to_another_bus_keeps_what_it_has() {
     let node = by_ways(&[&bare, &other], "moves").await;
     let id = rig.submit(3, on("moves", hold("m"))).await;
     node.runs.begun(&id, 1).await;
+    rig.in_state(3, &id, "RUNNING").await;
     other.heal().await.unwrap();
     bare.cut().await.unwrap();
     is_at(&rig, 2, "moves").await;
@@ -267,6 +268,10 @@ async fn what_a_node_had_that_dies_where_its_jobs_owner_does_not_hear_of_it_runs
         let job = with(on(name, hold(name)), json!({ "backoff": {"initial_ms": 50} }));
         ids.push(rig.submit(3, job).await);
         node.runs.begun(ids.last().unwrap(), 1).await;
+    }
+    // What is not acknowledged is its owner's to take back.
+    for id in &ids {
+        rig.in_state(3, id, "RUNNING").await;
     }
     other.heal().await.unwrap();
     bare.cut().await.unwrap();

@@ -36,7 +36,8 @@ struct Outcome<'a> {
 /// read, so that a mistake in one submits nothing; standard input is sent as it is read.
 ///
 /// # Errors
-/// Wrong usage for a line that is no job, and for a key too long to be numbered; the refusal of a whole batch; [`Exit::Refused`] if single jobs were refused.
+/// Wrong usage for a line that is no job, and for a key too long to be numbered; the refusal of a whole batch;
+/// [`Exit::Refused`] if single jobs were refused.
 pub async fn run(
     client: &Client,
     file: &Path,
