@@ -105,29 +105,33 @@ impl ResultWriter {
     /// the node did of a stage nobody knows: its plan finds it UNKNOWN when it has had its time.
     pub(super) async fn lost(&self, node: &NodeId, attempts: &[Slot], why: &str) {
         let mut results = Vec::new();
-        let mut pause = AGAIN_AFTER.0;
-        let mut left = attempts.iter().copied().peekable();
-        while let Some(Slot { job, attempt }) = left.peek().copied() {
-            // One by one: their payloads may be large.
-            match live_job(&self.ledger, job).await {
-                Ok(Some(live)) if live.lane.plan_id().is_none() => {
-                    let output = Err(Failure { message: why.to_owned(), is_retryable: true });
-                    results.push(NodeResult { job, attempt, output });
-                }
-                Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, %node, "what a lost node had could not be read yet");
-                    tokio::time::sleep(jittered(pause)).await;
-                    pause = (pause * 2).min(AGAIN_AFTER.1);
-                    continue;
-                }
-                Err(error) => {
-                    tracing::error!(%error, %job, %node, "the ledger did not say what a lost node had")
-                }
-                Ok(_) => {}
+        // One by one: their payloads may be large.
+        for &Slot { job, attempt } in attempts {
+            if self.is_to_be_ended(job).await {
+                let output = Err(Failure { message: why.to_owned(), is_retryable: true });
+                results.push(NodeResult { job, attempt, output });
             }
-            left.next();
         }
         self.write(node, results, false).await;
+    }
+
+    /// Whether a job has not finished and is no stage; comes back when the ledger has said so, however long that takes.
+    async fn is_to_be_ended(&self, job: JobId) -> bool {
+        let mut pause = AGAIN_AFTER.0;
+        loop {
+            match live_job(&self.ledger, job).await {
+                Ok(live) => return live.is_some_and(|live| live.lane.plan_id().is_none()),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, %job, "what a lost node had could not be read yet");
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(AGAIN_AFTER.1);
+                }
+                Err(error) => {
+                    tracing::error!(%error, %job, "the ledger did not say what a lost node had");
+                    return false;
+                }
+            }
+        }
     }
 
     async fn write_all(
