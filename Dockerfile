@@ -32,9 +32,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     && strip --strip-debug -o /usr/local/bin/fencepost target/dist/fencepost
 
 FROM ${BASE_IMAGE}
-# The certificates are for PostgreSQL over TLS.
+# The certificates are for PostgreSQL over TLS. Tini is the first process: as a node's container runs commands, somebody has to reap
+# what they leave behind.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends ca-certificates \
+    && apt-get install -y --no-install-recommends ca-certificates tini \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --system --gid 10001 fencepost \
     && useradd --uid 10001 --gid fencepost --no-create-home --home-dir /var/lib/fencepost \
@@ -54,5 +55,5 @@ STOPSIGNAL SIGTERM
 # Whether the process answers, not whether its ledger does: a restart would not mend the ledger. Where
 # another port is listened on, or TLS is spoken, FENCEPOST_URL tells this check.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=40s --retries=3 CMD ["fencepost", "health"]
-ENTRYPOINT ["fencepost"]
+ENTRYPOINT ["tini", "--", "fencepost"]
 CMD ["serve"]

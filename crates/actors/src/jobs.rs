@@ -84,7 +84,7 @@ use lane_owners::LeasedLanes;
 pub(crate) use lease::Lost;
 use lease::{Adopting, OwnLease};
 use lifetime::{Lifetime, Phase};
-use limits::{LEFT_PLANS_MAX, PASSED_ON_OPENED_AT_ONCE};
+use limits::{LEFT_PLANS_MAX, OPENED_AT_ONCE};
 use messages::{Directory, LaneCommand};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
@@ -264,7 +264,7 @@ impl Jobs {
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
             keeper: Arc::clone(&keeper),
-            opening: Arc::new(Semaphore::new(PASSED_ON_OPENED_AT_ONCE)),
+            opening: Arc::new(Semaphore::new(OPENED_AT_ONCE)),
             read: ReadEntries::default(),
         });
         incoming.start();

@@ -9,7 +9,9 @@ use crate::{Error, Result};
 pub(crate) fn parse(text: &str) -> Result<Url> {
     let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&whole).map_err(|error| {
-        Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
+        // What stands before an @ may be a password.
+        let shown = text.rsplit('@').next().unwrap_or_default();
+        Error::Unusable(format!("{shown:?} is no URL such as http://127.0.0.1:7070: {error}"))
     })?;
     let plain = url.query().is_none()
         && url.fragment().is_none()
@@ -59,6 +61,10 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap().as_str(), read);
         }
+        let Err(Error::Unusable(said)) = parse("http://user:secret@h:99999") else {
+            panic!("no port is that high")
+        };
+        assert!(said.contains("h:99999") && !said.contains("secret"), "{said}");
         for bad in ["", "ftp://h", "h?x=1", "user@h", "://h"] {
             assert!(matches!(parse(bad), Err(Error::Unusable(_))), "{bad:?}");
         }

@@ -46,7 +46,10 @@ fn asked() -> Vec<OsString> {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    process::keep_files_private();
+    // What a node's command creates is as private as its user wants it.
+    if !matches!(command, Command::Node(_)) {
+        process::keep_files_private();
+    }
     match command {
         Command::Serve(command) => serve::run(command),
         Command::Nonce(command) => commands::run(commands::nonce::run(command)),

@@ -11,13 +11,18 @@ pub fn keep_files_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Raises the limit of open descriptors as far as it goes; answers how many connections of callers that leaves, at most
-/// those that are wanted.
-pub fn connections(wanted: u64) -> u64 {
+/// Raises the limit of open descriptors as far as it goes, and answers it; `None` where there is none.
+pub fn most_descriptors() -> Option<u64> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where raising fails, the limit is what it was.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let Some(limit) = getrlimit(Resource::Nofile).current else { return wanted };
+    getrlimit(Resource::Nofile).current
+}
+
+/// Raises the limit of open descriptors as far as it goes; answers how many connections of callers that leaves, at most
+/// those that are wanted.
+pub fn connections(wanted: u64) -> u64 {
+    let Some(limit) = most_descriptors() else { return wanted };
     let room = limit.saturating_sub(OWN_DESCRIPTORS).max(1);
     if room < wanted {
         tracing::warn!(

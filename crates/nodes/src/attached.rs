@@ -50,7 +50,8 @@ pub struct AttachedNode {
     /// What this instance gives itself; the lanes share it.
     holder_slots: Arc<HolderSlots>,
     hello: Option<Hello>,
-    /// When the hello came.
+    /// When the socket was opened, which decides which of a node's connections is the newer one. A hello that was read late says
+    /// nothing of that: the node may have given this connection up, and be at work on another.
     since: Instant,
     /// When the node was heard of last.
     heard: Instant,
@@ -282,7 +283,6 @@ impl AttachedNode {
             match effect {
                 Said::Register(hello) => {
                     self.hello = Some(hello);
-                    self.since = self.heard;
                     self.register();
                 }
                 Said::Send(frame) => self.out.push(Effect::Send(frame)),

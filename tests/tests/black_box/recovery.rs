@@ -214,7 +214,7 @@ async fn confirm_all(url: &str, granted: &Granted) {
 }
 
 /// The programs of the PostgreSQL that the tests' server is of.
-fn tool(name: &str) -> PathBuf {
+pub fn tool(name: &str) -> PathBuf {
     let newest = std::fs::read_dir("/usr/lib/postgresql").unwrap().flatten().map(|entry| entry.path()).max();
     newest.unwrap().join("bin").join(name)
 }

@@ -13,15 +13,13 @@ use tokio::sync::broadcast;
 use super::incoming::Incoming;
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
-use super::limits::{ADOPTIONS_EVERY, PASSED_ON_OPENED_AT_ONCE, PASSED_ON_OPENED_MAX};
+use super::limits::{ADOPTED_MAX, ADOPTIONS_EVERY, OPENED_AT_ONCE, PASSED_ON_OPENED_MAX};
 use crate::pause::jittered;
 
 /// How long a lane is left to the instance that the ring names.
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);
 /// Lanes looked at in one statement.
 const PAGE_LANES: u32 = 500;
-/// Lanes adopted in one look, but sessions that others have passed on to this instance.
-const ADOPTIONS_MAX: usize = 32;
 /// Lanes for which the start of that time is remembered.
 const LEFT_REMEMBERED_MAX: usize = 10_000;
 /// Jobs that come due within this time count as work, in milliseconds.
@@ -72,7 +70,7 @@ impl Adopter {
         loop {
             let (left, next) =
                 self.ledger.left_lanes(self.keeper.me(), after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
-            let mut passed_on = Vec::new();
+            let mut free = Vec::new();
             for left in left {
                 let lane = left.lane;
                 // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
@@ -96,22 +94,20 @@ impl Adopter {
                 if is_mine && lane.is_session() {
                     if opened < PASSED_ON_OPENED_MAX {
                         opened += 1;
-                        passed_on.push(lane);
+                        free.push(lane);
                     }
-                    continue;
-                }
-                if adopted >= ADOPTIONS_MAX {
                     continue;
                 }
                 let since = *found.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
                 let is_its_place = is_mine || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
-                if is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
+                let is_due = is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE;
+                if is_due && adopted < ADOPTED_MAX {
                     adopted += 1;
-                    self.keeper.adopt_for("adopted", &lane).await?;
+                    free.push(lane);
                 }
             }
-            self.open_passed_on(passed_on).await?;
+            self.adopt_all(free).await?;
             match next {
                 Some(next) => after = Some(next),
                 None => break,
@@ -124,8 +120,8 @@ impl Adopter {
         Ok(())
     }
 
-    /// Serves sessions from now on that were passed on to this instance, before their leases run out.
-    async fn open_passed_on(&self, lanes: Vec<LaneId>) -> ledger::Result<()> {
+    /// Serves lanes from now on; sessions that were passed on to this instance, before their leases run out.
+    async fn adopt_all(&self, lanes: Vec<LaneId>) -> ledger::Result<()> {
         let failed = OnceLock::new();
         let open = |lane: LaneId| {
             let failed = &failed;
@@ -138,7 +134,7 @@ impl Adopter {
                 }
             }
         };
-        stream::iter(lanes).for_each_concurrent(PASSED_ON_OPENED_AT_ONCE, open).await;
+        stream::iter(lanes).for_each_concurrent(OPENED_AT_ONCE, open).await;
         failed.into_inner().map_or(Ok(()), Err)
     }
 

@@ -114,8 +114,10 @@ pub const SESSIONS_PASSED_ON_MAX: usize = 100;
 pub const SESSIONS_ASKED_MAX: usize = 5_000;
 /// Sessions that were passed on to an instance and that it opens in one look.
 pub const PASSED_ON_OPENED_MAX: usize = 2_000;
-/// Of those, how many are opened at once.
-pub const PASSED_ON_OPENED_AT_ONCE: usize = 16;
+/// Lanes without an owner that an instance adopts in one look, besides.
+pub const ADOPTED_MAX: usize = 240;
+/// Of both, how many are opened at once.
+pub const OPENED_AT_ONCE: usize = 16;
 /// How long the ledger may take for the acquire of a lease, on average, while sessions are passed on.
 pub const ACQUIRE_EXPECTED: Duration = Duration::from_millis(25);
 /// A session that is passed on is its receiver's for so long, or for a lease's length, whichever is longer.
@@ -126,7 +128,7 @@ const LEDGER_SLOWER_MAX: u128 = 6;
 /// The longest look of a receiver, with its pause before, in milliseconds. A pause is half to one and a half times as long as
 /// said.
 const ADOPTION_MS_MAX: u128 = ADOPTIONS_EVERY.as_millis() * 3 / 2
-    + ACQUIRE_EXPECTED.as_millis() * PASSED_ON_OPENED_MAX as u128 / PASSED_ON_OPENED_AT_ONCE as u128;
+    + ACQUIRE_EXPECTED.as_millis() * (PASSED_ON_OPENED_MAX + ADOPTED_MAX) as u128 / OPENED_AT_ONCE as u128;
 
 // In that time the others pass on no more than the receiver opens in one look. So it opens all that it finds, each session in
 // its second look at the latest.

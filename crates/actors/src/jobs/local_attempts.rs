@@ -59,6 +59,11 @@ impl LocalAttempts {
         self.with(job, attempt, |known| Some(known.node.clone()))
     }
 
+    /// Whether another node has the attempt, or is about to. What this one says of it is not to be believed.
+    pub(super) fn is_anothers(&self, node: &NodeId, job: JobId, attempt: Attempt) -> bool {
+        self.attempts.get(&(job, attempt)).is_some_and(|known| known.node != *node)
+    }
+
     pub(super) fn policy(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
         self.with(job, attempt, |known| known.policy.clone())
     }
@@ -107,6 +112,15 @@ impl LocalAttempts {
         self.released().extend(stopped);
     }
 
+    /// The ledger says that the node has the attempt, whoever else came with it.
+    pub(super) fn is_of(&self, node: &NodeId, Slot { job, attempt }: Slot) {
+        let known = LocalAttempt { node: node.clone(), since: None, policy: None };
+        let mut entry = self.attempts.entry((job, attempt)).or_insert(known);
+        if entry.policy.is_none() {
+            entry.node = node.clone();
+        }
+    }
+
     /// The node is about to get `cancel` for the attempt; answers whether for the first time.
     pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) -> bool {
         self.cancelled.insert((job, attempt), node.clone()).is_none()
@@ -117,9 +131,9 @@ impl LocalAttempts {
         self.cancelled.remove(&(job, attempt));
     }
 
-    /// The attempt's slot is free.
-    pub(super) fn slot_freed(&self, job: JobId, attempt: Attempt) {
-        if self.cancelled.remove(&(job, attempt)).is_some() {
+    /// The attempt has no slot of the node any more.
+    pub(super) fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        if self.cancelled.remove_if(&(job, attempt), |_, of| of == node).is_some() {
             self.released().push(job);
         }
     }
@@ -235,16 +249,18 @@ mod tests {
             attempts.cancelled(&node("n"), job(number), FIRST);
         }
         attempts.cancelled(&node("m"), job(4), FIRST);
-        attempts.slot_freed(job(1), FIRST);
-        attempts.slot_freed(job(1), FIRST);
-        attempts.slot_freed(job(9), FIRST);
+        attempts.slot_freed(&node("m"), job(1), FIRST);
+        assert!(attempts.take_released().is_empty(), "it is another node's");
+        for number in [1, 1, 9] {
+            attempts.slot_freed(&node("n"), job(number), FIRST);
+        }
         assert_eq!(attempts.take_released(), [job(1)], "once; and nothing that was not cancelled");
         attempts.connected_with(&node("n"), &[slot(2)]);
         assert_eq!(attempts.take_released(), [job(3)]);
         attempts.not_released(&[job(3)]);
         attempts.keep_cancelled_of(|of| *of == node("n"));
-        attempts.slot_freed(job(2), FIRST);
-        attempts.slot_freed(job(4), FIRST);
+        attempts.slot_freed(&node("n"), job(2), FIRST);
+        attempts.slot_freed(&node("m"), job(4), FIRST);
         assert_eq!(attempts.take_released(), [job(2), job(3)], "the other node says so elsewhere");
     }
 

@@ -415,8 +415,11 @@ impl NodeGateway {
         }
     }
 
-    /// The node has the attempt.
+    /// The node has the attempt, unless it is another's.
     pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        if self.attempts.is_anothers(node, job, attempt) {
+            return;
+        }
         let (now, mut age) = (Instant::now(), None);
         self.attempts.acknowledged(node, job, attempt, now);
         let policy = self.attempts.with(job, attempt, |known| {
@@ -457,6 +460,7 @@ impl NodeGateway {
         for HeldAttempt { job, lane, attempt, state, holder } in held {
             let slot = Slot { job, attempt };
             if listed.contains(&slot) {
+                self.attempts.is_of(node, slot);
                 there.push(slot);
                 if holder != *self.me() {
                     moved.push((job, attempt));

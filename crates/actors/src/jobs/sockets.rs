@@ -96,9 +96,11 @@ impl Jobs {
         });
     }
 
-    /// Stores the progress of an attempt, as reported by its node, which is connected here.
+    /// Stores the progress of an attempt, as reported by a node that is connected here; unless it is another node's.
     pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
-        self.sockets.progress.progressed(node, job, attempt, progress);
+        if !self.sockets.gateway.attempts().is_anothers(node, job, attempt) {
+            self.sockets.progress.progressed(node, job, attempt, progress);
+        }
     }
 
     /// The progress of a job's newest attempt, if its node reported one lately and the instance that holds
@@ -107,12 +109,12 @@ impl Jobs {
         self.sockets.progress.of(job).await
     }
 
-    /// An attempt's slot is free.
-    pub fn slot_freed(&self, job: JobId, attempt: Attempt) {
-        self.sockets.gateway.attempts().slot_freed(job, attempt);
+    /// An attempt has no slot of the node any more.
+    pub fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        self.sockets.gateway.attempts().slot_freed(node, job, attempt);
     }
 
-    /// A node has acknowledged an attempt.
+    /// A node has acknowledged an attempt, which is not another's.
     pub fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.sockets.gateway.acknowledged(node, job, attempt);
     }
@@ -129,9 +131,12 @@ impl Jobs {
         self.sockets.gateway.attempts().is_expected(job, attempt)
     }
 
-    /// A node rejected an attempt, or the attempt could not be sent to it.
-    pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
-        self.sockets.gateway.came_to_nothing(job, attempt, why, reason);
+    /// A node rejected an attempt or lists it no more, or the attempt could not be sent to it. Of another node's attempt it says
+    /// nothing.
+    pub fn came_to_nothing(&self, node: &NodeId, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
+        if !self.sockets.gateway.attempts().is_anothers(node, job, attempt) {
+            self.sockets.gateway.came_to_nothing(job, attempt, why, reason);
+        }
     }
 
     /// Records the results of attempts, and returns when their outcome is known, however long that takes. If

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{LaneId, SessionId};
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
+use super::limits::OPENED_AT_ONCE;
 use super::scheduler::Scheduler;
 use crate::pause::jittered;
 
@@ -21,8 +23,10 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// So much later than jobs their sessions are forgotten, in milliseconds: by then the days of their jobs are gone.
 const SESSIONS_LATER_MS: u64 = 2 * 86_400_000;
-/// Sessions looked at for being idle in one look, and closed at most.
-const IDLE_SESSIONS_MAX: u32 = 100;
+/// Open sessions looked at for being idle in one statement.
+const IDLE_PAGE_SESSIONS: u32 = 1_000;
+/// Such statements in one look. So a thousand sessions a second are looked at, however many of them are in use.
+const IDLE_PAGES_MAX: usize = 10;
 
 /// The upkeep of one instance.
 pub(super) struct Upkeep {
@@ -47,9 +51,14 @@ impl Upkeep {
                 return;
             }
             self.show_gauges().await;
-            match self.close_idle(idle_after.take()).await {
-                Ok(next) => idle_after = next,
-                Err(error) => tracing::debug!(%error, "idle sessions could not be looked up"),
+            for _ in 0..IDLE_PAGES_MAX {
+                match self.close_idle(idle_after.take()).await {
+                    Ok(next) => idle_after = next,
+                    Err(error) => tracing::debug!(%error, "idle sessions could not be looked up"),
+                }
+                if idle_after.is_none() {
+                    break;
+                }
             }
             let now = Instant::now();
             if now >= purge_at {
@@ -80,11 +89,13 @@ impl Upkeep {
         if !self.lifetime.takes_work() {
             return Ok(after);
         }
-        let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_SESSIONS_MAX).await?;
-        for session in idle {
-            // Another instance may have been quicker.
-            let _ = self.keeper.adopt(&LaneId::session(&session)).await?;
-        }
+        let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_PAGE_SESSIONS).await?;
+        let lanes = stream::iter(idle.iter().map(LaneId::session));
+        // Another instance may have been quicker.
+        lanes
+            .map(Ok)
+            .try_for_each_concurrent(OPENED_AT_ONCE, async |lane| self.keeper.adopt(&lane).await.map(drop))
+            .await?;
         Ok(next)
     }
 

@@ -178,8 +178,10 @@ impl Worker {
         let Some(behind) = next.or(page.last().copied()) else {
             return self.finish(bulk, BulkStatus::Done, None).await;
         };
+        // Jobs that the caller does not see are not counted either.
+        let page = if is_resumed { page } else { self.seen(&principal, page).await? };
         if page.is_empty() {
-            // Nothing matched: the next owner need not look at these rows again.
+            // Nothing matched that the caller sees: the next owner need not look at these rows again.
             let noted = state.read(state.ledger.note_progress(bulk, behind, &BulkStep::default())).await?;
             *bulk = noted.ok_or(Stop::Lost)?;
             // Half of the time is for others.
@@ -189,8 +191,7 @@ impl Worker {
         let jobs = page.len() as u32;
         let noted = match bulk.action {
             BulkAction::Delete | BulkAction::Dismiss => {
-                let seen = self.seen(&principal, page).await?;
-                state.read(state.ledger.remove_page(bulk, &seen, behind)).await?
+                state.read(state.ledger.remove_page(bulk, &page, behind)).await?
             }
             BulkAction::Retry | BulkAction::Cancel => {
                 if !is_resumed {

@@ -146,7 +146,7 @@ pub async fn tenant(state: &State, sees: &Sees, tenant: &TenantId) -> Result<sha
     let lock = lock_of(state, tenant).await?;
     let task = shown_with_lock(state, &record, lock.as_ref()).await?;
     let lock = match &lock {
-        Some(lock) => tenant_lock(state, lock, &record).await?,
+        Some(lock) => tenant_lock(state, sees, lock, &record).await?,
         None => None,
     };
     Ok(shape::Tenant { tenant: tenant.to_string(), has_checkpoint: task.has_checkpoint, task, lock })
@@ -156,9 +156,11 @@ async fn lock_of(state: &State, tenant: &TenantId) -> Result<Option<Lease>, Refu
     state.read(state.ledger.lease(&Resource::tenant(tenant))).await
 }
 
-/// The lock of a tenant with the task that holds it, which need not be the tenant's newest.
+/// The lock of a tenant with the task that holds it, which need not be the tenant's newest. `None` also where its reader does not
+/// see that task.
 async fn tenant_lock(
     state: &State,
+    sees: &Sees,
     lock: &Lease,
     newest: &TaskRecord,
 ) -> Result<Option<shape::TenantLock>, Refusal> {
@@ -166,7 +168,11 @@ async fn tenant_lock(
     let plan = if task == newest.task.id {
         Some(newest.plan)
     } else {
-        state.read(state.ledger.plan_task(task)).await?.map(|record| record.plan)
+        let record = state.read(state.ledger.plan_task(task)).await?;
+        if record.as_ref().is_some_and(|record| !visibility::task(sees, record)) {
+            return Ok(None);
+        }
+        record.map(|record| record.plan)
     };
     Ok(Some(shape::TenantLock {
         token: lock.token.get(),

@@ -4,7 +4,7 @@
 //! Results are read from the ledger, on any instance. Notices say when to read; they may be lost, so the ledger is also
 //! read now and then without one. No result is sent before its job's `accepted`.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use crate::limits::{
 };
 use crate::refusal::Refusal;
 use crate::services::Incarnation;
-use crate::shares::Share;
+use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::to_wire;
 use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
@@ -55,7 +55,7 @@ pub struct Socket {
     outlet: Outlet,
     cursor: Cursor,
     /// Jobs that came and are not on their way yet.
-    asked: VecDeque<JobRequest>,
+    asked: VecDeque<Asks>,
     /// Those that are: one batch at a time, so that they arrive in their order.
     submitting: Option<LocalBoxFuture<'static, Vec<BatchResult>>>,
     submitted: Vec<String>,
@@ -70,8 +70,8 @@ pub struct Socket {
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
     /// Jobs of places behind which the client began, or whose results it was sent: it has sent them again, and is sent their
-    /// results again.
-    repeated: HashSet<JobId>,
+    /// results again. By their places, in the order of which the results go.
+    repeated: BTreeMap<u64, JobId>,
     /// The next look is at those.
     asks_repeated: bool,
     /// Whether the session is closed and all of its jobs have ended.
@@ -97,10 +97,16 @@ enum Closing {
     Gone,
 }
 
+/// A job that the client asks for, with the bytes that it takes meanwhile.
+struct Asks {
+    job: JobRequest,
+    share: Share,
+}
+
 /// What a look is at.
 enum Asked {
     /// Jobs that the client has sent again.
-    Repeated(HashSet<JobId>),
+    Repeated(Vec<JobId>),
     /// Jobs that notices named.
     Named(HashSet<JobId>),
     /// Everything that the client lacks.
@@ -136,7 +142,7 @@ impl Socket {
             has_looked: false,
             is_held_back: false,
             known: HashSet::new(),
-            repeated: HashSet::new(),
+            repeated: BTreeMap::new(),
             asks_repeated: false,
             is_over: false,
             out: VecDeque::new(),
@@ -229,6 +235,11 @@ impl Socket {
         if !self.is_welcome() {
             return;
         }
+        // It counts until it is submitted, however long that takes.
+        let share = match self.state.shares.take(Kind::Reading, self.caller.principal.used(), text.len()) {
+            Ok(share) => share,
+            Err(reached) => return self.end(CloseCode::Again, &reached.to_string()),
+        };
         let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable(error.to_string()));
         let named = |frame| match frame {
             ClientFrame::Job(job) if job.client_ref.is_none() => {
@@ -241,7 +252,8 @@ impl Socket {
         };
         match read.and_then(named) {
             Ok(job) => {
-                self.asked.push_back(JobRequest { session: Some(self.id.to_string()), ..job });
+                let job = JobRequest { session: Some(self.id.to_string()), ..job };
+                self.asked.push_back(Asks { job, share });
             }
             Err(refusal) => {
                 let client_ref = serde_json::from_str(text).ok().and_then(|Named { client_ref }| client_ref);
@@ -270,9 +282,9 @@ impl Socket {
         if self.submitting.is_some() {
             return;
         }
-        let (mut jobs, mut parts) = (Vec::new(), Vec::new());
+        let (mut jobs, mut parts, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         // At most one more than fit was read.
-        for job in std::mem::take(&mut self.asked) {
+        for Asks { job, share } in std::mem::take(&mut self.asked) {
             let part = Part::of_client(parts.len(), job.clone(), &self.caller.principal).and_then(|part| {
                 admit(self.forwarder.state(), &self.caller.principal, part.key())?;
                 Ok(part)
@@ -282,6 +294,7 @@ impl Socket {
                     self.submitted.extend(job.client_ref.clone());
                     parts.push(part);
                     jobs.push(job);
+                    shares.push(share);
                 }
                 Err(refusal) => {
                     let (code, detail) = refusal.code_and_detail();
@@ -295,6 +308,7 @@ impl Socket {
         let (forwarder, caller, id) =
             (Arc::clone(&self.forwarder), Arc::clone(&self.caller), self.id.clone());
         let submit = async move {
+            let _shares = shares;
             let until = Instant::now() + CLIENT_SUBMIT_FOR;
             let mut parts = parts;
             loop {
@@ -330,7 +344,7 @@ impl Socket {
                 BatchResult::Accepted { id, seq } => {
                     let seq = seq.unwrap_or_default();
                     if let (false, Some(job)) = (self.cursor.lacks(seq), JobId::parse(&id)) {
-                        self.repeated.insert(job);
+                        self.repeated.insert(seq, job);
                         self.asks_repeated = true;
                         self.look_at = Instant::now();
                     }
@@ -357,7 +371,7 @@ impl Socket {
         match &seen.kind {
             JobEventKind::Changed(JobState::Finished, _) => {
                 self.look_at = Instant::now();
-                self.asks_repeated |= self.repeated.contains(&seen.job);
+                self.asks_repeated |= self.repeated.values().any(|job| *job == seen.job);
                 if matches!(self.cursor, Cursor::Ordered(_)) {
                     return;
                 }
@@ -409,7 +423,7 @@ impl Socket {
     /// What the next look is at.
     fn next_look(&mut self, now: Instant) -> Asked {
         if std::mem::take(&mut self.asks_repeated) {
-            return Asked::Repeated(self.repeated.clone());
+            return Asked::Repeated(self.repeated.values().copied().collect());
         }
         // A look at everything finds what is known, too.
         let known = std::mem::take(&mut self.known);
@@ -475,7 +489,7 @@ impl Socket {
                 let is_full = room.is_full();
                 self.unsent = room.share();
                 for result in results {
-                    self.repeated.remove(&result.id);
+                    self.repeated.remove(&result.seq);
                     self.result(result);
                 }
                 if is_full || !is_all {
@@ -576,8 +590,8 @@ impl Socket {
     }
 }
 
-fn bytes(asked: &VecDeque<JobRequest>) -> usize {
-    asked.iter().map(|job| job.payload.as_str().len()).sum()
+fn bytes(asked: &VecDeque<Asks>) -> usize {
+    asked.iter().map(|asks| asks.job.payload.as_str().len()).sum()
 }
 
 /// The `ref` of a frame that is refused.

@@ -286,10 +286,10 @@ impl Socket {
                 jobs.progressed(node, job, attempt, progress);
             }
             Effect::CameToNothing { slot: Slot { job, attempt }, kind, why } => {
-                jobs.came_to_nothing(job, attempt, kind, &why);
+                jobs.came_to_nothing(node, job, attempt, kind, &why);
             }
             Effect::SlotFreed(slot) => {
-                jobs.slot_freed(slot.job, slot.attempt);
+                jobs.slot_freed(node, slot.job, slot.attempt);
                 self.traces.freed(slot);
             }
             Effect::Commit { results, terms } => {

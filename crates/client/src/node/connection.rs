@@ -35,13 +35,18 @@ pub(super) struct Connection {
     socket: Socket,
     waiting: VecDeque<NodeFrame>,
     batch: bool,
+    /// How many heartbeats were queued, without those that took another's place, and how many were answered.
+    beats: u64,
+    answers: u64,
+    /// The heartbeat behind the node's `drain`.
+    behind_drain: Option<u64>,
 }
 
 impl Connection {
     /// Connects. `batch` says whether frames may share a message.
     pub(super) async fn open(dialer: &Dialer, base: &Url, batch: bool) -> Result<Self> {
         let socket = dialer.open(base, &["v1", "nodes", "ws"], &[]).await?;
-        Ok(Self { socket, waiting: VecDeque::new(), batch })
+        Ok(Self { socket, waiting: VecDeque::new(), batch, beats: 0, answers: 0, behind_drain: None })
     }
 
     /// The base URL that it leads to.
@@ -70,8 +75,27 @@ impl Connection {
 
     /// Queues a heartbeat in place of one that still waits: a heartbeat must list what the frames before it began.
     pub(super) fn beat(&mut self, heartbeat: Heartbeat) {
+        let waited = self.waiting.len();
         self.waiting.retain(|frame| !matches!(frame, NodeFrame::Heartbeat(_)));
+        self.beats += u64::from(self.waiting.len() == waited);
         self.waiting.push_back(NodeFrame::Heartbeat(heartbeat));
+    }
+
+    /// Queues a heartbeat behind a `drain`: its answer says that the scheduler has heard of that, and dispatches nothing any
+    /// more.
+    pub(super) fn beat_behind_drain(&mut self, heartbeat: Heartbeat) {
+        self.beat(heartbeat);
+        self.behind_drain = Some(self.beats);
+    }
+
+    /// A heartbeat was answered.
+    pub(super) fn answered(&mut self) {
+        self.answers += 1;
+    }
+
+    /// Whether the scheduler has heard of the `drain`.
+    pub(super) fn is_drain_heard(&self) -> bool {
+        self.behind_drain.is_some_and(|beat| self.answers >= beat)
     }
 
     /// Queues a report of an attempt's progress, in place of an earlier one that still waits.

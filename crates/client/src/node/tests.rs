@@ -460,6 +460,36 @@ async fn who_drains_finishes_what_it_has_also_over_a_new_connection() {
 }
 
 #[tokio::test]
+async fn a_dispatch_that_crosses_the_drain_of_an_idle_worker_is_rejected() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.welcomed().await;
+    assert!(matches!(worker.events.recv().await, Some(Event::Connected { .. })));
+    worker.stop();
+    assert_eq!(peer.heard().await, "drain");
+    // The scheduler has not heard of it when it dispatches. Then it answers the heartbeat that came behind.
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "reject a1: draining");
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
+async fn who_is_stopped_before_its_welcome_waits_for_it_and_drains() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.greeted().await;
+    worker.stop();
+    assert!(matches!(worker.events.recv().await, Some(Event::Draining { held: 0 })));
+    peer.welcome().await;
+    assert_eq!(peer.heard().await, "drain");
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "reject a1: draining");
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
 async fn a_drain_that_takes_too_long_stops_the_work_and_counts_what_is_not_settled() {
     let scheduler = Scheduler::new().await;
     // Results may take as long to be settled as a busy machine needs to settle one.

@@ -33,6 +33,12 @@ const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 /// A daemon that breaks a connection off sooner has read what the worker says, and refuses it: no time limit of a daemon is
 /// shorter, be it for `hello` or for a message.
 pub(super) const REFUSED_WITHIN: Duration = Duration::from_secs(1);
+/// How long a worker that has nothing more waits until the scheduler has heard of its `drain`. Until then the scheduler may
+/// dispatch, and what is not rejected counts as lost with the node.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
+/// A worker that every scheduler has refused for so long after it was welcome is refused for good. Tokens are not exchanged at all
+/// schedulers at once.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// Shortest time between two heartbeats; a shorter one in `welcome` counts as this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// Longest time between two heartbeats; a longer one in `welcome` counts as this.
@@ -127,12 +133,13 @@ where
     }
 
     /// Connects, works, connects again; until the caller stops it, another worker replaces it, or every scheduler refuses
-    /// it before its first `welcome`.
+    /// it: before its first `welcome` once, later for [`REFUSED_FOR`].
     pub(super) async fn run(mut self) -> Result<Ended> {
         let began = Instant::now();
         // Many nodes with the same list must not all connect to its first URL.
         let mut at = rand::random_range(0..self.bases.len());
         let mut reconnects = Reconnects::new(self.times.pause_max);
+        let mut refusals = Refusals::default();
         loop {
             let dialled_at = Instant::now();
             let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
@@ -150,8 +157,15 @@ where
                     Parted::Cut(error) => error,
                 },
             };
-            let patience = self.times.patience.is_some_and(|patience| began.elapsed() >= patience);
-            if !self.welcomed && (patience || is_refused_for_good(&error, dialled_at.elapsed())) {
+            let is_refused = is_refused_for_good(&error, dialled_at.elapsed());
+            let refused_for = refusals.after(is_refused, Instant::now(), self.bases.len());
+            if self.welcomed {
+                if refused_for.is_some_and(|time| time >= REFUSED_FOR) {
+                    self.stop_work(Why::CalledOff).await;
+                    return Err(error);
+                }
+            } else if refused_for.is_some() || self.times.patience.is_some_and(|most| began.elapsed() >= most)
+            {
                 return Err(error);
             }
             let pause = reconnects.pause(opened_at.elapsed(), &error);
@@ -203,10 +217,15 @@ where
         for frame in self.protocol.welcomed() {
             connection.send(frame);
         }
+        if self.phase != Phase::Working {
+            connection.beat_behind_drain(self.heartbeat());
+        }
         let mut next_beat = Instant::now() + every;
         let mut heard_at = Instant::now();
+        let mut leave_at = None;
         loop {
-            if self.is_over() {
+            let is_heard = connection.is_drain_heard();
+            if self.is_over() && (is_heard || self.phase == Phase::Over || is_late(&mut leave_at)) {
                 connection.close(1000, "done").await;
                 return Parted::Over;
             }
@@ -233,6 +252,7 @@ where
                     }
                 }
                 happening = self.happening() => self.handle(happening, Some(&mut connection)),
+                () = sleep_until(leave_at.unwrap_or(next_beat)), if leave_at.is_some() => {}
                 () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
                     return Parted::Cut(connection.lost("nothing was received for three heartbeats"));
                 }
@@ -247,8 +267,10 @@ where
     /// Waits for the answer to `hello`.
     async fn welcome(&mut self, connection: &mut Connection) -> std::result::Result<Welcome, Parted> {
         let deadline = Instant::now() + WELCOME_WITHIN;
+        let mut leave_at = None;
         loop {
-            if self.is_over() {
+            // The scheduler may welcome it at this moment, and dispatch: it has to hear of the drain.
+            if self.is_over() && (self.phase == Phase::Over || is_late(&mut leave_at)) {
                 return Err(Parted::Over);
             }
             tokio::select! {
@@ -278,6 +300,7 @@ where
                 },
                 // The protocol keeps what happens until the connection is welcome.
                 happening = self.happening() => self.handle(happening, None),
+                () = sleep_until(leave_at.unwrap_or(deadline)), if leave_at.is_some() => {}
                 () = sleep_until(deadline) => return Err(Parted::Cut(connection.lost("hello was not answered"))),
             }
         }
@@ -327,7 +350,10 @@ where
                 self.phase = Phase::Draining(Instant::now() + self.times.drain_max);
                 (self.observer)(Event::Draining { held: self.protocol.len() });
                 let frame = self.protocol.drain();
-                self.carry_out(Effect::Send(frame), connection);
+                if let Some(connection) = connection {
+                    connection.send(frame);
+                    connection.beat_behind_drain(self.heartbeat());
+                }
             }
             Happening::Late if matches!(self.phase, Phase::Draining(_)) => {
                 self.phase = Phase::Stopping(Instant::now() + self.times.stop_grace + self.times.settle_max);
@@ -341,10 +367,11 @@ where
         if let SchedulerFrame::Problem(it) = &frame {
             (self.observer)(Event::Problem { code: it.code.clone(), detail: it.detail.clone() });
         }
-        if let SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }) = frame
-            && std::mem::replace(&mut self.drained, draining) != draining
-        {
-            (self.observer)(Event::Drained(draining));
+        if let SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }) = frame {
+            connection.answered();
+            if std::mem::replace(&mut self.drained, draining) != draining {
+                (self.observer)(Event::Drained(draining));
+            }
         }
         for effect in self.protocol.heard(frame) {
             self.carry_out(effect, Some(&mut *connection));
@@ -455,6 +482,32 @@ fn closed(connection: &Connection, why: Option<(u16, String)>) -> Parted {
     }
 }
 
+/// Whether a worker that has nothing more has waited for the scheduler for long enough: from the first time on that this is asked.
+fn is_late(leave_at: &mut Option<Instant>) -> bool {
+    let now = Instant::now();
+    now >= *leave_at.get_or_insert(now + GOODBYE_WITHIN)
+}
+
+/// Refusals one after the other.
+#[derive(Default)]
+struct Refusals {
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Refusals {
+    /// A connection has failed: for how long every scheduler has refused the worker, once all of them have.
+    fn after(&mut self, is_refused: bool, now: Instant, schedulers: usize) -> Option<Duration> {
+        if !is_refused {
+            *self = Self::default();
+            return None;
+        }
+        self.count += 1;
+        let since = *self.since.get_or_insert(now);
+        (self.count >= schedulers).then(|| now.duration_since(since))
+    }
+}
+
 /// Whether only a person can resolve the error, which came so long after the connection was begun.
 fn is_refused_for_good(error: &Error, after: Duration) -> bool {
     match error {
@@ -465,5 +518,22 @@ fn is_refused_for_good(error: &Error, after: Duration) -> bool {
             _ => false,
         },
         Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_refused_once_all_schedulers_have_refused_it_one_after_the_other() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(refusals.after(true, at(0), 2), None);
+        assert_eq!(refusals.after(true, at(5), 2), Some(Duration::from_secs(5)));
+        assert_eq!(refusals.after(true, at(40), 2), Some(Duration::from_secs(40)));
+        assert_eq!(refusals.after(false, at(41), 2), None, "one is away, or lets it in");
+        assert_eq!(refusals.after(true, at(42), 2), None);
+        assert_eq!(refusals.after(true, at(43), 1), Some(Duration::from_secs(1)));
     }
 }

@@ -16,11 +16,17 @@ use crate::cli::jobs::Node;
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::process;
 use crate::serve::{Signals, hangups, hostname};
 use command::Command;
 
 /// How long the node tries to connect for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Files that the node itself has open: its connection, its log, what its runtime has.
+const OWN_DESCRIPTORS: u64 = 64;
+/// Files of one command: three pipes, of which the node has both ends for a moment while it starts one, and its process.
+const COMMAND_DESCRIPTORS: u64 = 5;
 
 /// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have 30 s to finish. A second signal ends the node at once, and all
 /// that it runs.
@@ -36,6 +42,15 @@ pub async fn run(node: Node) -> Result<(), Failure> {
             Exit::Usage,
             format!("--exec: there is no program {:?}", command.program()),
         ));
+    }
+    if let Some(limit) = process::most_descriptors()
+        && u64::from(capacity) > most_commands(limit)
+    {
+        let message = format!(
+            "--capacity: the limit of open files ({limit}) is enough for {} commands at once; raise it (ulimit -Hn, LimitNOFILE)",
+            most_commands(limit)
+        );
+        return Err(Failure::new(Exit::Usage, message));
     }
     let filter = if quiet { "warn".to_owned() } else { Log::default().filter };
     logging::start(&Log { filter, ..Log::default() })?;
@@ -135,6 +150,11 @@ fn log(node: &str, event: Event) {
         Event::Drained(false) => tracing::info!(node, "an operator has ended the drain of this node"),
         Event::Draining { held } => tracing::info!(node, held, "draining"),
     }
+}
+
+/// How many commands can run at once with so many open files.
+const fn most_commands(descriptors: u64) -> u64 {
+    descriptors.saturating_sub(OWN_DESCRIPTORS) / COMMAND_DESCRIPTORS
 }
 
 /// Whether there is such a program: a node that can run nothing would fail every job it is given.

@@ -28,7 +28,9 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("mode", &config.mode, l::MODES.contains(&config.mode.as_str()));
     text("server.listen", &server.listen, server.listen_address().is_some());
     let probe_listen = &server.probe_listen;
-    text("server.probe_listen", probe_listen, probe_listen.is_empty() || address(probe_listen).is_some());
+    let is_second =
+        address(probe_listen).is_some_and(|at| at.port() == 0 || address(&server.listen) != Some(at));
+    text("server.probe_listen", probe_listen, probe_listen.is_empty() || is_second);
     text(
         "server.advertise",
         &server.advertise,

@@ -66,7 +66,9 @@ pub(super) fn allowed(key: &str) -> String {
             "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
         }
         "server.probe_listen" => {
-            "an IP address and a port, such as 127.0.0.1:7071, [::1]:7071 or localhost:7071, or empty for none".to_owned()
+            "an IP address and a port other than those of server.listen, such as 127.0.0.1:7071, [::1]:7071 or localhost:7071, \
+             or empty for none"
+                .to_owned()
         }
         "server.advertise" => {
             "an http:// or https:// URL with a host and without a path, or empty".to_owned()

@@ -350,6 +350,19 @@ fn a_worker_number_is_chosen_by_none_one_or_both_of_its_halves() {
 }
 
 #[test]
+fn the_listener_for_probes_has_a_port_of_its_own() {
+    let set = |listen, probes| {
+        sources(&[("FENCEPOST_LISTEN", listen), ("FENCEPOST__SERVER__PROBE_LISTEN", probes)]).load()
+    };
+    for same in ["127.0.0.1:7070", "localhost:7070"] {
+        let message = set("127.0.0.1:7070", same).unwrap_err().to_string();
+        assert!(message.contains("server.probe_listen") && message.contains("other than"), "{message}");
+    }
+    assert!(set("127.0.0.1:7070", "127.0.0.1:7071").is_ok());
+    assert!(set("127.0.0.1:0", "127.0.0.1:0").is_ok());
+}
+
+#[test]
 fn only_loopback_is_listened_on_without_tokens() {
     for (variable, key) in
         [("FENCEPOST_LISTEN", "server.listen"), ("FENCEPOST__SERVER__PROBE_LISTEN", "server.probe_listen")]
@@ -368,7 +381,7 @@ fn only_loopback_is_listened_on_without_tokens() {
             .unwrap();
             assert_eq!(loaded.config.auth.tokens[0].scopes, ["admin"]);
         }
-        for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7070"] {
+        for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7071"] {
             assert!(sources(&[(variable, listen)]).load().is_ok(), "{listen}");
         }
         for listen in ["7070", "example.org:7070", "127.0.0.1"] {

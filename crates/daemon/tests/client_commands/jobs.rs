@@ -1,5 +1,6 @@
 //! `fencepost node` and `fencepost submit`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
@@ -20,8 +21,8 @@ fn tell(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// A node's connection, from the scheduler's end.
-struct Peer(WebSocketStream<TcpStream>);
+/// A node's connection, from the scheduler's end, with the frames that came and were not looked at.
+struct Peer(WebSocketStream<TcpStream>, VecDeque<NodeFrame>);
 
 impl Peer {
     async fn welcomed(listener: &TcpListener) -> Self {
@@ -32,7 +33,7 @@ impl Peer {
             response.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
             Ok(response)
         };
-        let mut peer = Self(accept_hdr_async(stream, accept).await.unwrap());
+        let mut peer = Self(accept_hdr_async(stream, accept).await.unwrap(), VecDeque::new());
         assert_eq!(peer.heard().await, "hello");
         let (node_id, instance) = ("n".to_owned(), "i".to_owned());
         peer.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: 500, pools: None }))
@@ -53,15 +54,17 @@ impl Peer {
     /// The next frame that is no heartbeat: a result as it is, of the others the type.
     async fn heard(&mut self) -> String {
         loop {
-            let packet = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("a word in time");
-            let Some(Ok(Packet::Text(text))) = packet else { return "gone".to_owned() };
-            let Message::One(frame) = Message::<NodeFrame>::read(&text).unwrap() else { panic!("{text}") };
-            match frame {
-                NodeFrame::Heartbeat(_) => {
-                    self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk::default())).await
+            match self.1.pop_front() {
+                Some(NodeFrame::Heartbeat(_)) => {
+                    self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk::default())).await;
                 }
-                NodeFrame::Result(_) => return text.to_string(),
-                frame => return frame.kind().to_owned(),
+                Some(result @ NodeFrame::Result(_)) => return Message::One(result).to_text(),
+                Some(frame) => return frame.kind().to_owned(),
+                None => {
+                    let packet = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("a word in time");
+                    let Some(Ok(Packet::Text(text))) = packet else { return "gone".to_owned() };
+                    self.1 = Message::read(&text).unwrap().into_frames().into();
+                }
             }
         }
     }

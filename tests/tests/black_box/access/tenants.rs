@@ -160,4 +160,24 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
     assert_eq!(world::frame(&mut node, "committed").await["job"], running.as_str());
     let (_, job) = daemon.ask("acme", "GET", &format!("/v1/jobs/{running}"), None).await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!("real"), &json!(1)), "{job}");
+
+    // An operation over many jobs does not even count another's.
+    let later = json!({"payload": "secret", "tenant": "acme", "pool": "acme", "delay_ms": 3_600_000});
+    daemon.done("acme", "POST", "/v1/jobs", later).await;
+    for (action, mut filter) in [
+        ("cancel", json!({})),
+        ("retry", json!({"outcome": "succeeded"})),
+        ("dismiss", json!({})),
+        ("delete", json!({"outcome": "succeeded"})),
+    ] {
+        filter["tenant"] = json!("acme");
+        let bulk = json!({"action": action, "filter": filter});
+        let begun = daemon.done("evil", "POST", "/v1/bulk", bulk).await;
+        assert_eq!(begun["matched"], 0, "{begun}");
+        let path = format!("/v1/bulk/{}", begun["id"].as_str().unwrap());
+        until("it is over", async || daemon.ask("evil", "GET", &path, None).await.1["status"] == "DONE")
+            .await;
+        let (_, over) = daemon.ask("evil", "GET", &path, None).await;
+        assert_eq!([&over["done"], &over["skipped"], &over["failed"]], [0, 0, 0], "{action}: {over}");
+    }
 }

@@ -1,11 +1,14 @@
 //! Sockets that flood, that send without end, and that are too many.
 
+use std::process::Command;
 use std::time::Duration;
 
 use client::wire::worker::close;
-use futures_util::StreamExt;
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use testkit::instance::Setup;
 use testkit::node::{Message, Socket};
+use testkit::servers::{Database, Keyspace};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Error;
@@ -13,6 +16,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::{Bounded, MIB};
+use crate::recovery::tool;
 use crate::until;
 
 /// What a flood begins with, and what is repeated then: frames as a client writes them, with a mask of zeros.
@@ -44,11 +48,18 @@ async fn frame(socket: &mut Socket) -> Value {
 /// The code with which it is closed; `None` for a connection that was just cut.
 async fn closed(socket: &mut Socket) -> Option<u16> {
     loop {
-        match socket.next().await {
-            Some(Ok(Message::Close(Some(frame)))) => return Some(frame.code.into()),
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return None,
+        if let Some(end) = end_of(socket.next().await) {
+            return end;
         }
+    }
+}
+
+/// The code of a close frame, or `None` of an end without one, if it is the end.
+fn end_of(next: Option<Result<Message, Error>>) -> Option<Option<u16>> {
+    match next {
+        Some(Ok(Message::Close(Some(frame)))) => Some(Some(frame.code.into())),
+        Some(Ok(_)) => None,
+        Some(Err(_)) | None => Some(None),
     }
 }
 
@@ -136,6 +147,64 @@ async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time(
     let count = |wanted: u16| codes.iter().filter(|code| code.is_some_and(|code| code == wanted)).count();
     assert!(count(close::OVERLOADED) >= 1, "{codes:?}");
     assert!(count(close::PROTOCOL) >= 1, "{codes:?}");
+    until("there is room again", async || {
+        let body = json!({"payload": "x".repeat(MIB / 2), "delay_ms": 600_000});
+        daemon.ask("greedy", "POST", "/v1/jobs", Some(&body)).await.status == 202
+    })
+    .await;
+    daemon.serves_others().await;
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_sessions_that_wait_for_the_ledger_count_until_they_are_submitted() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let settings = [("SERVER__CALLER_READING_BYTES_MAX", "33554432"), ("LEDGER__CALL_TIMEOUT_MS", "10000")];
+    let keys = Keyspace::fresh().unwrap();
+    let shape = |setup: Setup| {
+        let setup = setup.database(database.url()).arg("--redis-url").arg(keys.url());
+        setup.env("FENCEPOST__BUS__KEY_PREFIX", keys.prefix())
+    };
+    let daemon = Bounded::shaped(&settings, shape).await;
+    let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;
+    let session = session["id"].as_str().unwrap();
+    let mut sockets = Vec::new();
+    for _ in 0..8 {
+        sockets.push(client(&daemon, "greedy", session).await);
+    }
+    let mut psql = Command::new(tool("psql"));
+    let script = "BEGIN; LOCK TABLE job IN EXCLUSIVE MODE; SELECT pg_sleep(600)";
+    let mut lock = psql.args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
+    let locked =
+        "SELECT 1 FROM pg_locks WHERE relation = 'job'::regclass AND granted AND mode = 'ExclusiveLock'";
+    until("the lock is held", async || !database.query(locked).unwrap().is_empty()).await;
+    for (n, socket) in sockets.iter_mut().enumerate() {
+        for m in 0..7 {
+            let job = json!({
+                "type": "job", "ref": format!("{n}-{m}"), "payload": "x".repeat(MIB - 4_096), "delay_ms": 600_000,
+            });
+            // It may be closed already.
+            let _ = socket.send(Message::text(job.to_string())).await;
+        }
+    }
+    let mut closed = Vec::new();
+    for socket in &mut sockets {
+        // Four have room at the same time; the others are closed at once.
+        let end = async {
+            loop {
+                if let Some(end) = end_of(socket.next().await) {
+                    return end;
+                }
+            }
+        };
+        closed.extend(tokio::time::timeout(Duration::from_secs(1), end).await.ok());
+    }
+    database
+        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'")
+        .unwrap();
+    lock.wait().unwrap();
+    assert!(closed.contains(&Some(close::OVERLOADED)), "{closed:?}");
+    assert!(closed.len() < sockets.len(), "{closed:?}");
     until("there is room again", async || {
         let body = json!({"payload": "x".repeat(MIB / 2), "delay_ms": 600_000});
         daemon.ask("greedy", "POST", "/v1/jobs", Some(&body)).await.status == 202

@@ -1,7 +1,8 @@
-//! A Redis to which strangers write: what they put there runs nothing, and revokes nothing.
+//! A Redis to which strangers write, and nodes that speak of others' attempts: they run nothing, and revoke nothing.
 
 use serde_json::json;
 
+use super::hand::{Hand, heartbeat};
 use super::rig::{Rig, hold};
 use crate::{patient, until};
 
@@ -65,5 +66,31 @@ async fn what_strangers_put_into_redis_runs_nothing_and_revokes_nothing() {
     );
     assert_eq!(node.runs.all().len(), 1, "nothing else ran");
     rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lists_anothers_attempt_and_then_no_more_revokes_nothing() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = rig.submit(0, hold("right")).await;
+    node.runs.begun(&id, 1).await;
+    let attempt = json!({"job": id, "attempt": 1});
+    for again in [false, true] {
+        let mut liar = Hand::greeted(&rig, 0, "m", json!([attempt])).await;
+        let progress = json!({"type": "progress", "job": id, "attempt": 1, "percent": 66});
+        liar.say(progress).await;
+        if again {
+            // What it says of its socket's end revokes nothing either.
+            drop(liar);
+        } else {
+            liar.say(heartbeat(json!([]))).await;
+            liar.hear("heartbeat_ok").await;
+        }
+    }
+    node.runs.release(1);
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["outcome"], &job["attempt"]), (&json!("succeeded"), &json!(1)), "{job}");
+    assert_eq!(node.runs.all().len(), 1, "nothing ran again");
     rig.no_defect().await;
 }

@@ -133,3 +133,30 @@ async fn who_sends_everything_again_gets_every_result_before_the_session_closes(
     assert!(places.into_iter().eq(1..=20));
     assert_eq!(again.closed().await, 1000);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_begins_behind_everything_and_sends_it_again_gets_the_results_in_order() {
+    const COUNT: usize = 30;
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let session = open(&rig, 0, json!({ "ordering": "strict" })).await;
+    let mut talk = Talk::open(&rig, 0, &session, None).await;
+    for n in 0..COUNT {
+        talk.job(&format!("r{n}"), echo(n)).await;
+    }
+    talk.results(COUNT).await;
+    let mut anew = Talk::open(&rig, 0, &session, None).await;
+    // In one go, so that one look finds them all.
+    for n in 0..COUNT {
+        anew.job(&format!("r{n}"), echo(n)).await;
+    }
+    let mut places = Vec::new();
+    while places.len() < COUNT {
+        let frame = anew.next().await;
+        if frame["type"] == "result" {
+            places.push(frame["seq"].as_u64().unwrap());
+        }
+    }
+    assert!(places.is_sorted(), "{places:?}");
+    rig.no_defect().await;
+}

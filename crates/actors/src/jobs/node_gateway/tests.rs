@@ -65,7 +65,7 @@ async fn an_attempt_goes_to_its_node_and_is_expected_until_it_is_cancelled() {
     here.gateway.withdraw(Withdrawal { job: job(1), attempt: FIRST, placed });
     assert_eq!(next(&mut outbox).await, "cancel 1");
     assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
-    here.gateway.attempts().slot_freed(job(1), FIRST);
+    here.gateway.attempts().slot_freed(&node("n"), job(1), FIRST);
     assert_eq!(here.gateway.attempts().take_released(), [job(1)]);
     assert_eq!(event_now(&mut here.owner).await, None, "it knows that");
 }
@@ -75,7 +75,7 @@ struct Hasty(Arc<NodeGateway>);
 
 impl std::task::Wake for Hasty {
     fn wake(self: Arc<Self>) {
-        self.0.attempts().slot_freed(job(1), FIRST);
+        self.0.attempts().slot_freed(&node("n"), job(1), FIRST);
     }
 }
 
@@ -90,7 +90,7 @@ async fn a_slot_that_is_free_as_soon_as_its_node_is_told_is_noted() {
     assert_eq!(here.gateway.attempts().take_released(), [job(1)]);
     // A node that was not told has nothing to answer.
     here.gateway.cancel_at_node(&node("m"), job(2), FIRST);
-    here.gateway.attempts().slot_freed(job(2), FIRST);
+    here.gateway.attempts().slot_freed(&node("m"), job(2), FIRST);
     assert_eq!(here.gateway.attempts().take_released(), []);
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
                 true => registry.left_alone(&node, epoch, Instant::now()),
                 false => registry.left(&node, epoch, Instant::now()),
             }
-            slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
+            slots.iter().for_each(|slot| jobs.slot_freed(&node, slot.job, slot.attempt));
             jobs.lost_with(&node, &slots);
         }
         Ok(Written::Done(_) | Written::Lost) | Err(_) => {}

@@ -25,6 +25,8 @@ use super::group::Group;
 const STDERR_BYTES_MAX: usize = 4 << 10;
 /// After SIGTERM a group has this long until SIGKILL. Shorter than what a worker gives its handlers.
 const KILL_AFTER: Duration = Duration::from_secs(2);
+/// For so long a command's output is read after its end, where something keeps it open.
+const OUTPUT_AFTER: Duration = Duration::from_secs(2);
 /// The exit status with which a command reports that the payload is wrong and that another attempt would fail
 /// too (EX_DATAERR).
 const EXIT_LASTING: i32 = 65;
@@ -41,7 +43,8 @@ pub struct Command {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// What a command printed.
+/// What a command has printed so far.
+#[derive(Default)]
 struct Printed {
     output: Vec<u8>,
     errors: Vec<u8>,
@@ -73,17 +76,20 @@ impl Command {
         let stdout = child.stdout.take().expect("it is a pipe");
         let stderr = child.stderr.take().expect("it is a pipe");
         let overflow = Notify::new();
+        let mut printed = Printed::default();
+        let Printed { output, errors } = &mut printed;
         let talk = async {
             let feed = async {
                 let mut stdin = stdin;
                 // A command need not read what it is given.
                 let _ = stdin.write_all(given(&job).as_bytes()).await;
             };
-            let ((), output, errors) = tokio::join!(feed, head(stdout, &overflow), tail(stderr));
-            Ok(Printed { output: output?, errors: errors? })
+            let (head, tail) = (head(stdout, output, &overflow), tail(stderr, errors));
+            let ((), head, tail) = tokio::join!(feed, head, tail);
+            head.and(tail)
         };
         let seen = see_through(&mut group, &job, talk, &overflow).await;
-        let (status, printed, ended_for) =
+        let (status, ended_for) =
             seen.map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
         judge(status, &printed, ended_for)
     }
@@ -139,20 +145,23 @@ enum EndedFor {
 }
 
 /// Waits for the end of the group and of its output, and ends the group if it is told to stop or prints too
-/// much.
+/// much. A process that left the group and outlives it may keep the output open: what the command has printed by then is all.
 async fn see_through(
     group: &mut Group,
     job: &Job,
-    talk: impl Future<Output = io::Result<Printed>>,
+    talk: impl Future<Output = io::Result<()>>,
     overflow: &Notify,
-) -> io::Result<(ExitStatus, Printed, Option<EndedFor>)> {
+) -> io::Result<(ExitStatus, Option<EndedFor>)> {
     let mut talk = pin!(talk);
     let mut kill_at = pin!(sleep(Duration::ZERO));
-    let (mut printed, mut ended_for, mut kill) = (None, None, false);
+    let (mut is_said, mut ended_for, mut kill) = (false, None, false);
     let status = loop {
         tokio::select! {
             status = group.ended() => break status?,
-            heard = &mut talk, if printed.is_none() => printed = Some(heard?),
+            heard = &mut talk, if !is_said => {
+                heard?;
+                is_said = true;
+            }
             () = overflow.notified(), if ended_for.is_none() => {
                 ended_for = Some(EndedFor::Overflow);
                 group.signal(Signal::KILL);
@@ -169,37 +178,37 @@ async fn see_through(
             }
         }
     };
-    let printed = match printed {
-        Some(printed) => printed,
-        None => match timeout(KILL_AFTER, talk).await {
-            Ok(printed) => printed?,
-            Err(_) => return Err(io::Error::other("a process that left its group keeps its output open")),
-        },
-    };
-    Ok((status, printed, ended_for))
+    if !is_said && let Ok(heard) = timeout(OUTPUT_AFTER, talk).await {
+        heard?;
+    }
+    // It may have printed too much at its very end.
+    if ended_for.is_none() && timeout(Duration::ZERO, overflow.notified()).await.is_ok() {
+        ended_for = Some(EndedFor::Overflow);
+    }
+    Ok((status, ended_for))
 }
 
-/// All of it, up to the largest output. Says when there was more.
-async fn head(pipe: impl AsyncRead + Unpin, overflow: &Notify) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+/// Reads all of it, up to the largest output. Says when there was more.
+async fn head(pipe: impl AsyncRead + Unpin, bytes: &mut Vec<u8>, overflow: &Notify) -> io::Result<()> {
     // The last newline does not count.
     let most = PAYLOAD_BYTES_MAX + 1;
-    pipe.take(most as u64 + 1).read_to_end(&mut bytes).await?;
+    let mut pipe = pipe.take(most as u64 + 1);
+    while pipe.read_buf(bytes).await? > 0 {}
     if bytes.len() > most {
         overflow.notify_one();
     }
-    Ok(bytes)
+    Ok(())
 }
 
-/// The last of it.
-async fn tail(mut pipe: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(2 * STDERR_BYTES_MAX);
-    while pipe.read_buf(&mut bytes).await? > 0 {
+/// Keeps the last of it.
+async fn tail(mut pipe: impl AsyncRead + Unpin, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.reserve(2 * STDERR_BYTES_MAX);
+    while pipe.read_buf(bytes).await? > 0 {
         if bytes.len() > STDERR_BYTES_MAX {
             bytes.drain(..bytes.len() - STDERR_BYTES_MAX);
         }
     }
-    Ok(bytes)
+    Ok(())
 }
 
 fn judge(status: ExitStatus, printed: &Printed, ended_for: Option<EndedFor>) -> Result<Json, Failure> {

@@ -31,6 +31,19 @@ fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
 }
 
 #[test]
+fn a_connection_is_as_old_as_its_socket_however_late_its_hello_is_read() {
+    let mut rig = Rig::opened();
+    let opened = rig.now;
+    rig.after(Duration::from_secs(9));
+    let effects = rig.effects(Event::Frames(vec![Rig::hello(&[1])]));
+    let since = effects.iter().find_map(|effect| match effect {
+        Effect::Register { since, .. } => Some(*since),
+        _ => None,
+    });
+    assert_eq!(since, Some(opened));
+}
+
+#[test]
 fn a_record_of_an_instance_that_is_gone_is_taken_over_and_the_node_stays() {
     let mut rig = Rig::registered(&[]);
     let absent = Duration::from_millis(ABSENT_AFTER_MS);

@@ -152,6 +152,28 @@ async fn who_is_told_to_stop_goes_with_all_its_group() {
 }
 
 #[tokio::test]
+async fn who_is_told_to_stop_goes_with_what_has_left_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    // `timeout` makes a group of its own, and what it runs does not heed the first signal.
+    let inner = format!("trap '' TERM; echo $$ > {}; while :; do sleep 3600; done", file.display());
+    let script = format!("timeout 3600 sh -c \"{}\"; true", inner.replace('$', "\\$"));
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    let pid = line_in(&file).await;
+    stopper.stop(Why::CalledOff);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
+    until_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn what_was_printed_counts_though_something_keeps_the_output_open() {
+    assert_eq!(run(shell("setsid sleep 30 & echo 7"), "null").await.unwrap(), "7");
+    let failure = run(shell("setsid sleep 30 & echo why >&2; exit 65"), "null").await.unwrap_err();
+    assert_eq!(failure, Failure::lasting("exit status 65: why"));
+}
+
+#[tokio::test]
 async fn who_does_not_heed_the_first_signal_gets_the_second() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
