@@ -185,8 +185,8 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
     let jobs = &state.incarnation().jobs;
     let mut record = state.call(jobs.get(id)).await?;
     if record.is_dead() {
-        audit::note_operators(&state, &request, "dismiss_job", format!("job:{id}")).await?;
-        state.read(state.ledger.dismiss_jobs(&[id])).await?;
+        let by = audit::operators_entry(&request, "dismiss_job", format!("job:{id}"));
+        state.read(state.ledger.dismiss_jobs(&[id], by.as_ref())).await?;
         record = state.call(jobs.get(id)).await?;
     }
     let Some(finished) = &record.finished else {
@@ -225,8 +225,8 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
             return Err(Refusal::new(Code::Conflict, detail));
         }
     }
-    audit::note_operators(&state, &request, "delete_job", format!("job:{id}")).await?;
-    if state.read(state.ledger.delete_jobs(&[id])).await?.is_empty() {
+    let by = audit::operators_entry(&request, "delete_job", format!("job:{id}"));
+    if state.read(state.ledger.delete_jobs(&[id], by.as_ref())).await?.is_empty() {
         // Either another request was quicker, or it stays.
         state.call(state.incarnation().jobs.get(id)).await?;
         return Err(Refusal::new(Code::Conflict, "the job is a stage whose plan still waits for its result"));

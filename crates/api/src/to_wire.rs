@@ -344,7 +344,8 @@ pub fn grants(signer: &SignerId, granted: &actors::signers::Grants) -> wire::non
 pub fn signer(record: &SignerRecord) -> wire::nonces::Signer {
     wire::nonces::Signer {
         signer: record.signer.to_string(),
-        owner: record.owner.as_ref().map(ToString::to_string),
+        // Of a lease that has run out nobody is the owner, though its row still names one.
+        owner: record.owner.as_ref().filter(|_| record.lease_expires_in_ms > 0).map(ToString::to_string),
         fencing_token: record.token.map(domain::Token::get),
         lease_expires_in_ms: record.lease_expires_in_ms,
         next_nonce: record.next_nonce,

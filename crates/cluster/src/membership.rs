@@ -228,6 +228,15 @@ fn presence(instance: &NewInstance) -> bus::Presence {
     }
 }
 
+/// What came of a renewal.
+enum Renewed {
+    Done,
+    /// Somebody else's statement has the row, and it still names this instance and its token.
+    Locked,
+    /// Another took it.
+    Lost,
+}
+
 struct Heart {
     ledger: Handle,
     bus: bus::Handle,
@@ -329,13 +338,18 @@ impl Heart {
                 continue;
             }
             let renewed = if self.unsure {
-                self.acquire().await.map(|token| token.is_some())
+                let acquired = self.acquire().await;
+                acquired.map(|token| if token.is_some() { Renewed::Done } else { Renewed::Lost })
             } else {
                 self.renew(token).await
             };
             let result = match renewed {
-                Ok(true) => "renewed",
-                Ok(false) => "lost",
+                Ok(Renewed::Done) => "renewed",
+                Ok(Renewed::Lost) => "lost",
+                Ok(Renewed::Locked) => {
+                    tracing::warn!("the row of the instance's lease is locked; it is renewed later");
+                    "error"
+                }
                 Err(error) => {
                     ledger::log_failure!(error, "the instance's lease could not be renewed");
                     "error"
@@ -354,23 +368,32 @@ impl Heart {
         }
     }
 
-    /// Renews by the exact token, which also revives a lease that ran out and that nobody took. `false` when
-    /// it is lost for good.
-    async fn renew(&mut self, token: Token) -> ledger::Result<bool> {
+    /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
+    async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
         let resource = Resource::instance(&self.id);
-        let renewal = [Renewal { resource, token, lease_ms: self.lease_ms() }];
+        let renewal = [Renewal { resource: resource.clone(), token, lease_ms: self.lease_ms() }];
         // A row that does not come back may just have been locked: it is asked for once more.
         for _ in 0..2 {
             let sent = Instant::now();
             if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
                 self.failure_detector.renewed(sent);
                 self.look_around().await;
-                return Ok(true);
+                return Ok(Renewed::Done);
             }
+        }
+        // An earlier renewal whose answer did not come may wait in its commit, and hold the row. Only another owner or another
+        // token tells of a loss.
+        if self
+            .ledger
+            .lease(&resource)
+            .await?
+            .is_some_and(|it| it.owner.as_ref() == Some(&self.id) && it.token == token)
+        {
+            return Ok(Renewed::Locked);
         }
         tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
         self.is_lost();
-        Ok(false)
+        Ok(Renewed::Lost)
     }
 
     /// For as long as the next renewal is not due; `None` where that was too short, or the lease is lost.

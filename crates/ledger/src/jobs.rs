@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
 use domain::{
-    ClientRef, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp, Token,
+    AuditEntry, ClientRef, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId,
+    Timestamp, Token,
 };
 
 pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, RevokedAttempt, UnderWay, WaitingGroup};
@@ -422,18 +423,20 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
-    /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them.
+    /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them. If there are any, the
+    /// audit's entry is in the same commit.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
-    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>>;
+    async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>>;
 
     /// Deletes those of these jobs that are finished, a few thousand at most, with payload and result; answers them. The
-    /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again.
+    /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again. If any is
+    /// deleted, the audit's entry is in the same commit.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
-    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>>;
+    async fn delete_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>>;
 
     /// Makes the partitions for the finished jobs of the next [`PARTITION_DAYS_AHEAD`] days, on PostgreSQL. Without
     /// them nothing fails, but forgetting the jobs takes longer.

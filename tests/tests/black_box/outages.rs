@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::instance::Setup;
+use testkit::servers::Database;
 
 use crate::jobs::rig::{Rig, echo};
-use crate::until;
+use crate::recovery::tool;
+use crate::{patient, until};
 
 /// How long the outages last: longer than several tries of everything that tries again.
 const AWAY: Duration = Duration::from_secs(5);
@@ -78,4 +81,31 @@ async fn an_outage_of_redis_is_one_line_and_its_end_another() {
     let told: Vec<_> =
         told(&seen, end).into_iter().filter(|message| *message != "the bus may lose data").collect();
     assert_eq!(told, ["the bus is down; operations that need it wait", end], "{seen:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+    let instance = setup.env("FENCEPOST__LEASE__INSTANCE_MS", "4000").start().await.unwrap();
+    let id = instance.ready().instance.clone();
+    // As a renewal does whose commit waits for a standby: nothing is written, and the row is not to be had.
+    let script = "BEGIN; SELECT 1 FROM lease WHERE resource LIKE 'instance:%' FOR UPDATE; SELECT pg_sleep(3)";
+    let mut psql = std::process::Command::new(tool("psql"));
+    let mut lock = psql.args(["-q", "-o", "/dev/null", "-d", database.url(), "-c", script]).spawn().unwrap();
+    tokio::task::spawn_blocking(move || lock.wait().unwrap()).await.unwrap();
+    let granted = format!("{}/v1/signers/s/nonces", instance.url());
+    until("it grants", async || {
+        patient()
+            .request("POST", &granted, None, Some(&json!({})))
+            .await
+            .is_ok_and(|reply| (200..300).contains(&reply.status))
+    })
+    .await;
+    let log = instance.whole_log();
+    assert!(log.contains("the row of the instance's lease is locked"), "{log}");
+    assert!(!log.contains("this incarnation ends"), "{log}");
+    let owner =
+        patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
+    assert_eq!(owner.body["owner"], id.as_str());
 }

@@ -98,7 +98,15 @@ impl Adopter {
                     }
                     continue;
                 }
-                let since = *found.left_since.entry(lane.clone()).or_insert(now);
+                let since = match found.left_since.get(&lane) {
+                    Some(since) => *since,
+                    None => {
+                        if found.left_since.len() < LEFT_REMEMBERED_MAX {
+                            found.left_since.insert(lane.clone(), now);
+                        }
+                        now
+                    }
+                };
                 seen.insert(lane.clone());
                 let is_its_place = is_mine || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
                 let is_due = is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE;
@@ -114,9 +122,6 @@ impl Adopter {
             }
         }
         found.left_since.retain(|lane, _| seen.contains(lane));
-        if found.left_since.len() > LEFT_REMEMBERED_MAX {
-            found.left_since.clear();
-        }
         Ok(())
     }
 

@@ -78,6 +78,14 @@ impl ProgressReporter {
             let Some(mut event) = self.event(job) else { continue };
             if event.lane.is_none() && !is_ledger_away && self.store.has_lane_to_seek(job) {
                 match live_job(&self.ledger, job).await {
+                    Ok(Some(live))
+                        if live.placed.as_ref().map(|placed| &placed.node) != event.node.as_ref() =>
+                    {
+                        if let Some(node) = &event.node {
+                            self.store.forget_of(job, node);
+                        }
+                        continue;
+                    }
                     Ok(live) => {
                         event.lane = live.map(|live| live.lane);
                         self.store.found_lane(job, event.lane.clone().map_or(Lane::Unknown, Lane::Found));
@@ -107,10 +115,10 @@ impl ProgressReporter {
         if !matches!(job.state, State::Dispatched | State::Running) {
             return None;
         }
-        if let Some(progress) = self.store.of(job.id, job.attempt) {
+        let placed = job.placed.as_ref()?;
+        if let Some(progress) = self.store.of(job.id, job.attempt, &placed.node) {
             return Some(progress);
         }
-        let placed = job.placed.as_ref()?;
         // The node may have connected to another instance since.
         let holder = self.registry.get(&placed.node).map(|record| record.profile.holder.clone());
         let holder = holder.filter(|holder| *holder != self.me)?;

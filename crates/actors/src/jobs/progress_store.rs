@@ -130,8 +130,15 @@ impl ProgressStore {
         self.kept.retain(|_, kept| kept.heard.elapsed() < KEPT_FOR);
     }
 
-    pub(super) fn of(&self, job: JobId, attempt: Attempt) -> Option<Progress> {
-        self.kept.get(&job).filter(|kept| kept.attempt == attempt).map(|kept| kept.progress.clone())
+    /// What is kept of an attempt on this node.
+    pub(super) fn of(&self, job: JobId, attempt: Attempt, node: &NodeId) -> Option<Progress> {
+        let kept = self.kept.get(&job).filter(|kept| kept.attempt == attempt && kept.node == *node)?;
+        Some(kept.progress.clone())
+    }
+
+    /// A node spoke of an attempt that is not its own.
+    pub(super) fn forget_of(&self, job: JobId, node: &NodeId) {
+        self.kept.remove_if(&job, |_, kept| kept.node == *node);
     }
 
     /// What is kept of a job.
@@ -165,7 +172,10 @@ mod tests {
         for n in 2..9 {
             assert!(!store.heard(&node, job, attempt, percent(n)));
         }
-        assert_eq!(store.of(job, attempt), Some(percent(8)));
+        assert_eq!(store.of(job, attempt, &node), Some(percent(8)));
+        let other = NodeId::parse("m").unwrap();
+        assert_eq!(store.of(job, attempt, &other), None, "it is not its attempt");
+        store.forget_of(job, &other);
         assert_eq!(store.take_due(), [job], "the last one is sent later, once");
         assert!(store.take_due().is_empty());
         store.kept.get_mut(&job).unwrap().sent_at = Instant::now().checked_sub(PROGRESS_SENT_EVERY);
@@ -180,7 +190,7 @@ mod tests {
         assert!(store.heard(&node, job, first, percent(90)));
         assert!(store.heard(&node, job, second, percent(10)), "another attempt is sent at once");
         assert!(!store.heard(&node, job, first, percent(95)));
-        assert_eq!((store.of(job, first), store.of(job, second)), (None, Some(percent(10))));
+        assert_eq!((store.of(job, first, &node), store.of(job, second, &node)), (None, Some(percent(10))));
         store.forget(job, first);
         assert!(store.known(job).is_some());
         store.forget(job, second);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{LaneId, SessionId};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
@@ -90,12 +90,13 @@ impl Upkeep {
             return Ok(after);
         }
         let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_PAGE_SESSIONS).await?;
-        let lanes = stream::iter(idle.iter().map(LaneId::session));
-        // Another instance may have been quicker.
-        lanes
-            .map(Ok)
-            .try_for_each_concurrent(OPENED_AT_ONCE, async |lane| self.keeper.adopt(&lane).await.map(drop))
-            .await?;
+        let close = async |lane: LaneId| {
+            // Another instance may have been quicker. What fails is found again.
+            if let Err(error) = self.keeper.adopt(&lane).await {
+                tracing::debug!(%error, %lane, "an idle session could not be closed yet");
+            }
+        };
+        stream::iter(idle.iter().map(LaneId::session)).for_each_concurrent(OPENED_AT_ONCE, close).await;
         Ok(next)
     }
 

@@ -9,8 +9,8 @@ use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
-    ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag, SequenceName,
-    SessionId, SignerId, TaskId, TenantId, Token,
+    AuditEntry, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag,
+    SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
 
@@ -156,12 +156,7 @@ impl Nonces for Flaky {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await
     }
-    async fn confirm_signer(
-        &self,
-        signer: &SignerId,
-        next: Nonce,
-        by: &domain::AuditEntry,
-    ) -> Result<Confirmation> {
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation> {
         self.real.confirm_signer(signer, next, by).await
     }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
@@ -346,11 +341,11 @@ impl Jobs for Flaky {
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_jobs(age_ms, limit).await
     }
-    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
-        self.real.dismiss_jobs(jobs).await
+    async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
+        self.real.dismiss_jobs(jobs, by).await
     }
-    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
-        self.real.delete_jobs(jobs).await
+    async fn delete_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
+        self.real.delete_jobs(jobs, by).await
     }
     async fn make_job_partitions(&self) -> Result<()> {
         self.real.make_job_partitions().await
@@ -530,10 +525,10 @@ impl Ledger for Flaky {
 
 #[async_trait]
 impl Audits for Flaky {
-    async fn audit(&self, entry: &domain::AuditEntry) -> Result<()> {
+    async fn audit(&self, entry: &AuditEntry) -> Result<()> {
         self.real.audit(entry).await
     }
-    async fn audit_once(&self, entry: &domain::AuditEntry) -> Result<()> {
+    async fn audit_once(&self, entry: &AuditEntry) -> Result<()> {
         self.real.audit_once(entry).await
     }
     async fn audits(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
@@ -558,7 +553,7 @@ impl Bulks for Flaky {
     ) -> Result<u64> {
         self.real.count_bulk(action, filter, before, at_most).await
     }
-    async fn create_bulk(&self, new: &NewBulk, by: Option<&domain::AuditEntry>) -> Result<BulkMade> {
+    async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
         self.real.create_bulk(new, by).await
     }
     async fn bulk(&self, id: domain::BulkId) -> Result<Option<BulkRecord>> {
@@ -614,7 +609,7 @@ impl Bulks for Flaky {
     ) -> Result<Option<BulkRecord>> {
         self.real.finish_bulk(bulk, status, error).await
     }
-    async fn cancel_bulk(&self, id: domain::BulkId, by: Option<&domain::AuditEntry>) -> Result<()> {
+    async fn cancel_bulk(&self, id: domain::BulkId, by: Option<&AuditEntry>) -> Result<()> {
         self.real.cancel_bulk(id, by).await
     }
     async fn purge_bulks(&self, age_ms: u64) -> Result<u64> {
@@ -630,11 +625,7 @@ impl Settings for Flaky {
     async fn decide_mode(&self, mode: domain::Mode) -> Result<domain::Modes> {
         self.real.decide_mode(mode).await
     }
-    async fn replace_modes(
-        &self,
-        modes: &domain::Modes,
-        by: &domain::AuditEntry,
-    ) -> Result<Option<domain::Modes>> {
+    async fn replace_modes(&self, modes: &domain::Modes, by: &AuditEntry) -> Result<Option<domain::Modes>> {
         self.real.replace_modes(modes, by).await
     }
 
@@ -642,7 +633,7 @@ impl Settings for Flaky {
         self.real.pools().await
     }
 
-    async fn replace_pools(&self, version: u64, pools: String, by: &domain::AuditEntry) -> Result<bool> {
+    async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool> {
         self.real.replace_pools(version, pools, by).await
     }
     async fn pool_pauses(&self) -> Result<Vec<domain::PoolPause>> {
@@ -653,11 +644,11 @@ impl Settings for Flaky {
         pool: &domain::PoolName,
         reason: &str,
         for_ms: Option<u64>,
-        by: &domain::AuditEntry,
+        by: &AuditEntry,
     ) -> Result<domain::PoolPause> {
         self.real.pause_pool(pool, reason, for_ms, by).await
     }
-    async fn resume_pool(&self, pool: &domain::PoolName, by: &domain::AuditEntry) -> Result<()> {
+    async fn resume_pool(&self, pool: &domain::PoolName, by: &AuditEntry) -> Result<()> {
         self.real.resume_pool(pool, by).await
     }
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
@@ -693,7 +684,7 @@ impl Ids for Flaky {
         &self,
         tag: &SegmentTag,
         change: &SegmentChange,
-        by: &domain::AuditEntry,
+        by: &AuditEntry,
     ) -> Result<Put<SegmentRecord>> {
         self.real.put_segment(tag, change, by).await
     }
@@ -710,7 +701,7 @@ impl Ids for Flaky {
         &self,
         name: &SequenceName,
         change: &SequenceChange,
-        by: &domain::AuditEntry,
+        by: &AuditEntry,
     ) -> Result<Put<SequenceRecord>> {
         self.real.put_sequence(name, change, by).await
     }

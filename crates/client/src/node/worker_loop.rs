@@ -95,6 +95,7 @@ pub(super) struct WorkerLoop<H, S> {
     stoppers: HashMap<AttemptRef, Stopper>,
     progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
     welcomed: bool,
+    refusals: Refusals,
     /// Whether an operator drains the node, as this connection was told.
     drained: bool,
 }
@@ -128,6 +129,7 @@ where
             stoppers: HashMap::new(),
             progress: mpsc::channel(PROGRESS_QUEUE),
             welcomed: false,
+            refusals: Refusals::default(),
             drained: false,
         }
     }
@@ -139,7 +141,6 @@ where
         // Many nodes with the same list must not all connect to its first URL.
         let mut at = rand::random_range(0..self.bases.len());
         let mut reconnects = Reconnects::new(self.times.pause_max);
-        let mut refusals = Refusals::default();
         loop {
             let dialled_at = Instant::now();
             let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
@@ -158,7 +159,7 @@ where
                 },
             };
             let is_refused = is_refused_for_good(&error, dialled_at.elapsed());
-            let refused_for = refusals.after(is_refused, Instant::now(), self.bases.len());
+            let refused_for = self.refusals.after(is_refused, Instant::now(), self.bases.len());
             if self.welcomed {
                 if refused_for.is_some_and(|time| time >= REFUSED_FOR) {
                     self.stop_work(Why::CalledOff).await;
@@ -205,6 +206,7 @@ where
             Err(parted) => return parted,
         };
         self.welcomed = true;
+        self.refusals = Refusals::default();
         // A drain ends with the connection.
         self.drained = false;
         let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
@@ -368,9 +370,11 @@ where
             (self.observer)(Event::Problem { code: it.code.clone(), detail: it.detail.clone() });
         }
         if let SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }) = frame {
-            connection.answered();
             if std::mem::replace(&mut self.drained, draining) != draining {
                 (self.observer)(Event::Drained(draining));
+            } else {
+                // One that tells news may come unasked.
+                connection.answered();
             }
         }
         for effect in self.protocol.heard(frame) {

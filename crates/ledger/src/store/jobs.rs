@@ -4,10 +4,12 @@ pub(super) mod removal;
 mod write;
 
 use domain::job::{Attempt, Outcome, State};
-use domain::{InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
+use domain::{
+    AuditEntry, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp,
+};
 
 use super::fence::{fence, keep_keys};
-use super::{Store, Way};
+use super::{Store, Way, audit};
 use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
@@ -273,12 +275,15 @@ impl Jobs for Store {
         self.forget_finished_jobs(age_ms, limit).await
     }
 
-    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
-        let jobs = jobs.to_vec();
+    async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
+        let (jobs, by) = (jobs.to_vec(), by.cloned());
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 let dismissed = removal::dismiss(&mut transaction, &jobs).await?;
+                if !dismissed.is_empty() {
+                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                }
                 transaction.commit().await?;
                 Ok(dismissed)
             })
@@ -286,12 +291,15 @@ impl Jobs for Store {
         .await
     }
 
-    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
-        let jobs = jobs.to_vec();
+    async fn delete_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
+        let (jobs, by) = (jobs.to_vec(), by.cloned());
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 let deleted = removal::delete(&mut transaction, &jobs, &JobFilter::default()).await?;
+                if !deleted.is_empty() {
+                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                }
                 transaction.commit().await?;
                 Ok(deleted)
             })

@@ -232,7 +232,7 @@ pub async fn jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_
     let lane = b.lane(session("other"), &owner("lanes")).await;
     let retry = Some(Retry { of: job(0), once: true });
     b.does(of_lane(&lane, [submit(NewJob { retry, ..plain(job(9)) })])).await;
-    assert_eq!(b.ledger.dismiss_jobs(&[job(1)]).await.unwrap(), [job(1)]);
+    assert_eq!(b.ledger.dismiss_jobs(&[job(1)], None).await.unwrap(), [job(1)]);
     let of = |dead| JobFilter { dead: Some(dead), ..JobFilter::default() };
     for (n, dead, page, deleted) in [
         (1, true, [0, 1, 2], vec![2]),

@@ -1,8 +1,8 @@
 //! A job that retries another is named on that one by the same commit.
 
 use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
-use domain::{IdempotencyKey, JobId};
-use ledger::{JobBatch, JobFilter, JobKey, JobVerdict, JobsVerdict, KeyScope, Lane};
+use domain::{AuditEntry, IdempotencyKey, JobId};
+use ledger::{AuditFilter, JobBatch, JobFilter, JobKey, JobVerdict, JobsVerdict, KeyScope, Lane};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, owner};
@@ -149,11 +149,11 @@ pub async fn only_dead_jobs_are_dismissed_and_then_they_are_not_dead(b: Bench) {
     b.does(of_lane(&lane, [submit_placed(job(4)), submit(plain(job(5))), retry(6, job(1), true)])).await;
     b.does(said([complete(job(4), 1, "1")])).await;
     let asked: Vec<_> = [3, 0, 1, 4, 5, 99].map(job).into();
-    let mut dismissed = b.ledger.dismiss_jobs(&asked).await.unwrap();
+    let mut dismissed = b.ledger.dismiss_jobs(&asked, None).await.unwrap();
     dismissed.sort_unstable();
     assert_eq!(dismissed, [job(0), job(3)]);
-    assert_eq!(b.ledger.dismiss_jobs(&asked).await.unwrap(), []);
-    assert_eq!(b.ledger.dismiss_jobs(&[]).await.unwrap(), []);
+    assert_eq!(b.ledger.dismiss_jobs(&asked, None).await.unwrap(), []);
+    assert_eq!(b.ledger.dismiss_jobs(&[], None).await.unwrap(), []);
     let at = async |n: u64| b.found(job(n)).await.finished.unwrap().dismissed_at;
     assert!(at(0).await.is_some() && at(3).await.is_some() && at(1).await.is_none() && at(2).await.is_none());
     assert!(!b.found(job(0)).await.is_dead());
@@ -180,7 +180,9 @@ pub async fn finished_jobs_are_deleted_and_their_places_are_not_given_again(b: B
     let (today, long_ago) = (job(5), job_made(6, 40));
     b.does(of_lane(&lane, [submit(plain(today)), submit(plain(long_ago))])).await;
     b.does(of_lane(&lane, [cancel(today), cancel(long_ago)])).await;
-    let mut deleted = b.ledger.delete_jobs(&[job(3), long_ago, job(1), today, job(99)]).await.unwrap();
+    let by = AuditEntry::new("operator", "delete_job", "job:many");
+    let mut deleted =
+        b.ledger.delete_jobs(&[job(3), long_ago, job(1), today, job(99)], Some(&by)).await.unwrap();
     deleted.sort_unstable();
     let mut expected = vec![job(3), today, long_ago];
     expected.sort_unstable();
@@ -188,8 +190,11 @@ pub async fn finished_jobs_are_deleted_and_their_places_are_not_given_again(b: B
     for gone in expected {
         assert_eq!(b.ledger.job(gone).await.unwrap(), None);
     }
-    assert_eq!(b.ledger.delete_jobs(&[today]).await.unwrap(), []);
-    assert_eq!(b.ledger.delete_jobs(&[]).await.unwrap(), []);
+    assert_eq!(b.ledger.delete_jobs(&[today], Some(&by)).await.unwrap(), []);
+    assert_eq!(b.ledger.delete_jobs(&[], None).await.unwrap(), []);
+    let of_deletions =
+        AuditFilter { subject: Some("job:many".to_owned()), limit: 10, ..AuditFilter::default() };
+    assert_eq!(b.ledger.audits(&of_deletions).await.unwrap().len(), 1, "nothing was deleted the second time");
     assert_eq!((b.found(job(1)).await.seq, b.found(job(2)).await.seq), (Some(1), Some(2)));
     assert_eq!(b.ledger.lane_seq(&lane.id).await.unwrap(), 3);
 }

@@ -278,7 +278,7 @@ pub async fn a_session_is_idle_since_the_last_that_happened_in_it(b: Bench) {
     b.ages("job_finished", "finished_at", "s").await;
     b.does(of_lane(&lane, [cancel(job(3))])).await;
     b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
-    assert_eq!(b.ledger.delete_jobs(&[job(1), job(2), job(3)]).await.unwrap().len(), 3);
+    assert_eq!(b.ledger.delete_jobs(&[job(1), job(2), job(3)], None).await.unwrap().len(), 3);
     assert!(!is_idle().await && b.idle().await.is_empty(), "they were deleted just now");
     b.ages("session", "forgotten_at", "s").await;
     assert!(is_idle().await);
@@ -290,7 +290,7 @@ pub async fn a_session_is_idle_since_the_last_that_happened_in_it(b: Bench) {
     b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     for n in [5, 4] {
         b.ages("session", "forgotten_at", "s").await;
-        assert_eq!(b.ledger.delete_jobs(&[job(n)]).await.unwrap().len(), 1);
+        assert_eq!(b.ledger.delete_jobs(&[job(n)], None).await.unwrap().len(), 1);
         assert!(!is_idle().await && b.idle().await.is_empty(), "one was deleted just now");
     }
 }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use client::node::{Failure, Job, Why};
 use client::wire::Json;
 use client::wire::limits::PAYLOAD_BYTES_MAX;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -41,6 +41,8 @@ pub struct Command {
     words: Vec<String>,
     /// What it gets of the node's environment.
     environment: Vec<(OsString, OsString)>,
+    /// How many files it may have open: as many as the node could before it raised its own limit.
+    descriptors: Rlimit,
 }
 
 /// What a command has printed so far.
@@ -52,11 +54,11 @@ struct Printed {
 
 impl Command {
     /// A command of at least one word. Of the node's own environment, which holds its token and whatever else it was started
-    /// with, the command gets [`KEPT_VARIABLES`] and those that are named here.
+    /// with, the command gets [`KEPT_VARIABLES`] and those that are named here; and the limit of open files that holds now.
     pub fn new(words: Vec<String>, names: &[String]) -> Self {
         let kept = KEPT_VARIABLES.iter().copied().chain(names.iter().map(String::as_str));
         let environment = kept.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-        Self { words, environment: environment.collect() }
+        Self { words, environment: environment.collect(), descriptors: getrlimit(Resource::Nofile) }
     }
 
     /// What is run.
@@ -69,7 +71,7 @@ impl Command {
     /// # Errors
     /// [`Failure`]: it could not be started, was stopped, printed too much, or failed by its exit status.
     pub async fn run(&self, job: Job) -> Result<Json, Failure> {
-        let mut group = Group::spawn(&mut self.prepared(&job))
+        let mut group = Group::spawn(&mut self.prepared(&job), self.descriptors)
             .map_err(|error| Failure::passing(format!("{:?} cannot be started: {error}", self.program())))?;
         let child = group.child();
         let stdin = child.stdin.take().expect("it is a pipe");

@@ -8,12 +8,13 @@ use std::process::ExitStatus;
 
 use procfs::process::{Process, all_processes};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, prlimit, waitid,
 };
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A child that leads a process group of its own. Dropping it kills the group, and what left the group.
+/// A child that leads a process group of its own. Dropping it while the child runs kills the group, and what has left it.
 ///
 /// The kernel keeps the group's number as long as the leader is not reaped. So the group is signalled before that
 /// only: `leader` and `child` say whether it is still time.
@@ -27,13 +28,15 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a command as a group.
+    /// Starts a command as a group, with this limit of open files.
     ///
     /// # Errors
     /// The system's, when it cannot be started.
-    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+    pub fn spawn(command: &mut Command, descriptors: Rlimit) -> io::Result<Self> {
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        // It may have ended already.
+        let _ = prlimit(leader, Resource::Nofile, descriptors);
         Ok(Self { leader, child, strays: HashMap::new() })
     }
 
@@ -47,6 +50,12 @@ impl Group {
         if let Some(leader) = self.leader {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
+        }
+        self.signal_known(signal);
+    }
+
+    fn signal_known(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
             // A process that has ended needs no signal.
             let _ = kill_process_group(leader, signal);
         }
@@ -67,7 +76,8 @@ impl Group {
             while waitid(WaitId::Pid(leader), look)?.is_none() {
                 children.recv().await;
             }
-            self.signal(Signal::KILL);
+            // What it left is nobody's child any more.
+            self.signal_known(Signal::KILL);
         }
         self.leader = None;
         self.child.wait().await
