@@ -80,8 +80,7 @@ impl From<ledger::Error> for Failure {
             ledger::Error::Impossible(_) | ledger::Error::WentBack => Exit::Software,
         };
         if matches!(error, ledger::Error::InUse { .. }) {
-            let next =
-                "Stop that process first, or give this one a ledger of its own: --database-url sqlite:PATH.";
+            let next = "Stop that process first, or start this one in a folder of its own, where its ledger and its witness file are.";
             return Self::new(exit, format!("{error}\n  {next}"));
         }
         Self::new(exit, error)

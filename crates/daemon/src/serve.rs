@@ -199,12 +199,24 @@ impl Daemon {
     async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
         self.incarnation.signers.end_at_once();
         let Serving { endpoint, arbiters, .. } = &self.serving;
+        let mut is_told = false;
         let next = loop {
             match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint, &self.clock).await {
                 Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
                     tracing::debug!(failure = failure.message, "the new incarnation waits for the ledger");
+                    tokio::time::sleep(TRY_AGAIN_PAUSE).await;
+                }
+                // It may lack tables while it is restored, and until `fencepost recover` has brought them up to date.
+                Err(failure) if failure.exit == Exit::Config => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        let failure = failure.message;
+                        tracing::error!(
+                            failure,
+                            "the ledger lets no new incarnation begin; it is tried again"
+                        );
+                    }
                     tokio::time::sleep(TRY_AGAIN_PAUSE).await;
                 }
                 Err(failure) => return Err(failure),

@@ -109,3 +109,31 @@ async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
         patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
     assert_eq!(owner.body["owner"], id.as_str());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_whose_ledger_lacks_a_table_for_a_while_goes_on_as_another() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let instance = Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap();
+    let id = instance.ready().instance.clone();
+    // As in a restore of a backup of an earlier release: the lease is gone, and so is what that release did not have.
+    let away = "ALTER TABLE ledger_recovery RENAME TO gone; \
+                UPDATE lease SET fencing_token = fencing_token + 1000, owner = NULL WHERE resource LIKE 'instance:%'";
+    database.query(away).unwrap();
+    until("no incarnation begins", async || {
+        instance.whole_log().contains("the ledger lets no new incarnation begin")
+    })
+    .await;
+    database.query("ALTER TABLE gone RENAME TO ledger_recovery").unwrap();
+    until("it goes on", async || instance.whole_log().contains("continuing under another id")).await;
+    let granted = format!("{}/v1/signers/s/nonces", instance.url());
+    until("it grants", async || {
+        patient()
+            .request("POST", &granted, None, Some(&json!({})))
+            .await
+            .is_ok_and(|reply| (200..300).contains(&reply.status))
+    })
+    .await;
+    let signer =
+        patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
+    assert!(signer.body["owner"].as_str().is_some_and(|owner| owner != id), "{}", signer.text);
+}
