@@ -307,9 +307,13 @@ async fn a_request_that_was_forwarded_is_served_or_refused_and_never_forwarded_a
         principal: "root",
         body: "{}",
     };
-    // Nobody has the lease: whoever is asked serves, though the ring says otherwise.
-    let (status, answer) = to_near.sent(two.near.url()).await;
-    assert_eq!((status, &answer["owner"]), (201, &json!(Two::id(&two.near))), "{answer}");
+    // Nobody has the lease: whoever is asked serves, though the ring says otherwise. A hand-off may come before the grant.
+    until("it serves", async || {
+        let (status, answer) = to_near.sent(two.near.url()).await;
+        assert!(status == 201 || answer["code"] == "not_owner", "{answer}");
+        status == 201 && answer["owner"] == Two::id(&two.near)
+    })
+    .await;
     // The key goes where it belongs, and then the other refuses and names the owner. A request that reaches the other
     // between its release of the lease and the owner's acquisition gives it the lease once more: so the answer's owner
     // counts. A refusal names an owner too.

@@ -475,6 +475,24 @@ async fn a_dispatch_that_crosses_the_drain_of_an_idle_worker_is_rejected() {
 }
 
 #[tokio::test]
+async fn answers_that_come_unasked_do_not_end_a_drain() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.welcomed().await;
+    for draining in [true, false] {
+        // An operator drains the node, and ends that.
+        peer.say(SchedulerFrame::HeartbeatOk(HeartbeatOk { draining })).await;
+        while !matches!(worker.events.recv().await, Some(Event::Drained(it)) if it == draining) {}
+    }
+    worker.stop();
+    assert_eq!(peer.heard().await, "drain");
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "reject a1: draining");
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
 async fn who_is_stopped_before_its_welcome_waits_for_it_and_drains() {
     let scheduler = Scheduler::new().await;
     let mut worker = Running::start(options(&scheduler, 1), echo);
