@@ -165,8 +165,11 @@ impl Socket {
             poll_fn(|context| self.write(context, &mut pull)).await?;
             let frame = CloseFrame { code: code.into(), reason: reason.into() };
             self.socket.close(Some(frame)).await?;
+            // When the other side has said the same, nothing is left to wait for: it may take a second to end the connection.
             while let Some(packet) = self.socket.next().await {
-                packet?;
+                if matches!(packet?, Packet::Close(_)) {
+                    break;
+                }
             }
             Ok::<(), tungstenite::Error>(())
         };
