@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::instance::Setup;
+use testkit::instance::{Instance, Setup};
 use testkit::servers::Database;
 
 use crate::jobs::rig::{Rig, echo};
@@ -83,6 +83,16 @@ async fn an_outage_of_redis_is_one_line_and_its_end_another() {
     assert_eq!(told, ["the bus is down; operations that need it wait", end], "{seen:#?}");
 }
 
+/// Comes back when the instance has granted a nonce.
+async fn grants(instance: &Instance) {
+    let nonces = format!("{}/v1/signers/s/nonces", instance.url());
+    until("it grants", async || {
+        let reply = patient().request("POST", &nonces, None, Some(&json!({}))).await;
+        reply.is_ok_and(|reply| (200..300).contains(&reply.status))
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
@@ -94,14 +104,7 @@ async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
     let mut psql = std::process::Command::new(tool("psql"));
     let mut lock = psql.args(["-q", "-o", "/dev/null", "-d", database.url(), "-c", script]).spawn().unwrap();
     tokio::task::spawn_blocking(move || lock.wait().unwrap()).await.unwrap();
-    let granted = format!("{}/v1/signers/s/nonces", instance.url());
-    until("it grants", async || {
-        patient()
-            .request("POST", &granted, None, Some(&json!({})))
-            .await
-            .is_ok_and(|reply| (200..300).contains(&reply.status))
-    })
-    .await;
+    grants(&instance).await;
     let log = instance.whole_log();
     assert!(log.contains("the row of the instance's lease is locked"), "{log}");
     assert!(!log.contains("this incarnation ends"), "{log}");
@@ -125,14 +128,7 @@ async fn an_instance_whose_ledger_lacks_a_table_for_a_while_goes_on_as_another()
     .await;
     database.query("ALTER TABLE gone RENAME TO ledger_recovery").unwrap();
     until("it goes on", async || instance.whole_log().contains("continuing under another id")).await;
-    let granted = format!("{}/v1/signers/s/nonces", instance.url());
-    until("it grants", async || {
-        patient()
-            .request("POST", &granted, None, Some(&json!({})))
-            .await
-            .is_ok_and(|reply| (200..300).contains(&reply.status))
-    })
-    .await;
+    grants(&instance).await;
     let signer =
         patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
     assert!(signer.body["owner"].as_str().is_some_and(|owner| owner != id), "{}", signer.text);

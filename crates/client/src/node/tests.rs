@@ -459,19 +459,24 @@ async fn who_drains_finishes_what_it_has_also_over_a_new_connection() {
     assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
 }
 
-#[tokio::test]
-async fn a_dispatch_that_crosses_the_drain_of_an_idle_worker_is_rejected() {
-    let scheduler = Scheduler::new().await;
-    let mut worker = Running::start(options(&scheduler, 1), echo);
-    let mut peer = scheduler.welcomed().await;
-    assert!(matches!(worker.events.recv().await, Some(Event::Connected { .. })));
-    worker.stop();
+/// The worker says that it drains, rejects what crosses that, and is gone when the scheduler has heard of it.
+async fn drains_with_a_dispatch_on_its_way(worker: Running, mut peer: Peer) {
     assert_eq!(peer.heard().await, "drain");
     // The scheduler has not heard of it when it dispatches. Then it answers the heartbeat that came behind.
     peer.dispatch("a", 1).await;
     assert_eq!(peer.heard().await, "reject a1: draining");
     assert_eq!(peer.heard().await, "gone");
     assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
+async fn a_dispatch_that_crosses_the_drain_of_an_idle_worker_is_rejected() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let peer = scheduler.welcomed().await;
+    assert!(matches!(worker.events.recv().await, Some(Event::Connected { .. })));
+    worker.stop();
+    drains_with_a_dispatch_on_its_way(worker, peer).await;
 }
 
 #[tokio::test]
@@ -485,11 +490,7 @@ async fn answers_that_come_unasked_do_not_end_a_drain() {
         while !matches!(worker.events.recv().await, Some(Event::Drained(it)) if it == draining) {}
     }
     worker.stop();
-    assert_eq!(peer.heard().await, "drain");
-    peer.dispatch("a", 1).await;
-    assert_eq!(peer.heard().await, "reject a1: draining");
-    assert_eq!(peer.heard().await, "gone");
-    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+    drains_with_a_dispatch_on_its_way(worker, peer).await;
 }
 
 #[tokio::test]
@@ -500,11 +501,7 @@ async fn who_is_stopped_before_its_welcome_waits_for_it_and_drains() {
     worker.stop();
     assert!(matches!(worker.events.recv().await, Some(Event::Draining { held: 0 })));
     peer.welcome().await;
-    assert_eq!(peer.heard().await, "drain");
-    peer.dispatch("a", 1).await;
-    assert_eq!(peer.heard().await, "reject a1: draining");
-    assert_eq!(peer.heard().await, "gone");
-    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+    drains_with_a_dispatch_on_its_way(worker, peer).await;
 }
 
 #[tokio::test]

@@ -138,17 +138,22 @@ async fn who_prints_too_much_is_killed() {
     assert_eq!(failure, Failure::lasting("the command printed more than 1048576 bytes"));
 }
 
+/// The script, which writes a process id to the file, is stopped: it fails so, and the process is gone.
+async fn goes_when_stopped(script: String, file: &Path, why: Why, message: &str) {
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    let pid = line_in(file).await;
+    stopper.stop(why);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing(message));
+    until_gone(&pid).await;
+}
+
 #[tokio::test]
 async fn who_is_told_to_stop_goes_with_all_its_group() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
     let script = format!("sleep 3600 & echo $! > {}; wait", file.display());
-    let (job, stopper) = job("null");
-    let running = tokio::spawn(async move { shell(&script).run(job).await });
-    let pid = line_in(&file).await;
-    stopper.stop(Why::CalledOff);
-    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
-    until_gone(&pid).await;
+    goes_when_stopped(script, &file, Why::CalledOff, "the attempt was cancelled").await;
 }
 
 #[tokio::test]
@@ -158,12 +163,7 @@ async fn who_is_told_to_stop_goes_with_what_has_left_its_group() {
     // `timeout` makes a group of its own, and what it runs does not heed the first signal.
     let inner = format!("trap '' TERM; echo $$ > {}; while :; do sleep 3600; done", file.display());
     let script = format!("timeout 3600 sh -c \"{}\"; true", inner.replace('$', "\\$"));
-    let (job, stopper) = job("null");
-    let running = tokio::spawn(async move { shell(&script).run(job).await });
-    let pid = line_in(&file).await;
-    stopper.stop(Why::CalledOff);
-    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
-    until_gone(&pid).await;
+    goes_when_stopped(script, &file, Why::CalledOff, "the attempt was cancelled").await;
 }
 
 #[tokio::test]
@@ -178,12 +178,7 @@ async fn who_does_not_heed_the_first_signal_gets_the_second() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
     let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 3600; done", file.display());
-    let (job, stopper) = job("null");
-    let running = tokio::spawn(async move { shell(&script).run(job).await });
-    let pid = line_in(&file).await;
-    stopper.stop(Why::TimedOut);
-    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt ran for too long"));
-    until_gone(&pid).await;
+    goes_when_stopped(script, &file, Why::TimedOut, "the attempt ran for too long").await;
 }
 
 #[tokio::test]
