@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
-use ledger::Renewal;
+use ledger::{Renewal, Renewed};
 use tokio::task::JoinHandle;
 
 use crate::pause::jittered;
@@ -17,8 +17,6 @@ use crate::pause::jittered;
 const RENEW_AT: u32 = 3;
 /// Looks per lease for those that are due.
 const LOOKS_PER_LEASE: u32 = 10;
-/// A lease that did not come back is asked for once more: its row may just have been locked.
-const MISSES_MAX: u32 = 2;
 
 /// Until when a lease surely lasts, by this process's own clock. Read by the lease's owner, moved on by the renewals.
 pub(crate) struct LeaseDeadline {
@@ -60,18 +58,13 @@ impl LeaseDeadline {
     }
 }
 
-struct Kept {
-    deadline: Arc<LeaseDeadline>,
-    misses: u32,
-}
-
 /// What is called with the resource of a lease that was lost.
 type OnLost = Box<dyn Fn(&Resource) + Send + Sync>;
 
 /// The leases that are to be renewed.
 #[derive(Default)]
 pub(crate) struct Renewals {
-    kept: DashMap<Resource, Kept>,
+    kept: DashMap<Resource, Arc<LeaseDeadline>>,
     on_lost: OnceLock<OnLost>,
 }
 
@@ -85,17 +78,17 @@ impl Renewals {
 
     /// From now on this lease is renewed.
     pub(crate) fn keep(&self, resource: Resource, deadline: Arc<LeaseDeadline>) {
-        self.kept.insert(resource, Kept { deadline, misses: 0 });
+        self.kept.insert(resource, deadline);
     }
 
     /// Not any more. To be called before the lease is released.
     pub(crate) fn forget(&self, resource: &Resource, token: Token) {
-        self.kept.remove_if(resource, |_, kept| kept.deadline.token == token);
+        self.kept.remove_if(resource, |_, kept| kept.token == token);
     }
 
     /// Whether a lease of it is kept that surely lasts.
     pub(crate) fn keeps(&self, resource: &Resource) -> bool {
-        self.kept.get(resource).is_some_and(|kept| kept.deadline.is_running())
+        self.kept.get(resource).is_some_and(|kept| kept.is_running())
     }
 
     /// What is kept.
@@ -125,18 +118,18 @@ impl Renewals {
         let mut due: Vec<_> = self
             .kept
             .iter()
-            .filter(|kept| kept.deadline.left() < due_below)
+            .filter(|kept| kept.left() < due_below)
             .map(|kept| Renewal {
                 resource: kept.key().clone(),
-                token: kept.deadline.token,
+                token: kept.token,
                 lease_ms: lease.as_millis() as u64,
             })
             .collect();
         due.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
         for chunk in due.chunks(RENEWALS_MAX) {
             let sent = Instant::now();
-            match ledger.renew(owner, chunk).await {
-                Ok(renewed) => self.note(chunk, &renewed.into_iter().collect(), sent, lease),
+            match ledger.renew_all(owner, chunk).await {
+                Ok(renewed) => self.note(chunk, &renewed, sent, lease),
                 Err(error) => {
                     chunk.iter().for_each(|renewal| count(&renewal.resource, "error"));
                     ledger::log_failure!(error, leases = chunk.len(), "leases could not be renewed");
@@ -145,35 +138,34 @@ impl Renewals {
         }
     }
 
-    fn note(
-        &self,
-        asked: &[Renewal],
-        renewed: &std::collections::HashSet<Resource>,
-        sent: Instant,
-        lease: Duration,
-    ) {
-        for Renewal { resource, token, .. } in asked {
+    fn note(&self, asked: &[Renewal], renewed: &[Renewed], sent: Instant, lease: Duration) {
+        let mut locked = 0;
+        for (Renewal { resource, token, .. }, renewed) in asked.iter().zip(renewed) {
             // It may have been forgotten, or acquired anew, while the statement was under way.
-            let Some(mut kept) = self.kept.get_mut(resource).filter(|kept| kept.deadline.token == *token)
-            else {
-                continue;
-            };
-            if renewed.contains(resource) {
-                kept.misses = 0;
-                kept.deadline.renewed(sent, lease);
-                count(resource, "renewed");
-                continue;
-            }
-            kept.misses += 1;
-            if kept.misses >= MISSES_MAX {
-                kept.deadline.lost.store(true, Ordering::Release);
-                drop(kept);
-                count(resource, "lost");
-                tracing::warn!(%resource, %token, "a lease was lost");
-                if let Some(on_lost) = self.on_lost.get() {
-                    on_lost(resource);
+            let Some(kept) = self.kept.get(resource).filter(|kept| kept.token == *token) else { continue };
+            match renewed {
+                Renewed::Done => {
+                    kept.renewed(sent, lease);
+                    count(resource, "renewed");
+                }
+                // An earlier renewal may still wait in its commit, and hold the row.
+                Renewed::Locked => {
+                    locked += 1;
+                    count(resource, "error");
+                }
+                Renewed::Lost => {
+                    kept.lost.store(true, Ordering::Release);
+                    drop(kept);
+                    count(resource, "lost");
+                    tracing::warn!(%resource, %token, "a lease was lost");
+                    if let Some(on_lost) = self.on_lost.get() {
+                        on_lost(resource);
+                    }
                 }
             }
+        }
+        if locked > 0 {
+            tracing::warn!(leases = locked, "rows of leases are locked; the leases are renewed later");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
-use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal};
+use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal, Renewed};
 use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -228,15 +228,6 @@ fn presence(instance: &NewInstance) -> bus::Presence {
     }
 }
 
-/// What came of a renewal.
-enum Renewed {
-    Done,
-    /// Somebody else's statement has the row, and it still names this instance and its token.
-    Locked,
-    /// Another took it.
-    Lost,
-}
-
 struct Heart {
     ledger: Handle,
     bus: bus::Handle,
@@ -370,30 +361,22 @@ impl Heart {
 
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
-        let resource = Resource::instance(&self.id);
-        let renewal = [Renewal { resource: resource.clone(), token, lease_ms: self.lease_ms() }];
-        // A row that does not come back may just have been locked: it is asked for once more.
-        for _ in 0..2 {
-            let sent = Instant::now();
-            if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
+        let renewal = Renewal { resource: Resource::instance(&self.id), token, lease_ms: self.lease_ms() };
+        let sent = Instant::now();
+        let renewed = self.ledger.renew(&self.id, renewal).await?;
+        match renewed {
+            Renewed::Done => {
                 self.failure_detector.renewed(sent);
                 self.look_around().await;
-                return Ok(Renewed::Done);
+            }
+            // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
+            Renewed::Locked => {}
+            Renewed::Lost => {
+                tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
+                self.is_lost();
             }
         }
-        // An earlier renewal whose answer did not come may wait in its commit, and hold the row. Only another owner or another
-        // token tells of a loss.
-        if self
-            .ledger
-            .lease(&resource)
-            .await?
-            .is_some_and(|it| it.owner.as_ref() == Some(&self.id) && it.token == token)
-        {
-            return Ok(Renewed::Locked);
-        }
-        tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
-        self.is_lost();
-        Ok(Renewed::Lost)
+        Ok(renewed)
     }
 
     /// For as long as the next renewal is not due; `None` where that was too short, or the lease is lost.

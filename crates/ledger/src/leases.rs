@@ -34,6 +34,17 @@ pub struct Renewal {
     pub lease_ms: u64,
 }
 
+/// What came of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease runs for its new length.
+    Done,
+    /// The lease still has this owner and this token, and another transaction has its row: ask again.
+    Locked,
+    /// The lease has another owner by now, another token, or neither.
+    Lost,
+}
+
 /// A lease as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -98,14 +109,21 @@ pub trait Leases: Send + Sync {
         lease_ms: u64,
     ) -> Result<Option<Token>>;
 
-    /// Lengthens leases, also one that ran out but that nobody took. Answers those renewed; ask once
-    /// more for a missing one (its row was locked), then take it for lost.
+    /// Lengthens leases, also one that ran out but that nobody took. Answers for each of them, in their order.
     ///
     /// At most [`domain::limits::RENEWALS_MAX`] at once.
     ///
     /// # Errors
     /// After any error some or all may be renewed.
-    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>>;
+    async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>>;
+
+    /// Lengthens one lease.
+    ///
+    /// # Errors
+    /// As [`Self::renew_all`].
+    async fn renew(&self, owner: &InstanceId, lease: Renewal) -> Result<Renewed> {
+        Ok(self.renew_all(owner, &[lease]).await?.first().copied().unwrap_or(Renewed::Lost))
+    }
 
     /// Ends leases, and keeps their tokens. Answers those that ended. The others had another owner or token by then, or
     /// their rows were locked.

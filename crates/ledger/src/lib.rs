@@ -58,7 +58,7 @@ pub use jobs::{
     JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX,
     PARTITION_DAYS_AHEAD, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
-pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
+pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;
 pub use nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,

@@ -94,13 +94,16 @@ async fn grants(instance: &Instance) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
+async fn locked_rows_of_leases_end_neither_an_instance_nor_an_owner() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
     let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
-    let instance = setup.env("FENCEPOST__LEASE__INSTANCE_MS", "4000").start().await.unwrap();
+    let setup = setup.env("FENCEPOST__LEASE__INSTANCE_MS", "4000").env("FENCEPOST__LEASE__SIGNER_MS", "3000");
+    let instance = setup.start().await.unwrap();
     let id = instance.ready().instance.clone();
-    // As a renewal does whose commit waits for a standby: nothing is written, and the row is not to be had.
-    let script = "BEGIN; SELECT 1 FROM lease WHERE resource LIKE 'instance:%' FOR UPDATE; SELECT pg_sleep(3)";
+    grants(&instance).await;
+    // As a renewal does whose commit waits for a standby: nothing is written, and the rows are not to be had.
+    let script = "BEGIN; SELECT 1 FROM lease WHERE resource LIKE 'instance:%' OR resource = 'signer:s' FOR UPDATE; \
+                  SELECT pg_sleep(3)";
     let mut psql = std::process::Command::new(tool("psql"));
     let mut lock = psql.args(["-q", "-o", "/dev/null", "-d", database.url(), "-c", script]).spawn().unwrap();
     tokio::task::spawn_blocking(move || lock.wait().unwrap()).await.unwrap();
@@ -108,6 +111,8 @@ async fn a_locked_row_of_its_lease_does_not_end_an_instance() {
     let log = instance.whole_log();
     assert!(log.contains("the row of the instance's lease is locked"), "{log}");
     assert!(!log.contains("this incarnation ends"), "{log}");
+    assert!(log.contains("rows of leases are locked"), "{log}");
+    assert!(!log.contains("a lease was lost"), "{log}");
     let owner =
         patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
     assert_eq!(owner.body["owner"], id.as_str());

@@ -53,7 +53,6 @@ impl AttemptWriter {
                 Ok(verdict) => {
                     attempts.noted_running(chunk);
                     self.tell_running(chunk, &verdict);
-                    JOB_METRICS.running.increment(chunk.len() as u64);
                 }
                 Err(error) => tracing::debug!(%error, "acknowledgements could not be written yet"),
             }
@@ -64,6 +63,7 @@ impl AttemptWriter {
         let JobsVerdict::Written { jobs, .. } = verdict else { return };
         let written = noted.iter().zip(jobs).filter(|(_, verdict)| **verdict == JobVerdict::Written);
         for ((job, attempt, node), _) in written {
+            JOB_METRICS.running.increment(1);
             self.watches.tell_change(|| JobEvent {
                 job: *job,
                 attempt: *attempt,

@@ -116,7 +116,7 @@ impl<T> Queue<T> {
         class.is_some_and(|class| class.key.0.0 >= priority)
     }
 
-    /// Puts a job back that was taken out for nothing: its tenant has its turn again.
+    /// Puts a job back that was taken out for nothing: its class and its tenant have their turns again.
     pub(super) fn put_back(&mut self, needs: &Arc<Requirements>, turn: Turn, item: T) {
         let (priority, tenant) = (turn.priority, turn.tenant.clone());
         self.push(needs, turn, item);
@@ -124,6 +124,11 @@ impl<T> Queue<T> {
         if let Some(level) = class.and_then(|class| class.levels.get_mut(&Reverse(priority))) {
             level.turns.retain(|other| *other != tenant);
             level.turns.push_front(tenant);
+        }
+        if let Some(id) = self.ids.get(needs).copied() {
+            // Before all that were served.
+            self.classes.entry(id).and_modify(|class| class.served = 0);
+            self.reorder(id);
         }
     }
 
@@ -229,7 +234,9 @@ impl<T> Queue<T> {
         let id = self.class_count;
         // Not ready before its first job is in.
         let key = (Reverse(Priority::default()), 0);
-        let class = Class { needs: Arc::clone(needs), key, served: 0, levels: BTreeMap::new() };
+        // Behind those that wait already: one that empties and comes again would otherwise always be the first.
+        let class =
+            Class { needs: Arc::clone(needs), key, served: self.served_count, levels: BTreeMap::new() };
         self.classes.insert(id, class);
         self.ids.insert(Arc::clone(needs), id);
         id
@@ -413,6 +420,40 @@ mod tests {
         queue.unblock();
         assert_eq!(queue.turn().unwrap().1, needs("a"));
         assert_eq!(drained(&mut queue), [1, 11, 2, 12, 3, 13]);
+    }
+
+    #[test]
+    fn a_class_that_empties_and_comes_again_leaves_the_others_their_turns() {
+        let mut queue = Queue::default();
+        let serve = |queue: &mut Queue<()>| {
+            let (class, of) = queue.turn().unwrap();
+            (queue.pop(class).unwrap(), of).1
+        };
+        for job in 0..100 {
+            queue.push(&needs("backlog"), turn(job, 0, ""), ());
+        }
+        assert_eq!(serve(&mut queue), needs("backlog"));
+        // A client that keeps one job waiting, and another that needs something new each time.
+        for n in 0..20 {
+            queue.push(&needs("one"), turn(1_000 + n, 0, ""), ());
+            queue.push(&needs(&format!("new{n}")), turn(2_000 + n, 0, ""), ());
+            let mut served: Vec<_> =
+                (0..3).map(|_| serve(&mut queue).pool.clone().unwrap().to_string()).collect();
+            served.sort_unstable();
+            assert_eq!(served, ["backlog".to_owned(), format!("new{n}"), "one".to_owned()]);
+        }
+    }
+
+    #[test]
+    fn a_class_whose_job_was_taken_out_for_nothing_has_its_turn_again() {
+        let mut queue = Queue::default();
+        for (class, job) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
+            queue.push(&needs(class), turn(job, 0, ""), ());
+        }
+        let (class, of) = queue.turn().unwrap();
+        assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
+        queue.put_back(&of, turn(1, 0, ""), ());
+        assert_eq!(drained(&mut queue), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -221,12 +221,14 @@ impl ResultWriter {
     ) {
         let mut pause = AGAIN_AFTER.0;
         let mut late = self.late.of_writer();
+        let mut is_unsure = false;
         while !left.is_empty() {
-            match self.commit_results(node, results, &left, answers).await {
-                Ok(true) => left.clear(),
-                Ok(false) => tokio::time::sleep(jittered(pause)).await,
+            match self.commit_results(node, results, &mut left, is_unsure, answers).await {
+                Ok(()) if left.is_empty() => {}
+                Ok(()) => tokio::time::sleep(jittered(pause)).await,
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, %node, "results wait for the ledger");
+                    is_unsure |= matches!(error, ledger::Error::Unknown { .. });
                     self.note_late(&mut late, left.iter().map(|n| &results[*n]));
                     tokio::time::sleep(jittered(pause)).await;
                     pause = (pause * 2).min(AGAIN_AFTER.1);
@@ -257,16 +259,19 @@ impl ResultWriter {
         }
     }
 
+    /// Commits those that are `left`, and takes out each whose answer is known. Where an earlier commit of them may have been
+    /// written, what follows from it has not been done.
     async fn commit_results(
         &self,
         node: &NodeId,
         results: &[NodeResult],
-        of: &[usize],
+        left: &mut Vec<usize>,
+        is_unsure: bool,
         answers: &mut [Answer],
-    ) -> ledger::Result<bool> {
-        let mut writes = Vec::with_capacity(of.len());
-        let mut written = Vec::with_capacity(of.len());
-        for &n in of {
+    ) -> ledger::Result<()> {
+        let mut writes = Vec::with_capacity(left.len());
+        let mut written = Vec::with_capacity(left.len());
+        for &n in &*left {
             let result = &results[n];
             match self.change(node, result).await? {
                 Some(change) => {
@@ -276,27 +281,37 @@ impl ResultWriter {
                 None => answers[n] = self.answer_again(node, result).await?,
             }
         }
+        *left = written;
         if writes.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let batch = JobBatch { lane: None, writes: writes.into() };
         let verdicts = match self.ledger.commit_jobs(batch.clone()).await? {
             JobsVerdict::Written { jobs, .. } => jobs,
             // There is no lease to it; whatever it was, nothing was written.
-            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(false),
+            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(()),
         };
-        for ((n, write), verdict) in written.into_iter().zip(&*batch.writes).zip(verdicts) {
+        let mut written = std::mem::take(left).into_iter();
+        for (write, verdict) in batch.writes.iter().zip(verdicts) {
+            let Some(n) = written.next() else { break };
             let NodeResult { job, attempt, .. } = results[n];
             let policy = self.gateway.recorded(job, attempt);
-            answers[n] = match verdict {
-                JobVerdict::Written => {
-                    self.recorded(&write.change, node, attempt, policy).await;
-                    Answer::Committed
+            let is_written = verdict == JobVerdict::Written;
+            answers[n] = if is_written {
+                Answer::Committed
+            } else {
+                let answer = self.answer_again(node, &results[n]).await;
+                if answer.is_err() {
+                    left.push(n);
+                    left.extend(&mut written);
                 }
-                _ => self.answer_again(node, &results[n]).await?,
+                answer?
             };
+            if is_written || (is_unsure && answers[n] == Answer::Committed) {
+                self.recorded(&write.change, node, attempt, policy).await;
+            }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// What a result leads to; `None` where it is not about the newest attempt any more.

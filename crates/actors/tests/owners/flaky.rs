@@ -178,8 +178,8 @@ impl Leases for Flaky {
     ) -> Result<Option<Token>> {
         self.real.take_over(resource, owner, dead, lease_ms).await
     }
-    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
-        self.real.renew(owner, leases).await
+    async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.real.renew_all(owner, leases).await
     }
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
         self.real.release_all(owner, leases).await

@@ -1,7 +1,7 @@
 //! Where worker numbers come from, and which one to try first.
 
 use domain::{InstanceId, Resource, Token, WorkerNumber};
-use ledger::{Acquisition, Marked, Renewal, WorkerClaim, WorkerRecord};
+use ledger::{Acquisition, Marked, Renewal, Renewed, WorkerClaim, WorkerRecord};
 
 /// The lease of a number, as this instance acquired it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,15 +220,15 @@ impl Numbers for LedgerNumbers {
             token: worker_lease.token,
             lease_ms: self.lease_ms,
         };
-        let renewed = self.ledger.renew(&self.owner, &[renewal]).await.map(|renewed| !renewed.is_empty());
+        let renewed = self.ledger.renew(&self.owner, renewal).await;
         let result = match renewed {
-            Ok(true) => "renewed",
-            Ok(false) => "lost",
-            Err(_) => "error",
+            Ok(Renewed::Done) => "renewed",
+            Ok(Renewed::Lost) => "lost",
+            Ok(Renewed::Locked) | Err(_) => "error",
         };
         metrics::counter!("fencepost_lease_renew_total", "kind" => "id-worker", "result" => result)
             .increment(1);
-        renewed
+        Ok(renewed? == Renewed::Done)
     }
 
     async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {

@@ -1,9 +1,11 @@
 //! Leases: each statement is a transaction by itself, so that the loser of a race holds no lock.
 
+use std::collections::HashSet;
+
 use domain::{InstanceId, Resource, ResourceKind, Token};
 
 use super::{Store, Way};
-use crate::leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
+use crate::leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 use crate::records::{self, LeaseRow, TokenRow};
 use crate::sql::{Statement, statement};
 use crate::{Error, Result};
@@ -12,6 +14,7 @@ const ACQUIRE: Statement = statement!("lease_acquire");
 const CREATE: Statement = statement!("lease_create");
 const TAKE_OVER: Statement = statement!("lease_take_over");
 const RENEW: Statement = statement!("lease_renew");
+const HELD: Statement = statement!("lease_held");
 const RELEASE: Statement = statement!("lease_release");
 const SHOW: Statement = statement!("lease_show");
 const LIST: Statement = statement!("lease_list");
@@ -30,6 +33,20 @@ impl Store {
     ) -> Result<Option<TokenRow>> {
         let ask = self.ask(statement).bind(resource.as_str()).bind(owner.as_str()).bind(lease_ms as i64);
         self.optional(Way::Writes, ask).await
+    }
+
+    /// Those of the leases that still have this owner and these tokens, whoever has locked their rows.
+    async fn held(&self, owner: &InstanceId, leases: &[&Renewal]) -> Result<HashSet<Resource>> {
+        if leases.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let ask = self.ask(&HELD).rows(leases, |leases| {
+            leases
+                .column("resource", |lease| lease.resource.as_str())
+                .column("token", |lease| lease.token.get());
+        });
+        let held: Vec<(String,)> = self.all(Way::VitalReads, ask.bind(owner.as_str())).await?;
+        Ok(records::resources(held)?.into_iter().collect())
     }
 }
 
@@ -83,18 +100,26 @@ impl Leases for Store {
         Ok(self.optional(way, ask).await?.map(|row: TokenRow| row.token()))
     }
 
-    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
+    async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
         assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits renewals");
-        let mut leases: Vec<_> = leases.iter().collect();
-        leases.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
-        let ask = self.ask(&RENEW).rows(&leases, |leases| {
+        let mut sorted: Vec<_> = leases.iter().collect();
+        sorted.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
+        let ask = self.ask(&RENEW).rows(&sorted, |leases| {
             leases
                 .column("resource", |lease| lease.resource.as_str())
                 .column("token", |lease| lease.token.get())
                 .column("lease_ms", |lease| lease.lease_ms as i64);
         });
         let renewed: Vec<(String,)> = self.all(Way::VitalWrites, ask.bind(owner.as_str())).await?;
-        records::resources(renewed)
+        let renewed: HashSet<_> = records::resources(renewed)?.into_iter().collect();
+        let rest: Vec<_> = sorted.into_iter().filter(|lease| !renewed.contains(&lease.resource)).collect();
+        let held = self.held(owner, &rest).await?;
+        let outcome = |lease: &Renewal| match &lease.resource {
+            resource if renewed.contains(resource) => Renewed::Done,
+            resource if held.contains(resource) => Renewed::Locked,
+            _ => Renewed::Lost,
+        };
+        Ok(leases.iter().map(outcome).collect())
     }
 
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {

@@ -7,7 +7,7 @@ use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
 use ledger::{
     Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Renewal,
-    Verdict, WorkerClaim,
+    Renewed, Verdict, WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -195,12 +195,28 @@ async fn a_renewal_does_not_wait_for_a_write(make: MakeBatch) {
     let bar = bar(&b, &s, 0).await;
     let commit = commits_as(make, &b, &s, &a, token);
     until_waiting(&b, 1).await;
-    let renewal = [Renewal { resource: Resource::signer(&s), token, lease_ms: LONG_MS }];
-    let renewed = b.ledger.renew(&a, &renewal).await.unwrap();
+    let renewal = Renewal { resource: Resource::signer(&s), token, lease_ms: LONG_MS };
+    let renewed = b.ledger.renew(&a, renewal).await.unwrap();
     assert!(!commit.is_finished(), "the write was to be still under way");
-    assert_eq!(renewed, [Resource::signer(&s)], "passed over or put off because of a fenced write");
+    assert_eq!(renewed, Renewed::Done, "passed over or put off because of a fenced write");
     lift(bar).await;
     assert!(matches!(commit.await.unwrap().unwrap(), Verdict::Committed { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_whose_row_is_locked_is_not_lost() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let renewal = |token| Renewal { resource: Resource::signer(&s), token, lease_ms: LONG_MS };
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let mut bar = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query("SELECT FROM lease FOR UPDATE").execute(&mut bar).await.unwrap();
+    assert_eq!(b.ledger.renew(&a, renewal(token)).await.unwrap(), Renewed::Locked);
+    assert_eq!(b.ledger.renew(&a, renewal(Token::new(9))).await.unwrap(), Renewed::Lost);
+    assert_eq!(b.ledger.renew(&owner("b"), renewal(token)).await.unwrap(), Renewed::Lost);
+    lift(bar).await;
+    assert_eq!(b.ledger.renew(&a, renewal(token)).await.unwrap(), Renewed::Done);
 }
 
 /// Trap 4: a connection dies, its statement runs on, and the same owner begins anew.

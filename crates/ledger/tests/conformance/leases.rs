@@ -1,9 +1,7 @@
 //! Acquire, renew, release.
 
-use std::collections::BTreeSet;
-
 use domain::{Resource, ResourceKind, Token};
-use ledger::{Acquisition, LeaseFilter, Renewal, Verdict};
+use ledger::{Acquisition, LeaseFilter, Renewal, Renewed, Verdict};
 
 use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
 
@@ -117,8 +115,8 @@ fn renewal(name: &str, token: Token, lease_ms: u64) -> Renewal {
 pub async fn a_renewal_lengthens_and_leaves_the_token(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, 10_000).await;
-    let renewed = b.ledger.renew(&a, &[renewal("s", token, LONG_MS)]).await.unwrap();
-    assert_eq!(renewed, [Resource::signer(&s)]);
+    let renewed = b.ledger.renew(&a, renewal("s", token, LONG_MS)).await.unwrap();
+    assert_eq!(renewed, Renewed::Done);
     let lease = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
     assert_eq!(lease.token, token);
     assert!(lease.expires_in_ms > 10_000 && lease.renewed_at >= lease.acquired_at);
@@ -130,7 +128,7 @@ pub async fn a_renewal_revives_a_lease_that_nobody_took(b: Bench) {
     let token = b.acquired(&a, &s, 5).await;
     eventually("the lease runs out", async || !b.ledger.lease(&resource).await.unwrap().unwrap().is_live())
         .await;
-    assert_eq!(b.ledger.renew(&a, &[renewal("s", token, LONG_MS)]).await.unwrap().len(), 1);
+    assert_eq!(b.ledger.renew(&a, renewal("s", token, LONG_MS)).await.unwrap(), Renewed::Done);
     assert!(b.ledger.lease(&resource).await.unwrap().unwrap().is_live());
 }
 
@@ -140,9 +138,9 @@ pub async fn a_bulk_renewal_never_revives_a_released_lease(b: Bench) {
     let released = b.acquired(&a, &signer("released"), LONG_MS).await;
     let resource = Resource::signer(&signer("released"));
     b.ledger.release(&resource, &a, released).await.unwrap();
-    let both = [renewal("kept", kept, LONG_MS), renewal("released", released, LONG_MS)];
-    let renewed = b.ledger.renew(&a, &both).await.unwrap();
-    assert_eq!(renewed, [Resource::signer(&signer("kept"))]);
+    let both = [renewal("released", released, LONG_MS), renewal("kept", kept, LONG_MS)];
+    let renewed = b.ledger.renew_all(&a, &both).await.unwrap();
+    assert_eq!(renewed, [Renewed::Lost, Renewed::Done]);
     let lease = b.ledger.lease(&resource).await.unwrap().unwrap();
     assert!(lease.owner.is_none() && !lease.is_live(), "nobody would ever serve it: {lease:?}");
 }
@@ -151,10 +149,11 @@ pub async fn a_renewal_under_an_old_token_or_name_does_nothing(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let old = b.acquired(&a, &s, LONG_MS).await;
     let new = b.acquired(&a, &s, 10_000).await;
-    assert!(b.ledger.renew(&a, &[renewal("s", old, LONG_MS)]).await.unwrap().is_empty());
-    assert!(b.ledger.renew(&owner("b"), &[renewal("s", new, LONG_MS)]).await.unwrap().is_empty());
-    assert!(b.ledger.renew(&a, &[renewal("unheard-of", new, LONG_MS)]).await.unwrap().is_empty());
-    assert!(b.ledger.renew(&a, &[]).await.unwrap().is_empty());
+    let lost = async |by: &str, renewal| b.ledger.renew(&owner(by), renewal).await.unwrap() == Renewed::Lost;
+    assert!(lost("a", renewal("s", old, LONG_MS)).await);
+    assert!(lost("b", renewal("s", new, LONG_MS)).await);
+    assert!(lost("a", renewal("unheard-of", new, LONG_MS)).await);
+    assert!(b.ledger.renew_all(&a, &[]).await.unwrap().is_empty());
     assert!(b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap().expires_in_ms <= 10_000);
 }
 
@@ -169,8 +168,9 @@ pub async fn a_bulk_renewal_takes_a_thousand_and_answers_those_renewed(b: Bench)
     for n in 40..1_000 {
         renewals.push(renewal(&format!("missing{n}"), Token::new(1), LONG_MS));
     }
-    let renewed: BTreeSet<_> = b.ledger.renew(&a, &renewals).await.unwrap().into_iter().collect();
-    assert_eq!(renewed, renewals[..40].iter().map(|r| r.resource.clone()).collect());
+    let renewed = b.ledger.renew_all(&a, &renewals).await.unwrap();
+    assert_eq!(renewed[..40], [Renewed::Done; 40]);
+    assert_eq!(renewed[40..], [Renewed::Lost; 960]);
 }
 
 pub async fn a_bulk_release_ends_the_named_tenures_and_no_others(b: Bench) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::nonce::Change;
 use domain::{IdempotencyKey, InstanceId, Resource, Token};
-use ledger::{Acquisition, Error, GrantAnswer, Handle, KeyScope, NewKey, Renewal, Verdict};
+use ledger::{Acquisition, Error, GrantAnswer, Handle, KeyScope, NewKey, Renewal, Renewed, Verdict};
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
 use rand::{RngExt, SeedableRng};
@@ -158,7 +158,10 @@ impl Owner {
         for (which, token) in self.tokens.iter().enumerate() {
             leases.extend(token.map(|token| Renewal { resource: resource(which), token, lease_ms: 20 }));
         }
-        if self.heard(self.ledger.renew(&self.me, &leases).await).is_some_and(|renewed| !renewed.is_empty()) {
+        if self
+            .heard(self.ledger.renew_all(&self.me, &leases).await)
+            .is_some_and(|all| all.contains(&Renewed::Done))
+        {
             count(&self.tally.renewed);
         }
     }

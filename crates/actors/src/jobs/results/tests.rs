@@ -160,6 +160,24 @@ async fn the_owner_of_the_lane_and_those_who_wait_are_told_of_what_is_written() 
 }
 
 #[tokio::test]
+async fn a_result_whose_commit_was_written_without_an_answer_is_told_at_the_next_try() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    let mut owner = serve(&here.lanes, "instance:b");
+    here.writer.gateway.attempts().expect(&dispatch(1, "n", "a"), Instant::now());
+    let write = change_of(&node("n"), &succeeded(1), None, 0.0).map(|change| JobWrite { change, key: None });
+    let batch = JobBatch { lane: None, writes: write.into_iter().collect() };
+    here.ledger.handle.commit_jobs(batch).await.unwrap();
+    for (is_unsure, event) in [(false, None), (true, Some((job(1), AttemptEvent::Finished)))] {
+        let (mut left, mut answers) = (vec![0], [Answer::Stale]);
+        let results = [succeeded(1)];
+        here.writer.commit_results(&node("n"), &results, &mut left, is_unsure, &mut answers).await.unwrap();
+        assert_eq!((left.len(), answers), (0, [Answer::Committed]));
+        assert_eq!(event_now(&mut owner).await, event);
+    }
+}
+
+#[tokio::test]
 async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
     let here = Here::open().await;
     here.ledger.dispatch_all("b", &[1], "n", "a").await;
