@@ -319,8 +319,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>>;
 
-    /// The groups of a lane that have a job that is due at once (none of the delayed ones), without a pool and
-    /// without a tenant first. Quick, whatever the number of jobs.
+    /// The groups of a lane that have a job that is due at once (none of the delayed ones), without a pool, without a
+    /// tenant and without requirements first. Quick, whatever the number of jobs.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -1,6 +1,6 @@
 //! A job as its lane's owner knows it, and the writes of a commit.
 
-use super::{Assignment, Attempt, Change, CurrentAttempt, Spec, State};
+use super::{Assignment, Attempt, Change, CurrentAttempt, Requirements, Spec, State};
 use crate::{ClientRef, JobId, KeyScope, LaneId, PoolName, TenantId, Timestamp};
 
 /// Bytes of text in a batch that take the room of one row.
@@ -90,13 +90,13 @@ pub struct RevokedAttempt {
     pub ago_ms: u64,
 }
 
-/// The waiting jobs of a lane that may run in one pool, for one tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The waiting jobs of a lane that need the same, for one tenant: where one of them finds no node, none of them does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WaitingGroup {
-    /// The pool asked for.
-    pub pool: Option<PoolName>,
     /// On whose behalf.
     pub tenant: Option<TenantId>,
+    /// What they require of a node.
+    pub needs: Requirements,
 }
 
 impl LiveJob {
@@ -143,7 +143,7 @@ impl WaitingGroup {
     /// The pool as it is kept: an empty text for none.
     #[must_use]
     pub fn pool_text(&self) -> &str {
-        self.pool.as_ref().map_or("", PoolName::as_str)
+        self.needs.pool.as_ref().map_or("", PoolName::as_str)
     }
 
     /// The tenant as it is kept: an empty text for none.

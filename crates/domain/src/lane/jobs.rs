@@ -3,8 +3,9 @@
 //!
 //! Beside the attempts under way, of which there are never more than slots, it holds at most [`JOBS_MAX`] jobs, and
 //! payloads of [`JOBS_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while less than
-//! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. Jobs that
-//! do not fit stay in the ledger and are read from there when there is room again.
+//! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. The first of
+//! a group needs no room, up to as many and as much again. Jobs that do not fit stay in the ledger and are read from there
+//! when there is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -78,7 +79,7 @@ pub(super) enum Due {
     RevokeUnsent(JobId, Attempt),
 }
 
-/// The jobs of one pool and tenant that wait: which of them are in the book.
+/// The jobs of one tenant that need the same and wait: which of them are in the book.
 #[derive(Default)]
 struct Group {
     inside: usize,
@@ -87,6 +88,8 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in the book.
     outside: Option<Priority>,
+    /// Not even its first job fitted when it was read last.
+    has_no_room: bool,
     /// The number of the last page of it that was asked for; 0 before the first.
     asked: u64,
 }
@@ -274,6 +277,7 @@ impl LaneJobs {
         known.outside = behind.max(left);
         let is_enough = (new.is_empty() && !is_outdated && left.is_none()) || is_full;
         known.enough = is_enough.then_some(known.inside);
+        known.has_no_room = is_full && known.inside == 0;
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }
@@ -295,9 +299,9 @@ impl LaneJobs {
         }
     }
 
-    /// Whether there is a group that is to be read and of which no job is known.
+    /// Whether there is a group that is to be read, of which no job is known, and whose first job may fit.
     pub(super) fn has_unknown_group(&self) -> bool {
-        self.groups.values().any(|group| group.inside == 0 && group.is_low())
+        self.groups.values().any(|group| group.inside == 0 && !group.has_no_room && group.is_low())
     }
 
     /// Whether there are jobs that wait in the ledger alone.
@@ -457,10 +461,15 @@ impl LaneJobs {
     }
 
     fn has_room(&self, job: &LiveJob) -> bool {
-        self.entries.len() - self.in_flight < JOBS_MAX && self.bytes + weight(job) <= JOBS_BYTES_MAX
+        self.has_times_the_room(1, job)
     }
 
-    /// The first of a group always fits: none is kept from its turn by the others.
+    fn has_times_the_room(&self, times: usize, job: &LiveJob) -> bool {
+        self.entries.len() - self.in_flight < times * JOBS_MAX
+            && self.bytes + weight(job) <= times * JOBS_BYTES_MAX
+    }
+
+    /// The first of a group fits where others do not: none is kept from its turn by them.
     fn fits_group(&self, group: &WaitingGroup, job: &LiveJob) -> bool {
         let none = Group::default();
         let known = self.groups.get(group).unwrap_or(&none);
@@ -473,7 +482,13 @@ impl LaneJobs {
         let shares = 1 + usize::from(known.outside.is_some_and(|outside| job.spec.priority > outside));
         let has_share =
             known.inside < shares * share && known.bytes + weight(job) <= shares * GROUP_BYTES_MAX;
-        known.inside == 0 || (has_share && self.has_room(job))
+        (known.inside == 0 && self.has_times_the_room(2, job)) || (has_share && self.has_room(job))
+    }
+
+    /// As if no job more would fit.
+    #[cfg(test)]
+    pub(super) fn fill_up(&mut self) {
+        self.bytes = 2 * JOBS_BYTES_MAX;
     }
 
     fn insert_waiting(&mut self, job: Arc<LiveJob>) {
@@ -508,7 +523,7 @@ fn run_for(job: &LiveJob) -> Duration {
 }
 
 pub(super) fn group_of(spec: &Spec) -> WaitingGroup {
-    WaitingGroup { pool: spec.needs.pool.clone(), tenant: spec.tenant.clone() }
+    WaitingGroup { tenant: spec.tenant.clone(), needs: spec.needs.clone() }
 }
 
 fn weight(job: &LiveJob) -> usize {

@@ -13,12 +13,14 @@ pub const OLDER_LOOK_EVERY: Duration = Duration::from_millis(500);
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.
 pub const JOBS_BYTES_MAX: usize = 64 << 20;
-/// Waiting jobs of one pool and tenant that are kept in memory.
+/// Waiting jobs of one tenant that need the same, which are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
 /// The same while less than half of [`JOBS_MAX`] is taken.
 pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
 /// Bytes of their payloads that are kept in memory.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
+/// No longer than this do rounds wait for groups of which no job is known: many are read beside the rounds.
+pub const UNKNOWN_GROUPS_WAIT: Duration = Duration::from_secs(1);
 /// More are read when there are fewer than this: enough that nodes do not run out of jobs meanwhile.
 pub const GROUP_JOBS_LOW: usize = 250;
 /// Commands taken into one round of one lane.

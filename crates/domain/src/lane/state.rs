@@ -357,6 +357,7 @@ impl<C: Callers> LaneState<C> {
                 return;
             }
             self.start_page(now, effects);
+            self.note_unknown_groups(now);
             if self.waits_for_page(now) {
                 return;
             }

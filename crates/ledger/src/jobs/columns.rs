@@ -118,6 +118,7 @@ record! {
 
 impl NeedsRow {
     pub(crate) fn needs(&self) -> Result<Requirements> {
+        let requires = self.requires.split_ascii_whitespace();
         let route = match (&self.route_source, &self.route_target) {
             (Some(source), Some(target)) => Some(Route {
                 source: Language::parse(source).map_err(impossible)?,
@@ -125,7 +126,6 @@ impl NeedsRow {
             }),
             _ => None,
         };
-        let requires = self.requires.split_ascii_whitespace();
         Ok(Requirements {
             pool: name(&self.pool, PoolName::parse)?,
             route,

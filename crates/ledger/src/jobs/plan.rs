@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Requirements};
+use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Requirements, Route};
 use domain::limits::REASON_BYTES_MAX;
 use domain::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -318,6 +318,11 @@ fn due_at(due: Due, at: Timestamp) -> Option<Moment> {
         Due::At(due) => due,
     };
     (due > at).then_some(Moment(due))
+}
+
+/// The route that is required, as an index has it: an empty text for none.
+pub(crate) fn route(needs: &Requirements) -> String {
+    needs.route.as_ref().map_or_else(String::new, |Route { source, target }| format!("{source}:{target}"))
 }
 
 /// Labels that are required, as they are kept.

@@ -5,8 +5,8 @@ use domain::limits::DELAY_MS_MAX;
 use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PoolName, TenantId, Timestamp};
 use serde::Deserialize;
 
-use super::columns::{SpecRow, name, number};
-use super::plan::KeptSubmit;
+use super::columns::{NeedsRow, SpecRow, name, number};
+use super::plan::{KeptSubmit, requires, route};
 use super::{
     Finished, FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane,
     LiveJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
@@ -160,8 +160,9 @@ impl TryFrom<FinishedRow> for JobRecord {
 
 record! {
     pub(crate) struct GroupRow {
-        pool: String,
         tenant: String,
+        #[flatten]
+        needs: NeedsRow,
     }
 }
 
@@ -169,7 +170,7 @@ impl TryFrom<GroupRow> for WaitingGroup {
     type Error = Error;
 
     fn try_from(row: GroupRow) -> Result<Self> {
-        Ok(Self { pool: name(&row.pool, PoolName::parse)?, tenant: name(&row.tenant, TenantId::parse)? })
+        Ok(Self { tenant: name(&row.tenant, TenantId::parse)?, needs: row.needs.needs()? })
     }
 }
 
@@ -229,11 +230,11 @@ record! {
     }
 }
 
-/// From which pool and tenant a page of groups begins.
-pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> (String, String) {
-    let after =
-        after.map(|after| (after.pool_text().to_owned(), format!("{}{JUST_ABOVE}", after.tenant_text())));
-    after.unwrap_or_default()
+/// From which pool, tenant, labels and route a page of groups begins.
+pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> [String; 4] {
+    let Some(after) = after else { return Default::default() };
+    let (requires, route) = (requires(&after.needs), route(&after.needs));
+    [after.pool_text().to_owned(), after.tenant_text().to_owned(), requires, format!("{route}{JUST_ABOVE}")]
 }
 
 /// A length for the databases to add to their time. No delay is longer.

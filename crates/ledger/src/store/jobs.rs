@@ -14,6 +14,7 @@ use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
 
+use crate::jobs::plan::{requires, route};
 use crate::jobs::rows::{
     self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow,
     UnderWayRow, UnfinishedCountRow,
@@ -173,9 +174,9 @@ impl Jobs for Store {
         after: Option<&WaitingGroup>,
         limit: u32,
     ) -> Result<Vec<WaitingGroup>> {
-        let (pool, tenant) = rows::group_bound(after);
-        let ask = self.ask(&GROUPS).bind(lane.as_str()).bind(pool).bind(tenant).bind(i64::from(limit));
-        records::all(self.all::<GroupRow>(Way::KeyReads, ask).await?)
+        let ask = self.ask(&GROUPS).bind(lane.as_str());
+        let ask = rows::group_bound(after).into_iter().fold(ask, |ask, bound| ask.bind(bound));
+        records::all(self.all::<GroupRow>(Way::KeyReads, ask.bind(i64::from(limit))).await?)
     }
 
     async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
@@ -184,6 +185,8 @@ impl Jobs for Store {
             .bind(lane.as_str())
             .bind(group.pool_text())
             .bind(group.tenant_text())
+            .bind(requires(&group.needs))
+            .bind(route(&group.needs))
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)

@@ -1,7 +1,9 @@
 //! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
 
-use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Revoked, State};
-use domain::{InstanceId, JobId, LaneId, PoolName, TenantId};
+use domain::job::{
+    Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, State,
+};
+use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
     HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup,
 };
@@ -229,15 +231,21 @@ pub async fn who_holds_a_node_is_noted_with_the_attempts_that_it_has(b: Bench) {
 }
 
 fn group(pool: Option<&str>, tenant: Option<&str>) -> WaitingGroup {
-    WaitingGroup {
-        pool: pool.map(|pool| PoolName::parse(pool).unwrap()),
-        tenant: tenant.map(|tenant| TenantId::parse(tenant).unwrap()),
-    }
+    let needs =
+        Requirements { pool: pool.map(|pool| PoolName::parse(pool).unwrap()), ..Requirements::default() };
+    WaitingGroup { tenant: tenant.map(|tenant| TenantId::parse(tenant).unwrap()), needs }
+}
+
+fn requiring(group: &WaitingGroup, labels: &[&str], route: Option<&str>) -> WaitingGroup {
+    let mut group = group.clone();
+    group.needs.requires = labels.iter().map(|label| Label::parse(label).unwrap()).collect();
+    group.needs.route = route.map(|route| Route::parse(route).unwrap());
+    group
 }
 
 fn in_group(id: JobId, group: &WaitingGroup, priority: i64, seq: Option<u64>) -> NewJob {
     let mut new = plain(id);
-    (new.spec.needs.pool, new.spec.tenant) = (group.pool.clone(), group.tenant.clone());
+    (new.spec.needs, new.spec.tenant) = (group.needs.clone(), group.tenant.clone());
     (new.spec.priority, new.seq) = (Priority::new(priority).unwrap(), seq);
     new
 }
@@ -247,8 +255,14 @@ pub async fn groups_that_wait_are_found_one_by_one(b: Bench) {
     let groups = [
         group(None, None),
         group(None, Some("t1")),
+        requiring(&group(None, Some("t1")), &["cpu"], None),
+        requiring(&group(None, Some("t1")), &["cpu"], Some("de:en")),
+        requiring(&group(None, Some("t1")), &["cpu"], Some("de:fr")),
+        requiring(&group(None, Some("t1")), &["cpu", "gpu"], None),
+        requiring(&group(None, Some("t1")), &["gpu"], Some("de:en")),
         group(None, Some("t10")),
         group(Some("p"), None),
+        requiring(&group(Some("p"), None), &[], Some("de:en")),
         group(Some("p"), Some("t1")),
         group(Some("p-2"), None),
         group(Some("p-2"), Some("T")),
@@ -282,6 +296,24 @@ pub async fn groups_that_wait_are_found_one_by_one(b: Bench) {
         [group(Some("p"), None)],
         "a group that is gone bounds too"
     );
+}
+
+pub async fn a_page_of_a_group_has_no_job_that_needs_something_else(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let plain = group(Some("p"), Some("t"));
+    let groups = [
+        plain.clone(),
+        requiring(&plain, &["gpu"], None),
+        requiring(&plain, &["gpu"], Some("de:en")),
+        requiring(&plain, &[], Some("de:en")),
+    ];
+    for (n, group) in (0..).zip(&groups) {
+        b.does(of_lane(&lane, [submit(in_group(job(n), group, 0, None))])).await;
+    }
+    for (n, group) in (0..).zip(&groups) {
+        let jobs = b.ledger.waiting(&lane.id, group, 9).await.unwrap();
+        assert_eq!(jobs.iter().map(|live| live.id).collect::<Vec<_>>(), [job(n)], "{group:?}");
+    }
 }
 
 pub async fn a_group_waits_by_priority_then_place_then_age(b: Bench) {

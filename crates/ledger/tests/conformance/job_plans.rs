@@ -59,8 +59,8 @@ const LOADS: [Load; 19] = [
     ),
     load!(
         both "job_waiting",
-        "text, text, text, bigint, bigint",
-        "'session:l7', 'p', 't', 10, 1000",
+        "text, text, text, text, text, bigint, bigint",
+        "'session:l7', 'p', 't', '', '', 10, 1000",
         ["job_waiting"]
     ),
     load!(
@@ -69,7 +69,12 @@ const LOADS: [Load; 19] = [
         "'session:l7', 1000, 10, 1000, -1, '00000000-0000-0000-0000-000000000000'",
         ["job_delayed"]
     ),
-    load!("job_groups", "text, text, text, bigint", "'session:l7', '', '', 10", ["job_waiting"]),
+    load!(
+        "job_groups",
+        "text, text, text, text, text, bigint",
+        "'session:l7', '', '', '', '', 10",
+        ["job_waiting"]
+    ),
     load!("job_lanes", "text, bigint, bigint, text", "'', 1000, 10, 'me'", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),

@@ -1,6 +1,6 @@
 //! Pages of jobs that wait. A group of which no job is known is read before the next round, so that nothing overtakes its jobs. One
-//! that runs low is read while the lane commits rounds, so that its nodes need not wait for the read; such a page may be older than
-//! what the lane has written meanwhile, which is noted until the page is there.
+//! that runs low is read while the lane commits rounds, so that its nodes need not wait for the read, and so is any where there are too
+//! many to wait for; such a page may be older than what the lane has written meanwhile, which is noted until the page is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::JobId;
 use crate::job::{Change, LiveJob, Priority, WaitingGroup};
 use crate::lane::jobs::{GroupToFill, ReadJobs, group_of};
-use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, PAGE_JOBS};
+use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, PAGE_JOBS, UNKNOWN_GROUPS_WAIT};
 use crate::lane::messages::{Callers, Effect, PageId, Read};
 use crate::lane::round::CommittedBatch;
 
@@ -22,6 +22,8 @@ pub(super) struct Pages {
     last: u64,
     /// The last one had nothing that was new and could be told: what is being committed will tell.
     waits_for_commit: bool,
+    /// Since when there has been a group of which no job is known.
+    unknown_since: Option<Instant>,
 }
 
 struct Page {
@@ -121,7 +123,13 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether no round may begin before more was read: jobs of a group of which none is known would be overtaken.
     pub(super) fn waits_for_page(&self, now: Instant) -> bool {
-        self.may_page(now) && self.has_unknown_group()
+        let is_long = self.pages.unknown_since.is_some_and(|since| since + UNKNOWN_GROUPS_WAIT <= now);
+        self.may_page(now) && !is_long && self.has_unknown_group()
+    }
+
+    pub(super) fn note_unknown_groups(&mut self, now: Instant) {
+        let since = self.pages.unknown_since.unwrap_or(now);
+        self.pages.unknown_since = self.has_unknown_group().then_some(since);
     }
 
     /// The first waiting jobs of a group were read, in their order, and whether these are all. Answers [`Read::Waiting`].
@@ -189,7 +197,7 @@ mod tests {
     const AT: Timestamp = Timestamp::from_micros(1);
 
     fn group() -> WaitingGroup {
-        WaitingGroup { pool: None, tenant: None }
+        WaitingGroup::default()
     }
 
     fn snapshot() -> Snapshot {
@@ -250,7 +258,10 @@ mod tests {
         let now = Instant::now();
         let mut state = own_lane(1, now);
         let groups: Vec<_> = ["a", "b", "c"]
-            .map(|name| WaitingGroup { pool: None, tenant: Some(crate::TenantId::parse(name).unwrap()) })
+            .map(|name| {
+                let tenant = Some(crate::TenantId::parse(name).unwrap());
+                WaitingGroup { tenant, ..WaitingGroup::default() }
+            })
             .into();
         let mut effects =
             state.reloaded(Token::new(1), Snapshot { groups: groups.clone(), ..Snapshot::default() }, now);
@@ -269,6 +280,86 @@ mod tests {
             assert_eq!(turns.iter().sum::<usize>(), 3, "{read:?}");
         }
         assert_eq!(read[..3], read[3..6]);
+    }
+
+    fn named(index: usize) -> WaitingGroup {
+        let tenant = Some(crate::TenantId::parse(&format!("t{index}")).unwrap());
+        WaitingGroup { tenant, ..WaitingGroup::default() }
+    }
+
+    /// What follows from a page, which the last effect asked for, with these jobs of its group.
+    fn page_of(
+        state: &mut LaneState<Numbered>,
+        effects: &mut Vec<Effect<Numbered>>,
+        jobs: impl Iterator<Item = u64>,
+        now: Instant,
+    ) -> WaitingGroup {
+        let Some(Effect::Read(Read::Waiting { page, group, .. })) = effects.pop() else {
+            panic!("nothing is read: {}", words(effects));
+        };
+        let mut template = waiting(&state.lane, 1);
+        (template.spec.needs, template.spec.tenant) = (group.needs.clone(), group.tenant.clone());
+        let jobs = jobs.map(|n| LiveJob { id: job(n), ..template.clone() });
+        *effects = state.waiting_read(page, Ok((jobs.collect(), true)), now);
+        group
+    }
+
+    #[test]
+    fn jobs_that_no_node_serves_stand_before_none_that_need_something_else() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let mut unserved = group();
+        unserved.needs.requires = vec![crate::Label::parse("absent").unwrap()];
+        let groups = vec![unserved.clone(), group()];
+        let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        let many = 10_000..=10_000 + GROUP_JOBS_ALONE_MAX as u64;
+        let mut enqueued = Vec::new();
+        for _ in 0..2 {
+            let is_unserved = matches!(effects.last(), Some(Effect::Read(Read::Waiting { group, .. })) if *group == unserved);
+            let jobs = if is_unserved { many.clone() } else { 7..=7 };
+            page_of(&mut state, &mut effects, jobs, now);
+            enqueued.extend(effects.iter().filter_map(|effect| match effect {
+                Effect::Enqueue(one) => Some(one.job.id),
+                _ => None,
+            }));
+        }
+        assert_eq!(enqueued.len(), GROUP_JOBS_ALONE_MAX + 1);
+        assert!(enqueued.contains(&job(7)));
+        assert!(state.jobs.has_more_outside(), "one of the others waits in the ledger");
+    }
+
+    #[test]
+    fn rounds_do_not_wait_for_long_where_many_groups_are_unknown() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let groups: Vec<_> = (0..10).map(named).collect();
+        let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        page_of(&mut state, &mut effects, 1..2, now);
+        let mut new = submission(7, Due::Now, None, now);
+        new.submission.spec.tenant = named(99).tenant;
+        assert_eq!(give(&mut state, Command::Submit(vec![new]), now), "flush");
+        page_of(&mut state, &mut effects, 2..3, now + UNKNOWN_GROUPS_WAIT / 2);
+        assert_eq!(words(&effects), "enqueue read");
+        let late = now + UNKNOWN_GROUPS_WAIT;
+        page_of(&mut state, &mut effects, 3..4, late);
+        assert_eq!(words(&effects), "enqueue read find(0,1)");
+    }
+
+    #[test]
+    fn a_group_of_which_nothing_fits_holds_up_no_round() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let groups = vec![named(0), named(1)];
+        let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        state.jobs.fill_up();
+        page_of(&mut state, &mut effects, 1..2, now);
+        page_of(&mut state, &mut effects, 2..3, now);
+        assert_eq!(words(&effects), "");
+        state.jobs.retry_full_groups();
+        assert_eq!(
+            give(&mut state, Command::Submit(vec![submission(7, Due::Now, None, now)]), now),
+            "flush read find(0,1)"
+        );
     }
 
     #[test]

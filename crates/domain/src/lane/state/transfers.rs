@@ -171,7 +171,7 @@ mod tests {
         let now = Instant::now();
         let mut state = waiting(now);
         assert_eq!(give(&mut state, Command::LookForTransferred, now), "flush read");
-        let group = crate::job::WaitingGroup { pool: None, tenant: None };
+        let group = crate::job::WaitingGroup::default();
         let effects = state.groups_read(Ok(vec![group.clone()]), now);
         assert!(
             matches!(&effects[..], [Effect::Read(Read::Waiting { group: read, .. })] if *read == group),
