@@ -84,9 +84,7 @@ pub(super) fn end(finished: &Finished, attempt: Option<Ended>) -> StageEnd {
 
 /// What the output of a stage that succeeded leaves to the next one.
 pub(super) fn completed(output: &str) -> StageEnd {
-    // An output of another form says nothing of the context.
-    let context = serde_json::from_str::<Output<'_>>(output).ok().and_then(|output| output.context);
-    match context {
+    match context_of(output) {
         None => StageEnd::Completed(None),
         Some(context) if !context.get().trim_start().starts_with('{') => {
             StageEnd::Unfit("the context that the stage gave is not a JSON object".into())
@@ -99,5 +97,39 @@ pub(super) fn completed(output: &str) -> StageEnd {
             .into(),
         ),
         Some(context) => StageEnd::Completed(Some(context.get().into())),
+    }
+}
+
+/// The context in a stage's output. An output of another form says nothing of the context; so does a list, which the derived
+/// reader would take for the object's fields.
+fn context_of(output: &str) -> Option<&RawValue> {
+    let is_object = output.trim_start().starts_with('{');
+    is_object.then(|| serde_json::from_str::<Output<'_>>(output).ok()?.context)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_says_something_of_the_context() {
+        for output in [
+            "null",
+            "1",
+            r#""x""#,
+            "[]",
+            r#"["x"]"#,
+            r#"[{"a":1}]"#,
+            "{}",
+            r#"{"a":{}}"#,
+            "{\"context\":null}",
+        ] {
+            assert_eq!(completed(output), StageEnd::Completed(None), "{output}");
+        }
+        let given = completed(" {\"b\":1,\n\"context\":{\"a\": 1}}");
+        assert_eq!(given, StageEnd::Completed(Some(r#"{"a": 1}"#.into())));
+        for output in [r#"{"context":[1]}"#, r#"{"context":"x"}"#] {
+            assert!(matches!(completed(output), StageEnd::Unfit(_)), "{output}");
+        }
     }
 }

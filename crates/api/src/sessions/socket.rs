@@ -15,10 +15,10 @@ use domain::{JobId, SessionId};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use ledger::SessionResult;
-use wire::Code;
 use wire::jobs::{BatchResult, JobRequest};
 use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, SessionFrame};
 use wire::worker::close;
+use wire::{Code, Object};
 
 use super::cursor::Cursor;
 use super::looks::{self, InLedger, Look, Room};
@@ -256,7 +256,7 @@ impl Socket {
                 self.asked.push_back(Asks { job, share });
             }
             Err(refusal) => {
-                let client_ref = serde_json::from_str(text).ok().and_then(|Named { client_ref }| client_ref);
+                let client_ref = named_in(text);
                 let (code, detail) = refusal.code_and_detail();
                 self.problem(client_ref, code, detail);
             }
@@ -601,6 +601,11 @@ struct Named {
     client_ref: Option<String>,
 }
 
+/// The `ref` in the text of a frame, if it is an object that has one.
+fn named_in(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok().and_then(|Object(Named { client_ref })| client_ref)
+}
+
 /// Waits for the future, if there is one, and takes it away; without one, waits for ever.
 async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
     match waiting {
@@ -610,5 +615,18 @@ async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
             done
         }
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_no_object_has_no_ref() {
+        assert_eq!(named_in(r#"{"type":"job","ref":"c1"}"#).as_deref(), Some("c1"));
+        for text in [r#"["c1"]"#, "[]", "{}", r#""c1""#, r#"{"ref":1}"#, "{"] {
+            assert_eq!(named_in(text), None, "{text}");
+        }
     }
 }
