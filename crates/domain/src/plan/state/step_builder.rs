@@ -186,18 +186,22 @@ impl StepBuilder {
         }
         self.set_plan_intent(Intent::Pause);
         for at in 0..self.next.tasks.len() {
-            let task = self.task(at);
-            let goes_on = match task.status {
-                TaskStatus::Running => true,
-                // One that somebody resumed or retried would have the next turn, whatever the plan's intent is.
-                TaskStatus::Pending => task.was_begun(),
-                _ => false,
-            };
-            if goes_on && task.intent == Intent::Run {
-                self.pause_at(at);
-            }
+            self.pause_if_it_goes_on(at);
         }
         Ok(())
+    }
+
+    fn pause_if_it_goes_on(&mut self, at: usize) {
+        let task = self.task(at);
+        let goes_on = match task.status {
+            TaskStatus::Running => true,
+            // One that somebody resumed or retried would have the next turn, although no other task starts.
+            TaskStatus::Pending => task.was_begun(),
+            _ => false,
+        };
+        if goes_on && task.intent == Intent::Run {
+            self.pause_at(at);
+        }
     }
 
     pub(super) fn resume(&mut self) -> Result<(), Refused> {
@@ -420,10 +424,7 @@ impl StepBuilder {
             return;
         }
         for at in 0..self.next.tasks.len() {
-            let task = self.task(at);
-            if task.status == TaskStatus::Running && task.intent == Intent::Run {
-                self.pause_at(at);
-            }
+            self.pause_if_it_goes_on(at);
         }
     }
 

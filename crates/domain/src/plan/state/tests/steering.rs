@@ -102,3 +102,30 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
     rig.must(Command::Resume);
     assert_eq!(rig.begun(), [(0, 0)]);
 }
+
+#[test]
+fn with_on_failure_pause_a_task_that_waits_for_its_turn_again_does_not_begin_after_a_failure() {
+    for is_retried in [false, true] {
+        let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Pause));
+        rig.must(Command::Start);
+        if is_retried {
+            rig.fail(0);
+            let failed = rig.task(0).waits_for.unwrap();
+            rig.must(Command::OlderEnded { task: id(0), job: failed });
+            // The second task begins before the retry has its lock.
+            rig.retry(0, |_| {}).unwrap();
+        } else {
+            rig.must(Command::PauseTask(id(0)));
+            rig.complete(0);
+            rig.must(Command::ResumeTask(id(0)));
+        }
+        assert_eq!([rig.status(0), rig.status(1)], [TaskStatus::Pending, TaskStatus::Running]);
+        rig.fail(1);
+        assert_eq!(rig.begun(), [], "it is paused with the failure");
+        assert_eq!((rig.status(0), rig.task(0).intent), (TaskStatus::Paused, Intent::Pause));
+        assert_eq!(rig.status(2), TaskStatus::Pending, "one that was never begun waits for the plan");
+        // A person who resumes it has seen the failure.
+        rig.must(Command::ResumeTask(id(0)));
+        assert_eq!(rig.begun(), [(0, usize::from(!is_retried))]);
+    }
+}
