@@ -352,14 +352,15 @@ impl PlanActor {
         }
     }
 
-    /// A task that may go on and has no lock any more has lost it while nobody looked.
+    /// A task that may go on and has no lock any more has lost it while nobody looked. A retry that waits may take it
+    /// anew first.
     fn find_lost_locks(&mut self) {
         let is_started = self.state.started_at.is_some();
         let may_go_on =
             |status| matches!(status, TaskStatus::Pending | TaskStatus::Running | TaskStatus::Paused);
         let has_lost = |task: &&Arc<TaskState>| is_started && task.lock.is_none() && may_go_on(task.status);
         let lost = self.state.tasks.iter().filter(has_lost);
-        self.queue.extend(lost.map(|task| Pending::own(Command::LockLost(task.id))));
+        self.queue.extend(lost.map(|task| Pending::own(Command::LockLost(task.id, None))));
     }
 
     /// Decides on what waits, until a step is to be committed or nothing waits.
@@ -474,7 +475,8 @@ impl PlanActor {
                 Outcome::LockLost(tasks) => {
                     actor.put_back(taken);
                     for place in tasks {
-                        let lost = Command::LockLost(actor.state.tasks[place].id);
+                        let task = &actor.state.tasks[place];
+                        let lost = Command::LockLost(task.id, task.lock);
                         actor.queue.push_front(Pending::own(lost));
                     }
                 }

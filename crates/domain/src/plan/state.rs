@@ -142,8 +142,9 @@ pub enum Command {
         /// Which job.
         job: JobId,
     },
-    /// The lock of a task's tenant was broken, or ran out and was taken.
-    LockLost(TaskId),
+    /// The lock of a task's tenant was broken, or ran out and was taken. It is the lock at this token, or `None` where the task
+    /// was found without its lock. If the task has taken another lock since, nothing happens.
+    LockLost(TaskId, Option<Token>),
     /// Renew the locks of the tenants whose tasks may go on.
     RenewLocks,
     /// The plan's owner died or has changed.
@@ -522,7 +523,7 @@ impl PlanState {
             Command::Retry(task, retry) => draft.retry(*task, retry)?,
             Command::StageEnded { task, job, end } => draft.stage_ended(*task, *job, end),
             Command::OlderEnded { task, job } => draft.older_ended(*task, *job),
-            Command::LockLost(task) => draft.lock_lost(*task),
+            Command::LockLost(task, lost) => draft.lock_lost(*task, *lost),
             Command::RenewLocks => draft.renew_locks(),
             Command::TakenOver => draft.taken_over(),
             Command::Advance => {}

@@ -354,7 +354,7 @@ pub async fn a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else(b:
     let late = Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end };
     assert_eq!(owner.try_step(&late).await, PlanVerdict::LockLost(vec![0]));
     owner.complete(1, None).await;
-    owner.step(&Command::LockLost(task_id(1, 0))).await;
+    owner.step(&Command::LockLost(task_id(1, 0), Some(token))).await;
     owner.is_as_loaded().await;
     assert_eq!(owner.state.tasks[0].status, TaskStatus::Interrupted);
     // A retry after somebody's word takes it anew, one token on.

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::id::{JobId, TaskId};
 use crate::job::Outcome;
+use crate::lease::Token;
 use crate::limits::CHECKPOINTS_MAX;
 use crate::plan::status::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
 use crate::time::Timestamp;
@@ -436,8 +437,11 @@ impl StepBuilder {
         }
     }
 
-    pub(super) fn lock_lost(&mut self, task: TaskId) {
+    pub(super) fn lock_lost(&mut self, task: TaskId, lost: Option<Token>) {
         let Some(at) = self.next.place_of(task) else { return };
+        if self.task(at).lock != lost {
+            return;
+        }
         let may_go_on =
             matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending);
         if self.task(at).lock.is_none() && !(may_go_on && self.next.started_at.is_some()) {

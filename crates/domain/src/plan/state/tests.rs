@@ -357,7 +357,7 @@ fn a_late_result_of_an_unknown_stage_is_a_checkpoint_and_begins_nothing() {
     // Of the last stage it ends the task, also where the tenant's lock was broken meanwhile.
     let mut rig = Rig::started(1);
     rig.must(Command::TakenOver);
-    rig.must(Command::LockLost(id(0)));
+    rig.must(Command::LockLost(id(0), rig.task(0).lock));
     assert_eq!((rig.task(0).lock, rig.task(0).called_off()), (None, None));
     rig.complete(0);
     assert_eq!(rig.status(0), TaskStatus::Succeeded);
@@ -586,7 +586,7 @@ fn a_cancelled_task_that_is_retried_before_its_attempt_is_over_waits_for_it() {
 #[test]
 fn a_lost_lock_interrupts_and_a_retry_takes_it_anew() {
     let mut rig = Rig::started(2);
-    rig.must(Command::LockLost(id(0)));
+    rig.must(Command::LockLost(id(0), rig.task(0).lock));
     assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Interrupted, None));
     assert_eq!(rig.stages(0)[0], StageStatus::Unknown);
     rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
@@ -598,7 +598,7 @@ fn a_lost_lock_interrupts_and_a_retry_takes_it_anew() {
 fn with_a_lost_lock_the_job_in_flight_is_called_off() {
     let mut rig = Rig::started(2);
     let (_, job) = rig.task(0).in_flight().unwrap();
-    rig.must(Command::LockLost(id(0)));
+    rig.must(Command::LockLost(id(0), rig.task(0).lock));
     assert_eq!(rig.cancelled, [job]);
     rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
     // How far it came nobody knows.
@@ -727,7 +727,7 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                 3 => Command::ResumeTask(id(at)),
                 4 if random.below(6) == 0 => Command::CancelTask(id(at)),
                 5 => Command::TakenOver,
-                6 if random.below(4) == 0 => Command::LockLost(id(at)),
+                6 if random.below(4) == 0 => Command::LockLost(id(at), rig.task(at).lock),
                 7 => Command::Resolve {
                     task: id(at),
                     stage: random.below(3),

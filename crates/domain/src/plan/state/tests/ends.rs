@@ -68,3 +68,33 @@ fn a_lock_is_renewed_while_an_attempt_of_a_task_that_is_over_may_go_on() {
     rig.must(Command::RenewLocks);
     assert!(!rig.writes[0].renews && rig.task(0).lock.is_none());
 }
+
+#[test]
+fn a_lock_that_was_taken_since_is_not_lost_with_the_one_before() {
+    let mut rig = Rig::started(3);
+    let first = rig.task(0).lock;
+    rig.must(Command::PauseTask(id(0)));
+    rig.complete(0);
+    // It was broken while nobody looked; the retry comes before the word of that.
+    Arc::make_mut(&mut rig.state.tasks[0]).lock = None;
+    rig.retry(0, |_| {}).unwrap();
+    let taken = rig.task(0).lock;
+    assert!(taken.is_some() && taken != first);
+    for lost in [None, first] {
+        rig.must(Command::LockLost(id(0), lost));
+        assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Running, taken), "{lost:?} was lost");
+        assert!(rig.cancelled.is_empty());
+    }
+    rig.must(Command::LockLost(id(0), taken));
+    assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Interrupted, None));
+}
+
+#[test]
+fn a_task_that_may_go_on_and_was_found_without_a_lock_is_interrupted() {
+    let mut rig = Rig::started(3);
+    rig.must(Command::PauseTask(id(0)));
+    rig.complete(0);
+    Arc::make_mut(&mut rig.state.tasks[0]).lock = None;
+    rig.must(Command::LockLost(id(0), None));
+    assert_eq!(rig.status(0), TaskStatus::Interrupted);
+}
