@@ -99,11 +99,11 @@ impl PlanLane {
         self.lease.acquire_anew(above).await
     }
 
-    /// Has the lane served here, with the jobs of whoever served it before held. To be called before the plan's owner adds
-    /// jobs to it.
-    pub(crate) async fn open(&self) -> Result<(), Lost> {
+    /// Has the lane served here. Jobs from before, if there can be any, are held first: the answer says whether they may be.
+    /// To be called before the plan's owner adds jobs to the lane.
+    pub(crate) async fn open(&self) -> Result<bool, Lost> {
         if self.is_open() {
-            return Ok(());
+            return Ok(false);
         }
         // Under the first token nobody else can have added jobs.
         let is_to_hold = self.token() > Token::FIRST;
@@ -122,17 +122,18 @@ impl PlanLane {
                 return Err(Lost);
             }
             match self.keeper().adopt(&self.id).await {
-                Ok(Ok(())) => return Ok(()),
+                Ok(Ok(())) => break,
                 Ok(Err(Some(owner))) if owner != *self.jobs.me() => return Err(Lost),
                 Ok(Err(_)) => {}
                 Err(error) => tracing::debug!(%error, lane = %self.id, "a plan's lane cannot be opened yet"),
             }
             tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
         }
-        Ok(())
+        Ok(is_to_hold)
     }
 
-    fn is_open(&self) -> bool {
+    /// Whether the lane is served here. Until the plan's owner releases it, it ends only with its lease or of a defect.
+    pub(crate) fn is_open(&self) -> bool {
         self.keeper().directory.get(&self.id).is_some()
     }
 

@@ -224,6 +224,8 @@ struct Loaded {
     /// The token that the lease had before the state was read.
     token: Token,
     clock: Clock,
+    /// Whether the lane was opened for it, and jobs of the plan may be held since.
+    are_jobs_held: bool,
 }
 
 /// Opens the plan's lane, and reads the plan, unless it is known. Tries until it is done or the lease is lost.
@@ -233,11 +235,12 @@ async fn load(
     plan: PlanId,
     known: Option<(Arc<PlanState>, Clock)>,
 ) -> Result<Loaded, Lost> {
+    let mut are_jobs_held = false;
     loop {
-        lane.open().await?;
+        are_jobs_held |= lane.open().await?;
         let token = lane.token();
-        match read(inner, plan, token, known.clone()).await {
-            Ok(loaded) => return Ok(loaded),
+        match read(inner, plan, known.clone()).await {
+            Ok((state, clock)) => return Ok(Loaded { state, token, clock, are_jobs_held }),
             Err(error) => ledger::log_failure!(error, %plan, "the plan could not be read; trying again"),
         }
         tokio::time::sleep(jittered(RELOAD_EVERY)).await;
@@ -247,18 +250,17 @@ async fn load(
     }
 }
 
+/// The plan, unless it was purged, and the time by the database's clock.
 async fn read(
     inner: &Inner,
     plan: PlanId,
-    token: Token,
     known: Option<(Arc<PlanState>, Clock)>,
-) -> ledger::Result<Loaded> {
+) -> ledger::Result<(Option<Arc<PlanState>>, Clock)> {
     if let Some((known, clock)) = known {
-        return Ok(Loaded { state: Some(known), token, clock });
+        return Ok((Some(known), clock));
     }
     let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
-    let state = inner.ledger.load_plan(plan).await?.map(Arc::new);
-    Ok(Loaded { state, token, clock })
+    Ok((inner.ledger.load_plan(plan).await?.map(Arc::new), clock))
 }
 
 /// Whether two states are the same but for the locks, whose tokens a commit draws.
@@ -334,7 +336,7 @@ impl PlanActor {
 
     fn loaded(&mut self, loaded: Result<Loaded, Lost>, context: &mut Context<Self>) {
         match loaded {
-            Ok(Loaded { state: Some(state), token, clock }) => {
+            Ok(Loaded { state: Some(state), token, clock, .. }) => {
                 self.stage = OwnerStage::Serving;
                 self.state = state;
                 self.token = token;
@@ -368,6 +370,10 @@ impl PlanActor {
         while self.stage == OwnerStage::Serving {
             if self.is_stopping {
                 return self.end(None, &Refusal::Fenced, context);
+            }
+            // It died of a defect: nobody sees to the jobs in flight until it is opened again.
+            if !self.lane.is_open() && self.inner.jobs.is_serving() {
+                return self.begin_anew(context);
             }
             let mut taken = self.take_next();
             if taken.is_empty() {
@@ -561,7 +567,7 @@ impl PlanActor {
         }
     }
 
-    /// The lease is acquired anew, and the plan read again. Where another has written it meanwhile, this owner has lost it,
+    /// The lease is acquired anew, the lane opened if it died, and the plan read again. Where another has written it meanwhile, this owner has lost it,
     /// even if it has the lease again: the next one begins with a takeover.
     fn begin_anew(&mut self, context: &mut Context<Self>) {
         self.stage = OwnerStage::Loading;
@@ -574,7 +580,7 @@ impl PlanActor {
             load(&inner, &lane, plan, None).await
         };
         spawn(context, loaded, |loaded, actor, context| {
-            if let Ok(Loaded { state: Some(state), clock, .. }) = &loaded {
+            if let Ok(Loaded { state: Some(state), clock, are_jobs_held, .. }) = &loaded {
                 let is_known = |known: &Arc<PlanState>| is_same_but_locks(known, state);
                 match actor.attempted.take() {
                     // What was begun by a commit that was not heard of.
@@ -591,7 +597,12 @@ impl PlanActor {
                 }
                 let jobs = state.tasks.iter().filter_map(|task| Some(task.in_flight()?.1)).collect();
                 actor.lane.written(jobs);
-                actor.queue.push_back(Pending::own(Command::Advance));
+                if *are_jobs_held {
+                    // No attempt of them begins any more. So nothing else of the plan begins either until a person asks for it.
+                    actor.queue.push_front(Pending::own(Command::TakenOver));
+                } else {
+                    actor.queue.push_back(Pending::own(Command::Advance));
+                }
             }
             actor.loaded(loaded, context);
         });

@@ -44,7 +44,10 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
                 tracing::debug!(%error, "plans without an owner could not be looked up");
             }
             while let Ok(plan) = left_lanes.try_recv() {
-                inner.adopt(plan).await;
+                // The owner of a plan that is served here opens the lane by itself.
+                if !inner.directory.contains_key(&plan) {
+                    inner.adopt(plan).await;
+                }
             }
             if count_at <= Instant::now() {
                 count_at = Instant::now() + jittered(COUNT_EVERY);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::jobs::{Dependencies, Jobs, LaneConfig, Refusal, Submission};
-use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
+use cluster::{ClusterView, FailureDetector, Identity, JoinOptions, Membership, Process};
 use domain::job::{Due, Spec, State};
 use domain::{InstanceId, Mode};
 use ledger::Handle;
@@ -18,8 +18,9 @@ pub struct Lanes {
     pub jobs: Jobs,
     pub ledger: Handle,
     pub plan: Arc<Plan>,
+    pub cluster_view: ClusterView,
+    pub arbiters: Arbiters,
     _membership: Membership,
-    _arbiters: Arbiters,
     _folder: tempfile::TempDir,
 }
 
@@ -61,7 +62,8 @@ pub async fn open() -> Lanes {
         retention: Duration::from_secs(60),
     };
     let jobs = Jobs::start(dependencies, config);
-    Lanes { jobs, ledger: real, plan, _membership: membership, _arbiters: arbiters, _folder: folder }
+    let cluster_view = membership.cluster_view();
+    Lanes { jobs, ledger: real, plan, cluster_view, arbiters, _membership: membership, _folder: folder }
 }
 
 fn submission() -> Submission {

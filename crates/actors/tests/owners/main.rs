@@ -4,6 +4,7 @@
 
 mod flaky;
 mod lanes;
+mod plans;
 mod sessions;
 
 use std::sync::Arc;
