@@ -49,7 +49,7 @@ impl PlanFollower {
             return;
         }
         loop {
-            let Ok(events) = line.beside(self.next(&state)).await else { return };
+            let Ok(Wanted { events, behind }) = line.beside(self.next(&state)).await else { return };
             for event in events {
                 let Ok(shown) = to_wire::event(&event) else { return };
                 // A retry may name other pools than those that the client sees.
@@ -60,8 +60,8 @@ impl PlanFollower {
                 if let Err(Ended) = line.event(PLAN_EVENT, Some(&id), &shown).await {
                     return;
                 }
-                self.after = event.seq;
             }
+            self.after = behind;
         }
     }
 
@@ -81,14 +81,42 @@ impl PlanFollower {
     }
 
     /// The next events, at least one. While the ledger is away the stream waits for it.
-    async fn next(&self, state: &State) -> Vec<TimedEvent> {
-        loop {
-            let read = state.ledger.plan_events(self.plan, self.task, self.after, PLAN_EVENTS_AT_ONCE);
-            match state.read(read).await {
-                Ok(events) if !events.is_empty() => return events,
-                Ok(_) => {}
-                Err(refusal) => tracing::debug!(%refusal, plan = %self.plan, "a plan's stream waits"),
+    async fn next(&self, state: &State) -> Wanted {
+        let plan = self.plan;
+        let read = |after| state.read(state.ledger.plan_events(plan, None, after, PLAN_EVENTS_AT_ONCE));
+        next_wanted(self.task, self.after, read).await
+    }
+}
+
+/// Events that a stream is to show, at least one.
+struct Wanted {
+    events: Vec<TimedEvent>,
+    /// The number of the last event that was read, shown or not: the next read begins behind it.
+    behind: u64,
+}
+
+/// Reads a plan's events from behind that number on until some are of the task, or are there at all without one. The events
+/// of one task have no index: each of the plan's is read once, and the others are left out here.
+async fn next_wanted<F: Future<Output = Result<Vec<TimedEvent>, Refusal>>>(
+    task: Option<TaskId>,
+    after: u64,
+    read: impl Fn(u64) -> F,
+) -> Wanted {
+    let mut behind = after;
+    loop {
+        let mut may_have_more = false;
+        match read(behind).await {
+            Ok(mut events) => {
+                may_have_more = events.len() >= PLAN_EVENTS_AT_ONCE as usize;
+                behind = events.last().map_or(behind, |last| last.seq);
+                events.retain(|event| task.is_none() || event.task == task);
+                if !events.is_empty() {
+                    return Wanted { events, behind };
+                }
             }
+            Err(refusal) => tracing::debug!(%refusal, "a plan's stream waits"),
+        }
+        if !may_have_more {
             tokio::time::sleep(pause()).await;
         }
     }
@@ -99,4 +127,65 @@ fn pause() -> Duration {
     let spread = PLAN_EVENTS_EVERY_MS / 5;
     let range = PLAN_EVENTS_EVERY_MS - spread..=PLAN_EVENTS_EVERY_MS + spread;
     Duration::from_millis(rand::rng().random_range(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use domain::Timestamp;
+
+    use super::*;
+
+    const MINE: TaskId = TaskId::from_u128(1);
+    const OTHER: TaskId = TaskId::from_u128(2);
+
+    fn event(seq: u64, task: Option<TaskId>) -> TimedEvent {
+        TimedEvent { seq, at: Timestamp::from_micros(1), task, document: "{}".to_owned() }
+    }
+
+    /// The numbers of the events that a stream shows next, and behind which numbers it has read.
+    async fn next(events: &[TimedEvent], task: Option<TaskId>, after: u64) -> (Vec<u64>, u64, Vec<u64>) {
+        let asked = RefCell::new(Vec::new());
+        let read = |after| {
+            asked.borrow_mut().push(after);
+            let behind = events.iter().filter(|event| event.seq > after);
+            let page: Vec<_> = behind.take(PLAN_EVENTS_AT_ONCE as usize).cloned().collect();
+            async move { Ok(page) }
+        };
+        let wanted = next_wanted(task, after, read).await;
+        (wanted.events.iter().map(|event| event.seq).collect(), wanted.behind, asked.into_inner())
+    }
+
+    #[actix_web::test]
+    async fn the_stream_of_a_task_reads_each_event_of_its_plan_once() {
+        let page = u64::from(PLAN_EVENTS_AT_ONCE);
+        let task_of = |seq: u64| match seq {
+            _ if seq == 3 || seq == 3 * page - 1 => Some(MINE),
+            _ => [None, Some(OTHER)][(seq % 2) as usize],
+        };
+        let events: Vec<_> = (1..=3 * page).map(|seq| event(seq, task_of(seq))).collect();
+        assert_eq!(next(&events, Some(MINE), 0).await, (vec![3], page, vec![0]));
+        let (shown, behind, asked) = next(&events, Some(MINE), page).await;
+        assert_eq!((shown, behind, asked), (vec![3 * page - 1], 3 * page, vec![page, 2 * page]));
+        // Without a task all are shown.
+        assert_eq!(next(&events[..4], None, 1).await, (vec![2, 3, 4], 4, vec![1]));
+    }
+
+    #[actix_web::test]
+    async fn what_is_of_others_is_not_read_again_while_a_stream_waits() {
+        let asked = RefCell::new(Vec::new());
+        let read = |after| {
+            asked.borrow_mut().push(after);
+            let page = match asked.borrow().len() {
+                1 => vec![event(1, Some(OTHER)), event(2, None)],
+                2 => vec![event(3, Some(MINE))],
+                _ => unreachable!("it is shown first"),
+            };
+            async move { Ok(page) }
+        };
+        let wanted = next_wanted(Some(MINE), 0, read).await;
+        assert_eq!((wanted.events, wanted.behind), (vec![event(3, Some(MINE))], 3));
+        assert_eq!(asked.into_inner(), [0, 2]);
+    }
 }
