@@ -7,6 +7,7 @@
 pub(crate) mod rows;
 mod train;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::job::{Attempt, NewJob};
@@ -332,6 +333,13 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[StageSpec]>>>;
+
+    /// The names of the stages in a task's definitions with these numbers, in their order. A definition that there is not is
+    /// missing.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn stage_names(&self, task: TaskId, versions: &[u32]) -> Result<HashMap<u32, Vec<Arc<str>>>>;
 
     /// What happened to a plan, or to one of its tasks, behind a number, in order.
     ///

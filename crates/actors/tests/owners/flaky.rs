@@ -477,6 +477,13 @@ impl Plans for Flaky {
     async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[domain::plan::StageSpec]>>> {
         self.real.definition(task, version).await
     }
+    async fn stage_names(
+        &self,
+        task: TaskId,
+        versions: &[u32],
+    ) -> Result<std::collections::HashMap<u32, Vec<Arc<str>>>> {
+        self.real.stage_names(task, versions).await
+    }
     async fn plan_events(
         &self,
         plan: PlanId,

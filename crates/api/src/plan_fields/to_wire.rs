@@ -1,8 +1,9 @@
 //! Plans, tasks, checkpoints, locks and events as answers show them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use domain::plan::{Intent, OnFailure, PlanStatus, StageSpec, StageStatus, TaskState, TaskStatus};
+use domain::plan::{Intent, OnFailure, PlanStatus, StageStatus, TaskState, TaskStatus};
 use domain::{JobId, TaskId, Timestamp};
 use ledger::{CheckpointRecord, Lease, PlanRecord, TaskRecord, TimedEvent};
 use serde::Deserialize;
@@ -128,7 +129,7 @@ pub fn listed_task(record: &TaskRecord) -> shape::Task {
         has_checkpoint: checkpoint.is_some(),
         checkpoint: checkpoint.map(|checkpoint| shape::TaskCheckpoint {
             version: checkpoint.version,
-            completed_stages: names(&task.spec.stages, checkpoint.completed),
+            completed_stages: names(task.spec.stages.iter().map(|stage| &stage.name), checkpoint.completed),
             last_completed: checkpoint.completed,
             saved_at: None,
             context: None,
@@ -163,17 +164,17 @@ const fn number(place: usize) -> u32 {
     place as u32 + 1
 }
 
-fn names(stages: &[StageSpec], completed: u32) -> Vec<String> {
-    stages.iter().take(completed as usize).map(|stage| stage.name.to_string()).collect()
+fn names<'n>(stages: impl Iterator<Item = &'n Arc<str>>, completed: u32) -> Vec<String> {
+    stages.take(completed as usize).map(ToString::to_string).collect()
 }
 
-/// A checkpoint in the history of a task with these stages.
-pub fn checkpoint(record: &CheckpointRecord, stages: &[StageSpec]) -> Result<shape::Checkpoint, Refusal> {
+/// A checkpoint in the history of a task whose stages have these names.
+pub fn checkpoint(record: &CheckpointRecord, stages: &[Arc<str>]) -> Result<shape::Checkpoint, Refusal> {
     let CheckpointRecord { checkpoint, run, saved_at, .. } = record;
     Ok(shape::Checkpoint {
         version: checkpoint.version,
         run: *run,
-        completed_stages: names(stages, checkpoint.completed),
+        completed_stages: names(stages.iter(), checkpoint.completed),
         last_completed: checkpoint.completed,
         saved_at: time(*saved_at),
         context: json(&checkpoint.context)?,

@@ -1,7 +1,7 @@
 //! Tasks over HTTP: one task, its checkpoints, and what people decide about it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -47,27 +47,32 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let limit = query.limit()?;
     let begin = query.cursor("c", |text| u32::try_from(extract::number(text)?).ok())?;
-    let record = records::task_record(&state, id).await?;
-    // A checkpoint names the stages of the definition under which it was written.
-    let known = HashMap::from([(record.task.definition, Arc::clone(&record.task.spec.stages))]);
-    let definitions = RefCell::new(known);
+    records::task_record(&state, id).await?;
+    // A checkpoint names the stages of the definition under which it was written. Of the definitions, which may be large, only
+    // these names are read.
+    let known = RefCell::new(HashMap::<u32, Vec<Arc<str>>>::new());
     let read = async |before, limit| {
         let saved = state.read(state.ledger.checkpoints(id, before, limit)).await?;
-        for checkpoint in &saved {
-            let number = checkpoint.definition;
-            if !definitions.borrow().contains_key(&number) {
-                let stages = state.read(state.ledger.definition(id, number)).await?.unwrap_or_default();
-                definitions.borrow_mut().insert(number, stages);
-            }
+        let missing = missing(&saved, &known.borrow());
+        if !missing.is_empty() {
+            let names = state.read(state.ledger.stage_names(id, &missing)).await?;
+            known.borrow_mut().extend(names);
         }
         Ok(saved)
     };
     let shown = |saved: &CheckpointRecord| {
-        let stages = definitions.borrow().get(&saved.definition).cloned().unwrap_or_default();
-        let item = to_wire::checkpoint(saved, &stages)?;
+        let known = known.borrow();
+        let item = to_wire::checkpoint(saved, known.get(&saved.definition).map_or(&[], Vec::as_slice))?;
         Ok((saved.checkpoint.version, item, saved.checkpoint.context.len()))
     };
     Ok(HttpResponse::Ok().json(pages::page("c", begin, limit, read, shown).await?))
+}
+
+/// The definitions of these checkpoints whose names are not known, each once.
+fn missing(saved: &[CheckpointRecord], known: &HashMap<u32, Vec<Arc<str>>>) -> Vec<u32> {
+    let numbers = saved.iter().map(|checkpoint| checkpoint.definition);
+    let missing: BTreeSet<_> = numbers.filter(|number| !known.contains_key(number)).collect();
+    missing.into_iter().collect()
 }
 
 /// Pauses a task
@@ -216,6 +221,9 @@ pub const ID: &str = "The task's id";
 
 #[cfg(test)]
 mod tests {
+    use domain::Timestamp;
+    use domain::plan::Checkpoint;
+
     use super::*;
 
     #[test]
@@ -237,6 +245,18 @@ mod tests {
         ] {
             assert_eq!(stage_of(&stages, named), place, "{named:?}");
         }
+    }
+
+    #[test]
+    fn the_definitions_of_a_page_are_read_at_once_and_once() {
+        let saved = [3, 1, 3, 2, 1].map(|definition| CheckpointRecord {
+            checkpoint: Checkpoint { version: 1, completed: 1, context: "{}".into() },
+            run: 1,
+            definition,
+            saved_at: Timestamp::from_micros(1),
+        });
+        assert_eq!(missing(&saved, &HashMap::new()), [1, 2, 3]);
+        assert_eq!(missing(&saved, &HashMap::from([(1, vec![]), (3, vec!["a".into()])])), [2]);
     }
 
     #[test]

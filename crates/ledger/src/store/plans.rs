@@ -2,6 +2,7 @@
 
 mod write;
 
+use std::collections::HashMap;
 use std::slice;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, 
 use super::committer::Written;
 use super::fence::keep_keys;
 use super::{Store, Way, audit};
+use crate::jobs::columns::number;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
@@ -47,6 +49,7 @@ const TASK_SHOW: Statement = statement!(both "plan_task_show");
 const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
 const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
 const DEFINITION: Statement = statement!(both "plan_definition_show");
+const STAGE_NAMES: Statement = statement!("plan_stage_names");
 const EVENTS: Statement = statement!(both "plan_events");
 const LEFT: Statement = statement!("plan_left");
 
@@ -224,6 +227,16 @@ impl Plans for Store {
         let ask = self.ask(&DEFINITION).bind(TaskKey(task)).bind(i64::from(version));
         let row: Option<(String,)> = self.optional(Way::Reads, ask).await?;
         row.map(|(document,)| stages(&document)).transpose()
+    }
+
+    async fn stage_names(&self, task: TaskId, versions: &[u32]) -> Result<HashMap<u32, Vec<Arc<str>>>> {
+        let versions: Vec<_> = versions.iter().copied().map(i64::from).collect();
+        let ask = self.ask(&STAGE_NAMES).bind(TaskKey(task)).array(versions);
+        let mut names = HashMap::<_, Vec<Arc<str>>>::new();
+        for (version, name) in self.all::<(i64, String)>(Way::Reads, ask).await? {
+            names.entry(number(version)?).or_default().push(name.into());
+        }
+        Ok(names)
     }
 
     async fn plan_events(

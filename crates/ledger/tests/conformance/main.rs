@@ -220,6 +220,7 @@ on_every_ledger! {
         steps_of_many_plans_are_written_together_and_judged_one_by_one,
         all_locks_of_a_plan_are_taken_or_none,
         a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else,
+        the_names_of_stages_are_read_for_several_definitions_at_once,
         a_lock_that_ran_out_is_the_next_plans,
         plans_without_a_live_owner_are_found,
         plans_tasks_and_tenants_are_listed,

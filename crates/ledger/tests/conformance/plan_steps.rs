@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Due, NewJob, OnRecovery, Spec};
+use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
 use domain::plan::{
     Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec,
     StageStatus, Step, TaskSpec, TaskState, TaskStatus,
@@ -374,6 +374,37 @@ pub async fn a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else(b:
     owner.is_as_loaded().await;
 }
 
+pub async fn the_names_of_stages_are_read_for_several_definitions_at_once(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    let end = StageEnd::Ended(Outcome::Failed, "no".into());
+    owner.step(&Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end }).await;
+    let odd = r#"{"a \"name\"":"\u0000\ud800","name":[1]}"#;
+    let stages = ["z", "\u{6b65}\u{9aa4} \"1\"", "a"].map(|name| StageSpec::new(name, odd));
+    let retry = domain::plan::Retry {
+        from: domain::plan::From::Start,
+        expect: None,
+        context: None,
+        stages: Some(stages.into()),
+        config: None,
+        max_attempts: None,
+        reason: "again".into(),
+    };
+    owner.step(&Command::Retry(task_id(1, 0), retry)).await;
+    let names = async |task, versions: &[u32]| {
+        let mut names: Vec<_> = b.ledger.stage_names(task, versions).await.unwrap().into_iter().collect();
+        names.sort();
+        names
+    };
+    let both: [(u32, Vec<Arc<str>>); 2] = [
+        (1, vec!["first".into(), "second".into()]),
+        (2, vec!["z".into(), "\u{6b65}\u{9aa4} \"1\"".into(), "a".into()]),
+    ];
+    assert_eq!(names(task_id(1, 0), &[2, 3, 1]).await, both);
+    assert_eq!(names(task_id(1, 0), &[2]).await, both[1..]);
+    assert_eq!(names(task_id(1, 1), &[1, 2]).await, both[..1], "the other task has its own");
+    assert_eq!(names(task_id(1, 0), &[]).await, []);
+}
+
 pub async fn a_lock_that_ran_out_is_the_next_plans(b: Bench) {
     let mut first = PlanOwner::of(&b, plan(1, &["x"])).await;
     let (step, batch) = first.decide(&Command::Start);
@@ -459,7 +490,7 @@ pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
     owner.step(&Command::Cancel).await;
     for at in 0..3 {
         let (task, job) = (owner.state.tasks[at].id, owner.in_flight(at));
-        let end = StageEnd::Ended(domain::job::Outcome::Cancelled, "".into());
+        let end = StageEnd::Ended(Outcome::Cancelled, "".into());
         owner.step(&Command::StageEnded { task, job, end }).await;
     }
     let record = b.ledger.plan(plan_id(2)).await.unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::plan::{Checkpoint, PlanSpec, PlanState, StageState, TaskSpec};
+use domain::plan::{Checkpoint, PlanSpec, PlanState, StageSpec, StageState, TaskSpec};
 use domain::{InstanceId, PlanId, Resource, TenantId, Token};
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ fn a_checkpoint_names_the_stages_that_it_covers() {
         definition: 1,
         saved_at: at(),
     };
-    let stages = ["a", "b", "c"].map(|name| StageSpec::new(name, "{}"));
+    let stages = ["a", "b", "c"].map(Arc::from);
     let whole = json!({
         "version": 2, "run": 1, "completed_stages": ["a", "b"], "last_completed": 2, "saved_at": AT, "context": {},
     });
