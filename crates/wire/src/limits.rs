@@ -143,11 +143,11 @@ pub const POOL_LABELS_MAX: usize = JOB_LABELS_MAX;
 /// Largest weight of a pool.
 pub const POOL_WEIGHT_MAX: u64 = 1_000;
 
-/// Longest reason of a node that rejects an attempt, in characters.
+/// Longest reason of a node that rejects an attempt, in characters. The daemon cuts a longer one off.
 pub const REJECT_REASON_CHARS_MAX: usize = 256;
-/// Longest note of a node on its progress, in characters.
+/// Longest note of a node on its progress, in characters. The daemon cuts a longer one off.
 pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
-/// Longest error message of a node, in characters. The daemon keeps the first part of it.
+/// Longest error message of a node, in characters. The daemon cuts a longer one off, and keeps the first part.
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 8_192;
 /// Most frames in one message of the worker socket.
 pub const MESSAGE_FRAMES_MAX: usize = 1_000;

@@ -242,6 +242,34 @@ pub fn present_prose<'de, const MAX: usize, D: Deserializer<'de>>(
     prose::<MAX, D>(from).map(Some)
 }
 
+/// A text of any length, of which the first `MAX` characters are kept.
+struct CutText<const MAX: usize>;
+
+impl<const MAX: usize> Visitor<'_> for CutText<MAX> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        let end = text.char_indices().nth(MAX).map_or(text.len(), |(at, _)| at);
+        Ok(text[..end].to_owned())
+    }
+}
+
+/// For texts of a sender that would send a frame that is refused again for ever. The empty text is one.
+pub fn cut_text<'de, const MAX: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    from.deserialize_str(CutText::<MAX>)
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_cut_text<'de, const MAX: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    cut_text::<MAX, D>(from).map(Some)
+}
+
 /// A text of at most `MAX` bytes, which may be empty.
 struct ShortText<const MAX: usize>;
 

@@ -194,8 +194,8 @@ pub struct Reject {
     /// The attempt's number.
     #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
     pub attempt: u32,
-    /// The reason: one of [`super::reason`], or other words.
-    #[serde(deserialize_with = "strict::text::<REJECT_REASON_CHARS_MAX, _>")]
+    /// The reason: one of [`super::reason`], or other words. The daemon reads the first 256 characters.
+    #[serde(deserialize_with = "strict::cut_text::<REJECT_REASON_CHARS_MAX, _>")]
     pub reason: String,
 }
 
@@ -216,11 +216,11 @@ pub struct AttemptProgress {
         deserialize_with = "strict::present_number::<0, 100, _>"
     )]
     pub percent: Option<f64>,
-    /// A text.
+    /// A text. The daemon reads the first 1,024 characters.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present_text::<PROGRESS_NOTE_CHARS_MAX, _>"
+        deserialize_with = "strict::present_cut_text::<PROGRESS_NOTE_CHARS_MAX, _>"
     )]
     pub note: Option<String>,
 }
@@ -254,8 +254,8 @@ pub enum AttemptOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptFailure {
-    /// A text.
-    #[serde(deserialize_with = "strict::text::<ERROR_MESSAGE_CHARS_MAX, _>")]
+    /// A text. The daemon reads the first 8,192 characters: a node that is refused would send the result again for ever.
+    #[serde(deserialize_with = "strict::cut_text::<ERROR_MESSAGE_CHARS_MAX, _>")]
     pub message: String,
     /// Whether another attempt may succeed; `true` by default.
     #[serde(default = "yes")]

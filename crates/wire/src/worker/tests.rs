@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Json;
-use crate::limits::{MESSAGE_FRAMES_MAX, NODE_CAPACITY_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::{
+    ERROR_MESSAGE_CHARS_MAX, MESSAGE_FRAMES_MAX, NODE_CAPACITY_MAX, PAYLOAD_BYTES_MAX,
+    PROGRESS_NOTE_CHARS_MAX, REJECT_REASON_CHARS_MAX,
+};
 
 fn node(text: &str) -> Result<Message<NodeFrame>, String> {
     Message::read(text).map_err(|error| error.to_string())
@@ -93,7 +96,8 @@ fn what_is_wrong_with_a_frame_is_said() {
         ),
         (r#"{"type":"heartbeat","load":{"cpu":-1},"running":[]}"#, "a number from 0 to 1000000"),
         (r#"{"type":"progress","job":"j","attempt":1,"percent":100.5}"#, "a number from 0 to 100"),
-        (r#"{"type":"reject","job":"j","attempt":1,"reason":""}"#, "1 to 256 characters"),
+        (r#"{"type":"reject","job":"j","attempt":1,"reason":7}"#, "a text"),
+        (r#"{"type":"progress","job":"j","attempt":1,"note":null}"#, "a text"),
         (r#"{"type":"result","job":"j","attempt":1,"ok":true}"#, "has an output and no error"),
         (r#"{"type":"result","job":"j","attempt":1,"ok":false}"#, "has an error and no output"),
         (r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":"m"}"#, "an object"),
@@ -167,6 +171,32 @@ fn a_failure_is_retryable_unless_it_says_otherwise() {
 }
 
 #[test]
+fn a_text_of_a_node_may_be_empty_and_is_cut_off_where_it_is_too_long() {
+    for (frame, chars_max) in [
+        (r#"{"type":"reject","job":"j","attempt":1,"reason":"TEXT"}"#, REJECT_REASON_CHARS_MAX),
+        (r#"{"type":"progress","job":"j","attempt":1,"note":"TEXT"}"#, PROGRESS_NOTE_CHARS_MAX),
+        (
+            r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":{"message":"TEXT"}}"#,
+            ERROR_MESSAGE_CHARS_MAX,
+        ),
+    ] {
+        let read = |text: &str| match node(&frame.replace("TEXT", text)).expect(frame) {
+            Message::One(NodeFrame::Reject(reject)) => reject.reason,
+            Message::One(NodeFrame::Progress(progress)) => progress.note.expect(frame),
+            Message::One(NodeFrame::Result(AttemptResult {
+                outcome: AttemptOutcome::Failed(failure),
+                ..
+            })) => failure.message,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(""), "", "{frame}");
+        let longest = "é".repeat(chars_max);
+        assert!(read(&longest) == longest, "{frame}");
+        assert!(read(&format!("{longest}é")) == longest, "{frame}");
+    }
+}
+
+#[test]
 fn an_output_over_the_limit_is_a_failure_that_another_attempt_would_have_again() {
     for (chars, is_good) in [(PAYLOAD_BYTES_MAX - 2, true), (PAYLOAD_BYTES_MAX - 1, false)] {
         let output = "x".repeat(chars);
@@ -203,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn results_of_any_words_come_back_as_they_were(job in "[!-~]{1,128}", message in ".{1,100}", retryable: bool) {
+    fn results_of_any_words_come_back_as_they_were(job in "[!-~]{1,128}", message in ".{0,100}", retryable: bool) {
         let outcome = AttemptOutcome::Failed(AttemptFailure { message, retryable });
         let failed = NodeFrame::Result(AttemptResult { job: job.clone(), attempt: 1, outcome, traceparent: None });
         let done = AttemptOutcome::Done(Json::of(&job).unwrap());

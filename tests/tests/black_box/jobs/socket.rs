@@ -31,6 +31,25 @@ async fn an_output_over_the_limit_fails_its_attempt_and_the_node_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_result_is_committed_whatever_its_message_is() {
+    let rig = Rig::alone().await;
+    let mut hand = Hand::greeted(&rig, 0, "n", json!([])).await;
+    for (chars, kept) in [(0, 0), (8_192, 1_024), (8_193, 1_024), (500_000, 1_024)] {
+        let id = rig.submit(0, echo(1)).await;
+        let given = hand.given().await;
+        assert_eq!(given["job"], id);
+        hand.say(frame("ack", &given, json!({}))).await;
+        hand.say(frame("progress", &given, json!({"note": "é".repeat(chars)}))).await;
+        let error = json!({"message": "é".repeat(chars), "retryable": false});
+        hand.say(frame("result", &given, json!({"ok": false, "error": error}))).await;
+        assert_eq!(hand.hear("committed").await["job"], id);
+        let job = rig.finished(0, &id).await;
+        assert_eq!((&job["outcome"], &job["error"]), (&json!("failed"), &json!("é".repeat(kept))), "{job}");
+    }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_subprotocol_is_refused_and_one_without_any_is_not() {
     let rig = Rig::alone().await;
     let session = rig.post(0, "/v1/sessions", Some(&json!({})), 201).await;
