@@ -11,6 +11,7 @@ use domain::limits::BATCH_JOBS_MAX;
 use futures_util::StreamExt;
 use futures_util::future::join;
 use ledger::JobKey;
+use sha2::{Digest, Sha256};
 use wire::jobs as shape;
 use wire::{FORWARDED_BY, FORWARDED_PLACES};
 
@@ -22,13 +23,14 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
+use crate::state::State;
 use crate::traces;
 use crate::visibility;
 
 /// Submits many jobs
 ///
 /// 1 to 1,000 jobs, each accepted or refused on its own, and answered in the order of the request. Repetitions of the same
-/// request under one `Idempotency-Key` get the same jobs.
+/// request under one `Idempotency-Key` get the same jobs; a batch with other jobs under that key is refused (`key_reused`).
 #[utoipa::path(
     post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -43,6 +45,9 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let asked: shape::JobsRequest = extract::object(&request, &body)?;
     let places = sent_places(&request, asked.jobs.len())?;
     let principal = Principal::of(&request);
+    // The instance that has forwarded a part of a batch has looked at the whole.
+    let whole = key.clone().filter(|_| places.is_empty());
+    let whole = whole.map(|key| job_key(principal.name(), "jobs_batch", key, batch_hash(&asked.jobs)));
     let mut results: Vec<Option<shape::BatchResult>> = asked.jobs.iter().map(|_| None).collect();
     let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
     for (at, job) in asked.jobs.into_iter().enumerate() {
@@ -63,6 +68,9 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             },
             Err(refusal) => results[at] = Some(refused(refusal)),
         }
+    }
+    if let Some(whole) = &whole {
+        keep_body(state, whole, !free.is_empty() || !sessions.is_empty()).await?;
     }
     let mut refused_sessions = Vec::new();
     for session in sessions.keys() {
@@ -105,6 +113,28 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     }
     let results = results.into_iter().map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
     Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results: results.collect() }))
+}
+
+/// Refuses a batch under the key of another one. What its jobs are is kept before any of them is, each under a key of its own:
+/// if the instance dies in between, a repetition goes on. A batch that submits nothing keeps nothing. A release that keeps
+/// only the keys of the jobs has none of it, and its batches are judged job by job.
+async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), Refusal> {
+    let kept = if submits {
+        Some(state.read(state.ledger.keep_selection(whole, &[])).await?)
+    } else {
+        state.read(state.ledger.kept_selection(&whole.scope)).await?
+    };
+    if kept.is_some_and(|kept| kept.body_hash != whole.body_hash) {
+        return Err(actors::jobs::Refusal::KeyReused.into());
+    }
+    Ok(())
+}
+
+/// The hash of what a batch asks for, each job in the form in which its own key counts. One that cannot be read is none,
+/// whatever it is.
+fn batch_hash(jobs: &[shape::BatchJob]) -> [u8; 32] {
+    let hashes: Vec<_> = jobs.iter().map(|job| job.0.as_ref().map_or([0; 32], body_hash)).collect();
+    Sha256::digest(hashes.concat()).into()
 }
 
 /// A job of a session, among others in one request.

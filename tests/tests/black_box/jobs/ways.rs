@@ -108,15 +108,33 @@ async fn a_key_is_one_job_on_every_instance() {
     let accepted = ask(0, "/v1/jobs/batch", "k", &batch).await;
     assert_eq!(accepted.status, 202, "{}", accepted.text);
     assert_eq!(ask(1, "/v1/jobs/batch", "k", &batch).await.body, accepted.body);
-    let other = ask(1, "/v1/jobs/batch", "k", &json!({ "jobs": [echo(4), echo(6)] })).await.body;
-    assert_eq!(other["results"][0], accepted.body["results"][0]);
-    assert_eq!(other["results"][1]["code"], "key_reused");
+    for (index, other) in [
+        json!([echo(4), echo(6)]),
+        json!([echo(4), echo(5), echo(6)]),
+        json!([echo(4)]),
+        json!([echo(5), echo(4)]),
+        json!([echo(4), {}]),
+        json!([{}]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let other = ask(index % 2, "/v1/jobs/batch", "k", &json!({ "jobs": other })).await;
+        assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
+    }
+    // One that is refused whole is remembered as little as it is submitted.
+    let refused = ask(0, "/v1/jobs/batch", "none", &json!({ "jobs": [{}, {}] })).await;
+    assert_eq!(refused.body["results"][1]["code"], "invalid", "{}", refused.text);
+    let accepted = ask(1, "/v1/jobs/batch", "none", &json!({ "jobs": [{}, echo(5)] })).await;
+    assert!(accepted.body["results"][1]["id"].is_string(), "{}", accepted.text);
+    let refused = ask(0, "/v1/jobs/batch", "none", &json!({ "jobs": [{}, {}] })).await;
+    assert_eq!((refused.status, refused.code()), (422, "key_reused"), "{}", refused.text);
     // The replay of what is finished long since.
     let _node = rig.node(&[0, 1], "n", |options| options.capacity = 8).await;
     rig.finished(0, first.body["id"].as_str().unwrap()).await;
     assert_eq!(ask(1, "/v1/jobs", "k", &echo(1)).await.body, first.body);
     let all = rig.get(0, "/v1/jobs?limit=1000").await;
-    assert_eq!(all["items"].as_array().unwrap().len(), 4);
+    assert_eq!(all["items"].as_array().unwrap().len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
