@@ -504,7 +504,7 @@ pub struct Job {
     pub attempts: Option<Vec<PastAttempt>>,
 }
 
-/// The finished jobs to retry: either ids, or a filter, which selects only jobs that were not retried.
+/// The finished jobs to retry: either ids, or a filter of one condition at least, which selects only jobs that were not retried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest {
@@ -516,6 +516,10 @@ pub struct RetryRequest {
     )]
     #[schema(max_items = 1000)]
     pub ids: Vec<String>,
+    /// Only jobs in this state: FINISHED, as no others are retried.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    #[schema(nullable = false)]
+    pub state: Option<JobState>,
     /// Only jobs with this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]

@@ -76,7 +76,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Retries many finished jobs
 ///
-/// The request names jobs by their ids or by a filter. A filter selects the newest 1,000 finished jobs that match, were
+/// The request names jobs by their ids or by a filter of one condition at least. A filter selects the newest 1,000 finished jobs that match, were
 /// not retried and are no stages of plans; the same filter again selects the next 1,000. Jobs are read and retried in
 /// parts, all within the time of one request. `results` names the jobs that were not retried: those that are not finished
 /// or are stages of plans (`conflict`), that are not kept (`not_found`), or for which there was no room or no time
@@ -433,12 +433,15 @@ async fn selected(
         before: None,
         limit: BATCH_JOBS_MAX as u32,
     };
-    let named = named(&asked.ids)?;
-    if named.is_empty() && filter.outcome.is_none() && filter.dead != Some(true) {
+    if *asked == shape::RetryRequest::default() {
         return Err(Refusal::invalid(
-            "name ids, an outcome, or \"dead\": true; a filter that matches all jobs is refused",
+            "name ids, or one condition at least; a filter that matches all jobs is refused",
         ));
     }
+    if asked.state.is_some_and(|state| state != shape::JobState::Finished) {
+        return Err(Refusal::invalid("only finished jobs are retried; name no state, or FINISHED"));
+    }
+    let named = named(&asked.ids)?;
     let select = async || match named.is_empty() {
         true => seen(state, keys.principal.sees(), &filter, until).await,
         false => Ok(named.clone()),

@@ -149,14 +149,18 @@ fn of_request(schema: &str) -> Option<Value> {
         }),
         "Settlement" | "ResolveRequest" => outcome_of("tx_hash", "consumed"),
         "StageResolveRequest" => outcome_of("context", "done"),
-        "RetryRequest" => json!({ "anyOf": [
-            { "required": ["ids"], "maxProperties": 1, "properties": { "ids": { "minItems": 1 } } },
-            { "required": ["outcome"], "properties": { "ids": { "maxItems": 0 } } },
-            {
-                "required": ["dead"],
-                "properties": { "dead": { "const": true }, "ids": { "maxItems": 0 } },
-            },
-        ] }),
+        "RetryRequest" => {
+            let by_ids = json!({
+                "required": ["ids"], "maxProperties": 1, "properties": { "ids": { "minItems": 1 } },
+            });
+            let by = |condition| {
+                let properties = json!({ "ids": { "maxItems": 0 }, "state": { "const": "FINISHED" } });
+                json!({ "required": [condition], "properties": properties })
+            };
+            let conditions = ["state", "outcome", "session", "tenant", "pool", "kind", "dead"];
+            let ways: Vec<_> = std::iter::once(by_ids).chain(conditions.map(by)).collect();
+            json!({ "anyOf": ways })
+        }
         "BulkRequest" => {
             let action = |action: &str, filter: Value| {
                 let properties = json!({ "action": { "const": action }, "filter": filter });

@@ -65,7 +65,8 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             _ => {
                 let Filter { dead, outcome, session, tenant, pool, kind } = filter;
                 let dead = dead.then_some(true);
-                let which = RetryRequest { ids: jobs, outcome, session, tenant, pool, kind, dead };
+                let which =
+                    RetryRequest { ids: jobs, state: None, outcome, session, tenant, pool, kind, dead };
                 let answer = connect(&remote)?.jobs().retry_many(&which, key.as_deref()).await;
                 retried(&answer.map_err(|error| shown::failure(remote.json, error))?, remote.json)
             }

@@ -233,6 +233,22 @@ async fn a_retry_by_hand_is_one_under_its_key_and_not_of_what_is_not_finished() 
     let filtered =
         rig.post(1, "/v1/jobs/retry", Some(&json!({"outcome": "failed", "tenant": "none"})), 202).await;
     assert_eq!(filtered, json!({"retried": 0, "ids": []}));
+    // Each condition is a filter by itself.
+    let alone = rig.submit(0, with(echo(1), json!({"tenant": "alone", "kind": "once"}))).await;
+    rig.finished(0, &alone).await;
+    for filter in
+        [json!({"tenant": "alone"}), json!({"kind": "once", "state": "FINISHED", "outcome": "succeeded"})]
+    {
+        let made = rig.post(1, "/v1/jobs/retry", Some(&filter), 202).await;
+        assert_eq!(made["retried"], 1, "{filter}: {made}");
+        rig.finished(0, made["ids"][0].as_str().unwrap()).await;
+    }
+    for filter in
+        [json!({"session": "none"}), json!({"pool": "none"}), json!({"dead": false, "tenant": "none"})]
+    {
+        let none = rig.post(0, "/v1/jobs/retry", Some(&filter), 202).await;
+        assert_eq!(none["retried"], 0, "{filter}: {none}");
+    }
 
     let held = rig.submit(1, hold(1)).await;
     node.runs.begun(&held, 1).await;
