@@ -77,7 +77,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
     let filter = PlanFilter {
-        status: query.get("status").map(PlanStatus::parse).transpose()?,
+        status: in_either_case(query.get("status"), PlanStatus::parse)?,
         before: query.cursor("p", PlanId::parse)?,
         limit: limit + 1,
     };
@@ -96,6 +96,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let page = extract::page("p", plans, limit, |record| record.plan.id.to_string(), shown);
     Ok(HttpResponse::Ok().json(page))
+}
+
+/// A status that a query names. Like the other filters of lists it counts in either case.
+fn in_either_case<T>(
+    text: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, domain::Invalid>,
+) -> Result<Option<T>, domain::Invalid> {
+    text.map(|text| parse(&text.to_ascii_uppercase())).transpose()
 }
 
 /// Shows a plan
@@ -127,7 +135,7 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
     let id = plan(&request)?;
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
-    let status = query.get("status").map(TaskStatus::parse).transpose()?;
+    let status = in_either_case(query.get("status"), TaskStatus::parse)?;
     let begin = query.cursor("k", |text| usize::try_from(extract::number(text)?).ok())?;
     records::plan_record(&state, id).await?;
     let read = async |after, limit| match status {

@@ -423,7 +423,7 @@ async fn a_query_that_is_wrong_is_refused_by_the_name_of_its_parameter() {
     let subject = Subject::with(&["x"]).await;
     let task = task_id(0);
     for (path, says) in [
-        ("/v1/plans?status=running".to_owned(), "status must be one of CREATED, RUNNING"),
+        ("/v1/plans?status=DONE".to_owned(), "status must be one of CREATED, RUNNING"),
         ("/v1/plans?cursor=k.1".to_owned(), "cursor must be"),
         ("/v1/plans?tenant=x".to_owned(), "unknown query parameter"),
         (format!("/v1/plans/{PLAN}?limit=1"), "this path takes none"),
