@@ -127,6 +127,8 @@ pub const BULK_KEPT_MS: u64 = 30 * 86_400_000;
 pub const PLAN_BYTES_MAX: usize = 16 << 20;
 /// Most tasks that somebody must look at in the answer for one plan.
 pub const ATTENTION_TASKS_MAX: u32 = 100;
+/// Most of them for each plan of a list.
+pub const LISTED_ATTENTION_TASKS_MAX: u32 = 10;
 /// Records of a page that are read at once where each may be large: tasks with their definitions, contexts.
 pub const PIECE_RECORDS_MAX: u32 = 50;
 /// A page ends early behind the item with which it has so many bytes of contexts.

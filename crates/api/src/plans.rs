@@ -63,7 +63,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
 
 /// Lists plans
 ///
-/// The newest plans come first.
+/// The newest plans come first. `attention` has the first 10 such tasks of each plan.
 #[utoipa::path(
     get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
     params(
@@ -89,12 +89,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
     let plans = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
-    let ids: Vec<_> = plans.iter().map(|record| record.plan.id).collect();
-    let progress = records::progress(&state, &ids).await?;
-    let shown = |record: &ledger::PlanRecord| {
-        to_wire::plan(record, progress.get(&record.plan.id).copied().unwrap_or_default())
-    };
-    let page = extract::page("p", plans, limit, |record| record.plan.id.to_string(), shown);
+    let plans = records::plans(&state, &plans).await?;
+    let page = extract::page("p", plans, limit, |plan| plan.id.clone(), Clone::clone);
     Ok(HttpResponse::Ok().json(page))
 }
 

@@ -182,6 +182,23 @@ pub struct TaskRecord {
     pub updated_at: Timestamp,
 }
 
+/// What a list of plans shows of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundTask {
+    /// Its plan.
+    pub plan: PlanId,
+    /// The task.
+    pub id: TaskId,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its status.
+    pub status: TaskStatus,
+    /// Why it has this status.
+    pub reason: Option<Box<str>>,
+    /// The place and the name of the first stage that is not completed.
+    pub stage: Option<(usize, Box<str>)>,
+}
+
 /// A checkpoint for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointRecord {
@@ -287,6 +304,17 @@ pub trait Plans: Send + Sync {
         after: Option<usize>,
         limit: u32,
     ) -> Result<Vec<TaskRecord>>;
+
+    /// The first tasks of each of these plans that have one of these statuses, so many of each, in the order of the plan.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn tasks_of_plans(
+        &self,
+        plans: &[PlanId],
+        statuses: &[TaskStatus],
+        of_each: u32,
+    ) -> Result<Vec<FoundTask>>;
 
     /// How many tasks of each status these plans have. A status that no task of a plan has is missing.
     ///

@@ -449,6 +449,14 @@ impl Plans for Flaky {
     ) -> Result<Vec<TaskRecord>> {
         self.real.plan_tasks_with(plan, statuses, after, limit).await
     }
+    async fn tasks_of_plans(
+        &self,
+        plans: &[PlanId],
+        statuses: &[TaskStatus],
+        of_each: u32,
+    ) -> Result<Vec<FoundTask>> {
+        self.real.tasks_of_plans(plans, statuses, of_each).await
+    }
     async fn plan_progress(&self, plans: &[PlanId]) -> Result<Vec<(PlanId, TaskStatus, u64)>> {
         self.real.plan_progress(plans).await
     }

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use domain::plan::{Intent, OnFailure, PlanStatus, StageStatus, TaskState, TaskStatus};
 use domain::{JobId, TaskId, Timestamp};
-use ledger::{CheckpointRecord, Lease, PlanRecord, TaskRecord, TimedEvent};
+use ledger::{CheckpointRecord, FoundTask, Lease, PlanRecord, TaskRecord, TimedEvent};
 use serde::Deserialize;
 use wire::plans as shape;
 
 use crate::refusal::Refusal;
 use crate::to_wire::{json, time};
 
-/// A plan without the tasks that somebody must look at.
-pub fn plan(record: &PlanRecord, progress: shape::PlanProgress) -> shape::Plan {
+/// A plan, with the tasks that somebody must look at.
+pub fn plan(
+    record: &PlanRecord,
+    progress: shape::PlanProgress,
+    attention: Vec<shape::AttentionTask>,
+) -> shape::Plan {
     let PlanRecord { plan, status, created_at, finished_at } = record;
     shape::Plan {
         id: plan.id.to_string(),
@@ -34,7 +38,7 @@ pub fn plan(record: &PlanRecord, progress: shape::PlanProgress) -> shape::Plan {
         // The owner's clock goes by milliseconds, and decides on the start before the ledger writes the plan.
         started_at: plan.started_at.map(|at| time(at.max(*created_at))),
         finished_at: finished_at.map(time),
-        attention: None,
+        attention: Some(attention),
     }
 }
 
@@ -68,6 +72,18 @@ pub fn attention(record: &TaskRecord) -> shape::AttentionTask {
         reason: task.reason.as_deref().map(ToOwned::to_owned),
         stage: stage.map(number),
         stage_name: stage.map(|at| task.stage(at).name.to_string()),
+    }
+}
+
+/// The same, as a list of plans has it.
+pub fn listed_attention(found: &FoundTask) -> shape::AttentionTask {
+    shape::AttentionTask {
+        task: found.id.to_string(),
+        tenant: found.tenant.to_string(),
+        status: task_status(found.status),
+        reason: found.reason.as_deref().map(ToOwned::to_owned),
+        stage: found.stage.as_ref().map(|(place, _)| number(*place)),
+        stage_name: found.stage.as_ref().map(|(_, name)| name.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use wire::Code;
 use wire::plans as shape;
 
 use crate::auth::Sees;
-use crate::limits::{ATTENTION_TASKS_MAX, PIECE_RECORDS_MAX};
+use crate::limits::{ATTENTION_TASKS_MAX, LISTED_ATTENTION_TASKS_MAX, PIECE_RECORDS_MAX};
 use crate::plan_fields::to_wire::{self, TaskDetails};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -25,21 +25,44 @@ pub async fn plan_record(state: &State, id: PlanId) -> Result<PlanRecord, Refusa
 pub async fn plan(state: &State, id: PlanId) -> Result<shape::Plan, Refusal> {
     let record = plan_record(state, id).await?;
     let progress = progress(state, &[id]).await?.remove(&id).unwrap_or_default();
-    let attention = if progress.failed + progress.interrupted > 0 {
-        let statuses = [TaskStatus::Failed, TaskStatus::Interrupted];
-        state.read(state.ledger.plan_tasks_with(id, &statuses, None, ATTENTION_TASKS_MAX)).await?
+    let attention = if wants_attention(&progress) {
+        state.read(state.ledger.plan_tasks_with(id, &ATTENTION, None, ATTENTION_TASKS_MAX)).await?
     } else {
         Vec::new()
     };
     let attention = attention.iter().map(to_wire::attention).collect();
-    Ok(shape::Plan { attention: Some(attention), ..to_wire::plan(&record, progress) })
+    Ok(to_wire::plan(&record, progress, attention))
+}
+
+/// Plans for the reader of a list, in their order.
+pub async fn plans(state: &State, records: &[PlanRecord]) -> Result<Vec<shape::Plan>, Refusal> {
+    let ids: Vec<_> = records.iter().map(|record| record.plan.id).collect();
+    let progress = progress(state, &ids).await?;
+    let wanting: Vec<_> = progress.iter().filter(|(_, of)| wants_attention(of)).map(|(id, _)| *id).collect();
+    let mut attention = HashMap::<PlanId, Vec<_>>::new();
+    if !wanting.is_empty() {
+        let found = state.ledger.tasks_of_plans(&wanting, &ATTENTION, LISTED_ATTENTION_TASKS_MAX);
+        for task in state.read(found).await? {
+            attention.entry(task.plan).or_default().push(to_wire::listed_attention(&task));
+        }
+    }
+    let shown = |record: &PlanRecord| {
+        let id = record.plan.id;
+        let attention = attention.remove(&id).unwrap_or_default();
+        to_wire::plan(record, progress.get(&id).copied().unwrap_or_default(), attention)
+    };
+    Ok(records.iter().map(shown).collect())
+}
+
+/// The statuses of tasks that somebody must look at.
+const ATTENTION: [TaskStatus; 2] = [TaskStatus::Failed, TaskStatus::Interrupted];
+
+const fn wants_attention(progress: &shape::PlanProgress) -> bool {
+    progress.failed + progress.interrupted > 0
 }
 
 /// The tasks of plans, counted.
-pub async fn progress(
-    state: &State,
-    plans: &[PlanId],
-) -> Result<HashMap<PlanId, shape::PlanProgress>, Refusal> {
+async fn progress(state: &State, plans: &[PlanId]) -> Result<HashMap<PlanId, shape::PlanProgress>, Refusal> {
     let mut counts = HashMap::<PlanId, Vec<(TaskStatus, u64)>>::new();
     for (plan, status, tasks) in state.read(state.ledger.plan_progress(plans)).await? {
         counts.entry(plan).or_default().push((status, tasks));

@@ -169,7 +169,10 @@ async fn a_plan_is_shown_with_its_progress_and_those_tasks_that_somebody_must_lo
     let listed = subject.get("/v1/plans?status=ATTENTION").await;
     assert_eq!(listed["items"][0]["progress"], *progress);
     assert_eq!((&listed["items"][0]["id"], &listed["next_cursor"]), (&plan["id"], &Value::Null));
-    assert!(listed["items"][0].get("attention").is_none());
+    assert_eq!(listed["items"][0]["attention"], plan["attention"]);
+    assert_eq!(subject.get("/v1/plans?status=attention").await, listed);
+    let failed = subject.get(&format!("{path}/tasks?status=failed")).await;
+    assert_eq!(failed["items"][0]["tenant"], "y", "{failed}");
     assert_eq!(subject.get("/v1/plans?status=SUCCEEDED").await["items"], json!([]));
 }
 

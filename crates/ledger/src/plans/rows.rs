@@ -12,7 +12,7 @@ use domain::plan::{
 use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Author, CheckpointRecord, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
+use super::{Author, CheckpointRecord, FoundTask, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
 use crate::jobs::columns::number;
 use crate::records::{KeyRow, impossible};
 use crate::sql::{Moment, PlanKey, TaskKey, record};
@@ -43,6 +43,18 @@ record! {
         updated_at: Moment,
         stages: String,
         fencing_token: Option<i64>,
+    }
+}
+
+record! {
+    pub(crate) struct AttentionRow {
+        plan: PlanKey,
+        id: TaskKey,
+        tenant: String,
+        status: String,
+        reason: Option<String>,
+        stage: Option<i64>,
+        stage_name: Option<String>,
     }
 }
 
@@ -203,6 +215,25 @@ fn job(id: &str) -> Result<JobId> {
 
 fn optional<T>(text: Option<&String>, read: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
     text.map(|text| read(text)).transpose()
+}
+
+impl TryFrom<AttentionRow> for FoundTask {
+    type Error = Error;
+
+    fn try_from(row: AttentionRow) -> Result<Self> {
+        let text = |json: Option<String>| match json {
+            Some(json) => serde_json::from_str::<Option<Box<str>>>(&json).map_err(impossible),
+            None => Ok(None),
+        };
+        Ok(Self {
+            plan: row.plan.0,
+            id: row.id.0,
+            tenant: TenantId::parse(&row.tenant).map_err(impossible)?,
+            status: TaskStatus::parse(&row.status).map_err(impossible)?,
+            reason: text(row.reason)?,
+            stage: row.stage.map(number).transpose()?.zip(text(row.stage_name)?),
+        })
+    }
 }
 
 /// The document of a plan's row.

@@ -17,12 +17,12 @@ use crate::jobs::columns::number;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    self, CheckpointRow, EventRow, PlanRow, TaskRow, kept_plan, kept_plan_text, kept_retry, kept_retry_text,
-    plan_document, stages, task_document,
+    self, AttentionRow, CheckpointRow, EventRow, PlanRow, TaskRow, kept_plan, kept_plan_text, kept_retry,
+    kept_retry_text, plan_document, stages, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated,
-    PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent, lock_owner,
+    Author, CheckpointRecord, FoundTask, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch, PlanCount,
+    PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent, lock_owner,
 };
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
@@ -43,6 +43,7 @@ const TASKS: Statement = statement!(both "plan_tasks");
 const TASKS_WITH: Statement = statement!("plan_tasks_with");
 const COUNTS: Statement = statement!("plan_counts");
 const STATUSES: Statement = statement!(both "plan_statuses");
+const ATTENTION: Statement = statement!("plan_attention");
 const PROGRESS: Statement = statement!("plan_progress");
 const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
@@ -177,6 +178,18 @@ impl Plans for Store {
         let ask = self.ask(&TASKS_WITH).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
         let ask = ask.array(statuses.iter().map(|status| status.as_str()).collect());
         records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
+    }
+
+    async fn tasks_of_plans(
+        &self,
+        plans: &[PlanId],
+        statuses: &[TaskStatus],
+        of_each: u32,
+    ) -> Result<Vec<FoundTask>> {
+        let ask = self.ask(&ATTENTION).array(plans.iter().copied().map(PlanKey).collect());
+        let ask = ask.bind(i64::from(of_each));
+        let ask = ask.array(statuses.iter().map(|status| status.as_str()).collect());
+        records::all(self.all::<AttentionRow>(Way::Reads, ask).await?)
     }
 
     async fn plan_progress(&self, plans: &[PlanId]) -> Result<Vec<(PlanId, TaskStatus, u64)>> {

@@ -224,6 +224,7 @@ on_every_ledger! {
         a_lock_that_ran_out_is_the_next_plans,
         plans_without_a_live_owner_are_found,
         plans_tasks_and_tenants_are_listed,
+        the_tasks_of_many_plans_with_a_status_are_found_at_once,
         a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made,
         the_newest_attempts_of_stages_jobs_are_read,
         the_job_of_a_stage_is_kept_while_its_plan_waits_for_the_result,

@@ -498,6 +498,43 @@ pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
     assert!(record.finished_at.is_some_and(|at| at >= record.created_at));
 }
 
+pub async fn the_tasks_of_many_plans_with_a_status_are_found_at_once(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y", "z"])).await;
+    let of = |owner: &PlanOwner<'_>, at: usize, end| Command::StageEnded {
+        task: owner.state.tasks[at].id,
+        job: owner.in_flight(at),
+        end,
+    };
+    owner.step(&of(&owner, 1, StageEnd::Completed(None))).await;
+    owner.step(&Command::Advance).await;
+    for (at, why) in [(0, "a\0b \"c\" é"), (1, "no"), (2, "nor this")] {
+        owner.step(&of(&owner, at, StageEnd::Ended(domain::job::Outcome::Failed, why.into()))).await;
+    }
+    let mut other = PlanOwner::started(&b, plan(2, &["u", "v"])).await;
+    other.step(&of(&other, 1, StageEnd::Ended(domain::job::Outcome::Failed, "".into()))).await;
+    PlanOwner::started(&b, plan(3, &["w"])).await;
+    let all = [plan_id(3), plan_id(2), plan_id(1), plan_id(9)];
+    let (failed, running) = ([TaskStatus::Failed, TaskStatus::Interrupted], [TaskStatus::Running]);
+    let found = b.ledger.tasks_of_plans(&all, &failed, 2).await.unwrap();
+    let seen: Vec<_> = found.iter().map(|task| (task.plan.as_u128(), task.id.as_u128())).collect();
+    assert_eq!(seen, [(1, 1_000), (1, 1_001), (2, 2_001)]);
+    let stages: Vec<_> = found.iter().map(|task| task.stage.clone().unwrap()).collect();
+    assert_eq!(stages, [(0, "first".into()), (1, "second".into()), (0, "first".into())]);
+    assert_eq!((found[0].tenant.as_str(), found[0].status), ("x", TaskStatus::Failed));
+    for task in &found {
+        let record = b.ledger.plan_task(task.id).await.unwrap().unwrap();
+        let readable = |reason: Option<&str>| reason.map(|reason| reason.replace('\0', "\u{fffd}"));
+        assert_eq!(readable(task.reason.as_deref()), readable(record.task.reason.as_deref()));
+    }
+    let reason = found[0].reason.as_deref().unwrap();
+    assert!(reason.contains("b \"c\" é") && reason.contains("first"), "{reason:?}");
+    let found = b.ledger.tasks_of_plans(&all[..2], &running, 9).await.unwrap();
+    assert!(found.iter().map(|task| task.id.as_u128()).eq([2_000, 3_000]), "{found:?}");
+    assert!(found.iter().all(|task| task.reason.is_none()), "{found:?}");
+    assert!(b.ledger.tasks_of_plans(&[], &failed, 9).await.unwrap().is_empty());
+    assert!(b.ledger.tasks_of_plans(&all, &[], 9).await.unwrap().is_empty());
+}
+
 pub async fn a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made(b: Bench) {
     let made = b.ledger.create_plan(new_started(&plan(1, &["x", "y"]))).await.unwrap();
     let PlanCreated::Made { locks, .. } = made else { panic!("{made:?}") };

@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::limits::{CONTEXT_BYTES_MAX, TASK_CONFIG_BYTES_MAX};
 use crate::strict;
 
-/// A plan. Lists leave out `attention`.
+/// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
     /// Its id.
@@ -42,7 +42,8 @@ pub struct Plan {
     /// When the plan became SUCCEEDED or CANCELLED. `null` before that.
     #[schema(required, format = DateTime)]
     pub finished_at: Option<String>,
-    /// The first 100 tasks that somebody must look at, those that are FAILED or INTERRUPTED, in the order of the plan.
+    /// The first 100 tasks that somebody must look at, those that are FAILED or INTERRUPTED, in the order of the plan. A list of
+    /// plans has the first 10 of each. Absent in lists of older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 100)]
     pub attention: Option<Vec<AttentionTask>>,

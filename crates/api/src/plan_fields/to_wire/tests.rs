@@ -62,7 +62,7 @@ fn a_plan_shows_its_own_status_and_why_it_stands_still() {
         PlanRecord { plan: state, status: PlanStatus::Attention, created_at: at(), finished_at: None };
     let counts = [(TaskStatus::Failed, 2), (TaskStatus::Pending, 3)];
     assert_eq!(
-        shown(&plan(&record, progress(counts))),
+        shown(&plan(&record, progress(counts), Vec::new())),
         json!({
             "id": "00000000-0000-0000-0000-000000000001", "name": "n", "status": "ATTENTION",
             "max_concurrency": 5, "on_failure": "continue", "timeout_ms": 7_200_000, "intent": "run",
@@ -71,7 +71,7 @@ fn a_plan_shows_its_own_status_and_why_it_stands_still() {
                 "total": 5, "pending": 3, "running": 0, "succeeded": 0, "failed": 2, "paused": 0,
                 "interrupted": 0, "cancelled": 0,
             },
-            "created_at": AT, "started_at": AT, "finished_at": null,
+            "created_at": AT, "started_at": AT, "finished_at": null, "attention": [],
         })
     );
 }
@@ -83,7 +83,7 @@ fn a_plan_is_never_shown_as_started_before_it_was_made() {
         state.started_at = Some(Timestamp::from_micros(started_at));
         let record =
             PlanRecord { plan: state, status: PlanStatus::Running, created_at: at(), finished_at: None };
-        let plan = shown(&plan(&record, progress([])));
+        let plan = shown(&plan(&record, progress([]), Vec::new()));
         assert_eq!((&plan["created_at"], &plan["started_at"]), (&json!(AT), &json!(shown_at)));
     }
 }
