@@ -94,14 +94,18 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
     matches!(status, 400 | 408 | 414 | 431).then_some(status)
 }
 
+const TOO_LARGE: &str = "Content Too Large";
+
 /// The whole answer, after which the connection is closed.
 fn problem(status: u16) -> Vec<u8> {
     let (code, reason, detail) = match status {
         408 => (Code::Invalid, "Request Timeout", "the request's head did not come in time"),
-        414 => (Code::TooLarge, "URI Too Long", "the request's path and query are too long"),
-        431 => (Code::TooLarge, "Request Header Fields Too Large", "the request's head is too long"),
+        414 => (Code::TooLarge, TOO_LARGE, "the request's path and query are too long"),
+        431 => (Code::TooLarge, TOO_LARGE, "the request's head is too long"),
         _ => (Code::Invalid, "Bad Request", "this is no HTTP/1.1 request that can be read"),
     };
+    // A code has one status, whatever the library would say.
+    let status = if code == Code::TooLarge { code.status() } else { status };
     let id = RequestId::of(&HeaderMap::new()).to_string();
     tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
     let title = format!("The HTTP parser refused the request: {reason}");
@@ -144,10 +148,10 @@ mod tests {
     async fn a_bare_refusal_becomes_a_problem() {
         let text = written(&[BARE]).await;
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
+        assert!(head.starts_with("HTTP/1.1 413 Content Too Large\r\n"), "{head}");
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
         let problem: Problem = serde_json::from_str(body).unwrap();
-        assert_eq!((problem.code.as_str(), problem.status), ("too_large", 431));
+        assert_eq!((problem.code.as_str(), problem.status), ("too_large", 413));
         assert!(head.ends_with(&format!("x-request-id: {}", problem.request_id)), "{head}");
     }
 
