@@ -488,6 +488,7 @@ pub enum Token {
     /// Print a new secret, which is for the caller, and its entry for the configuration of the daemon
     New {
         /// The caller's name, for the log and the audit
+        #[arg(value_parser = config::token_name)]
         name: String,
         /// What the caller may do: read, submit, node or admin [default: submit]
         #[arg(long = "scope", value_name = "SCOPE", value_parser = PossibleValuesParser::new(config::SCOPES))]
@@ -756,6 +757,9 @@ mod tests {
             "lease list --kind lane",
             "completions",
             "completions cmd.exe",
+            "token new",
+            "token new ",
+            "token new a\tb",
             "frobnicate",
         ] {
             let words = format!("fencepost {line}");

@@ -111,6 +111,20 @@ pub fn is_node_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:@-".contains(c))
 }
 
+/// Whether a token may have it.
+fn is_token_name(text: &str) -> bool {
+    (1..=l::TOKEN_NAME_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+}
+
+/// Reads the name of a token, as the configuration takes it.
+///
+/// # Errors
+/// What is allowed.
+pub fn token_name(text: &str) -> Result<String, String> {
+    let allowed = || format!("1 to {} visible characters", l::TOKEN_NAME_CHARS_MAX);
+    is_token_name(text).then(|| text.to_owned()).ok_or_else(allowed)
+}
+
 fn is_ledger_url(text: &str) -> bool {
     if let Some(path) = text.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -151,10 +165,7 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
     for (at, entry) in tokens.iter().enumerate() {
         let place = |field: &str| format!("[{at}].{field}");
         let visible = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
-        if entry.name.is_empty()
-            || entry.name.chars().count() > l::TOKEN_NAME_CHARS_MAX
-            || entry.name.chars().any(char::is_control)
-        {
+        if !is_token_name(&entry.name) {
             refuse(place("name"), "is empty, too long or not visible");
         } else if !names.insert(entry.name.as_str()) {
             refuse(place("name"), "repeats an earlier entry's name; one entry may have several sha256");
