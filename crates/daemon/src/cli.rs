@@ -394,6 +394,9 @@ pub enum Nonce {
         /// The transaction that used it (with --outcome consumed)
         #[arg(long, value_name = "HASH")]
         tx_hash: Option<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },
@@ -641,6 +644,7 @@ mod tests {
             "nonce show s 3",
             "nonce list",
             "nonce resolve s 3 --outcome consumed --tx-hash 0x",
+            "nonce resolve s 3 --outcome never_sent -y",
             "lease list --kind signer --owner a --limit 5",
             "lease show signer:s",
             "cluster show",
@@ -663,7 +667,7 @@ mod tests {
             "job list --state created --dead --tenant t --limit 5 -w",
             "job show j -w --json",
             "job wait j --at-most 500ms",
-            "job cancel a b",
+            "job cancel a b --dry-run --yes",
             "job retry a b --key k",
             "job retry --dead --tenant t --dry-run",
             "job events j --json",
@@ -680,15 +684,15 @@ mod tests {
             "session list --open --limit 5 -w",
             "session list --closed",
             "session show s -w",
-            "session close a b",
+            "session close a b --dry-run -y",
             "nodes list -w",
             "nodes show n",
-            "nodes drain a b",
+            "nodes drain a b --dry-run --yes",
             "nodes undrain a",
             "nodes explain --require gpu --route zh:en --pool p",
             "pool show",
             "pool set -f pools.json --yes",
-            "pool pause p --reason repair --for 10m",
+            "pool pause p --reason repair --for 10m --yes",
             "pool resume p",
             "top --url h:7070",
             "completions bash",

@@ -319,6 +319,27 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     assert_eq!(rig.get(0, "/v1/bulk").await["items"], json!([]));
     assert_eq!(rig.job(0, &good).await["state"], "FINISHED");
 
+    // What a dry run shows is not done.
+    let session = ok(&url, "session", &["open"]).await.trim().to_owned();
+    let dry = ok(&url, "job", &["cancel", &waits, &good, "--dry-run", "--yes"]).await;
+    let stays = format!("job {good} stays as it is: succeeded");
+    let expected = [&*format!("job {waits} would be cancelled: CREATED"), &*stays, "nothing was changed"];
+    assert_eq!(dry.lines().count(), expected.len(), "{dry}");
+    assert!(dry.lines().zip(expected).all(|(line, begins)| line.starts_with(begins)), "{dry}");
+    let dry = ok(&url, "nodes", &["drain", "cat", "--dry-run", "-y"]).await;
+    assert_eq!(dry, "node cat would be drained: online, 0 of 1 slots taken\nnothing was changed\n");
+    let dry = ok(&url, "session", &["close", &session, "--dry-run"]).await;
+    let expected =
+        format!("session {session} would be closed; 0 of its jobs have not ended\nnothing was changed\n");
+    assert_eq!(dry, expected);
+    let lines = ok(&url, "job", &["cancel", &waits, "--dry-run", "--json"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&lines).unwrap()["id"], *waits, "{lines}");
+    refused("job", &["cancel", "no-such", "--dry-run"], 1, "not_found").await;
+    assert_eq!(rig.job(0, &waits).await["state"], "CREATED");
+    assert_eq!(rig.get(0, "/v1/nodes/cat").await["state"], "online");
+    assert_eq!(rig.get(0, &format!("/v1/sessions/{session}")).await["closed_at"], Value::Null);
+    ok(&url, "session", &["close", &session, "--yes"]).await;
+
     let answer = document(&url, "job", &["dismiss", &bad]).await;
     assert_eq!((&answer["id"], &answer["dead"]), (&json!(bad), &json!(false)));
     assert_eq!(document(&url, "job", &["delete", &good, "--yes"]).await, json!({"id": good}));

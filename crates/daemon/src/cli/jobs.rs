@@ -246,6 +246,12 @@ pub enum Job {
         /// The jobs' ids
         #[arg(required = true, value_name = "JOB")]
         jobs: Vec<String>,
+        /// Show what would become of the jobs, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },

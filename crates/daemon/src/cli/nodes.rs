@@ -27,7 +27,16 @@ pub enum Nodes {
         shown: Shown,
     },
     /// Drain nodes: they finish their jobs and get no more (scope admin)
-    Drain(Drained),
+    Drain {
+        #[command(flatten)]
+        drained: Drained,
+        /// Show the nodes, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask. `nodes undrain` ends a drain, so the command does not ask in any case
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// End the drain of nodes (scope admin)
     Undrain(Drained),
     /// Say which node a job with these requirements would get now, and why not the others
@@ -67,6 +76,9 @@ pub enum Pool {
         /// Resume the pool after this time, such as 90s or 10m [default: never]
         #[arg(long = "for", value_name = "LENGTH", value_parser = length)]
         length: Option<Duration>,
+        /// Do not ask. `pool resume` ends a pause, so the command does not ask in any case
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },

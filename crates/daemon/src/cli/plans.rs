@@ -41,7 +41,13 @@ pub enum Plan {
     /// Resume a plan that was paused, or whose owner has changed
     Resume(Change),
     /// Cancel a plan: stages that run are cancelled, no other stage begins
-    Cancel(Change),
+    Cancel {
+        #[command(flatten)]
+        change: Change,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// List plans, newest first
     List {
         /// Only plans with this status
@@ -89,7 +95,13 @@ pub enum Plan {
     /// Resume a task that was paused
     ResumeTask(TaskChange),
     /// Cancel a task: its stage that runs is cancelled
-    CancelTask(TaskChange),
+    CancelTask {
+        #[command(flatten)]
+        change: TaskChange,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// Say whether an UNKNOWN stage was done
     Resolve {
         /// The task's id

@@ -55,6 +55,12 @@ pub enum Session {
         /// The sessions' ids
         #[arg(required = true, value_name = "SESSION")]
         sessions: Vec<String>,
+        /// Show the sessions, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },

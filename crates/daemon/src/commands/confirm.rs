@@ -1,6 +1,6 @@
 //! The question before a command breaks or drops something.
 
-use std::io::BufRead;
+use std::io::{BufRead, IsTerminal};
 
 use crate::exit::{Exit, Failure};
 
@@ -11,6 +11,20 @@ use crate::exit::{Exit, Failure};
 pub fn ask(question: &str) -> Result<(), Failure> {
     eprint!("{question} [y/N] ");
     confirmed(std::io::stdin().lock())
+}
+
+/// Asks a person at a terminal, unless `yes` was said before. Scripts ran these commands before there was a question, and have
+/// none to answer: without a terminal nothing is asked.
+///
+/// # Errors
+/// Wrong usage, unless the answer is yes.
+pub fn ask_at_terminal(yes: bool, question: impl FnOnce() -> String) -> Result<(), Failure> {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if is_asked(yes, is_terminal) { ask(&question()) } else { Ok(()) }
+}
+
+const fn is_asked(yes: bool, is_terminal: bool) -> bool {
+    is_terminal && !yes
 }
 
 /// Reads the answer to a question.
@@ -27,6 +41,13 @@ fn confirmed(mut from: impl BufRead) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_person_is_asked_who_did_not_say_yes_before() {
+        let asked = [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(yes, is_terminal)| is_asked(yes, is_terminal));
+        assert_eq!(asked, [false, true, false, false]);
+    }
 
     #[test]
     fn only_a_yes_is_a_yes() {

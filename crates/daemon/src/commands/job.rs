@@ -22,7 +22,8 @@ pub use wait::to_the_end;
 /// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why no daemon could be reached; for `wait` also that the job did not succeed, or not in time.
+/// The refusal, or why no daemon could be reached; wrong usage where a question was not answered with yes; for `wait` also that
+/// the job did not succeed, or not in time.
 pub async fn run(command: Job) -> Result<(), Failure> {
     match command {
         Job::List { state, filter, paged, shown } => {
@@ -41,8 +42,13 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             client.jobs().get(&job).await.map_err(|error| shown::failure(remote.json, error))?;
             to_the_end(&client, &job, at_most, remote.json).await
         }
-        Job::Cancel { jobs, remote } => {
+        Job::Cancel { jobs, dry_run, yes, remote } => {
             let client = connect(&remote)?;
+            if dry_run {
+                let read = async |id: &str| client.jobs().get(id).await;
+                return each_unchanged(&jobs, &remote, read, would_cancel).await;
+            }
+            confirm::ask_at_terminal(yes, || format!("Cancel {}?", jobs.join(", ")))?;
             each(
                 &jobs,
                 &remote,
@@ -125,6 +131,28 @@ pub async fn each<T: Serialize>(
         }
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// The same for calls that change nothing, where people are told so.
+///
+/// # Errors
+/// The last failure.
+pub async fn each_unchanged<T: Serialize>(
+    ids: &[String],
+    remote: &Remote,
+    read: impl AsyncFn(&str) -> client::Result<T>,
+    people: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    let done = each(ids, remote, read, people).await;
+    if !remote.json {
+        shown::print("nothing was changed\n");
+    }
+    done
+}
+
+fn would_cancel(job: &Shown) -> String {
+    let becomes = if job.state == JobState::Finished { "stays as it is" } else { "would be cancelled" };
+    format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
 }
 
 fn query(filter: Filter, page: Page) -> JobQuery {

@@ -1,7 +1,7 @@
 //! `fencepost nodes …`: lists, shows and drains worker nodes, and says which one a job would get.
 
 use client::wire::List;
-use client::wire::nodes::{Node, SelectAnswer, SelectRequest};
+use client::wire::nodes::{Node, NodeState, SelectAnswer, SelectRequest};
 
 use super::look::Look;
 use super::{connect, job, page, shown};
@@ -23,8 +23,12 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             Look::one(card).run(&shown, async || client.nodes().get(&node).await).await
         }
-        Nodes::Drain(Drained { nodes, remote }) => {
+        Nodes::Drain { drained: Drained { nodes, remote }, dry_run, yes: _ } => {
             let client = connect(&remote)?;
+            if dry_run {
+                let read = async |id: &str| client.nodes().get(id).await;
+                return job::each_unchanged(&nodes, &remote, read, would_drain).await;
+            }
             job::each(
                 &nodes,
                 &remote,
@@ -54,6 +58,11 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             Look::one(explanation).run(&shown, async || client.nodes().select(&wanted).await).await
         }
     }
+}
+
+fn would_drain(node: &Node) -> String {
+    let becomes = if node.state == NodeState::Draining { "stays as it is" } else { "would be drained" };
+    format!("node {} {becomes}: {}, {} of {} slots taken\n", node.id, node.state, node.used, node.capacity)
 }
 
 /// Nodes, one line each.

@@ -7,14 +7,14 @@ use client::wire::{Code, List, Problem};
 use client::{Error, NonceQuery};
 
 use super::look::Look;
-use super::{connect, page, shown};
+use super::{confirm, connect, page, shown};
 use crate::cli::Nonce;
 use crate::exit::Failure;
 
 /// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why no daemon could be reached.
+/// The refusal, or why no daemon could be reached; wrong usage where a question was not answered with yes.
 pub async fn run(command: Nonce) -> Result<(), Failure> {
     match command {
         Nonce::Grant { signer, count, hold_ms, key, remote } => {
@@ -83,9 +83,12 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &answer, signer_card);
         }
-        Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, remote } => {
-            let answer =
-                connect(&remote)?.resolve(&signer, nonce, &ResolveRequest { outcome, hold, tx_hash }).await;
+        Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, yes, remote } => {
+            let client = connect(&remote)?;
+            confirm::ask_at_terminal(yes, || {
+                format!("Nobody can undo the decision. Resolve nonce {nonce} of {signer} as {outcome}?")
+            })?;
+            let answer = client.resolve(&signer, nonce, &ResolveRequest { outcome, hold, tx_hash }).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &answer, |answer| {
                 format!("nonce {} is {}\n", answer.nonce, answer.status)

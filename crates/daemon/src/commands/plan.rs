@@ -11,7 +11,7 @@ use client::{PlanQuery, Plans, Tasks};
 
 use super::look::Look;
 use super::shown::About;
-use super::{connect, json_file, page, retry_request, shown, tasks_shown};
+use super::{confirm, connect, json_file, page, retry_request, shown, tasks_shown};
 use crate::cli::plans::{Change, Plan, TaskChange};
 use crate::exit::{Exit, Failure};
 use reader::Reader;
@@ -19,7 +19,8 @@ use reader::Reader;
 /// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why no daemon could be reached; wrong usage for a file that is no plan or no list of stages.
+/// The refusal, or why no daemon could be reached; wrong usage for a file that is no plan or no list of stages, and
+/// where a question was not answered with yes.
 pub async fn run(command: Plan) -> Result<(), Failure> {
     match command {
         Plan::Create { file, start, key, remote } => {
@@ -40,7 +41,13 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::Resume(change) => {
             self::change(change, async |plans, id, why| plans.resume(id, why).await).await?
         }
-        Plan::Cancel(change) => {
+        Plan::Cancel { change, yes } => {
+            confirm::ask_at_terminal(yes, || {
+                format!(
+                    "The stages of plan {} that run are cancelled, and no other begins. Cancel it?",
+                    change.plan
+                )
+            })?;
             self::change(change, async |plans, id, why| plans.cancel(id, why).await).await?
         }
         Plan::List { status, paged, shown } => {
@@ -87,7 +94,13 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::ResumeTask(change) => {
             change_task(change, async |tasks, id, why| tasks.resume(id, why).await).await?
         }
-        Plan::CancelTask(change) => {
+        Plan::CancelTask { change, yes } => {
+            confirm::ask_at_terminal(yes, || {
+                format!(
+                    "The stage of task {} that runs is cancelled, and no other begins. Cancel it?",
+                    change.task
+                )
+            })?;
             change_task(change, async |tasks, id, why| tasks.cancel(id, why).await).await?
         }
         Plan::Resolve { task, stage, outcome, context, reason, remote } => {

@@ -32,7 +32,7 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             Look::one(people).run(&shown, async || client.nodes().pools().await).await
         }
-        Pool::Pause { pool, reason, length, remote } => {
+        Pool::Pause { pool, reason, length, yes: _, remote } => {
             let for_ms = length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
             let answer = connect(&remote)?.nodes().pause_pool(&pool, &PauseRequest { reason, for_ms }).await;
             let pause = answer.map_err(|error| shown::failure(remote.json, error))?;

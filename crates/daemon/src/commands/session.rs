@@ -5,7 +5,7 @@ use client::wire::List;
 use client::wire::sessions::{ListedSession, Session as Shown, SessionRequest};
 
 use super::look::Look;
-use super::{connect, job, page, shown};
+use super::{confirm, connect, job, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::sessions::Session;
 use crate::exit::Failure;
@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why no daemon could be reached.
+/// The refusal, or why no daemon could be reached; wrong usage where a question was not answered with yes.
 pub async fn run(command: Session) -> Result<(), Failure> {
     match command {
         Session::Open { ordering, tenant, needs: Needs { pool, requires, route }, idle_ms, key, remote } => {
@@ -32,20 +32,48 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             Look::one(card).run(&shown, async || client.sessions().get(&session).await).await
         }
-        Session::Close { sessions, remote } => {
+        Session::Close { sessions, dry_run, yes, remote } => {
             let client = connect(&remote)?;
+            if dry_run {
+                return job::each_unchanged(
+                    &sessions,
+                    &remote,
+                    async |id| client.sessions().get(id).await,
+                    would_close,
+                )
+                .await;
+            }
+            confirm::ask_at_terminal(yes, || {
+                format!("A closed session takes no more jobs. Close {}?", sessions.join(", "))
+            })?;
             let close = async |id: &str| {
                 client.sessions().close(id).await?;
                 client.sessions().get(id).await
             };
             let people = |session: &Shown| {
-                let jobs = &session.jobs;
-                let open = jobs.created + jobs.dispatched + jobs.running;
-                format!("session {} is closed; {open} of its jobs have not ended\n", session.id)
+                format!(
+                    "session {} is closed; {} of its jobs have not ended\n",
+                    session.id,
+                    unfinished(session)
+                )
             };
             job::each(&sessions, &remote, close, people).await
         }
     }
+}
+
+fn would_close(session: &Shown) -> String {
+    match session.closed_at {
+        Some(_) => format!("session {} is closed already\n", session.id),
+        None => {
+            let jobs = unfinished(session);
+            format!("session {} would be closed; {jobs} of its jobs have not ended\n", session.id)
+        }
+    }
+}
+
+const fn unfinished(session: &Shown) -> u64 {
+    session.jobs.created + session.jobs.dispatched + session.jobs.running
 }
 
 /// Sessions, one line each.

@@ -56,18 +56,34 @@ fn plans_and_tasks_are_steered_with_or_without_a_reason() {
     let Plan::Start(change) = plan("plan start p", &[]) else { panic!("start") };
     assert_eq!(given(change), ("p".to_owned(), None));
     for line in ["plan pause p", "plan resume p", "plan cancel p"] {
-        let (Plan::Pause(change) | Plan::Resume(change) | Plan::Cancel(change)) = plan(line, &REASON) else {
+        let (Plan::Pause(change) | Plan::Resume(change) | Plan::Cancel { change, .. }) = plan(line, &REASON)
+        else {
             panic!("{line}")
         };
         assert_eq!(given(change), ("p".to_owned(), Some("because of it".to_owned())), "{line}");
     }
     for line in ["plan pause-task k", "plan resume-task k", "plan cancel-task k"] {
-        let (Plan::PauseTask(change) | Plan::ResumeTask(change) | Plan::CancelTask(change)) =
+        let (Plan::PauseTask(change) | Plan::ResumeTask(change) | Plan::CancelTask { change, .. }) =
             plan(line, &REASON)
         else {
             panic!("{line}")
         };
         assert_eq!((change.task.as_str(), change.reason.as_deref()), ("k", Some("because of it")), "{line}");
+    }
+}
+
+#[test]
+fn a_plan_and_a_task_are_cancelled_without_a_question_where_yes_is_said() {
+    for (line, is_sure) in [
+        ("plan cancel p", false),
+        ("plan cancel p --yes", true),
+        ("plan cancel-task p", false),
+        ("plan cancel-task -y p --json", true),
+    ] {
+        let (Plan::Cancel { yes, .. } | Plan::CancelTask { yes, .. }) = plan(line, &[]) else {
+            panic!("{line}")
+        };
+        assert_eq!(yes, is_sure, "{line}");
     }
 }
 
