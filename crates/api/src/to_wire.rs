@@ -107,7 +107,7 @@ pub fn json(text: &str) -> Result<wire::Json, Refusal> {
 
 /// A session.
 pub fn session(session: &Session) -> wire::sessions::Session {
-    let Session { record, counts, owner } = session;
+    let Session { record, counts, finished, owner } = session;
     let needs = &record.spec.needs;
     wire::sessions::Session {
         id: record.id.to_string(),
@@ -125,7 +125,7 @@ pub fn session(session: &Session) -> wire::sessions::Session {
             created: counts.created,
             dispatched: counts.dispatched,
             running: counts.running,
-            finished: counts.finished,
+            finished: *finished,
         },
         last_seq: counts.last_seq,
         last_node: counts.last_node.as_ref().map(ToString::to_string),

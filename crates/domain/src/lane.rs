@@ -7,8 +7,8 @@
 //!
 //! The shell round a state must keep four rules:
 //! - it carries effects out in their order;
-//! - it answers each [`Effect::Commit`], [`Effect::FindSlots`], [`Effect::Read`], [`Effect::CloseSession`] and
-//!   [`Effect::Transfer`] once, by the method that the effect names;
+//! - it answers each [`Effect::Commit`], [`Effect::FindSlots`], [`Effect::Read`], [`Effect::CloseSession`],
+//!   [`Effect::Transfer`] and [`Effect::Promote`] once, by the method that the effect names;
 //! - after [`Effect::Flush`] it calls [`LaneState::flush`] when no command waits at hand;
 //! - it calls [`LaneState::flush`] at the latest when [`LaneState::wake_at`] has come.
 
@@ -26,10 +26,10 @@ mod state;
 pub(crate) mod testing;
 
 pub use messages::{
-    Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Command, CommitFailure, Completed,
-    CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PageId, PendingSubmission,
-    PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch, SlotsFound, Snapshot,
-    Submission, WithdrawOrder, WrittenBatch,
+    Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Coming, Command, CommitFailure,
+    Completed, CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PageId,
+    PendingSubmission, PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch,
+    SlotsFound, Snapshot, Submission, WithdrawOrder, WrittenBatch,
 };
 pub use session::SessionState;
 pub use state::{LaneSettings, LaneState, Unread};

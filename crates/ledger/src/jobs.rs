@@ -90,6 +90,17 @@ pub enum JobsVerdict {
     Again,
 }
 
+/// What came of a promotion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Promoted {
+    /// These jobs wait now, each in its group.
+    Jobs(Vec<(JobId, WaitingGroup)>),
+    /// The lease's row was locked: nothing was written, try again.
+    Again,
+    /// The lane has another owner: nothing was written.
+    Fenced,
+}
+
 /// What became of holding a lane's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
@@ -274,6 +285,13 @@ pub trait Jobs: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire anew and ask again.
     async fn hold_jobs(&self, lane: &Lane) -> Result<Holding>;
+
+    /// Has the first `limit` delayed jobs of a lane that are due wait, as if they had never been delayed: they lose their due
+    /// time, and are in a group from then on. Answers them.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire anew and read again.
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted>;
 
     /// One job, finished or not; `None` if it never was, or was purged.
     ///

@@ -73,7 +73,7 @@ pub enum Closed {
     Again,
 }
 
-/// How many jobs of a session are where.
+/// How many unfinished jobs of a session are where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
     /// Those that are CREATED.
@@ -82,8 +82,6 @@ pub struct SessionCounts {
     pub dispatched: u64,
     /// Those that are RUNNING.
     pub running: u64,
-    /// Those that are FINISHED and not purged.
-    pub finished: u64,
     /// The highest place given, 0 for none.
     pub last_seq: u64,
     /// The node of the newest job that has, or ended on, one.
@@ -152,11 +150,17 @@ pub trait Sessions: Send + Sync {
         limit: u32,
     ) -> Result<Vec<SessionRecord>>;
 
-    /// How many of its jobs are where. Reads an index entry of every one.
+    /// How many of its unfinished jobs are where. Reads an index entry of each of these.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts>;
+
+    /// How many of its jobs are FINISHED and not purged. Reads an index entry of every one: not for what must be quick.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn session_finished(&self, id: &SessionId) -> Result<u64>;
 
     /// Locks the lane's lease at exactly its token, and says that the session takes no more jobs.
     ///

@@ -23,6 +23,8 @@ pub struct Session {
     pub record: SessionRecord,
     /// How many jobs it has.
     pub counts: SessionCounts,
+    /// How many finished jobs of it are kept.
+    pub finished: u64,
     /// Who has its live lease.
     pub owner: Option<InstanceId>,
 }
@@ -59,11 +61,13 @@ impl Jobs {
     pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
         let record = self.session_record(id).await?;
         let counts = self.session_counts(id).await?;
+        let finished = self.callers.ledger.session_finished(id).await;
+        let finished = finished.map_err(|error| refusal::of_ledger(&error))?;
         let owner = self.callers.owner_of(&LaneId::session(id)).await?;
-        Ok(Session { record, counts, owner })
+        Ok(Session { record, counts, finished, owner })
     }
 
-    /// How many jobs a session has, and the last place given; none where there is no such session.
+    /// How many unfinished jobs a session has, and the last place given; none where there is no such session.
     ///
     /// # Errors
     /// What the ledger says.

@@ -253,6 +253,9 @@ impl Jobs for Flaky {
         assert!(!self.plan.do_jobs_panic.swap(false, Ordering::Relaxed), "made on purpose");
         self.real.commit_jobs(batch).await
     }
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted> {
+        self.real.promote_jobs(lane, limit).await
+    }
     async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
         self.real.hold_jobs(lane).await
     }
@@ -373,6 +376,9 @@ impl Sessions for Flaky {
         limit: u32,
     ) -> Result<Vec<SessionRecord>> {
         self.real.sessions(open, after, limit).await
+    }
+    async fn session_finished(&self, id: &SessionId) -> Result<u64> {
+        self.real.session_finished(id).await
     }
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
         self.real.session_counts(id).await

@@ -283,6 +283,8 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use domain::job::{Metadata, Route};
     use domain::{
         ClientRef, IdempotencyKey, InstanceId, JobId, JobKind, Label, Language, NodeId, PlanId, PoolName,
@@ -487,6 +489,16 @@ mod tests {
         }
         assert!(allows(ids, "01890a5d-ac96-774b-bcce-b302099a8057"));
         assert!(PlanId::parse("01890a5d-ac96-774b-bcce-b302099a8057").is_some());
+    }
+
+    #[test]
+    fn jobs_to_retry_are_named_by_each_field_of_the_request() {
+        let document = document();
+        let schema = &document["components"]["schemas"]["RetryRequest"];
+        let fields: BTreeSet<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+        let ways = schema["anyOf"].as_array().unwrap().iter();
+        let named: BTreeSet<_> = ways.map(|way| way["required"][0].as_str().unwrap().to_owned()).collect();
+        assert_eq!(named, fields);
     }
 
     #[test]

@@ -213,13 +213,16 @@ impl LaneJobs {
         }
     }
 
-    /// A job that is to be dispatched at `at`, if it fits; if not, it is found again in the ledger by its time.
-    pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) {
+    /// A job that is to be dispatched at `at`, if it fits; if not, it is found again in the ledger by its time. Whether it
+    /// fits.
+    pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) -> bool {
         self.forget(job.id);
-        if self.has_room(&job) {
+        let fits = self.has_room(&job);
+        if fits {
             let newest = job.newest;
             self.insert(Entry { job, newest, phase: Phase::Delayed, avoid, alarm: Some(at) });
         }
+        fits
     }
 
     /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in the book;

@@ -42,6 +42,12 @@ pub const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
 pub const DELAY_KEPT: Duration = Duration::from_secs(60);
 /// Rows of one page of what an owner reads.
 pub const PAGE_JOBS: u32 = 500;
+/// Delayed jobs that are read at once, those that will be due soon among them.
+pub const COMING_JOBS_MAX: usize = 5_000;
+/// Bytes of their payloads.
+pub const COMING_BYTES_MAX: usize = 16 << 20;
+/// Delayed jobs that join those that wait in one transaction.
+pub const PROMOTED_MAX: u32 = 1_000;
 /// How long the owner of a lane that was taken over keeps it without jobs.
 pub const EMPTY_KEPT: Duration = Duration::from_secs(5);
 /// Unfinished jobs of one session; beyond that it takes no more.

@@ -440,6 +440,9 @@ pub enum Effect<C: Callers> {
     CloseSession,
     /// Transfer these jobs in the ledger; answered by [`super::LaneState::transferred`].
     Transfer(Vec<(JobId, InstanceId)>),
+    /// Have delayed jobs that are due wait, the first [`super::limits::PROMOTED_MAX`] of them by their times; answered by
+    /// [`super::LaneState::promoted`].
+    Promote,
     /// There is nothing left to do. The owner may end, unless more has come meanwhile.
     Stop,
 }
@@ -464,6 +467,15 @@ pub struct SessionSnapshot {
     pub recent_refs: Vec<ClientRef>,
 }
 
+/// Delayed jobs, by their times.
+#[derive(Debug, Default)]
+pub struct Coming {
+    /// Each with the milliseconds until it is due.
+    pub jobs: Vec<(LiveJob, u64)>,
+    /// There are more behind them.
+    pub is_cut: bool,
+}
+
 /// Everything that a lane's owner reads after it has acquired the lease.
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -476,8 +488,8 @@ pub struct Snapshot {
     pub revoked: Option<RevokedAttempt>,
     /// Groups that have jobs that are due.
     pub groups: Vec<WaitingGroup>,
-    /// Delayed jobs that come due soon, with the milliseconds until then.
-    pub coming: Vec<(LiveJob, u64)>,
+    /// Its delayed jobs that are due soon.
+    pub coming: Coming,
 }
 
 /// Why a batch or a close was not committed.

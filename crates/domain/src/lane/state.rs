@@ -11,6 +11,7 @@
 mod additions;
 mod after;
 mod pages;
+mod promotion;
 mod reading;
 mod rounds;
 mod transfers;
@@ -35,6 +36,7 @@ use crate::job::{Attempt, LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 use additions::Additions;
 use pages::Pages;
+use promotion::Promotion;
 use transfers::Transfers;
 
 /// How a lane works.
@@ -109,6 +111,7 @@ pub struct LaneState<C: Callers> {
     closing: Vec<C::Close>,
     is_closing: bool,
     transfers: Transfers,
+    promotion: Promotion,
     additions: Additions,
     stopping: bool,
     is_flush_due: bool,
@@ -155,6 +158,7 @@ impl<C: Callers> LaneState<C> {
             closing: Vec::new(),
             is_closing: false,
             transfers: Transfers::default(),
+            promotion: Promotion::default(),
             additions: Additions::default(),
             stopping: false,
             is_flush_due: false,
@@ -189,7 +193,8 @@ impl<C: Callers> LaneState<C> {
         let wants_quiet = self.has_read_due()
             || fifo_page.is_some()
             || !self.closing.is_empty()
-            || self.transfers.are_wanted();
+            || self.transfers.are_wanted()
+            || self.promotion.is_wanted();
         let is_held_up = (wants_quiet && !self.is_quiet()) || self.is_held_up_by_page();
         if self.stage != Stage::Serving || !self.can_start() || is_held_up {
             return None;
@@ -356,6 +361,12 @@ impl<C: Callers> LaneState<C> {
                 }
                 return;
             }
+            if self.wants_promotion(now) {
+                if self.is_quiet() {
+                    self.start_promotion(effects);
+                }
+                return;
+            }
             self.start_page(now, effects);
             self.note_unknown_groups(now);
             if self.waits_for_page(now) {
@@ -365,6 +376,7 @@ impl<C: Callers> LaneState<C> {
             if !self.can_start() || !self.has_work(now) {
                 break;
             }
+            self.promotion.round_began();
             self.start_round(now, effects);
         }
         if self.is_done(now) {
@@ -382,7 +394,10 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether something is under way that nothing else may be beside.
     fn is_exclusive(&self) -> bool {
-        self.reading.is_some() || self.is_closing || self.transfers.are_under_way()
+        self.reading.is_some()
+            || self.is_closing
+            || self.transfers.are_under_way()
+            || self.promotion.is_under_way()
     }
 
     fn commits_max(&self) -> usize {
@@ -467,6 +482,7 @@ impl<C: Callers> LaneState<C> {
         self.pages.forget();
         self.is_closing = false;
         self.transfers.forget();
+        self.promotion = Promotion::default();
         self.jobs = LaneJobs::new(self.settings.timeouts);
         self.session = None;
         effects.push(Effect::DequeueAll);

@@ -128,6 +128,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::Bind(_) => "bind".to_owned(),
         Effect::CloseSession => "close".to_owned(),
         Effect::Transfer(jobs) => format!("transfer({})", jobs.len()),
+        Effect::Promote => "promote".to_owned(),
         Effect::Stop => "stop".to_owned(),
     };
     let told = effects.iter().filter(|effect| !matches!(effect, Effect::Waited(_)));

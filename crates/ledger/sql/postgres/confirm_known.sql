@@ -1,7 +1,13 @@
 -- Nonces below the confirmed one are on the chain: CONSUMED. Those from it on may have been sent by whoever got them after
--- the ledger's last state: QUARANTINED.
+-- the ledger's last state: QUARANTINED. What is CONSUMED already is not read: there may be millions of it.
 -- $1 signer, $2 next nonce, $3 token
 UPDATE signer_nonce_allocation
 SET status = CASE WHEN nonce < $2 THEN 'CONSUMED' ELSE 'QUARANTINED' END,
     fencing_token = $3, owner = 'recover', updated_at = now()
-WHERE signer = $1 AND status IN ('HELD', 'RELEASED', 'QUARANTINED') AND (nonce < $2 OR status <> 'QUARANTINED')
+WHERE signer = $1
+  AND nonce IN (
+      SELECT nonce FROM signer_nonce_allocation WHERE signer = $1 AND status = 'HELD'
+      UNION ALL
+      SELECT nonce FROM signer_nonce_allocation WHERE signer = $1 AND status IN ('RELEASED', 'QUARANTINED')
+  )
+  AND (nonce < $2 OR status <> 'QUARANTINED')

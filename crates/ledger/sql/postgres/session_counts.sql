@@ -1,6 +1,7 @@
--- How many jobs of a session are in which state, the highest place given, and the node used last.
+-- How many unfinished jobs of a session are in which state, the highest place given, and the node used last. Of its finished
+-- jobs, of which there may be millions, it reads no more than the last.
 -- $1 session
-SELECT live.created, live.dispatched, live.running, done.finished,
+SELECT live.created, live.dispatched, live.running,
        greatest(live.last_seq, done.last_seq,
                 coalesce((SELECT purged_seq FROM session WHERE session = $1), 0)) AS last_seq,
        (SELECT node
@@ -22,5 +23,5 @@ FROM (
     WHERE session = $1
 ) AS live
 CROSS JOIN (
-    SELECT count(*) AS finished, coalesce(max(seq), 0) AS last_seq FROM job_finished WHERE session = $1
+    SELECT coalesce((SELECT seq FROM job_finished WHERE session = $1 ORDER BY seq DESC LIMIT 1), 0) AS last_seq
 ) AS done

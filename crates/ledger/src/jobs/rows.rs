@@ -175,6 +175,22 @@ impl TryFrom<GroupRow> for WaitingGroup {
 }
 
 record! {
+    pub(crate) struct PromotedRow {
+        id: Id,
+        #[flatten]
+        group: GroupRow,
+    }
+}
+
+impl TryFrom<PromotedRow> for (JobId, WaitingGroup) {
+    type Error = Error;
+
+    fn try_from(PromotedRow { id, group }: PromotedRow) -> Result<Self> {
+        Ok((id.0, group.try_into()?))
+    }
+}
+
+record! {
     pub(crate) struct UnfinishedCountRow {
         pool: String,
         created: i64,

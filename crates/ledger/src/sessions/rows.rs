@@ -51,7 +51,6 @@ record! {
         created: i64,
         dispatched: i64,
         running: i64,
-        finished: i64,
         last_seq: i64,
         last_node: Option<String>,
     }
@@ -65,7 +64,6 @@ impl TryFrom<CountsRow> for SessionCounts {
             created: number(row.created)?,
             dispatched: number(row.dispatched)?,
             running: number(row.running)?,
-            finished: number(row.finished)?,
             last_seq: number(row.last_seq)?,
             last_node: row.last_node.as_deref().map(NodeId::parse).transpose().map_err(impossible)?,
         })

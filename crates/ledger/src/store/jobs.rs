@@ -17,11 +17,11 @@ pub(super) use write::{SUBMIT, between};
 use crate::jobs::plan::{requires, route};
 use crate::jobs::rows::{
     self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow,
-    UnderWayRow, UnfinishedCountRow,
+    PromotedRow, UnderWayRow, UnfinishedCountRow,
 };
 use crate::jobs::{
     FinishedCounts, HELD_DUE_MICROS, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs,
-    JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay,
+    JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, Promoted, UnderWay,
     UnfinishedCount, WaitingGroup,
 };
 use crate::nonces::KeyScope;
@@ -30,6 +30,7 @@ use crate::sql::{Ask, Id, Statement, statement};
 use crate::train::Fence;
 
 const HOLD: Statement = statement!("job_hold");
+const PROMOTE: Statement = statement!("job_promote");
 const SHOW: Statement = statement!(both "job_show");
 const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
 const LIST: Statement = statement!(both "job_list");
@@ -76,6 +77,29 @@ impl Jobs for Store {
             })
         })
         .await
+    }
+
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted> {
+        let lane = lane.clone();
+        let promoted = self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+                if fences != [Fence::Holds] {
+                    transaction.rollback().await?;
+                    return Ok(Err(fences[0]));
+                }
+                let promote = PROMOTE.on(transaction.kind()).bind(lane.id.as_str()).bind(i64::from(limit));
+                let jobs: Vec<PromotedRow> = transaction.all(promote).await?;
+                transaction.commit().await?;
+                Ok(Ok(jobs))
+            })
+        });
+        Ok(match promoted.await? {
+            Ok(jobs) => Promoted::Jobs(records::all(jobs)?),
+            Err(Fence::Again) => Promoted::Again,
+            Err(Fence::Fenced | Fence::Holds) => Promoted::Fenced,
+        })
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {

@@ -23,6 +23,7 @@ const CREATE: Statement = statement!("session_create");
 const SHOW: Statement = statement!("session_show");
 const LIST: Statement = statement!("session_list");
 const COUNTS: Statement = statement!("session_counts");
+const FINISHED: Statement = statement!(both "session_finished");
 const CLOSE: Statement = statement!("session_close");
 const LINE: Statement = statement!("job_line");
 const LAST_ATTEMPTS: Statement = statement!("session_last_attempts");
@@ -150,6 +151,11 @@ impl Sessions for Store {
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
         self.one::<CountsRow>(Way::KeyReads, self.ask(&COUNTS).bind(id.as_str())).await?.try_into()
+    }
+
+    async fn session_finished(&self, id: &SessionId) -> Result<u64> {
+        let (jobs,): (i64,) = self.one(Way::Reads, self.ask(&FINISHED).bind(id.as_str())).await?;
+        records::count(jobs)
     }
 
     async fn close_session(&self, lane: &Lane) -> Result<Closed> {

@@ -1,11 +1,11 @@
 //! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
 
 use domain::job::{
-    Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, State,
+    Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, Spec, State,
 };
 use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
-    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup,
+    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, Promoted, UnderWay, WaitingGroup,
 };
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -296,6 +296,36 @@ pub async fn groups_that_wait_are_found_one_by_one(b: Bench) {
         [group(Some("p"), None)],
         "a group that is gone bounds too"
     );
+}
+
+pub async fn delayed_jobs_that_are_due_are_promoted_by_their_owner_alone(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let gpu = requiring(&group(Some("p"), Some("t")), &["gpu"], Some("de:en"));
+    let delayed = |n, group: &WaitingGroup, ms| {
+        submit(NewJob { due: Due::InMs(ms), ..in_group(job(n), group, 0, None) })
+    };
+    let held = NewJob { due: Due::InMs(1), ..plain(job(5)) };
+    let held = NewJob { spec: Spec { on_recovery: OnRecovery::Hold, ..held.spec.clone() }, ..held };
+    let new =
+        [delayed(0, &group(None, None), 2), delayed(1, &gpu, 1), delayed(2, &gpu, LONG_MS), submit(held)];
+    b.does(of_lane(&lane, new)).await;
+    assert!(matches!(b.ledger.hold_jobs(&lane).await.unwrap(), Holding::Held { jobs: 1 }));
+    let coming = async || b.ledger.coming_due(&lane.id, None, 0, 9).await.unwrap().len();
+    eventually("two are due", async || coming().await == 2).await;
+    let stale = Lane { owner: owner("b"), ..lane.clone() };
+    assert_eq!(b.ledger.promote_jobs(&stale, 9).await.unwrap(), Promoted::Fenced);
+    assert_eq!(coming().await, 2);
+    let promoted = async || match b.ledger.promote_jobs(&lane, 1).await.unwrap() {
+        Promoted::Jobs(jobs) => jobs,
+        other => panic!("{other:?}"),
+    };
+    // By their times, and only what is due.
+    assert_eq!(promoted().await, [(job(1), gpu.clone())]);
+    assert_eq!(promoted().await, [(job(0), WaitingGroup::default())]);
+    assert_eq!(promoted().await, []);
+    let waiting = b.ledger.waiting(&lane.id, &gpu, 9).await.unwrap();
+    assert_eq!(waiting.iter().map(|live| (live.id, live.due_at)).collect::<Vec<_>>(), [(job(1), None)]);
+    b.does(of_lane(&lane, [dispatch(job(1), 1), dispatch(job(0), 1)])).await;
 }
 
 pub async fn a_page_of_a_group_has_no_job_that_needs_something_else(b: Bench) {

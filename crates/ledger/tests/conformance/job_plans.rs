@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 19] = [
+const LOADS: [Load; 20] = [
     load!(
         both "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -75,6 +75,7 @@ const LOADS: [Load; 19] = [
         "'session:l7', '', '', '', '', 10",
         ["job_waiting"]
     ),
+    load!("job_promote", "text, bigint", "'session:l7', 10", ["job_delayed"]),
     load!("job_lanes", "text, bigint, bigint, text", "'', 1000, 10, 'me'", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),

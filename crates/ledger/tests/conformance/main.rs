@@ -145,6 +145,7 @@ on_every_ledger! {
         groups_that_wait_are_found_one_by_one,
         a_group_waits_by_priority_then_place_then_age,
         a_page_of_a_group_has_no_job_that_needs_something_else,
+        delayed_jobs_that_are_due_are_promoted_by_their_owner_alone,
         delayed_jobs_come_when_they_are_due,
         lanes_without_a_live_owner_are_found,
         lanes_of_one_lease_are_written_side_by_side_and_fenced_together,

@@ -508,10 +508,10 @@ pub async fn the_tasks_of_many_plans_with_a_status_are_found_at_once(b: Bench) {
     owner.step(&of(&owner, 1, StageEnd::Completed(None))).await;
     owner.step(&Command::Advance).await;
     for (at, why) in [(0, "a\0b \"c\" é"), (1, "no"), (2, "nor this")] {
-        owner.step(&of(&owner, at, StageEnd::Ended(domain::job::Outcome::Failed, why.into()))).await;
+        owner.step(&of(&owner, at, StageEnd::Ended(Outcome::Failed, why.into()))).await;
     }
     let mut other = PlanOwner::started(&b, plan(2, &["u", "v"])).await;
-    other.step(&of(&other, 1, StageEnd::Ended(domain::job::Outcome::Failed, "".into()))).await;
+    other.step(&of(&other, 1, StageEnd::Ended(Outcome::Failed, "".into()))).await;
     PlanOwner::started(&b, plan(3, &["w"])).await;
     let all = [plan_id(3), plan_id(2), plan_id(1), plan_id(9)];
     let (failed, running) = ([TaskStatus::Failed, TaskStatus::Interrupted], [TaskStatus::Running]);

@@ -529,7 +529,7 @@ async fn queries(subject: &mut Subject, plans: &Plans, operations: &[(Operation,
         }
     }
     for list in ["/v1/plans", &tasks] {
-        for status in ["", "x", "running", "RUNNING,FAILED", "null", "%00", "RUNNING%20", "UNKNOWN"] {
+        for status in ["", "x", "gone", "RUNNING,FAILED", "null", "%00", "RUNNING%20", "UNKNOWN"] {
             subject.invalid(get(&format!("{list}?status={status}")), "status").await;
         }
     }

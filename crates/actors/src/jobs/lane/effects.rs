@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use actix::Context;
 use bus::Binding;
+use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
 };
 use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
 use futures_util::FutureExt;
-use ledger::{Closed, KeptJobKey, Transferred};
+use ledger::{Closed, KeptJobKey, Promoted, Transferred, WaitingGroup};
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
@@ -108,6 +109,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::Bind(affinity) => owner.bind(affinity.as_deref()),
         Effect::CloseSession => close_session(actor, context),
         Effect::Transfer(jobs) => transfer(actor, jobs, context),
+        Effect::Promote => promote(actor, context),
         Effect::Stop => {
             let handled = owner.handled;
             end(actor, Some(handled), context);
@@ -258,6 +260,46 @@ async fn transfer_in_ledger(
         }
         Err(error) => {
             tracing::debug!(%error, lane = %from.id, "the outcome of a transfer of jobs is not known");
+            Err(CommitFailure::Unknown)
+        }
+    }
+}
+
+fn promote<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
+    let lane = lane_of(owner);
+    let promoted = async move {
+        match lease.is_current() {
+            true => promote_in_ledger(&services, &lane).await,
+            false => Err(CommitFailure::Fenced),
+        }
+    };
+    spawn(context, promoted, |promoted, actor, context| {
+        let effects = actor.owner().state.promoted(promoted, Instant::now());
+        run(actor, effects, context);
+    });
+}
+
+async fn promote_in_ledger(
+    services: &LaneServices,
+    lane: &ledger::Lane,
+) -> Result<Vec<(JobId, WaitingGroup)>, CommitFailure> {
+    match services.ledger.promote_jobs(lane, PROMOTED_MAX).await {
+        Ok(Promoted::Jobs(jobs)) => {
+            tracing::debug!(lane = %lane.id, jobs = jobs.len(), "delayed jobs that are due wait with the others");
+            Ok(jobs)
+        }
+        Ok(Promoted::Again) => {
+            tokio::time::sleep(jittered(CLOSE_AGAIN_AFTER)).await;
+            Err(CommitFailure::Again)
+        }
+        Ok(Promoted::Fenced) => {
+            fenced(lane, "promote_jobs");
+            Err(CommitFailure::Fenced)
+        }
+        Err(error) => {
+            tracing::debug!(%error, lane = %lane.id, "the outcome of a promotion of jobs is not known");
             Err(CommitFailure::Unknown)
         }
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use actix::Context;
 use domain::job::{Attempt, State};
-use domain::lane::limits::{RECENT_KEYS_MAX, REREAD_EVERY};
-use domain::lane::{Affinity, AttemptsAt, Read, SessionSnapshot, Snapshot, Unread};
+use domain::lane::limits::{COMING_BYTES_MAX, COMING_JOBS_MAX, RECENT_KEYS_MAX, REREAD_EVERY};
+use domain::lane::{Affinity, AttemptsAt, Coming, Read, SessionSnapshot, Snapshot, Unread};
 use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, UnderWay, WaitingGroup};
+use ledger::{Holding, PAGE_BYTES_MAX, RevokedAttempt, UnderWay, WaitingGroup};
 
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
@@ -196,18 +196,18 @@ async fn groups(ledger: &ledger::Handle, lane: &LaneId) -> ledger::Result<Vec<Wa
     }
 }
 
-/// Delayed jobs of a lane that come due within that time, each with the milliseconds until then.
-async fn coming(
-    ledger: &ledger::Handle,
-    lane: &LaneId,
-    within_ms: u64,
-) -> ledger::Result<Vec<(LiveJob, u64)>> {
-    let (mut all, mut after) = (Vec::new(), None);
+/// The first delayed jobs of a lane that come due within that time.
+async fn coming(ledger: &ledger::Handle, lane: &LaneId, within_ms: u64) -> ledger::Result<Coming> {
+    let (mut jobs, mut bytes, mut after) = (Vec::new(), 0, None);
     loop {
         let page = ledger.coming_due(lane, after, within_ms, PAGE_JOBS).await?;
-        let Some((last, _)) = page.last() else { return Ok(all) };
+        let Some((last, _)) = page.last() else { return Ok(Coming { jobs, is_cut: false }) };
         after = last.due_at.map(|due_at| (due_at, last.id));
-        all.extend(page);
+        bytes += page.iter().map(|(job, _)| job.spec.text_bytes()).sum::<usize>();
+        jobs.extend(page);
+        if jobs.len() >= COMING_JOBS_MAX || bytes >= COMING_BYTES_MAX {
+            return Ok(Coming { jobs, is_cut: true });
+        }
     }
 }
 

@@ -287,7 +287,9 @@ impl<C: Callers> LaneState<C> {
             return;
         }
         match delay {
-            Some(_) => self.delay(job, ms, now, None),
+            Some(_) => {
+                self.delay(job, ms, now, None);
+            }
             None => self.wait_in_group(job, now, effects),
         }
     }

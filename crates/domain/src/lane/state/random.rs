@@ -4,6 +4,8 @@
 //! answered once, and truly; of a strict session one job is under way at a time, in the order of the places. Checked at
 //! the end, when everybody works: all jobs that were accepted are finished, and nobody waits.
 
+mod moves;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use crate::job::{
 };
 use crate::lane::jobs::group_of;
 use crate::lane::messages::{
-    AttemptEvent, Completed, PageId, ReservedSlot, SessionSnapshot, SlotsFound, WrittenBatch,
+    AttemptEvent, Coming, Completed, PageId, ReservedSlot, SessionSnapshot, SlotsFound, WrittenBatch,
 };
 use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission, waiting};
 use crate::session::{Ordering, Spec};
@@ -62,6 +64,7 @@ struct World {
     offers: Vec<JobId>,
     /// Jobs whose transfer is under way.
     leaving: Option<Vec<JobId>>,
+    is_promoting: bool,
     loads: usize,
     closes: usize,
     flushes: usize,
@@ -100,6 +103,7 @@ impl World {
             wanted: Vec::new(),
             offers: Vec::new(),
             leaving: None,
+            is_promoting: false,
             loads: 1,
             closes: 0,
             flushes: 0,
@@ -147,7 +151,8 @@ impl World {
             recent_refs: Vec::new(),
         });
         let groups = if self.is_strict { Vec::new() } else { self.groups() };
-        let coming = if self.is_strict { Vec::new() } else { self.coming() };
+        let jobs = if self.is_strict { Vec::new() } else { self.coming() };
+        let coming = Coming { jobs, is_cut: false };
         let snapshot = Snapshot { session, in_flight, groups, coming, ..Snapshot::default() };
         let effects = self.lane.reloaded(Token::new(self.token), snapshot, self.now);
         self.take(effects);
@@ -185,7 +190,7 @@ impl World {
             Effect::Flush => self.flushes += 1,
             Effect::Commit(batch) => {
                 assert_eq!(batch.token, Token::new(self.token));
-                assert!(self.leaving.is_none(), "jobs are transferred alone");
+                assert!(self.leaving.is_none() && !self.is_promoting, "jobs are transferred alone");
                 let under_way = self.in_flight.iter().chain(self.done.iter().map(|(batch, _)| batch));
                 let mut jobs: HashSet<_> =
                     under_way.flat_map(|other| other.writes.iter().map(|write| write.change.job())).collect();
@@ -256,25 +261,35 @@ impl World {
             Effect::Dequeue(job) => drop(self.queue.remove(&job)),
             Effect::DequeueAll => self.queue.clear(),
             Effect::Read(Read::Waiting { page: id, group, limit }) => {
-                let is_free = self.reads.is_empty() && self.leaving.is_none() && !self.is_page_awaited;
+                let is_free = self.reads.is_empty()
+                    && self.leaving.is_none()
+                    && !self.is_promoting
+                    && !self.is_page_awaited;
                 assert!(is_free, "pages are read one by one, and beside rounds alone");
                 self.is_page_awaited = true;
                 self.pages.push(AskedPage { id, group, limit, read: None });
             }
             Effect::Read(read) => {
-                assert!(self.is_quiet() && self.leaving.is_none(), "it reads alone");
+                assert!(self.is_quiet() && self.leaving.is_none() && !self.is_promoting, "it reads alone");
                 self.reads.push(read);
             }
             Effect::AcquireAnew => {
                 self.loads += 1;
-                self.leaving = None;
+                (self.leaving, self.is_promoting) = (None, false);
                 self.is_page_awaited = false;
                 self.in_flight.clear();
                 self.done.clear();
             }
             Effect::CloseSession => self.closes += 1,
+            Effect::Promote => {
+                assert!(self.is_quiet() && self.leaving.is_none(), "jobs are promoted alone");
+                self.is_promoting = true;
+            }
             Effect::Transfer(jobs) => {
-                assert!(self.is_quiet() && self.leaving.is_none(), "jobs are transferred alone");
+                assert!(
+                    self.is_quiet() && self.leaving.is_none() && !self.is_promoting,
+                    "jobs are transferred alone"
+                );
                 self.leaving = Some(jobs.into_iter().map(|(job, _)| job).collect());
             }
             Effect::Closed(..)
@@ -466,7 +481,7 @@ impl World {
                 self.lane.attempts_read(if fails { Err(Unread) } else { Ok(under_way) }, now)
             }
             Read::Coming { .. } => {
-                let coming = self.coming();
+                let coming = Coming { jobs: self.coming(), is_cut: self.chance(30) };
                 self.lane.coming_read(if fails { Err(Unread) } else { Ok(coming) }, now)
             }
             Read::Stranded(nodes) => {
@@ -513,26 +528,6 @@ impl World {
         }
         let answer = if fails { Err(Unread) } else { Ok(read) };
         let effects = self.lane.waiting_read(page.id, answer, self.now);
-        self.take(effects);
-    }
-
-    /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.
-    fn transfer(&mut self, may_fail: bool) {
-        let Some(jobs) = self.leaving.take() else { return };
-        let fails = may_fail && self.chance(20);
-        let mut moved = Vec::new();
-        if !fails || self.chance(50) {
-            for id in jobs {
-                let row = self.rows.get_mut(&id).unwrap();
-                let waits = !row.is_finished && row.live.placed.is_none();
-                if waits && row.due.is_none_or(|due| due <= self.now) {
-                    row.is_finished = true;
-                    moved.push(id);
-                }
-            }
-        }
-        let answer = if fails { Err(CommitFailure::Unknown) } else { Ok(moved) };
-        let effects = self.lane.transferred(answer, self.now);
         self.take(effects);
     }
 
@@ -650,6 +645,7 @@ impl World {
                 let jobs: Vec<_> = (1..self.next).map(|n| (job(n), to.clone())).collect();
                 self.give(Command::Transfer(jobs));
             }
+            18 if self.is_promoting => self.promote(true),
             18 => self.transfer(true),
             19 => self.receive(),
             0..=2 => {
@@ -717,6 +713,7 @@ impl World {
             self.read(false);
             self.page(false);
             self.transfer(false);
+            self.promote(false);
             self.write_next(false);
             self.answer();
             let is_at_rest = self.loads == 0
@@ -724,6 +721,7 @@ impl World {
                 && self.searches.is_empty()
                 && self.pages.is_empty()
                 && self.leaving.is_none()
+                && !self.is_promoting
                 && self.is_quiet();
             if is_at_rest {
                 return;

@@ -10,7 +10,7 @@ use crate::JobId;
 use crate::job::{Attempt, LiveJob, Revoked, RevokedAttempt, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
 use crate::lane::limits::{LOOKUPS_AT_ONCE, READ_AGAIN_AFTER, REREAD_EVERY};
-use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
+use crate::lane::messages::{AttemptEvent, Callers, Coming, Command, Effect, Read, Snapshot};
 use crate::lane::session::SessionState;
 
 use super::LaneState;
@@ -76,14 +76,6 @@ impl<C: Callers> LaneState<C> {
                 self.wants_coming = true;
             }
             _ => self.wait_in_group(job, now, effects),
-        }
-    }
-
-    fn learn_coming(&mut self, coming: Vec<(LiveJob, u64)>, asked: Instant) {
-        for (job, due_in_ms) in coming {
-            if self.jobs.get(job.id).is_none() {
-                self.delay(Arc::new(job), due_in_ms, asked, None);
-            }
         }
     }
 
@@ -265,8 +257,8 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// Delayed jobs were read, with the milliseconds until each is due. Answers [`Read::Coming`].
-    pub fn coming_read(&mut self, read: Result<Vec<(LiveJob, u64)>, Unread>, now: Instant) -> Vec<Effect<C>> {
+    /// Delayed jobs were read. Answers [`Read::Coming`].
+    pub fn coming_read(&mut self, read: Result<Coming, Unread>, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         if self.end_read(|read| matches!(read, Read::Coming { .. })).is_some()
             && let Ok(read) = read

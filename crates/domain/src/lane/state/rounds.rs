@@ -422,17 +422,15 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    pub(super) fn delay(&mut self, job: Arc<LiveJob>, ms: u64, now: Instant, avoid: Option<NodeId>) {
+    pub(super) fn delay(&mut self, job: Arc<LiveJob>, ms: u64, now: Instant, avoid: Option<NodeId>) -> bool {
         if Self::is_held(&job) {
             self.jobs.forget(job.id);
-            return;
+            return true;
         }
         let length = std::time::Duration::from_millis(ms);
         // Later ones, and those that do not fit, are found in the ledger when their time comes. The job that holds up
         // the others of a strict session is kept.
-        if length <= DELAY_KEPT || self.fifo().is_some() {
-            self.jobs.delay(job, now + length, avoid);
-        }
+        (length <= DELAY_KEPT || self.fifo().is_some()) && self.jobs.delay(job, now + length, avoid)
     }
 
     /// Takes submissions out of the queue, as many as one round may have, and gives them their places. In a session without

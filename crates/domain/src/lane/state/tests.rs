@@ -12,7 +12,7 @@ use crate::job::{
     Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State,
 };
 use crate::lane::limits::ROUND_NEW_JOBS_MAX;
-use crate::lane::messages::{AttemptEvent, SlotsFound};
+use crate::lane::messages::{AttemptEvent, Coming, SlotsFound};
 use crate::lane::messages::{JobNotice, SessionSnapshot};
 use crate::lane::testing::{
     Numbered, completion, job, node, own_lane, settings, slot, spec, submission, words,
@@ -127,7 +127,7 @@ fn a_new_job_that_could_not_be_read_is_looked_for_among_those_that_wait() {
     while let Some(Effect::Read(what)) = effects.pop() {
         effects = match &what {
             Read::Attempts => state.attempts_read(Ok(Vec::new()), later),
-            Read::Coming { .. } => state.coming_read(Ok(Vec::new()), later),
+            Read::Coming { .. } => state.coming_read(Ok(Coming::default()), later),
             Read::Groups => state.groups_read(Ok(Vec::new()), later),
             other => panic!("{other:?} is read"),
         };
@@ -501,7 +501,7 @@ fn a_held_job_of_a_lane_that_was_taken_over_is_never_dispatched() {
 
         let lane = LaneId::parse("instance:i").unwrap();
         let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), start);
-        let coming = vec![(live(1, on_recovery, None), 1_000)];
+        let coming = Coming { jobs: vec![(live(1, on_recovery, None), 1_000)], is_cut: false };
         state.reloaded(Token::new(1), Snapshot { coming, ..Snapshot::default() }, start);
         state.reread_at = start + Duration::from_secs(3_600);
         assert_eq!(words(&state.flush(later)), again, "{on_recovery:?}, coming due");
