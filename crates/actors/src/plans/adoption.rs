@@ -23,7 +23,8 @@ const LEFT_MAX: u32 = 500;
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// Between two purges, before jitter.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
-/// Plans deleted in one step of a purge.
+/// Plans deleted in one step of a purge, at most. After a step that failed, as one does that takes longer than a call may, the
+/// next ones are smaller.
 const PURGE_STEP_PLANS: u32 = 100;
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
@@ -33,6 +34,7 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     tokio::spawn(async move {
         let mut left_since = HashMap::new();
         let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        let mut purge_step = PURGE_STEP_PLANS;
         let mut count_at = Instant::now();
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
@@ -57,9 +59,7 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
             }
             if purge_at <= Instant::now() {
                 purge_at = Instant::now() + jittered(PURGE_EVERY);
-                if let Err(error) = inner.purge().await {
-                    tracing::debug!(%error, "old plans could not be purged");
-                }
+                purge_step = inner.purge(purge_step).await;
             }
         }
     });
@@ -136,11 +136,40 @@ impl Inner {
         Ok(())
     }
 
-    async fn purge(&self) -> ledger::Result<()> {
+    /// Forgets old plans, so many in one step. Answers how many the steps of the next purge are to have.
+    async fn purge(&self, step: u32) -> u32 {
         let age_ms = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX / 2);
-        while self.ledger.purge_plans(age_ms, PURGE_STEP_PLANS).await? >= u64::from(PURGE_STEP_PLANS) {
-            tokio::task::yield_now().await;
+        loop {
+            match self.ledger.purge_plans(age_ms, step).await {
+                Ok(purged) if purged < u64::from(step) => return next_step(step, true),
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) if step == 1 => {
+                    tracing::warn!(%error, "the oldest plan could not be purged");
+                    return next_step(step, false);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, step, "old plans could not be purged");
+                    return next_step(step, false);
+                }
+            }
         }
-        Ok(())
+    }
+}
+
+fn next_step(step: u32, has_succeeded: bool) -> u32 {
+    if has_succeeded { (step * 2).min(PURGE_STEP_PLANS) } else { (step / 4).max(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_that_fails_is_tried_with_fewer_plans_and_grows_again() {
+        let mut steps = vec![PURGE_STEP_PLANS];
+        for has_succeeded in [false, false, false, false, true, true, true, true, true, true, true] {
+            steps.push(next_step(steps[steps.len() - 1], has_succeeded));
+        }
+        assert_eq!(steps, [100, 25, 6, 1, 1, 2, 4, 8, 16, 32, 64, 100]);
     }
 }
