@@ -23,7 +23,9 @@ mod spec;
 
 pub use attempt::{CurrentAttempt, Ended, Event, Revoked, Step, Unfit, decide};
 pub use change::{Change, NewJob, Retry};
-pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, RevokedAttempt, UnderWay, WaitingGroup};
+pub use record::{
+    JobKey, JobVerdict, JobWrite, LiveJob, PromotedJob, RevokedAttempt, UnderWay, WaitingGroup,
+};
 pub use spec::*;
 
 use crate::id::{InstanceId, Invalid, NodeId};

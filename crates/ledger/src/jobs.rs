@@ -17,7 +17,9 @@ use domain::{
     Timestamp, Token,
 };
 
-pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, RevokedAttempt, UnderWay, WaitingGroup};
+pub use domain::job::{
+    JobKey, JobVerdict, JobWrite, LiveJob, PromotedJob, RevokedAttempt, UnderWay, WaitingGroup,
+};
 
 use crate::{KeyScope, Result};
 
@@ -94,7 +96,7 @@ pub enum JobsVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Promoted {
     /// These jobs wait now, each in its group.
-    Jobs(Vec<(JobId, WaitingGroup)>),
+    Jobs(Vec<PromotedJob>),
     /// The lease's row was locked: nothing was written, try again.
     Again,
     /// The lane has another owner: nothing was written.

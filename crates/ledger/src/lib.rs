@@ -56,7 +56,7 @@ pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
     Finished, FinishedCounts, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict,
     JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX,
-    PARTITION_DAYS_AHEAD, Promoted, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
+    PARTITION_DAYS_AHEAD, Promoted, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;

@@ -158,7 +158,7 @@ impl ResultWriter {
             }
             next.push(outcome.and_then(|outcome| outcome.next));
         }
-        self.commit_all(node, results, left, &mut answers).await;
+        self.commit_all(node, results, left, false, &mut answers).await;
         answers.into_iter().zip(next).collect()
     }
 
@@ -217,11 +217,11 @@ impl ResultWriter {
         node: &NodeId,
         results: &[NodeResult],
         mut left: Vec<usize>,
+        mut is_unsure: bool,
         answers: &mut [Answer],
     ) {
         let mut pause = AGAIN_AFTER.0;
         let mut late = self.late.of_writer();
-        let mut is_unsure = false;
         while !left.is_empty() {
             match self.commit_results(node, results, &mut left, is_unsure, answers).await {
                 Ok(()) if left.is_empty() => {}
@@ -236,7 +236,7 @@ impl ResultWriter {
                 Err(error) if left.len() > 1 => {
                     tracing::warn!(%error, %node, "results are committed one by one");
                     for n in std::mem::take(&mut left) {
-                        Box::pin(self.commit_all(node, results, vec![n], answers)).await;
+                        Box::pin(self.commit_all(node, results, vec![n], is_unsure, answers)).await;
                     }
                 }
                 Err(error) => {
@@ -278,7 +278,12 @@ impl ResultWriter {
                     writes.push(JobWrite { change, key: None });
                     written.push(n);
                 }
-                None => answers[n] = self.answer_again(node, result).await?,
+                None => {
+                    answers[n] = self.answer_again(node, result).await?;
+                    if is_unsure && answers[n] == Answer::Committed {
+                        self.recorded_as_last(node, result).await;
+                    }
+                }
             }
         }
         *left = written;
@@ -312,6 +317,15 @@ impl ResultWriter {
             }
         }
         Ok(())
+    }
+
+    /// A failure was the end of its job, which an unanswered commit has written.
+    async fn recorded_as_last(&self, node: &NodeId, result: &NodeResult) {
+        let (job, attempt) = (result.job, result.attempt);
+        let policy = self.gateway.recorded(job, attempt);
+        let (error, of) = (String::new(), node.clone());
+        let change = Change::Fail { job, attempt, node: of, error, due_in_ms: None, dead: false };
+        self.recorded(&change, node, attempt, policy).await;
     }
 
     /// What a result leads to; `None` where it is not about the newest attempt any more.

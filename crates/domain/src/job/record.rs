@@ -1,6 +1,6 @@
 //! A job as its lane's owner knows it, and the writes of a commit.
 
-use super::{Assignment, Attempt, Change, CurrentAttempt, Requirements, Spec, State};
+use super::{Assignment, Attempt, Change, CurrentAttempt, Priority, Requirements, Spec, State};
 use crate::{ClientRef, JobId, KeyScope, LaneId, PoolName, TenantId, Timestamp};
 
 /// Bytes of text in a batch that take the room of one row.
@@ -97,6 +97,17 @@ pub struct WaitingGroup {
     pub tenant: Option<TenantId>,
     /// What they require of a node.
     pub needs: Requirements,
+}
+
+/// A delayed job that waits from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotedJob {
+    /// Which.
+    pub job: JobId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Which jobs it waits with.
+    pub group: WaitingGroup,
 }
 
 impl LiveJob {

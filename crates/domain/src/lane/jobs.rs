@@ -16,7 +16,7 @@ use super::limits::{
     NODE_ELSEWHERE_WAIT,
 };
 use crate::job::{
-    Assignment, Attempt, CurrentAttempt, LiveJob, Priority, Revoked, Spec, State, WaitingGroup,
+    Assignment, Attempt, CurrentAttempt, LiveJob, Priority, PromotedJob, Revoked, Spec, State, WaitingGroup,
 };
 use crate::limits::PRIORITY_MAX;
 use crate::{JobId, NodeId, NodeTimeouts};
@@ -28,6 +28,8 @@ pub(super) struct Entry {
     pub(super) phase: Phase,
     /// The node that had its last attempt in vain: another one is better.
     pub(super) avoid: Option<NodeId>,
+    /// It waits, and counts among the jobs of its group.
+    is_in_group: bool,
     /// When it is to be looked at: delayed, until it is ready; under way, until its node must have said something.
     alarm: Option<Instant>,
 }
@@ -88,7 +90,7 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in the book.
     outside: Option<Priority>,
-    /// Not even its first job fitted when it was read last.
+    /// No more than its first job fitted when it was read last, if that did.
     has_no_room: bool,
     /// The number of the last page of it that was asked for; 0 before the first.
     asked: u64,
@@ -107,6 +109,19 @@ pub(super) struct GroupToFill {
     pub(super) group: WaitingGroup,
     /// How many of it are in the book.
     pub(super) inside: usize,
+}
+
+/// What became of a job that was promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promotion {
+    /// It waits already.
+    Inside,
+    /// It was not due yet by this process's clock.
+    ToEnqueue,
+    /// It is to be read by itself.
+    ToLookUp,
+    /// It is read with its group.
+    Outside,
 }
 
 /// What was read of a group.
@@ -173,7 +188,7 @@ impl LaneJobs {
             is_connection_lost: false,
             is_node_elsewhere: false,
         });
-        self.insert(Entry { job, newest, phase, avoid: None, alarm: Some(now + wait) });
+        self.insert(Entry { job, newest, phase, avoid: None, is_in_group: false, alarm: Some(now + wait) });
     }
 
     /// The node has it: its running time begins.
@@ -220,7 +235,8 @@ impl LaneJobs {
         let fits = self.has_room(&job);
         if fits {
             let newest = job.newest;
-            self.insert(Entry { job, newest, phase: Phase::Delayed, avoid, alarm: Some(at) });
+            let (phase, alarm) = (Phase::Delayed, Some(at));
+            self.insert(Entry { job, newest, phase, avoid, is_in_group: false, alarm });
         }
         fits
     }
@@ -280,7 +296,7 @@ impl LaneJobs {
         known.outside = behind.max(left);
         let is_enough = (new.is_empty() && !is_outdated && left.is_none()) || is_full;
         known.enough = is_enough.then_some(known.inside);
-        known.has_no_room = is_full && known.inside == 0;
+        known.has_no_room = is_full && known.inside <= 1;
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }
@@ -333,6 +349,67 @@ impl LaneJobs {
         known.enough = None;
     }
 
+    /// A delayed job waits with its group from now on. One that is in the book keeps its place; whether it was not due yet.
+    /// Of another one, whether it must be looked up, since it is to be served before some that are in the book.
+    pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promotion {
+        let PromotedJob { job, priority, group } = promoted;
+        let known = self.groups.entry(group).or_default();
+        let Some(entry) = self.entries.get_mut(&job) else {
+            if known.inside >= GROUP_JOBS_LOW && known.outside.is_none_or(|outside| priority > outside) {
+                return Promotion::ToLookUp;
+            }
+            known.outside = known.outside.max(Some(priority));
+            known.enough = None;
+            return Promotion::Outside;
+        };
+        if matches!(entry.phase, Phase::InFlight(_)) || entry.is_in_group {
+            return Promotion::Inside;
+        }
+        entry.is_in_group = true;
+        known.inside += 1;
+        known.bytes += weight(&entry.job);
+        if matches!(entry.phase, Phase::Waiting { .. }) {
+            return Promotion::Inside;
+        }
+        entry.phase = Phase::Waiting { queued_at: None };
+        self.look_no_more(job);
+        Promotion::ToEnqueue
+    }
+
+    /// Where a group has no room, the largest others leave half of the book, and are read again after it, as if they had been
+    /// asked for by this page. Answers the jobs that left.
+    pub(super) fn make_room(&mut self, page: u64, may_leave: impl Fn(JobId) -> bool) -> Vec<JobId> {
+        if !self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
+            return Vec::new();
+        }
+        let mut largest: Vec<_> =
+            self.groups.iter().filter(|(_, group)| group.inside > 1 || group.bytes > 0).collect();
+        largest.sort_by_key(|(_, group)| std::cmp::Reverse((group.bytes, group.inside)));
+        let (mut jobs, mut bytes) = (0, 0);
+        let leaving: HashSet<_> = largest
+            .into_iter()
+            .take_while(|(_, group)| {
+                let is_enough = jobs >= JOBS_MAX / 2 || bytes >= JOBS_BYTES_MAX / 2;
+                (jobs, bytes) = (jobs + group.inside, bytes + group.bytes);
+                !is_enough
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        let waiting = self.entries.iter().filter(|(job, entry)| entry.is_in_group && may_leave(**job));
+        let gone: Vec<_> = waiting
+            .map(|(job, entry)| (*job, entry.job.spec.priority, group_of(&entry.job.spec)))
+            .filter(|(.., group)| leaving.contains(group))
+            .collect();
+        let left = gone.into_iter().map(|(job, priority, group)| {
+            let known = self.groups.entry(group).or_default();
+            known.outside = known.outside.max(Some(priority));
+            (known.enough, known.asked) = (None, page);
+            self.forget(job);
+            job
+        });
+        left.collect()
+    }
+
     /// Whether it waits for a slot.
     pub(super) fn waits(&self, job: JobId) -> bool {
         self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting { .. }))
@@ -349,7 +426,7 @@ impl LaneJobs {
         if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, job));
         }
-        if matches!(entry.phase, Phase::Waiting { .. }) && entry.job.due_at.is_none() {
+        if entry.is_in_group {
             let group = group_of(&entry.job.spec);
             if let Some(known) = self.groups.get_mut(&group) {
                 known.inside -= 1;
@@ -504,6 +581,7 @@ impl LaneJobs {
             newest,
             phase: Phase::Waiting { queued_at: None },
             avoid: None,
+            is_in_group: true,
             alarm: None,
         });
     }

@@ -337,7 +337,7 @@ impl<C: Callers> LaneState<C> {
             if self.stage != Stage::Serving || self.is_exclusive() {
                 return;
             }
-            self.plan_reread(now);
+            self.plan_reread(now, effects);
             if self.wants_read(now) {
                 if self.is_quiet() {
                     self.start_read(now, effects);

@@ -12,4 +12,4 @@ UPDATE job j
 SET due_at = NULL
 FROM mine
 WHERE j.id = mine.id
-RETURNING j.id, j.tenant, j.pool, j.requires, j.route_source, j.route_target
+RETURNING j.id, j.priority, j.tenant, j.pool, j.requires, j.route_source, j.route_target

@@ -10,4 +10,4 @@ WHERE id IN (
     ORDER BY due_at, id
     LIMIT ?2
 )
-RETURNING id, tenant, pool, requires, route_source, route_target
+RETURNING id, priority, tenant, pool, requires, route_source, route_target

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Requirements, Route};
+use domain::job::{
+    Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Requirements, Route, WaitingGroup,
+};
 use domain::limits::REASON_BYTES_MAX;
 use domain::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -320,9 +322,11 @@ fn due_at(due: Due, at: Timestamp) -> Option<Moment> {
     (due > at).then_some(Moment(due))
 }
 
-/// The route that is required, as an index has it: an empty text for none.
-pub(crate) fn route(needs: &Requirements) -> String {
-    needs.route.as_ref().map_or_else(String::new, |Route { source, target }| format!("{source}:{target}"))
+/// A group as the index of waiting jobs has it. No name in it has a slash.
+pub(crate) fn group_key(group: &WaitingGroup) -> String {
+    let route = group.needs.route.as_ref();
+    let route = route.map_or_else(String::new, |Route { source, target }| format!("{source}:{target}"));
+    format!("{}/{}/{}/{route}", group.pool_text(), group.tenant_text(), requires(&group.needs))
 }
 
 /// Labels that are required, as they are kept.

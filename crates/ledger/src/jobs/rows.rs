@@ -1,12 +1,15 @@
 //! Rows of jobs as the databases hand them over, and their way into typed values. The same for both dialects.
 
-use domain::job::{Assignment, Attempt, CurrentAttempt, Ended, OnRecovery, Outcome, PastAttempt, State};
+use domain::job::{
+    Assignment, Attempt, CurrentAttempt, Ended, OnRecovery, Outcome, PastAttempt, Priority, PromotedJob,
+    State,
+};
 use domain::limits::DELAY_MS_MAX;
 use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PoolName, TenantId, Timestamp};
 use serde::Deserialize;
 
 use super::columns::{NeedsRow, SpecRow, name, number};
-use super::plan::{KeptSubmit, requires, route};
+use super::plan::{KeptSubmit, group_key};
 use super::{
     Finished, FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane,
     LiveJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
@@ -177,16 +180,18 @@ impl TryFrom<GroupRow> for WaitingGroup {
 record! {
     pub(crate) struct PromotedRow {
         id: Id,
+        priority: i64,
         #[flatten]
         group: GroupRow,
     }
 }
 
-impl TryFrom<PromotedRow> for (JobId, WaitingGroup) {
+impl TryFrom<PromotedRow> for PromotedJob {
     type Error = Error;
 
-    fn try_from(PromotedRow { id, group }: PromotedRow) -> Result<Self> {
-        Ok((id.0, group.try_into()?))
+    fn try_from(PromotedRow { id, priority, group }: PromotedRow) -> Result<Self> {
+        let priority = Priority::new(priority).map_err(impossible)?;
+        Ok(Self { job: id.0, priority, group: group.try_into()? })
     }
 }
 
@@ -246,11 +251,9 @@ record! {
     }
 }
 
-/// From which pool, tenant, labels and route a page of groups begins.
-pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> [String; 4] {
-    let Some(after) = after else { return Default::default() };
-    let (requires, route) = (requires(&after.needs), route(&after.needs));
-    [after.pool_text().to_owned(), after.tenant_text().to_owned(), requires, format!("{route}{JUST_ABOVE}")]
+/// From where a page of groups begins.
+pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> String {
+    after.map_or_else(String::new, |after| format!("{}{JUST_ABOVE}", group_key(after)))
 }
 
 /// A length for the databases to add to their time. No delay is longer.

@@ -14,7 +14,7 @@ use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
 
-use crate::jobs::plan::{requires, route};
+use crate::jobs::plan::group_key;
 use crate::jobs::rows::{
     self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow,
     PromotedRow, UnderWayRow, UnfinishedCountRow,
@@ -198,19 +198,16 @@ impl Jobs for Store {
         after: Option<&WaitingGroup>,
         limit: u32,
     ) -> Result<Vec<WaitingGroup>> {
-        let ask = self.ask(&GROUPS).bind(lane.as_str());
-        let ask = rows::group_bound(after).into_iter().fold(ask, |ask, bound| ask.bind(bound));
-        records::all(self.all::<GroupRow>(Way::KeyReads, ask.bind(i64::from(limit))).await?)
+        let bound = rows::group_bound(after);
+        let ask = self.ask(&GROUPS).bind(lane.as_str()).bind(bound).bind(i64::from(limit));
+        records::all(self.all::<GroupRow>(Way::KeyReads, ask).await?)
     }
 
     async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
         let ask = self
             .ask(&WAITING)
             .bind(lane.as_str())
-            .bind(group.pool_text())
-            .bind(group.tenant_text())
-            .bind(requires(&group.needs))
-            .bind(route(&group.needs))
+            .bind(group_key(group))
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)

@@ -59,9 +59,9 @@ const LOADS: [Load; 20] = [
     ),
     load!(
         both "job_waiting",
-        "text, text, text, text, text, bigint, bigint",
-        "'session:l7', 'p', 't', '', '', 10, 1000",
-        ["job_waiting"]
+        "text, text, bigint, bigint",
+        "'session:l7', 'p/t//', 10, 1000",
+        ["job_waiting_group"]
     ),
     load!(
         "job_coming",
@@ -69,12 +69,7 @@ const LOADS: [Load; 20] = [
         "'session:l7', 1000, 10, 1000, -1, '00000000-0000-0000-0000-000000000000'",
         ["job_delayed"]
     ),
-    load!(
-        "job_groups",
-        "text, text, text, text, text, bigint",
-        "'session:l7', '', '', '', '', 10",
-        ["job_waiting"]
-    ),
+    load!("job_groups", "text, text, bigint", "'session:l7', '', 10", ["job_waiting_group"]),
     load!("job_promote", "text, bigint", "'session:l7', 10", ["job_delayed"]),
     load!("job_lanes", "text, bigint, bigint, text", "'', 1000, 10, 'me'", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),

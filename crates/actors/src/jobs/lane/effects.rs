@@ -13,7 +13,7 @@ use domain::lane::{
 };
 use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
 use futures_util::FutureExt;
-use ledger::{Closed, KeptJobKey, Promoted, Transferred, WaitingGroup};
+use ledger::{Closed, KeptJobKey, Promoted, PromotedJob, Transferred};
 
 use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
 use crate::handed_on;
@@ -284,7 +284,7 @@ fn promote<A: Shell>(actor: &mut A, context: &mut Context<A>) {
 async fn promote_in_ledger(
     services: &LaneServices,
     lane: &ledger::Lane,
-) -> Result<Vec<(JobId, WaitingGroup)>, CommitFailure> {
+) -> Result<Vec<PromotedJob>, CommitFailure> {
     match services.ledger.promote_jobs(lane, PROMOTED_MAX).await {
         Ok(Promoted::Jobs(jobs)) => {
             tracing::debug!(lane = %lane.id, jobs = jobs.len(), "delayed jobs that are due wait with the others");

@@ -43,6 +43,12 @@ impl Pages {
         self.under_way.is_some()
     }
 
+    /// A number behind all pages that were asked for, and before all others.
+    pub(super) const fn between(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
     /// The answer to the page that is under way will be that to none.
     pub(super) fn forget(&mut self) {
         self.under_way = None;
@@ -360,6 +366,56 @@ mod tests {
             give(&mut state, Command::Submit(vec![submission(7, Due::Now, None, now)]), now),
             "flush read find(0,1)"
         );
+    }
+
+    /// Jobs of 1 MiB, each of which needs something else that no node has, fill the book.
+    #[test]
+    fn a_group_without_room_gets_some_at_the_next_look() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let unserved = 200_usize;
+        let groups: Vec<_> = (0..=unserved).map(named).collect();
+        let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        let large = |state: &mut LaneState<Numbered>, effects: &mut Vec<Effect<Numbered>>, now| {
+            let Some(Effect::Read(Read::Waiting { page, group, .. })) = effects.pop() else { return false };
+            let mut template = waiting(&state.lane, 1);
+            template.spec.tenant = group.tenant.clone();
+            template.spec.payload = "7".repeat(1 << 20).into();
+            let index: u64 = group.tenant.as_ref().unwrap().as_str()[1..].parse().unwrap();
+            let one = LiveJob { id: job(10_000 + index), ..template };
+            *effects = state.waiting_read(page, Ok((vec![one], true)), now);
+            true
+        };
+        while large(&mut state, &mut effects, now) {}
+        let known =
+            |state: &LaneState<Numbered>, index: usize| state.jobs.get(job(10_000 + index as u64)).is_some();
+        let inside =
+            |state: &LaneState<Numbered>| (0..=unserved).filter(|index| known(state, *index)).count();
+        assert!((100..200).contains(&inside(&state)), "{}", inside(&state));
+        // Each has its turn, however long the others stay.
+        let mut seen = vec![false; unserved + 1];
+        let mut at = now;
+        for _ in 0..20 {
+            at += crate::lane::limits::REREAD_EVERY * 2;
+            effects = state.flush(at);
+            while let Some(effect) = effects.pop() {
+                match effect {
+                    Effect::Read(Read::Attempts) => effects.extend(state.attempts_read(Ok(Vec::new()), at)),
+                    Effect::Read(Read::Coming { .. }) => {
+                        effects.extend(state.coming_read(Ok(Default::default()), at));
+                    }
+                    Effect::Read(read) => {
+                        effects.push(Effect::Read(read));
+                        while large(&mut state, &mut effects, at) {}
+                    }
+                    _ => {}
+                }
+            }
+            seen.iter_mut().enumerate().for_each(|(index, seen)| *seen |= known(&state, index));
+        }
+        let unseen: Vec<_> = (0..=unserved).filter(|index| !seen[*index]).collect();
+        assert!(unseen.is_empty(), "never in the book: {unseen:?}");
+        assert!(inside(&state) < 200);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use crate::JobId;
-use crate::job::WaitingGroup;
+use crate::job::PromotedJob;
+use crate::lane::jobs;
 use crate::lane::limits::PROMOTED_MAX;
 use crate::lane::messages::{Callers, Coming, CommitFailure, Effect};
 
@@ -60,7 +60,7 @@ impl<C: Callers> LaneState<C> {
     /// These jobs have no time any more, and wait. Answers [`Effect::Promote`].
     pub fn promoted(
         &mut self,
-        promoted: Result<Vec<(JobId, WaitingGroup)>, CommitFailure>,
+        promoted: Result<Vec<PromotedJob>, CommitFailure>,
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
@@ -71,12 +71,14 @@ impl<C: Callers> LaneState<C> {
             Ok(jobs) => {
                 let is_wanted = jobs.len() >= PROMOTED_MAX as usize;
                 self.promotion = Promotion { is_wanted, lets_a_round: true, ..Promotion::default() };
-                for (job, group) in jobs {
-                    // One that was in the book is read again, where its group has room for it.
-                    if self.jobs.forget(job).is_some() {
-                        effects.push(Effect::Dequeue(job));
+                for promoted in jobs {
+                    let job = promoted.job;
+                    match self.jobs.promote(promoted) {
+                        jobs::Promotion::Inside | jobs::Promotion::Outside => {}
+                        jobs::Promotion::ToEnqueue => self.enqueue(job, false, now, &mut effects),
+                        jobs::Promotion::ToLookUp if self.busy.insert(job) => self.lookups.push_back(job),
+                        jobs::Promotion::ToLookUp => {}
                     }
-                    self.jobs.group_may_have_more(group);
                 }
             }
             Err(CommitFailure::Again) => self.promotion.is_wanted = true,
@@ -95,7 +97,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::job::{Due, LiveJob};
+    use crate::job::{Due, LiveJob, Priority, WaitingGroup};
+    use crate::lane::limits::GROUP_JOBS_LOW;
     use crate::lane::messages::{Command, PageId, Snapshot};
     use crate::lane::testing::{Numbered, job, own_lane, submission, waiting, words};
     use crate::{Timestamp, Token};
@@ -104,8 +107,13 @@ mod tests {
         LiveJob { due_at: Some(Timestamp::from_micros(1)), ..waiting(&state.lane, number) }
     }
 
-    fn promoted(numbers: impl Iterator<Item = u64>) -> Result<Vec<(JobId, WaitingGroup)>, CommitFailure> {
-        Ok(numbers.map(|number| (job(number), WaitingGroup::default())).collect())
+    fn promoted_job(number: u64, priority: i64) -> PromotedJob {
+        let priority = Priority::new(priority).unwrap();
+        PromotedJob { job: job(number), priority, group: WaitingGroup::default() }
+    }
+
+    fn promoted(numbers: impl Iterator<Item = u64>) -> Result<Vec<PromotedJob>, CommitFailure> {
+        Ok(numbers.map(|number| promoted_job(number, 0)).collect())
     }
 
     /// A lane that has read these delayed jobs, and the page of them that it could not keep.
@@ -143,12 +151,34 @@ mod tests {
     }
 
     #[test]
-    fn promoted_jobs_are_read_with_their_group_and_wait_behind_none_that_were_in_the_book() {
+    fn promoted_jobs_are_read_with_their_group_and_those_in_the_book_keep_their_places() {
         let now = Instant::now();
         let (mut state, _) = loaded(&[(1, 0), (2, 0)], true, false, now);
-        assert_eq!(words(&state.promoted(promoted(1..4), now)), "dequeue dequeue read");
+        assert_eq!(words(&state.promoted(promoted(1..4), now)), "enqueue enqueue read");
         let page = (1..4).map(|number| waiting(&state.lane, number)).collect();
-        assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue enqueue enqueue");
+        assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue");
+    }
+
+    /// Many wait in the book, and nobody asks the ledger for more of them.
+    #[test]
+    fn a_promoted_job_does_not_wait_behind_those_of_a_lower_priority() {
+        let now = Instant::now();
+        let mut state = own_lane(1, now);
+        let groups = vec![WaitingGroup::default()];
+        state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        let page = (100..101 + GROUP_JOBS_LOW as u64).map(|number| waiting(&state.lane, number)).collect();
+        state.waiting_read(PageId(1), Ok((page, true)), now);
+        state.learn_coming(Coming { jobs: vec![(delayed(&state, 1), 0)], is_cut: true }, now);
+        state.flush(now);
+        let high = vec![promoted_job(7, 5)];
+        assert_eq!(words(&state.promoted(Ok(high), now)), "read", "of this job alone");
+        let mut found = waiting(&state.lane, 7);
+        found.spec.priority = Priority::new(5).unwrap();
+        assert_eq!(
+            words(&state.jobs_read(&[job(7)], Ok(vec![found]), now)),
+            "dequeue enqueue enqueue",
+            "and of what is due"
+        );
     }
 
     #[test]

@@ -95,9 +95,11 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// Notes what is to be read now and then.
-    pub(super) fn plan_reread(&mut self, now: Instant) {
+    pub(super) fn plan_reread(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         if now >= self.reread_at {
             self.plan_next_reread(now);
+            let gone = self.jobs.make_room(self.pages.between(), |job| !self.busy.contains(&job));
+            effects.extend(gone.into_iter().map(Effect::Dequeue));
             self.jobs.retry_full_groups();
             self.stranded = None;
             self.wants_attempts = true;

@@ -1,6 +1,7 @@
 //! What moves jobs that wait: from one lane to another, and from those that are delayed to the others.
 
 use super::World;
+use crate::job::PromotedJob;
 use crate::lane::jobs::group_of;
 use crate::lane::messages::CommitFailure;
 
@@ -37,7 +38,8 @@ impl World {
             let waits = self.rows.values_mut().filter(|row| !row.is_finished && row.live.placed.is_none());
             for row in waits.filter(|row| row.due.is_some_and(|due| due <= now)) {
                 (row.due, row.live.due_at) = (None, None);
-                promoted.push((row.live.id, group_of(&row.live.spec)));
+                let (job, priority) = (row.live.id, row.live.spec.priority);
+                promoted.push(PromotedJob { job, priority, group: group_of(&row.live.spec) });
             }
         }
         let answer = if fails { Err(CommitFailure::Unknown) } else { Ok(promoted) };
