@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use domain::Timestamp;
 
+use crate::jobs::Lane;
 use crate::keys::Keeping;
 use crate::sql::{Rows, Session, Statement, Transaction, statement};
 use crate::train::{Fence, FenceClaim, leases};
@@ -30,6 +31,20 @@ pub(super) async fn fence(
     let at = locked.first().map(|(_, at)| Timestamp::from_micros(*at));
     let names = locked.iter().map(|(name, _)| name.as_str()).collect();
     Ok((judge(&mut transaction.session(), claims, &names).await?, at.or(known)))
+}
+
+/// Begins a transaction that writes in a lane, behind the lane's lease. Where that does not hold, it says so, and nothing is begun.
+pub(super) async fn begin_in_lane<'s>(
+    session: &'s mut Session<'_>,
+    lane: &Lane,
+) -> sqlx::Result<Result<Transaction<'s>, Fence>> {
+    let mut transaction = session.begin().await?;
+    let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+    if fences != [Fence::Holds] {
+        transaction.rollback().await?;
+        return Ok(Err(fences[0]));
+    }
+    Ok(Ok(transaction))
 }
 
 /// What it says of each claim that these leases were locked.

@@ -8,7 +8,7 @@ use domain::{
     AuditEntry, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp,
 };
 
-use super::fence::{fence, keep_keys};
+use super::fence::{begin_in_lane, keep_keys};
 use super::{Store, Way, audit};
 use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
@@ -62,33 +62,33 @@ impl Jobs for Store {
 
     async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
         let lane = lane.clone();
-        self.with(Way::Writes, move |mut session| {
+        let held = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
-                if fences != [Fence::Holds] {
-                    transaction.rollback().await?;
-                    return Ok(if fences == [Fence::Again] { Holding::Again } else { Holding::Fenced });
-                }
+                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
+                    Ok(transaction) => transaction,
+                    Err(fence) => return Ok(Err(fence)),
+                };
                 let hold = HOLD.on(transaction.kind()).bind(lane.id.as_str()).bind(HELD_DUE_MICROS);
                 let jobs = transaction.touch(hold).await?;
                 transaction.commit().await?;
-                Ok(Holding::Held { jobs })
+                Ok(Ok(jobs))
             })
+        });
+        Ok(match held.await? {
+            Ok(jobs) => Holding::Held { jobs },
+            Err(Fence::Again) => Holding::Again,
+            Err(Fence::Fenced | Fence::Holds) => Holding::Fenced,
         })
-        .await
     }
 
     async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted> {
         let lane = lane.clone();
         let promoted = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
-                if fences != [Fence::Holds] {
-                    transaction.rollback().await?;
-                    return Ok(Err(fences[0]));
-                }
+                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
+                    Ok(transaction) => transaction,
+                    Err(fence) => return Ok(Err(fence)),
+                };
                 let promote = PROMOTE.on(transaction.kind()).bind(lane.id.as_str()).bind(i64::from(limit));
                 let jobs: Vec<PromotedRow> = transaction.all(promote).await?;
                 transaction.commit().await?;

@@ -3,7 +3,7 @@
 use domain::session::Spec;
 use domain::{ClientRef, JobId, LaneId, SessionId};
 
-use super::fence::{fence, keep_keys};
+use super::fence::{begin_in_lane, keep_keys};
 use super::result_reads::RESULTS;
 use super::{Pools, Store, Way};
 use crate::jobs::plan::requires;
@@ -161,26 +161,23 @@ impl Sessions for Store {
     async fn close_session(&self, lane: &Lane) -> Result<Closed> {
         check_is_session(lane)?;
         let lane = lane.clone();
-        self.with(Way::Writes, move |mut session| {
+        let closed = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
-                let closed = match fences[..] {
-                    [Fence::Holds] => Closed::Yes,
-                    [Fence::Again] => Closed::Again,
-                    _ => Closed::Fenced,
+                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
+                    Ok(transaction) => transaction,
+                    Err(fence) => return Ok(Err(fence)),
                 };
-                if closed != Closed::Yes {
-                    transaction.rollback().await?;
-                    return Ok(closed);
-                }
                 let close = CLOSE.on(transaction.kind()).bind(lane.id.lease().id()).at(transaction.at());
                 transaction.touch(close).await?;
                 transaction.commit().await?;
-                Ok(closed)
+                Ok(Ok(()))
             })
+        });
+        Ok(match closed.await? {
+            Ok(()) => Closed::Yes,
+            Err(Fence::Again) => Closed::Again,
+            Err(Fence::Fenced | Fence::Holds) => Closed::Fenced,
         })
-        .await
     }
 
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use domain::{InstanceId, JobId, LaneId, Resource, Token};
 
-use super::fence::fence;
+use super::fence::begin_in_lane;
 use super::{Store, Way};
 use crate::Result;
 use crate::jobs::Lane;
@@ -46,12 +46,10 @@ impl Transfers for Store {
         let (from, jobs) = (from.clone(), jobs.to_vec());
         let moved = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let (fences, _) = fence(&mut transaction, &[Some(from.fence_claim())]).await?;
-                if fences != [Fence::Holds] {
-                    transaction.rollback().await?;
-                    return Ok(Err(fences[0]));
-                }
+                let mut transaction = match begin_in_lane(&mut session, &from).await? {
+                    Ok(transaction) => transaction,
+                    Err(fence) => return Ok(Err(fence)),
+                };
                 let mut receivers: Vec<_> = jobs.iter().map(|(_, to)| to.as_str()).collect();
                 receivers.sort_unstable();
                 receivers.dedup();

@@ -176,17 +176,28 @@ impl Owner {
     }
 }
 
-fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+/// Writes in the lane, unless its lease may have run out. The state is told what came of it by `then`.
+fn write_in_lane<A: Shell, T: 'static>(
+    actor: &mut A,
+    write: impl AsyncFnOnce(Arc<LaneServices>, ledger::Lane) -> Result<T, CommitFailure> + 'static,
+    context: &mut Context<A>,
+    then: impl FnOnce(Result<T, CommitFailure>, &mut A, &mut Context<A>) + 'static,
+) {
     let owner = actor.owner();
     let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
     let lane = lane_of(owner);
-    let closed = async move {
+    let written = async move {
         match lease.is_current() {
-            true => close(&services, &lane).await,
+            true => write(services, lane).await,
             false => Err(CommitFailure::Fenced),
         }
     };
-    spawn(context, closed, |closed, actor, context| {
+    spawn(context, written, then);
+}
+
+fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+    let close = async |services: Arc<LaneServices>, lane| close(&services, &lane).await;
+    write_in_lane(actor, close, context, |closed, actor, context| {
         if closed.is_ok() {
             let owner = actor.owner();
             tracing::info!(resource = %owner.lane, token = %owner.state.token(), "a session is closed");
@@ -227,16 +238,9 @@ fn lane_of(owner: &Owner) -> ledger::Lane {
 }
 
 fn transfer<A: Shell>(actor: &mut A, jobs: Vec<(JobId, InstanceId)>, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
-    let from = lane_of(owner);
-    let moved = async move {
-        match lease.is_current() {
-            true => transfer_in_ledger(&services, &from, &jobs).await,
-            false => Err(CommitFailure::Fenced),
-        }
-    };
-    spawn(context, moved, |moved, actor, context| {
+    let transfer =
+        async move |services: Arc<LaneServices>, from| transfer_in_ledger(&services, &from, &jobs).await;
+    write_in_lane(actor, transfer, context, |moved, actor, context| {
         let effects = actor.owner().state.transferred(moved, Instant::now());
         run(actor, effects, context);
     });
@@ -266,16 +270,8 @@ async fn transfer_in_ledger(
 }
 
 fn promote<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
-    let lane = lane_of(owner);
-    let promoted = async move {
-        match lease.is_current() {
-            true => promote_in_ledger(&services, &lane).await,
-            false => Err(CommitFailure::Fenced),
-        }
-    };
-    spawn(context, promoted, |promoted, actor, context| {
+    let promote = async |services: Arc<LaneServices>, lane| promote_in_ledger(&services, &lane).await;
+    write_in_lane(actor, promote, context, |promoted, actor, context| {
         let effects = actor.owner().state.promoted(promoted, Instant::now());
         run(actor, effects, context);
     });
