@@ -319,7 +319,7 @@ impl From<actors::signers::Refusal> for Refusal {
             }
             Inside::FirstNonceFixed { first_nonce } => Self::new(
                 Code::Conflict,
-                format!("first_nonce is fixed since the first grant: nonces begin at {first_nonce}"),
+                format!("first_nonce is fixed since the first grant or confirmation: nonces begin at {first_nonce}"),
             )
             .with(|problem| problem.first_nonce = Some(first_nonce.get())),
             Inside::Internal => Self::internal(),

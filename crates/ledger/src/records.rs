@@ -110,6 +110,7 @@ record! {
     pub(crate) struct LoadRow {
         #[flatten]
         policy: PolicyRow,
+        confirmed: bool,
         last_nonce: Option<i64>,
         in_flight: i64,
         pub(crate) has_holes: bool,
@@ -126,6 +127,7 @@ impl LoadRow {
             holes,
             holes_complete,
             is_recovering: self.policy.recovering.unwrap_or(false),
+            is_confirmed: self.confirmed,
         })
     }
 }

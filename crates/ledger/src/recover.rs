@@ -13,7 +13,7 @@ use crate::{Ledger, Migrate, Options, Result};
 /// By how much each fencing token is raised at least: more takeovers than a resource has while a backup is the newest one. The
 /// database's time in milliseconds is the least token then, so that a second recovery of the same backup raises them further.
 pub const RECOVERED_TOKENS: i64 = 1_000_000;
-/// The least number of numbers of each sequence, and of ids of each segment, to be skipped,
+/// The least number of numbers of each sequence, of ids of each segment, and of places in each open session, to be skipped,
 pub const RECOVERED_NUMBERS_MIN: i64 = 1_000_000;
 /// and the largest.
 pub const RECOVERED_NUMBERS_MAX: i64 = 1_000_000_000_000;
@@ -27,8 +27,8 @@ pub const RECOVERED_MARK_MS: i64 = 5_000;
 /// How far a recovery goes past what the ledger knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Margins {
-    /// So many ids of each segment, and numbers of each sequence, at most were given since the ledger's state; within
-    /// [`RECOVERED_NUMBERS_MIN`] and [`RECOVERED_NUMBERS_MAX`].
+    /// So many ids of each segment, numbers of each sequence, and places in each session, at most were given since the
+    /// ledger's state; within [`RECOVERED_NUMBERS_MIN`] and [`RECOVERED_NUMBERS_MAX`].
     pub numbers: i64,
     /// How far ahead of the clock an instance may make snowflakes at most, in milliseconds.
     pub lead_ms: i64,
@@ -39,6 +39,8 @@ pub struct Margins {
 pub struct Recovery {
     /// Leases that ended, each with a raised token.
     pub leases: u64,
+    /// Open sessions in which the next place was raised.
+    pub sessions: u64,
     /// Signers that grant nothing until their next nonce is confirmed. So do all that the ledger does not know.
     pub signers: u64,
     /// Segments that were raised.

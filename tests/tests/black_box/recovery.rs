@@ -118,6 +118,21 @@ async fn make_numbers(url: &str) {
     }
 }
 
+async fn open_session(url: &str) -> String {
+    let answer =
+        patient().request("POST", &format!("{url}/v1/sessions"), None, Some(&json!({}))).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.body["id"].as_str().unwrap().to_owned()
+}
+
+/// Submits a job to the session, which gets a place there.
+async fn take_place(url: &str, granted: &Granted, session: &str) {
+    let job = json!({"session": session, "payload": null});
+    let answer = patient().request("POST", &format!("{url}/v1/jobs"), None, Some(&job)).await.unwrap();
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    granted.add(session, &answer.body["seq"]);
+}
+
 async fn ready_code(url: &str) -> String {
     let answer = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
     answer.body["code"].as_str().or(answer.body["status"].as_str()).unwrap_or_default().to_owned()
@@ -172,6 +187,14 @@ async fn confirm_late(url: &str, count: u64) {
     let path = format!("{url}/v1/signers/{LATE}/confirm");
     let answer = patient().request("POST", &path, None, Some(&json!({"next_nonce": count}))).await.unwrap();
     assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
+    // A deployment that sets the first nonce again undoes no confirmation.
+    until("the first nonce is fixed", async || {
+        let (path, first) = (format!("{url}/v1/signers/{LATE}/policy"), json!({"first_nonce": 0}));
+        let answer = patient().request("PUT", &path, None, Some(&first)).await.unwrap();
+        assert_ne!(answer.status, 200, "{}", answer.text);
+        answer.code() == "conflict"
+    })
+    .await;
     until("the signer grants", async || {
         let answer = grant_to_late(url).await;
         if answer.status == 201 {
@@ -319,6 +342,8 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     let granted = Granted::default();
     let first = start().await;
     make_numbers(first.url()).await;
+    let (used, unused) = (open_session(first.url()).await, open_session(first.url()).await);
+    take_place(first.url(), &granted, &used).await;
     for _ in 0..5 {
         ask_for_all(first.url(), &granted, &WELL).await;
     }
@@ -338,6 +363,9 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     let second = start().await;
     for _ in 0..20 {
         ask_for_all(second.url(), &granted, &WELL).await;
+        for session in [&used, &unused] {
+            take_place(second.url(), &granted, session).await;
+        }
     }
     late_has(second.url(), 3).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -351,6 +379,9 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     let third = start().await;
     confirm_late(third.url(), 3).await;
     confirm_all(third.url(), &granted).await;
+    for session in [&used, &unused] {
+        take_place(third.url(), &granted, session).await;
+    }
     stop(third).await;
 }
 

@@ -33,6 +33,8 @@ pub struct Loaded {
     pub holes_complete: bool,
     /// Whether its next nonce must be confirmed before any is granted.
     pub is_recovering: bool,
+    /// Whether its next nonce was confirmed after a recovery: nonces below it may be on the chain, also where the ledger has none.
+    pub is_confirmed: bool,
 }
 
 /// Why a grant is refused. Nothing changes.
@@ -53,7 +55,7 @@ pub enum GrantRefusal {
     Recovering,
 }
 
-/// Why a policy is refused: the first nonce is fixed once one was granted.
+/// Why a policy is refused: the first nonce is fixed once one was granted or confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyRefusal {
     /// Where this signer's nonces begin.
@@ -65,7 +67,8 @@ pub struct PolicyRefusal {
 pub struct Allocator {
     known: bool,
     policy: Policy,
-    granted_any: bool,
+    /// Since the first grant or confirmation.
+    is_first_fixed: bool,
     /// The lowest nonce never granted; may lie one past the highest there is.
     next: u64,
     in_flight: u64,
@@ -84,7 +87,7 @@ impl Allocator {
         let next = loaded.last.map_or(policy.first_nonce.get(), |last| last.get() + 1);
         Self {
             known,
-            granted_any: loaded.last.is_some(),
+            is_first_fixed: loaded.last.is_some() || loaded.is_confirmed,
             next,
             in_flight: loaded.in_flight,
             holes: loaded.holes.into_iter().map(|hole| (hole.nonce, hole.hold)).collect(),
@@ -157,7 +160,7 @@ impl Allocator {
             })
             .collect();
         self.in_flight += count;
-        self.granted_any = true;
+        self.is_first_fixed = true;
         self.known = true;
         Ok(changes)
     }
@@ -218,10 +221,10 @@ impl Allocator {
     /// [`PolicyRefusal`] for another first nonce after the first grant; nothing changes then.
     pub fn set_policy(&mut self, patch: &PolicyPatch) -> Result<Policy, PolicyRefusal> {
         let first_nonce = patch.first_nonce.unwrap_or(self.policy.first_nonce);
-        if self.granted_any && first_nonce != self.policy.first_nonce {
+        if self.is_first_fixed && first_nonce != self.policy.first_nonce {
             return Err(PolicyRefusal { first_nonce: self.policy.first_nonce });
         }
-        if !self.granted_any {
+        if !self.is_first_fixed {
             self.next = first_nonce.get();
         }
         self.policy = Policy {
@@ -267,6 +270,7 @@ mod tests {
             holes: vec![hole(2), hole(5)],
             holes_complete: true,
             is_recovering: false,
+            is_confirmed: false,
         });
         let changes = signer.grant(&holds(4), 1_000).unwrap();
         assert_eq!(granted(&changes), [2, 5, 10, 11]);
@@ -283,6 +287,7 @@ mod tests {
             holes: vec![hole(2), hole(5)],
             holes_complete: false,
             is_recovering: false,
+            is_confirmed: false,
         });
         assert!(signer.lacks_holes_for(3));
         assert!(!signer.lacks_holes_for(2));
@@ -417,6 +422,17 @@ mod tests {
         assert_eq!(signer.grant(&holds(3), 1), Err(GrantRefusal::Exhausted));
         assert_eq!(granted(&signer.grant(&holds(2), 1).unwrap()), [NONCE_MAX - 1, NONCE_MAX]);
         assert_eq!(signer.grant(&holds(1), 1), Err(GrantRefusal::Exhausted));
+    }
+
+    #[test]
+    fn the_first_nonce_is_fixed_by_a_confirmation() {
+        let policy = Policy { first_nonce: nonce(5), ..Policy::default() };
+        let loaded =
+            Loaded { policy: Some(policy), holes_complete: true, is_confirmed: true, ..Loaded::default() };
+        let mut signer = Allocator::new(loaded);
+        let older = PolicyPatch { first_nonce: Some(nonce(0)), ..PolicyPatch::default() };
+        assert_eq!(signer.set_policy(&older), Err(PolicyRefusal { first_nonce: nonce(5) }));
+        assert_eq!(granted(&signer.grant(&holds(1), 1).unwrap()), [5]);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub enum Refusal {
     StaleHold,
     /// The nonce is not QUARANTINED.
     NotQuarantined(ResolveRefusal),
-    /// The first nonce is fixed since the first grant.
+    /// The first nonce is fixed since the first grant, or the confirmation after a recovery.
     FirstNonceFixed {
         /// Where they begin.
         first_nonce: Nonce,

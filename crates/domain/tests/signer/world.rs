@@ -492,6 +492,7 @@ impl World {
                 let (holes, holes_complete) = self.holes(holes_max);
                 let loaded = Loaded {
                     is_recovering: self.is_recovering,
+                    is_confirmed: false,
                     policy: self.policy.clone(),
                     last: self.rows.last_key_value().map(|(nonce, _)| *nonce),
                     in_flight: self.rows.values().filter(|row| row.status.is_in_flight()).count() as u64,

@@ -6,8 +6,10 @@ SET status = CASE WHEN nonce < ?2 THEN 'CONSUMED' ELSE 'QUARANTINED' END,
     fencing_token = ?3, owner = 'recover', updated_at = ?4
 WHERE signer = ?1
   AND nonce IN (
-      SELECT nonce FROM signer_nonce_allocation WHERE signer = ?1 AND status = 'HELD'
+      SELECT nonce FROM signer_nonce_allocation INDEXED BY signer_nonce_held
+      WHERE signer = ?1 AND status = 'HELD'
       UNION ALL
-      SELECT nonce FROM signer_nonce_allocation WHERE signer = ?1 AND status IN ('RELEASED', 'QUARANTINED')
+      SELECT nonce FROM signer_nonce_allocation INDEXED BY signer_nonce_hole
+      WHERE signer = ?1 AND status IN ('RELEASED', 'QUARANTINED')
   )
   AND (nonce < ?2 OR status <> 'QUARANTINED')

@@ -5,6 +5,7 @@
 -- ?1 signer
 SELECT s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, s.shared_keys,
        coalesce(s.recovering, (SELECT unknown_signers_wait FROM ledger_recovery)) AS recovering,
+       s.confirmed_nonce IS NOT NULL AS confirmed,
        (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = ?1) AS last_nonce,
        CASE WHEN s.max_in_flight IS NULL THEN 0 ELSE
            (SELECT count(*) FROM signer_nonce_allocation INDEXED BY signer_nonce_held

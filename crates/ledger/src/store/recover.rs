@@ -13,6 +13,8 @@ const PATIENCE: Statement = Statement::only(sql_file!("postgres-only", "recover_
 const POSITION: Statement = statement!("recover_position");
 const FLOOR: Statement = statement!("recover_floor");
 const LEASES: Statement = statement!("recover_leases");
+const OWNED: Statement = statement!("recover_owned");
+const SESSIONS: Statement = statement!("recover_sessions");
 const BULKS: Statement = statement!("recover_bulks");
 const SIGNERS: Statement = statement!(both "recover_signers");
 const SEGMENTS: Statement = statement!("recover_segments");
@@ -39,8 +41,11 @@ impl Store {
                 transaction.touch(BULKS.on(kind).bind(RECOVERED_TOKENS)).await?;
                 let segments = SEGMENTS.on(kind).bind(numbers).bind(RECOVERED_RANGES);
                 let workers = WORKERS.on(kind).bind(i32::from(ID_WORKER_MAX));
+                let leases = transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?;
+                transaction.touch(OWNED.on(kind)).await?;
                 let recovery = Recovery {
-                    leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
+                    leases,
+                    sessions: transaction.touch(SESSIONS.on(kind).bind(numbers)).await?,
                     signers: transaction.touch(SIGNERS.on(kind)).await?,
                     segments: transaction.touch(segments.bind(SEGMENT_STEP_GROWN_MAX as i64)).await?,
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
@@ -56,10 +61,11 @@ impl Store {
 
     /// See [`crate::try_recovery`].
     pub(crate) async fn try_recovery(&self) -> Result<Recovery> {
-        let counted: (i64, i64, i64, i64) = self.one(Way::Reads, self.ask(&TRIAL)).await?;
-        let [leases, signers, segments, sequences] = <[i64; 4]>::from(counted).map(i64::cast_unsigned);
+        let counted: (i64, i64, i64, i64, i64) = self.one(Way::Reads, self.ask(&TRIAL)).await?;
+        let [leases, sessions, signers, segments, sequences] =
+            <[i64; 5]>::from(counted).map(i64::cast_unsigned);
         let workers = u64::from(ID_WORKER_MAX) + 1;
-        Ok(Recovery { leases, signers, segments, sequences, workers })
+        Ok(Recovery { leases, sessions, signers, segments, sequences, workers })
     }
 
     /// See [`crate::let_new_signers_grant`].

@@ -43,7 +43,7 @@ pub fn plan(n: u128, tenants: &[&str]) -> PlanState {
 }
 
 /// A plan that is made without being started.
-fn new(plan: &PlanState) -> NewPlan {
+pub fn new(plan: &PlanState) -> NewPlan {
     NewPlan {
         plan: Arc::new(plan.clone()),
         take: Vec::new(),

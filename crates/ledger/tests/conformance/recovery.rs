@@ -12,7 +12,9 @@ use ledger::{
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
 use crate::opening::execute;
-use crate::plan_steps::{PlanOwner, plan};
+use crate::plan_steps::{PlanOwner, new, plan};
+use crate::sessions::spec;
+use crate::shop::{cancel, in_session, job, of_lane, session, session_id, submit};
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
     match b.ledger.witness(known).await.unwrap() {
@@ -200,6 +202,7 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     assert_eq!(states(&b, &s).await, "CCCCCCC", "two of them the ledger had lost");
     let loaded = b.ledger.load(&s, 10).await.unwrap();
     assert!(!loaded.is_recovering && loaded.holes.is_empty() && loaded.last == Some(nonce(6)));
+    assert!(loaded.is_confirmed && !b.ledger.load(&signer("unknown"), 10).await.unwrap().is_confirmed);
     let late = batch(&s, &me, token, vec![new_grant(7, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
     assert_eq!(b.ledger.confirm_signer(&s, nonce(8), &by()).await.unwrap(), Confirmation::NotRecovering);
@@ -295,7 +298,7 @@ pub async fn leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_w
     let locker = PlanOwner::started(&b, plan(1, &["x"])).await;
     let held = locker.state.tasks[0].lock.unwrap();
     assert!(held.get() > RECOVERED_TOKENS, "{held}");
-    // The ids of these are used once, and their owners take the token 1 for the first.
+    // The ids of those that are made from now on are used once, and their owners take the token 1 for the first.
     for once in [Resource::plan(PlanId::from_u128(7)), Resource::session(&SessionId::parse("s-7").unwrap())] {
         let taken = b.ledger.acquire(&once, &me, LONG_MS).await.unwrap();
         assert!(matches!(taken, Acquisition::Acquired { token: Token::FIRST, .. }), "{once}: {taken:?}");
@@ -309,6 +312,38 @@ pub async fn leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_w
         let next = b.acquired(&me, &s, LONG_MS).await;
         assert!(next.get() > first.get(), "{s}: {next} after {first}");
     }
+}
+
+pub async fn sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_have_had(b: Bench) {
+    let (me, of_nobody) = (owner("a"), plan(1, &["x"]));
+    b.ledger.create_plan(new(&of_nobody)).await.unwrap();
+    for name in ["s", "unused", "closed"] {
+        b.ledger.open_session(&session_id(name), &spec(), None, None).await.unwrap();
+    }
+    let closed = b.lane(session("closed"), &me).await;
+    b.ledger.close_session(&closed).await.unwrap();
+    let lane = b.lane(session("s"), &me).await;
+    b.does(of_lane(&lane, (1..=3).map(|n| submit(in_session("s", n))))).await;
+    b.does(of_lane(&lane, [cancel(job(3))])).await;
+    let (b, recovery) = recovered(b, true).await;
+    assert_eq!(recovery.sessions, 2);
+    let (b, recovery) = recovered(b, false).await;
+    assert_eq!(recovery.sessions, 2);
+    let places = async |name| b.ledger.lane_seq(&session(name)).await.unwrap().cast_signed();
+    assert_eq!([places("s").await, places("unused").await], [3 + SKIPPED, SKIPPED]);
+    assert_eq!(places("closed").await, 0, "nothing is submitted to it");
+    // Nobody takes the next owner for the first one.
+    for name in
+        [Resource::plan(of_nobody.id), session("s").lease().clone(), session("unused").lease().clone()]
+    {
+        let taken = b.ledger.acquire(&name, &me, LONG_MS).await.unwrap();
+        let Acquisition::Acquired { token, .. } = taken else { panic!("{name}: {taken:?}") };
+        assert!(token.get() > RECOVERED_TOKENS, "{name}: {token}");
+    }
+    // The places that there can be come to an end.
+    b.by_hand(format!("UPDATE session SET purged_seq = {} WHERE session = 's'", i64::MAX - 1)).await;
+    let (b, _) = recovered(b, false).await;
+    assert_eq!(b.ledger.lane_seq(&session("s")).await.unwrap(), i64::MAX as u64);
 }
 
 /// Acquires a worker number, and answers how far its mark is ahead of the database's clock.

@@ -48,14 +48,19 @@ async fn all_tenants_of_a_plan_are_locked_or_none(rig: Rig) {
     let tasks: Vec<_> = (0..100).map(|n| task(&format!("t{n}"), &[echo(json!(n))])).collect();
     let refused = rig.post(0, "/v1/plans", Some(&plan(&tasks)), 409).await;
     assert_eq!((&refused["tenant"], &refused["plan"]), (&json!("t77"), &json!(holder.id)), "{refused}");
-    for n in [0, 76, 78, 99] {
+    let is_free = async |n: u64| {
         let lock = rig.ask(0, "GET", &format!("/v1/leases/tenant:t{n}"), None).await;
-        assert!(lock.status == 404 || lock.body["owner"].is_null(), "t{n}: {}", lock.text);
+        lock.status == 404 || lock.body["owner"].is_null()
+    };
+    for n in [0, 76, 78, 99] {
+        assert!(is_free(n).await, "t{n}");
     }
     let plans = rig.get(0, "/v1/plans").await;
     assert_eq!(plans["items"].as_array().unwrap().len(), 1, "a plan that was refused is not there: {plans}");
     holder.post("cancel", None, 200).await;
     holder.is("CANCELLED").await;
+    // Its lock is free when its attempt is known to be over.
+    until("the tenant is free", async || is_free(77).await).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 50).await;
     let all = Plan::make(&rig, 0, plan(&tasks)).await;
     all.is("SUCCEEDED").await;

@@ -163,7 +163,7 @@ impl Loader {
             recent_refs: Vec::new(),
         };
         if token == Token::FIRST {
-            // An owner accepts jobs, and there was none.
+            // An owner accepts jobs, and there was none. A recovery leaves a lease where there may have been one.
             return Ok(Some(snapshot));
         }
         let counts = ledger.session_counts(&id).await?;
