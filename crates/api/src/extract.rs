@@ -372,6 +372,14 @@ pub fn cursor_nonce(text: &str) -> Option<Nonce> {
     Nonce::new(number(text)?).ok()
 }
 
+/// A page of a list.
+pub struct Page<R, K> {
+    /// At most as many as were asked for; fewer also where what the token does not see lies between.
+    pub records: Vec<R>,
+    /// The key that the rest of the list is behind; `None` where there is none.
+    pub next: Option<K>,
+}
+
 /// Makes a page of `limit` items out of up to one more than that. The cursor is the list's name and the
 /// last item's key; ids are made of characters that need no escaping in a query.
 pub fn page<R, T>(
@@ -383,8 +391,19 @@ pub fn page<R, T>(
 ) -> wire::List<T> {
     let more = records.len() > limit as usize;
     records.truncate(limit as usize);
-    let next_cursor = if more { records.last().map(|last| format!("{list}.{}", key(last))) } else { None };
-    wire::List { items: records.iter().map(show).collect(), next_cursor }
+    let next = records.last().filter(|_| more).map(key);
+    seen_page(list, Page { records, next }, String::clone, show)
+}
+
+/// A page as it is answered. The cursor is the list's name and the key.
+pub fn seen_page<R, K, T>(
+    list: &str,
+    page: Page<R, K>,
+    key: impl FnOnce(&K) -> String,
+    show: impl FnMut(&R) -> T,
+) -> wire::List<T> {
+    let next_cursor = page.next.as_ref().map(|next| format!("{list}.{}", key(next)));
+    wire::List { items: page.records.iter().map(show).collect(), next_cursor }
 }
 
 #[cfg(test)]

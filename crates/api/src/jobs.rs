@@ -141,8 +141,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.read(state.ledger.jobs(&filter)).await
     };
     let is_seen = async |record: &JobRecord| visibility::job(&state, sees, record).await;
-    let records = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
-    let page = extract::page("j", records, limit, |record| record.id.to_string(), job_fields::listed_job);
+    let page = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
+    let page = extract::seen_page("j", page, JobId::to_string, job_fields::listed_job);
     Ok(HttpResponse::Ok().json(page))
 }
 

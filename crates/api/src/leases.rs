@@ -41,8 +41,8 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         state.read(state.ledger.leases(&LeaseFilter { after, ..filter.clone() })).await
     };
     let is_seen = async |lease: &Lease| visibility::resource(&state, sees, &lease.resource).await;
-    let leases = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
-    let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), to_wire::lease);
+    let page = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
+    let page = extract::seen_page("l", page, Resource::to_string, to_wire::lease);
     Ok(HttpResponse::Ok().json(page))
 }
 

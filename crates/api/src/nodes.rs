@@ -48,11 +48,11 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), limit as usize + 1))
     };
     let is_seen = async |record: &Record| Ok(sees.nodes.have(Some(record.profile.node.as_str())));
-    let records =
+    let page =
         visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
     let pools = incarnation.registry.pools();
     let show = |record: &Record| shown(record, &pools, &incarnation.registry);
-    Ok(HttpResponse::Ok().json(extract::page("n", records, limit, |r| r.profile.node.to_string(), show)))
+    Ok(HttpResponse::Ok().json(extract::seen_page("n", page, NodeId::to_string, show)))
 }
 
 /// Shows a node

@@ -19,7 +19,7 @@ use wire::Code;
 use wire::plans as shape;
 
 use crate::auth::Principal;
-use crate::extract::{self, Query};
+use crate::extract::{self, Page, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
@@ -88,9 +88,9 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.read(state.ledger.plans(&filter)).await
     };
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
-    let plans = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
-    let plans = records::plans(&state, &plans).await?;
-    let page = extract::page("p", plans, limit, |plan| plan.id.clone(), Clone::clone);
+    let page = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
+    let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
+    let page = extract::seen_page("p", page, PlanId::to_string, Clone::clone);
     Ok(HttpResponse::Ok().json(page))
 }
 

@@ -99,8 +99,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         Ok(state.call(incarnation.jobs.sessions(open, after, limit + 1)).await?)
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
-    let found = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
-    let page = extract::page("ses", found, limit, |record| record.id.to_string(), to_wire::listed_session);
+    let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
+    let page = extract::seen_page("ses", page, SessionId::to_string, to_wire::listed_session);
     Ok(HttpResponse::Ok().json(page))
 }
 

@@ -18,6 +18,7 @@ use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency;
+use crate::limits::PIECE_SIGNERS_MAX;
 use crate::refusal::{self, Refusal};
 use crate::state::State;
 use crate::to_wire;
@@ -337,13 +338,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
     let principal = Principal::of(&request);
     let sees = principal.sees();
+    // Where some are not seen, few that are may come in many reads.
+    let piece = if sees.signers.is_all() { limit + 1 } else { PIECE_SIGNERS_MAX };
     let read = async |last: Option<SignerId>| {
-        state.read(state.ledger.signers(last.as_ref().or(after.as_ref()), limit + 1)).await
+        state.read(state.ledger.signers(last.as_ref().or(after.as_ref()), piece)).await
     };
     let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
-    let records =
-        visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;
-    let page = extract::page("s", records, limit, |record| record.signer.to_string(), to_wire::signer);
+    let page = visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;
+    let page = extract::seen_page("s", page, SignerId::to_string, to_wire::signer);
     Ok(HttpResponse::Ok().json(page))
 }
 

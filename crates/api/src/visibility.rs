@@ -17,6 +17,7 @@ use wire::Code;
 use wire::plans::StageRequest;
 
 use crate::auth::{Principal, Sees};
+use crate::extract::Page;
 use crate::limits::PIECE_RECORDS_MAX;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
@@ -196,11 +197,12 @@ fn has(sees: &Sees, tenant: Option<&TenantId>, pool: Option<&PoolName>) -> bool 
     sees.tenants.have(tenant.map(TenantId::as_str)) && sees.pools.have(pool.map(PoolName::as_str))
 }
 
-/// Reads a list page by page, and keeps what is seen: one more than `limit` if there are so many. `read` answers what is
-/// behind a key, and nothing at the end.
+/// Reads a list page by page, and keeps what is seen, at most `limit`. `read` answers what is behind a key, and nothing at
+/// the end. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
+/// and the list goes on behind it.
 ///
 /// # Errors
-/// What `read` and `is_seen` say; `overloaded` where so much that is not seen lies between that it takes too long.
+/// What `read` and `is_seen` say.
 pub async fn seen<R, K>(
     state: &State,
     sees: &Sees,
@@ -208,31 +210,43 @@ pub async fn seen<R, K>(
     read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
     key: impl Fn(&R) -> K,
     is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
-) -> Result<Vec<R>, Refusal> {
-    let give_up = Instant::now() + state.settings.request_timeout;
+) -> Result<Page<R, K>, Refusal> {
+    let give_up = Instant::now() + state.settings.request_timeout / 2;
+    seen_until(give_up, sees, limit as usize, read, key, is_seen).await
+}
+
+async fn seen_until<R, K>(
+    give_up: Instant,
+    sees: &Sees,
+    limit: usize,
+    read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
+    key: impl Fn(&R) -> K,
+    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+) -> Result<Page<R, K>, Refusal> {
     let mut found = Vec::new();
     let mut records = read(None).await?;
     if sees.everything() {
-        return Ok(records);
+        let is_all = records.len() <= limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| !is_all).map(&key);
+        return Ok(Page { records, next });
     }
     while let Some(last) = records.last().map(&key) {
         for record in records {
             if is_seen(&record).await? {
-                found.push(record);
-                if found.len() > limit as usize {
-                    return Ok(found);
+                if found.len() == limit {
+                    let next = found.last().map(&key);
+                    return Ok(Page { records: found, next });
                 }
-            }
-            // To look at one record can take reads of its own.
-            if Instant::now() >= give_up {
-                let detail =
-                    "the token sees so little of this list that reading it takes too long; filter it";
-                return Err(Refusal::new(Code::Overloaded, detail));
+                found.push(record);
+            } else if Instant::now() >= give_up {
+                // To look at one record can take reads of its own.
+                return Ok(Page { records: found, next: Some(key(&record)) });
             }
         }
         records = read(Some(last)).await?;
     }
-    Ok(found)
+    Ok(Page { records: found, next: None })
 }
 
 /// The tenant and the pool of something new. Where the token sees one name only, that one is meant.
@@ -385,6 +399,40 @@ mod tests {
             subject("/v1/cluster/owner/{resource}", "/v1/cluster/owner/x"),
             Some((Subject::Resource, "x"))
         );
+    }
+
+    /// All pages of the numbers up to 100, of which every tenth is seen; and how many there were.
+    async fn pages(limit: usize, give_up: Instant) -> (Vec<u32>, usize) {
+        let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
+        let sees = Sees { tenants, ..Sees::default() };
+        let (mut found, mut begin, mut count) = (Vec::new(), None, 0);
+        loop {
+            let read = async |last: Option<u32>| {
+                let first = last.or(begin).map_or(1, |last| last + 1);
+                Ok((first..=100).take(7).collect::<Vec<_>>())
+            };
+            let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
+            let page = seen_until(give_up, &sees, limit, read, |number| *number, is_seen).await.unwrap();
+            assert!(page.records.len() <= limit);
+            found.extend(page.records);
+            count += 1;
+            begin = page.next;
+            if begin.is_none() {
+                return (found, count);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_which_little_is_seen_goes_on_page_by_page() {
+        let all: Vec<_> = (1..=10).map(|n| n * 10).collect();
+        let in_time = Instant::now() + std::time::Duration::from_secs(3_600);
+        for limit in [1, 3, 10, 11] {
+            assert_eq!(pages(limit, in_time).await, (all.clone(), 10_usize.div_ceil(limit)), "{limit}");
+            // What takes too long goes on with the next page, behind what was looked at.
+            let (found, count) = pages(limit, Instant::now()).await;
+            assert_eq!((found, count), (all.clone(), 91), "{limit}");
+        }
     }
 
     #[test]

@@ -339,6 +339,7 @@ impl Socket {
     }
 
     fn on_submitted(&mut self, answers: Vec<BatchResult>) {
+        let mut refused_for_now = None;
         for (client_ref, answer) in std::mem::take(&mut self.submitted).into_iter().zip(answers) {
             match answer {
                 BatchResult::Accepted { id, seq } => {
@@ -350,13 +351,28 @@ impl Socket {
                     }
                     self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
-                BatchResult::Refused { code, detail } => self.problem(Some(client_ref), code, detail),
+                BatchResult::Refused { code, detail } => {
+                    if code.is_retryable() {
+                        refused_for_now.get_or_insert((code, format!("{client_ref}: {detail}")));
+                    }
+                    self.problem(Some(client_ref), code, detail);
+                }
             }
+        }
+        if let (Cursor::Ordered(_), Some((code, why))) = (&self.cursor, refused_for_now) {
+            self.refuse_the_rest(code, &format!("a job that was sent before it is refused for now: {why}"));
         }
         if std::mem::take(&mut self.is_held_back) {
             self.look_at_everything(Duration::ZERO);
         } else {
             self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOKS.0);
+        }
+    }
+
+    /// Where jobs have an order, none overtakes one that its client has to send again.
+    fn refuse_the_rest(&mut self, code: Code, detail: &str) {
+        for Asks { job, .. } in std::mem::take(&mut self.asked) {
+            self.problem(job.client_ref, code, detail.to_owned());
         }
     }
 
@@ -581,7 +597,10 @@ impl Socket {
             }
             match self.outlet.text(text).await {
                 Ok(()) => {}
-                Err(Unsent::Closed) => return true,
+                Err(Unsent::Closed) => {
+                    self.closing.get_or_insert(Closing::Gone);
+                    return true;
+                }
                 Err(Unsent::NotRead) => return false,
             }
         }

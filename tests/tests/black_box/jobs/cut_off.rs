@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::losses::holder;
-use super::rig::{OFFLINE, Rig, hold};
+use super::rig::{OFFLINE, Rig, echo, hold};
+use super::sessions::{Talk, open, seqs};
 use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,4 +62,51 @@ async fn an_outage_of_the_ledger_that_outlasts_records_and_sockets_of_nodes_cost
         assert_eq!(node.runs.of(id).len(), 1, "{job:#}");
     }
     rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_a_client_sent_behind_one_that_is_refused_for_now_do_not_overtake_it() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(1).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let session = open(&rig, 0, json!({"ordering": "strict"})).await;
+    let mut client = Talk::open(&rig, 0, &session, None).await;
+    client.job("0", echo(0)).await;
+    assert_eq!(seqs(&client.results(1).await), [1]);
+    ways[0].cut().await.unwrap();
+    client.job("1", echo(1)).await;
+    // One after the other while the first is on its way.
+    let mut sent = 1_u64;
+    let refused = loop {
+        sent += 1;
+        client.job(&sent.to_string(), echo(sent)).await;
+        if let Ok(frame) = tokio::time::timeout(Duration::from_millis(300), client.next()).await {
+            break frame;
+        }
+    };
+    ways[0].heal().await.unwrap();
+    assert_eq!([&refused["type"], &refused["ref"]], ["problem", "1"], "{refused}");
+    assert!(sent > 3, "{sent}");
+    // The last one may have come after the refusal.
+    for behind in 2..sent {
+        let frame = client.next().await;
+        let expected = [&json!("problem"), &json!(behind.to_string()), &refused["code"]];
+        assert_eq!([&frame["type"], &frame["ref"], &frame["code"]], expected, "{frame}");
+    }
+    for again in 1..sent {
+        client.job(&again.to_string(), echo(again)).await;
+    }
+    let (last, mut refs) = (sent.to_string(), Vec::new());
+    while refs.len() + 1 < sent as usize {
+        let frame = client.next().await;
+        if frame["ref"] == last {
+            continue;
+        }
+        match frame["type"].as_str().unwrap() {
+            "result" => refs.push(frame["ref"].as_str().unwrap().to_owned()),
+            "accepted" => {}
+            _ => panic!("{frame}"),
+        }
+    }
+    let expected: Vec<_> = (1..sent).map(|n| n.to_string()).collect();
+    assert_eq!(refs, expected);
 }
