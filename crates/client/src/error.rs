@@ -24,13 +24,17 @@ pub enum Error {
     },
     /// The request was sent and no whole answer came. Whether it was carried out is not known;
     /// repeating it (a grant under the same idempotency key, a resolve with the hold) is harmless.
+    ///
+    /// A change also ends with this where the answer to an earlier attempt was lost and the last attempt was
+    /// refused, or found nobody: that says nothing about the earlier one. `reason` names both.
     #[error("the answer of {url} was lost: {reason}")]
     Lost {
-        /// The base URL that was tried last.
+        /// The base URL whose answer was lost.
         url: String,
         /// What the system said.
         reason: String,
-        /// The driver's error; `None` if the instance left the cluster while the call waited.
+        /// The driver's error, or the [`Error`] with which the last attempt ended; `None` if the instance left the
+        /// cluster while the call waited.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
@@ -65,7 +69,7 @@ impl Error {
         }
     }
 
-    /// Whether what was asked may have been done.
+    /// Whether what was asked may have been done, by any attempt of the call.
     #[must_use]
     pub fn may_be_done(&self) -> bool {
         match self {

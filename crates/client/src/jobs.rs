@@ -156,7 +156,8 @@ impl Jobs<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` for a job that is not finished, or is a stage whose plan waits for its result. `not_found`
-    /// for a job that does not exist: after a lost answer the library's own repetition may find that it is deleted.
+    /// for a job that does not exist. [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused:
+    /// the job may be deleted.
     pub async fn delete(&self, id: &str) -> Result<()> {
         let path = ["v1", "jobs", id];
         let () = self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body;

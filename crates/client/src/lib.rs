@@ -29,9 +29,10 @@
 //! **Retries.** Every call of this API may be repeated without harm: a grant goes out under an idempotency
 //! key (the library makes one where the caller gives none), a settlement under its hold. So the library tries
 //! again after a retryable refusal, after a connection that failed, and after an answer that was lost, within
-//! the bounds of [`Retry`]. A key that the library made is forgotten with the call: after [`Error::Lost`] of
-//! a grant, its nonces may be held without a caller, until their holds expire. A caller that must survive its
-//! own crashes passes keys of its own.
+//! the bounds of [`Retry`]. Where the answer to a change was lost and no later attempt succeeded, the call ends
+//! with [`Error::Lost`], whatever the last attempt ended with. A key that the library made is forgotten with the
+//! call: after [`Error::Lost`] of a grant, its nonces may be held without a caller, until their holds expire. A
+//! caller that must survive its own crashes passes keys of its own.
 //!
 //! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
 //! directly. If that fails, it asks the URLs that it was given; any instance forwards a request to its owner.

@@ -77,6 +77,7 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
+    /// [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused so.
     pub async fn set_pools(&self, pools: &PoolsRequest) -> Result<PoolsSetting> {
         Ok(self.0.call(&Call::new(Method::PUT, &["v1", "config", "pools"], Some(pools))).await?.body)
     }

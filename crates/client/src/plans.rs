@@ -231,7 +231,8 @@ impl Tasks<'_> {
     /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 1.
     ///
     /// # Errors
-    /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition.
+    /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition. [`crate::Error::Lost`] where the
+    /// library's own repetition after a lost answer is refused so.
     pub async fn resolve(&self, id: &str, stage: &str, resolution: &StageResolveRequest) -> Result<Task> {
         self.0.change(&["v1", "tasks", id, "stages", stage, "resolve"], resolution).await
     }
@@ -292,6 +293,7 @@ impl Tenants<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` if the lock has another token, or is not held, so also for a repetition.
+    /// [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused so.
     pub async fn unlock(&self, tenant: &str, unlock: &UnlockRequest) -> Result<Tenant> {
         self.0.change(&["v1", "tenants", tenant, "unlock"], unlock).await
     }

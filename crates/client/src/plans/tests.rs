@@ -136,7 +136,7 @@ async fn a_retry_whose_answer_was_lost_opens_no_second_run() {
     let client = client(&[&server]);
     let retry = TaskRetryRequest::new(RetryFrom::Point(RetryPoint::Checkpoint), "r");
     let error = client.tasks().retry("k", &retry).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().known_code(), Some(Code::Conflict));
+    assert!(error.may_be_done(), "{error:?}");
     client.tenants().retry("t", &retry).await.unwrap();
     let expect = Some(ExpectedTask { run: 1, checkpoint_version: 0 });
     client.tenants().retry("t", &TaskRetryRequest { expect, ..retry }).await.unwrap();

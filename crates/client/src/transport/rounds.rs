@@ -29,6 +29,10 @@ struct Effort<'a> {
     started: Instant,
     probe: bool,
     once: bool,
+    /// Whether it asks for a change.
+    changes: bool,
+    /// The first attempt of a change that may have been carried out: where it went, and what became of its answer.
+    doubt: Option<(String, String)>,
     /// Whether any instance was reached.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
@@ -46,6 +50,8 @@ impl<'a> Effort<'a> {
             started: Instant::now(),
             probe: call.probe,
             once: call.once,
+            changes: !call.method.is_safe(),
+            doubt: None,
             reached: false,
             counted: 0,
             pauses: 0,
@@ -57,8 +63,11 @@ impl<'a> Effort<'a> {
         self.retry.total_max.saturating_sub(self.started.elapsed())
     }
 
-    fn ended(&mut self, sent_at: Instant, failure: Option<&Failure>) {
+    fn ended(&mut self, to: &Url, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
+        if let Some(failure) = failure.filter(|failure| self.changes && failure.error.may_be_done()) {
+            self.doubt.get_or_insert_with(|| doubt(to, &failure.error));
+        }
         let is_unreachable =
             failure.is_some_and(|failure| matches!(failure.error, Error::Unreachable { .. }));
         self.reached |= !is_unreachable;
@@ -87,10 +96,31 @@ impl<'a> Effort<'a> {
         let took = if failure.error.problem().is_some() { self.took } else { Duration::ZERO };
         (pause + took < self.left()).then_some(pause)
     }
+
+    /// What the call ends with. The last failure may prove that the last attempt changed nothing. It proves nothing of an
+    /// earlier attempt without an answer, which may even be carried out later.
+    fn over(self, last: Error) -> Error {
+        match self.doubt {
+            Some((url, reason)) if !last.may_be_done() => {
+                Error::Lost { url, reason: format!("{reason}; then {last}"), source: Some(last.into()) }
+            }
+            _ => last,
+        }
+    }
+}
+
+/// What became of the answer to an attempt that may have been carried out.
+fn doubt(to: &Url, error: &Error) -> (String, String) {
+    match error {
+        Error::Lost { url, reason, .. } => (url.clone(), reason.clone()),
+        Error::Unexpected { url, status, reason } => (url.clone(), format!("HTTP status {status}: {reason}")),
+        other => (shown(to), other.to_string()),
+    }
 }
 
 impl Client {
-    /// Sends until there is an answer, a lasting refusal, or no time or attempt left.
+    /// Sends until there is an answer, a lasting refusal, or no time or attempt left. A change of which an attempt may
+    /// have been carried out ends with a failure that says so, whatever became of the later attempts.
     pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call<'_, B>,
@@ -101,7 +131,7 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure.error)) };
             tokio::time::sleep(pause).await;
         }
     }
@@ -123,7 +153,7 @@ impl Client {
                         Err(Failure::unanswered(Error::Lost { url: shown(base), reason, source: None }))
                     }
                 };
-                effort.ended(sent_at, outcome.as_ref().err());
+                effort.ended(base, sent_at, outcome.as_ref().err());
                 let failure = match outcome {
                     Ok(response) => return Ok((base.clone(), response)),
                     Err(failure) => failure,
@@ -141,7 +171,7 @@ impl Client {
                 }
             }
             let failure = before.expect("there is a URL");
-            let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure.error)) };
             tokio::time::sleep(pause).await;
         }
     }
@@ -233,7 +263,7 @@ impl Client {
             }
             _ => attempt.await,
         };
-        effort.ended(sent_at, outcome.as_ref().err());
+        effort.ended(to, sent_at, outcome.as_ref().err());
         if let (Some(routes), true) = (&self.routes, direct) {
             match &outcome {
                 Err(failure) if failure.elsewhere => routes.avoid(to),

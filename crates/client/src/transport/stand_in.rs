@@ -16,6 +16,8 @@ pub(crate) enum Act {
     Answer(u16, &'static str, String),
     /// Reads the request and hangs up.
     HangUp,
+    /// Reads the request and hangs up; from then on nobody listens.
+    Leave,
     /// Reads the request and never answers.
     Hold,
     /// Answers so much later.
@@ -55,6 +57,16 @@ impl StandIn {
                     }
                     act => act,
                 };
+                if matches!(act, Some(Act::Leave)) {
+                    let address = listener.local_addr().unwrap();
+                    drop(listener);
+                    // Nobody else gets its port.
+                    let kept = TcpSocket::new_v4().unwrap();
+                    kept.set_reuseaddr(true).unwrap();
+                    kept.bind(address).unwrap();
+                    drop(socket);
+                    return std::future::pending::<()>().await;
+                }
                 if matches!(act, Some(Act::Hold)) {
                     held.push(socket);
                 } else if let Some(Act::Answer(status, header, body)) = act {

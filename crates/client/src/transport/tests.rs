@@ -157,6 +157,77 @@ async fn nobody_listening_is_told_with_the_address() {
 }
 
 #[tokio::test]
+async fn a_lost_answer_counts_where_nobody_listens_later() {
+    let server = StandIn::playing(vec![Act::Leave]).await;
+    let url = server.url.clone();
+    // Time for further rounds.
+    let error = grant(&bounded(&[&server], 5, Duration::from_secs(2))).await.unwrap_err();
+    assert!(matches!(&error, Error::Lost { url: named, .. } if *named == url), "{error:?}");
+    assert!(error.may_be_done() && error.is_retryable());
+    let last = std::error::Error::source(&error).and_then(|last| last.downcast_ref::<Error>());
+    assert!(matches!(last, Some(Error::Unreachable { .. })), "{error:?}");
+    assert!(error.to_string().contains(&format!("; then no connection to {url}: ")), "{error}");
+}
+
+#[tokio::test]
+async fn a_lost_answer_counts_whatever_a_later_attempt_is_refused_for() {
+    let hour = Some(3_600_000);
+    let later = [
+        (Code::Draining, hour),
+        (Code::Overloaded, hour),
+        (Code::LeaseHeld, hour),
+        (Code::Unauthorized, None),
+        (Code::Conflict, None),
+        (Code::KeyReused, None),
+    ];
+    for (code, retry_after_ms) in later {
+        let is_unknown = |error: Error| {
+            assert!(matches!(&error, Error::Lost { .. }) && error.may_be_done(), "{code}: {error:?}");
+            assert!(error.to_string().ends_with(&format!("; then {code}: because")), "{error}");
+            let last = std::error::Error::source(&error).and_then(|last| last.downcast_ref::<Error>());
+            assert_eq!(last.and_then(Error::problem).and_then(Problem::known_code), Some(code));
+        };
+        let server = StandIn::playing(vec![Act::HangUp, refused(code, retry_after_ms)]).await;
+        is_unknown(grant(&client(&[&server])).await.unwrap_err());
+        assert_eq!(server.heard().len(), 2);
+        // In one round, too.
+        let lost = StandIn::playing(vec![Act::HangUp]).await;
+        let refuses = StandIn::playing(vec![refused(code, retry_after_ms)]).await;
+        is_unknown(grant(&client(&[&lost, &refuses])).await.unwrap_err());
+        // A refusal may leave the same doubt.
+        let unknown = StandIn::playing(vec![refused(Code::LedgerUnavailable, Some(1))]).await;
+        let refuses = StandIn::playing(vec![refused(code, retry_after_ms)]).await;
+        is_unknown(grant(&client(&[&unknown, &refuses])).await.unwrap_err());
+    }
+}
+
+#[tokio::test]
+async fn a_read_ends_with_its_last_refusal() {
+    let server = StandIn::playing(vec![Act::HangUp, refused(Code::NotFound, None)]).await;
+    let error = client(&[&server]).jobs().get("j").await.unwrap_err();
+    assert_eq!(error.problem().and_then(Problem::known_code), Some(Code::NotFound), "{error:?}");
+    assert_eq!(server.heard().len(), 2);
+}
+
+#[tokio::test]
+async fn a_change_without_a_key_that_an_earlier_attempt_may_have_made_does_not_end_as_refused() {
+    let lost = |code| StandIn::playing(vec![Act::HangUp, refused(code, None)]);
+    let is_unknown = |error: Error| assert!(error.may_be_done() && error.problem().is_none(), "{error:?}");
+    let server = lost(Code::NotFound).await;
+    is_unknown(client(&[&server]).jobs().delete("j").await.unwrap_err());
+    let server = lost(Code::Conflict).await;
+    let pools = wire::nodes::PoolsRequest { version: 1, pools: Vec::new() };
+    is_unknown(client(&[&server]).nodes().set_pools(&pools).await.unwrap_err());
+    let server = lost(Code::Conflict).await;
+    let unlock = wire::plans::UnlockRequest { token: 1, reason: "r".to_owned() };
+    is_unknown(client(&[&server]).tenants().unlock("t", &unlock).await.unwrap_err());
+    let server = lost(Code::Conflict).await;
+    let outcome = wire::plans::StageOutcome::NotDone;
+    let resolution = wire::plans::StageResolveRequest { outcome, context: None, reason: "r".to_owned() };
+    is_unknown(client(&[&server]).tasks().resolve("k", "1", &resolution).await.unwrap_err());
+}
+
+#[tokio::test]
 async fn answers_of_strangers_are_told_as_such() {
     let server = StandIn::playing(vec![Act::Answer(200, "", "<html>".to_owned())]).await;
     let error = grant(&client(&[&server])).await.unwrap_err();

@@ -103,7 +103,7 @@ struct Deleted {
 }
 
 /// Makes a call for each id, and prints the answers, with JSON one on a line. A refusal is printed and keeps no other id from
-/// being asked for; a daemon that cannot be reached does.
+/// being asked for; a daemon that cannot be reached, or whose answer was lost, does.
 ///
 /// # Errors
 /// The last failure.
