@@ -3,6 +3,11 @@
 //! What lives here: the way from the command line to a command, and from its end to an exit status.
 //! What must never: anything that a library crate could do.
 
+#![warn(
+    clippy::print_stderr,
+    reason = "it panics where stderr cannot be written: a command uses `shown::note`"
+)]
+
 mod cli;
 mod commands;
 mod config;

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use client::{Error, Result};
 
+use super::shown;
+
 /// The longest time without an answer of the daemon before a command stops waiting.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 /// The delay between two tries during such an absence.
@@ -32,7 +34,7 @@ impl Absence {
             return Err(error);
         }
         if is_first {
-            eprintln!("{error}; trying again for {} s", AWAY_MAX.as_secs());
+            shown::note(&format!("{error}; trying again for {} s\n", AWAY_MAX.as_secs()));
         }
         tokio::time::sleep(AWAY_PAUSE).await;
         Ok(())

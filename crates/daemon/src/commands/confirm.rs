@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal};
 
+use super::shown;
 use crate::exit::{Exit, Failure};
 
 /// Asks a person on stderr, and reads the answer from standard input.
@@ -9,7 +10,7 @@ use crate::exit::{Exit, Failure};
 /// # Errors
 /// Wrong usage, unless the answer is yes.
 pub fn ask(question: &str) -> Result<(), Failure> {
-    eprint!("{question} [y/N] ");
+    shown::note(&format!("{question} [y/N] "));
     confirmed(std::io::stdin().lock())
 }
 

@@ -191,7 +191,7 @@ fn retried(answer: &RetryAnswer, json: bool) -> Result<(), Failure> {
     shown::answer(json, answer, |answer| answer.ids.iter().fold(String::new(), |text, id| text + id + "\n"));
     if answer.results.is_empty() {
         if !json {
-            eprintln!("{} jobs are retried", answer.retried);
+            shown::note(&format!("{} jobs are retried\n", answer.retried));
         }
         return Ok(());
     }

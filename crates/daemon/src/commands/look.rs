@@ -83,7 +83,7 @@ impl<'a, T> Look<'a, T> {
             let answer = read().await.map_err(|error| shown::failure_about(about, json, error))?;
             if json {
                 shown::print(&self.json_text(&answer, &[]));
-                eprint!("{}", (self.more)(&answer));
+                shown::note(&(self.more)(&answer));
             } else {
                 shown::print(&(self.people)(&answer));
             }

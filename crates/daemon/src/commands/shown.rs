@@ -33,6 +33,11 @@ pub fn print(text: &str) -> bool {
     }
 }
 
+/// Prints a text for people to stderr. It is lost where stderr cannot be written: what the command does counts.
+pub fn note(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// How a command ends that has nothing else to complain of.
 ///
 /// # Errors
@@ -83,7 +88,7 @@ pub fn failure_about(about: About<'_>, json: bool, error: Error) -> Failure {
     };
     let exit = Failure::from(error).exit;
     if json {
-        eprintln!("{message}");
+        note(&(message + "\n"));
         return Failure { exit, message: String::new() };
     }
     Failure { exit, message }

@@ -30,7 +30,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     let accepted = accepted.map_err(|error| {
         if error.may_be_done() {
             let with = key.map(|key| format!(" with --key {key}")).unwrap_or_default();
-            eprintln!("The job may be accepted. To have it once, run the same command{with}");
+            shown::note(&format!("The job may be accepted. To have it once, run the same command{with}\n"));
         }
         shown::failure(remote.json, error)
     })?;
@@ -39,7 +39,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
         return Ok(());
     }
     // An interrupted wait leaves the job as it is, so its id is printed first.
-    eprintln!("job {} is accepted", accepted.id);
+    shown::note(&format!("job {} is accepted\n", accepted.id));
     job::to_the_end(&client, &accepted.id, at_most, remote.json).await
 }
 

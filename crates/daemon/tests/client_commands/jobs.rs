@@ -14,7 +14,7 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::Json;
 use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
 
-use crate::process::{PATIENCE, answering, ended, fencepost, listener};
+use crate::process::{PATIENCE, answering, ended, fencepost, listener, unheard};
 
 fn tell(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
@@ -209,5 +209,24 @@ async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!((output.status.code(), out.as_ref()), (Some(status), stdout), "{words:?}: {err}");
         assert!(err.contains(stderr), "{words:?}: {err}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_whose_stderr_cannot_be_written_does_what_it_should() {
+    let missing = (404, serde_json::to_string(&wire::Problem::new(wire::Code::NotFound, "no")).unwrap());
+    let page = (200, r#"{"items":[],"next_cursor":"c"}"#.to_owned());
+    let cases: [(&[&str], Vec<(u16, String)>, i32, &str); 4] = [
+        (&["job", "show", "j-1", "--json"], vec![missing.clone()], 1, ""),
+        (&["job", "show", "j-1"], vec![missing], 1, ""),
+        (&["job", "list", "--json"], vec![page], 0, ""),
+        (&["submit", "--wait", "x"], vec![accepted(), finished("succeeded", "7", "null")], 0, "7\n"),
+    ];
+    for (words, answers, status, stdout) in cases {
+        let (listener, url) = listener().await;
+        answering(listener, answers);
+        let output = ended(unheard(&[words, &["--url", &url]].concat())).await;
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((output.status.code(), out.as_ref()), (Some(status), stdout), "{words:?}");
     }
 }

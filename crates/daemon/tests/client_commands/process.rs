@@ -1,5 +1,6 @@
 //! The command as a process, and a stand-in for the scheduler that plays a script.
 
+use std::fs::File;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,10 +12,22 @@ use tokio::process::{Child, Command};
 /// Longer than anything takes that is right.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Hangs up without an answer.
+pub const LOST: (u16, String) = (0, String::new());
+
 /// Starts the command.
 pub fn fencepost(words: &[&str]) -> Child {
+    started(words, Stdio::piped())
+}
+
+/// Starts the command with a stderr that cannot be written.
+pub fn unheard(words: &[&str]) -> Child {
+    started(words, File::create("/dev/full").unwrap().into())
+}
+
+fn started(words: &[&str], stderr: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
     command.kill_on_drop(true).spawn().unwrap()
 }
 
@@ -30,15 +43,30 @@ pub async fn listener() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// Answers one request after the other with these; what was asked.
+/// Answers one request after the other with these; what was asked: the first line of each without the version, and its body.
 pub fn answering(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
+    recording(listener, answers, |request| {
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
+        format!("{line} {body}").trim_end().to_owned()
+    })
+}
+
+fn recording(
+    listener: TcpListener,
+    answers: Vec<(u16, String)>,
+    recorded: fn(&str) -> String,
+) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::<Mutex<Vec<String>>>::default();
     let record = Arc::clone(&heard);
     tokio::spawn(async move {
         for (status, body) in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
             let request = hear(&mut stream).await;
-            record.lock().unwrap().push(request);
+            record.lock().unwrap().push(recorded(&request));
+            if status == LOST.0 {
+                continue;
+            }
             let answer = format!(
                 "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
@@ -49,7 +77,7 @@ pub fn answering(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mute
     heard
 }
 
-/// Reads one whole request: its first line without the version, and its body.
+/// Reads one whole request.
 async fn hear(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     loop {
@@ -57,8 +85,7 @@ async fn hear(stream: &mut TcpStream) -> String {
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
-                let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
-                return format!("{line} {body}").trim_end().to_owned();
+                return text.into_owned();
             }
         }
         assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "a whole request");

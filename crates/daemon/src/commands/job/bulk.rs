@@ -79,7 +79,7 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         return Ok(());
     }
     if !json {
-        eprintln!("bulk operation {id} is under way; {}", matching(accepted.matched));
+        shown::note(&format!("bulk operation {id} is under way; {}\n", matching(accepted.matched)));
     }
     let bulk = follow(&client, &id, json).await?;
     shown::answer(json, &bulk, |bulk| line(bulk) + "\n");
@@ -117,7 +117,9 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<Shown, Failure>
             Err(error) => {
                 if let Err(error) = absence.outlast(error).await {
                     bar.finish_and_clear();
-                    eprintln!("bulk operation {id} continues; `fencepost job bulk show {id}` shows it");
+                    shown::note(&format!(
+                        "bulk operation {id} continues; `fencepost job bulk show {id}` shows it\n"
+                    ));
                     return Err(shown::failure(json, error));
                 }
             }

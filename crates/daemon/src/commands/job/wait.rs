@@ -71,7 +71,7 @@ async fn waited(client: &Client, id: &str) -> client::Result<Job> {
             Ok(_) => absence.is_over(),
             Err(error) => {
                 if let Err(error) = absence.outlast(error).await {
-                    eprintln!("job {id} continues; `fencepost job show {id}` shows it");
+                    shown::note(&format!("job {id} continues; `fencepost job show {id}` shows it\n"));
                     return Err(error);
                 }
             }
@@ -86,7 +86,7 @@ async fn followed(client: &Client, id: &str) -> client::Result<Job> {
     while let Some(news) = events.next().await? {
         match news {
             JobUpdate::Job(job) => last = Some(*job),
-            JobUpdate::Progress(progress) => eprintln!("{}", jobs_shown::progress(&progress)),
+            JobUpdate::Progress(progress) => shown::note(&(jobs_shown::progress(&progress) + "\n")),
         }
     }
     match last {
@@ -110,7 +110,7 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
             && before != reason
             && !json
         {
-            eprintln!("job {id} waits: {waits}");
+            shown::note(&format!("job {id} waits: {waits}\n"));
         }
         before = reason;
     }

@@ -122,7 +122,7 @@ impl Submission<'_> {
             return Err(Failure::new(Exit::Refused, message));
         }
         if !self.json {
-            eprintln!("{accepted} jobs are accepted");
+            shown::note(&format!("{accepted} jobs are accepted\n"));
         }
         Ok(())
     }
@@ -149,10 +149,10 @@ impl Submission<'_> {
                     if let Err(error) = absence.outlast(error).await {
                         self.bar.finish_and_clear();
                         let first = numbers.first().copied().unwrap_or_default();
-                        eprintln!(
-                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. {}",
+                        shown::note(&format!(
+                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. {}\n",
                             self.how_to_go_on()
-                        );
+                        ));
                         return Err(shown::failure(self.json, error));
                     }
                 }
@@ -167,7 +167,7 @@ impl Submission<'_> {
             BatchResult::Accepted { id, .. } => shown::print(&format!("{id}\n")),
             BatchResult::Refused { code, detail } => {
                 if refused <= REFUSED_SHOWN {
-                    eprintln!("line {line}: {code}: {detail}");
+                    shown::note(&format!("line {line}: {code}: {detail}\n"));
                 }
                 true
             }
