@@ -237,20 +237,22 @@ impl Tasks<'_> {
         self.0.change(&["v1", "tasks", id, "stages", stage, "resolve"], resolution).await
     }
 
-    /// Runs a task again, and returns it with its new run; for a dry run, as it would be.
+    /// Runs a task again, and returns it with its new run; for a dry run, as it would be. Under one `key` (1 to 128 visible
+    /// ASCII characters) the same request opens one run within 24 hours, on any instance.
     ///
-    /// A retry whose answer is lost is repeated, and must not open two runs. So a request without `expect` goes out with
-    /// the run and the checkpoint that the task has when this is called.
+    /// Without a `key` the library makes one for this call, so that its own retries are harmless. A request that has no
+    /// `expect` either goes out with the run and the checkpoint that the task has when this is called.
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` for a task that has another run or checkpoint by now, `still_running`,
     /// `stage_unknown`, `definition_changed`, `tenant_locked`.
-    pub async fn retry(&self, id: &str, retry: &TaskRetryRequest) -> Result<Task> {
-        let retry = match retry.expect {
-            Some(_) => retry.clone(),
-            None => expecting(retry, &self.get(id).await?),
+    pub async fn retry(&self, id: &str, retry: &TaskRetryRequest, key: Option<&str>) -> Result<Task> {
+        let retry = match (retry.expect, key) {
+            (None, None) => expecting(retry, &self.get(id).await?),
+            _ => retry.clone(),
         };
-        self.0.change(&["v1", "tasks", id, "retry"], &retry).await
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::create(&["v1", "tasks", id, "retry"], Some(&retry), &key)).await?.body)
     }
 
     async fn steer(&self, id: &str, verb: &str, reason: Option<&str>) -> Result<Task> {
@@ -280,12 +282,13 @@ impl Tenants<'_> {
     ///
     /// # Errors
     /// As [`Tasks::retry`], and `not_found` as for [`Tenants::get`].
-    pub async fn retry(&self, tenant: &str, retry: &TaskRetryRequest) -> Result<Task> {
-        let retry = match retry.expect {
-            Some(_) => retry.clone(),
-            None => expecting(retry, &self.get(tenant).await?.task),
+    pub async fn retry(&self, tenant: &str, retry: &TaskRetryRequest, key: Option<&str>) -> Result<Task> {
+        let retry = match (retry.expect, key) {
+            (None, None) => expecting(retry, &self.get(tenant).await?.task),
+            _ => retry.clone(),
         };
-        self.0.change(&["v1", "tenants", tenant, "retry"], &retry).await
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::create(&["v1", "tenants", tenant, "retry"], Some(&retry), &key)).await?.body)
     }
 
     /// Breaks the lock of a tenant, if its token is the one named; needs the scope `admin`. The task that has the lock is

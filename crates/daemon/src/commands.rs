@@ -18,6 +18,7 @@ pub mod migrate;
 pub mod node;
 pub mod nodes;
 pub mod nonce;
+mod once;
 pub mod plan;
 pub mod pool;
 pub mod recover;
@@ -26,6 +27,7 @@ pub mod session;
 pub mod shown;
 pub mod stats;
 pub mod submit;
+mod task_retry;
 mod tasks_shown;
 pub mod tenant;
 pub mod token;
@@ -33,11 +35,8 @@ pub mod top;
 
 use std::time::Duration;
 
-use client::wire::Object;
-use client::wire::plans::TaskRetryRequest;
 use client::{Client, Page, Retry};
 
-use crate::cli::plans::RetryOptions;
 use crate::cli::{Paged, Remote};
 use crate::exit::{Exit, Failure};
 
@@ -64,13 +63,6 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
 /// The part of a list that is asked for.
 fn page(paged: Paged) -> Page {
     Page { limit: paged.limit, cursor: paged.cursor }
-}
-
-/// The retry that is asked for, with the stages of its file; and whether it is a dry run.
-fn retry_request(options: RetryOptions) -> Result<(bool, TaskRetryRequest), Failure> {
-    let stages: Option<Vec<Object<_>>> = options.stages.as_deref().map(json_file::read).transpose()?;
-    let stages = stages.map(|stages| stages.into_iter().map(|Object(stage)| stage).collect());
-    Ok((options.dry_run, options.request(stages)))
 }
 
 /// Runs a command's calls on this thread.

@@ -131,17 +131,19 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
 
 #[tokio::test]
 async fn a_retry_whose_answer_was_lost_opens_no_second_run() {
-    let script = vec![task(), Act::HangUp, refused(Code::Conflict, None), tenant(), task(), task()];
+    let script = vec![task(), Act::HangUp, task(), tenant(), Act::HangUp, task(), task(), task(), task()];
     let server = StandIn::playing(script).await;
     let client = client(&[&server]);
     let retry = TaskRetryRequest::new(RetryFrom::Point(RetryPoint::Checkpoint), "r");
-    let error = client.tasks().retry("k", &retry).await.unwrap_err();
-    assert!(error.may_be_done(), "{error:?}");
-    client.tenants().retry("t", &retry).await.unwrap();
+    assert_eq!(client.tasks().retry("k", &retry, None).await.unwrap().run, 2);
+    assert_eq!(client.tenants().retry("t", &retry, None).await.unwrap().run, 2);
     let expect = Some(ExpectedTask { run: 1, checkpoint_version: 0 });
-    client.tenants().retry("t", &TaskRetryRequest { expect, ..retry }).await.unwrap();
+    client.tenants().retry("t", &TaskRetryRequest { expect, ..retry.clone() }, None).await.unwrap();
+    client.tasks().retry("k", &retry, Some("mine")).await.unwrap();
+    client.tenants().retry("t", &retry, Some("mine")).await.unwrap();
     let seen = r#"{"from":"checkpoint","expect":{"run":2,"checkpoint_version":3},"reason":"r"}"#;
     let given = r#"{"from":"checkpoint","expect":{"run":1,"checkpoint_version":0},"reason":"r"}"#;
+    let any = r#"{"from":"checkpoint","reason":"r"}"#;
     assert_eq!(
         asked(&server),
         [
@@ -150,9 +152,17 @@ async fn a_retry_whose_answer_was_lost_opens_no_second_run() {
             format!("POST /v1/tasks/k/retry {seen}"),
             "GET /v1/tenants/t".to_owned(),
             format!("POST /v1/tenants/t/retry {seen}"),
+            format!("POST /v1/tenants/t/retry {seen}"),
             format!("POST /v1/tenants/t/retry {given}"),
+            format!("POST /v1/tasks/k/retry {any}"),
+            format!("POST /v1/tenants/t/retry {any}"),
         ]
     );
+    let keys: Vec<_> = server.heard().iter().map(|request| header(request, "Idempotency-Key")).collect();
+    assert!(keys[1].is_some() && keys[1] == keys[2], "{keys:?}");
+    assert!(keys[4].is_some() && keys[4] == keys[5] && keys[4] != keys[1], "{keys:?}");
+    assert!(keys[6].is_some() && keys[6] != keys[4], "{keys:?}");
+    assert_eq!(keys[7..], [Some("mine".to_owned()), Some("mine".to_owned())]);
 }
 
 #[tokio::test]

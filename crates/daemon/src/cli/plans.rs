@@ -208,7 +208,8 @@ pub struct RetryOptions {
     /// checkpoint with this version covers
     #[arg(long, value_name = "checkpoint|start|VERSION", default_value = "checkpoint", value_parser = retry_from)]
     from: RetryFrom,
-    /// Only if this is still the task's newest run, with --expect-checkpoint [default: the ones that it has now]
+    /// Only if this is still the task's newest run, with --expect-checkpoint [default: the ones that it has
+    /// now; with --key, any]
     #[arg(long, value_name = "N", requires = "expect_checkpoint", value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     expect_run: Option<u32>,
     /// Only if this is still the version of the task's newest checkpoint, 0 for none; with --expect-run
@@ -230,6 +231,9 @@ pub struct RetryOptions {
     /// Why, for the history
     #[arg(long, value_name = "TEXT")]
     reason: String,
+    /// Idempotency key: the same request under the same key opens one run
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
     /// Show what the retry would come to, and change nothing
     #[arg(long)]
     pub dry_run: bool,

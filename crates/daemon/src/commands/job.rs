@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::absence::Absence;
 use super::jobs_shown;
 use super::look::Look;
-use super::{confirm, connect, page, shown};
+use super::{confirm, connect, once, page, shown};
 use crate::cli::Remote;
 use crate::cli::jobs::{Filter, Job};
 use crate::exit::{Exit, Failure};
@@ -63,8 +63,12 @@ pub async fn run(command: Job) -> Result<(), Failure> {
         }
         Job::Retry { jobs, filter, key, remote, .. } => match jobs.as_slice() {
             [job] => {
-                let answer = connect(&remote)?.jobs().retry(job, key.as_deref()).await;
-                let accepted = answer.map_err(|error| shown::failure(remote.json, error))?;
+                let key = once::key(key, "retry");
+                let answer = connect(&remote)?.jobs().retry(job, Some(&key)).await;
+                let accepted = answer.map_err(|error| {
+                    let error = once::explained(error, "The job may be retried", &once::option(&key));
+                    shown::failure(remote.json, error)
+                })?;
                 shown::answer(remote.json, &accepted, |accepted: &JobAccepted| format!("{}\n", accepted.id));
                 Ok(())
             }
@@ -73,8 +77,13 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 let dead = dead.then_some(true);
                 let which =
                     RetryRequest { ids: jobs, state: None, outcome, session, tenant, pool, kind, dead };
-                let answer = connect(&remote)?.jobs().retry_many(&which, key.as_deref()).await;
-                retried(&answer.map_err(|error| shown::failure(remote.json, error))?, remote.json)
+                let key = once::key(key, "retry");
+                let answer = connect(&remote)?.jobs().retry_many(&which, Some(&key)).await;
+                let answer = answer.map_err(|error| {
+                    let error = once::explained(error, "The jobs may be retried", &once::option(&key));
+                    shown::failure(remote.json, error)
+                })?;
+                retried(&answer, remote.json)
             }
         },
         Job::Dismiss { jobs, remote } => {

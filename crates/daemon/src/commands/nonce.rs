@@ -7,7 +7,7 @@ use client::wire::{Code, List, Problem};
 use client::{Error, NonceQuery};
 
 use super::look::Look;
-use super::{confirm, connect, page, shown};
+use super::{confirm, connect, once, page, shown};
 use crate::cli::Nonce;
 use crate::exit::Failure;
 
@@ -19,8 +19,12 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
     match command {
         Nonce::Grant { signer, count, hold_ms, key, remote } => {
             let request = GrantRequest { count, hold_ms };
-            let granted = connect(&remote)?.grant(&signer, &request, key.as_deref()).await;
-            let granted = granted.map_err(|error| shown::failure(remote.json, error))?;
+            let key = once::key(key, "grant");
+            let granted = connect(&remote)?.grant(&signer, &request, Some(&key)).await;
+            let granted = granted.map_err(|error| {
+                let error = once::explained(error, "The nonces may be granted", &once::option(&key));
+                shown::failure(remote.json, error)
+            })?;
             shown::answer(remote.json, &granted.answer, |answer| {
                 shown::table(
                     ["NONCE", "HOLD", "HELD FOR", "UNTIL"],

@@ -11,7 +11,8 @@ use client::{PlanQuery, Plans, Tasks};
 
 use super::look::Look;
 use super::shown::About;
-use super::{confirm, connect, json_file, page, retry_request, shown, tasks_shown};
+use super::task_retry::TaskRetry;
+use super::{confirm, connect, json_file, once, page, shown, tasks_shown};
 use crate::cli::plans::{Change, Plan, TaskChange};
 use crate::exit::{Exit, Failure};
 use reader::Reader;
@@ -28,8 +29,12 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             if start {
                 request.start = Some(true);
             }
-            let answer = connect(&remote)?.plans().create(&request, key.as_deref()).await;
-            let plan = answer.map_err(|error| shown::failure(remote.json, error))?;
+            let key = once::key(key, "plan");
+            let answer = connect(&remote)?.plans().create(&request, Some(&key)).await;
+            let plan = answer.map_err(|error| {
+                let error = once::explained(error, "The plan may be created", &once::option(&key));
+                shown::failure(remote.json, error)
+            })?;
             shown::answer(remote.json, &plan, |plan| format!("{}\n", plan.id));
         }
         Plan::Start(change) => {
@@ -111,11 +116,16 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             shown::answer(remote.json, &task, task_line);
         }
         Plan::Retry { task, options, remote } => {
-            let (is_dry_run, retry) = retry_request(options)?;
-            let answer = connect(&remote)?.tasks().retry(&task, &retry).await;
-            let task =
-                answer.map_err(|error| shown::failure_about(About::task(&task), remote.json, error))?;
-            shown::answer(remote.json, &task, |task| tasks_shown::retried(task, is_dry_run));
+            let mut retry = TaskRetry::of(options)?;
+            let client = connect(&remote)?;
+            let refused = |error| shown::failure_about(About::task(&task), remote.json, error);
+            if retry.expects_present() {
+                retry.expect(&client.tasks().get(&task).await.map_err(refused)?);
+            }
+            let answer = client.tasks().retry(&task, &retry.request, Some(&retry.key)).await;
+            let retried = answer
+                .map_err(|error| refused(once::explained(error, "The task may be retried", &retry.with)))?;
+            shown::answer(remote.json, &retried, |task| tasks_shown::retried(task, retry.is_dry_run));
         }
     }
     Ok(())

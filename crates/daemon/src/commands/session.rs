@@ -5,7 +5,7 @@ use client::wire::List;
 use client::wire::sessions::{ListedSession, Session as Shown, SessionRequest};
 
 use super::look::Look;
-use super::{confirm, connect, job, page, shown};
+use super::{confirm, connect, job, once, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::sessions::Session;
 use crate::exit::Failure;
@@ -18,8 +18,12 @@ pub async fn run(command: Session) -> Result<(), Failure> {
     match command {
         Session::Open { ordering, tenant, needs: Needs { pool, requires, route }, idle_ms, key, remote } => {
             let request = SessionRequest { tenant, route, pool, requires, ordering, idle_ms };
-            let answer = connect(&remote)?.sessions().open(&request, key.as_deref()).await;
-            let opened = answer.map_err(|error| shown::failure(remote.json, error))?;
+            let key = once::key(key, "session");
+            let answer = connect(&remote)?.sessions().open(&request, Some(&key)).await;
+            let opened = answer.map_err(|error| {
+                let error = once::explained(error, "The session may be open", &once::option(&key));
+                shown::failure(remote.json, error)
+            })?;
             shown::answer(remote.json, &opened, |opened| format!("{}\n", opened.id));
             Ok(())
         }

@@ -8,9 +8,12 @@ use std::io::Read as _;
 use client::wire::Json;
 use client::wire::limits::PAYLOAD_BYTES_MAX;
 
-use super::{connect, job, shown};
+use super::{connect, job, once, shown};
 use crate::cli::jobs::Submit;
 use crate::exit::{Exit, Failure};
+
+/// What keys that are made here begin with.
+const COMMAND: &str = "submit";
 
 /// Runs the command.
 ///
@@ -25,14 +28,11 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     let request = options.request(self::payload(payload)?);
     let client = connect(&remote)?;
     // Its name in its session is a key, too.
-    let key = key.or_else(|| (!request.is_named()).then(new_key));
+    let key = (key.is_some() || !request.is_named()).then(|| once::key(key, COMMAND));
     let accepted = client.jobs().submit(&request, key.as_deref()).await;
     let accepted = accepted.map_err(|error| {
-        if error.may_be_done() {
-            let with = key.map(|key| format!(" with --key {key}")).unwrap_or_default();
-            shown::note(&format!("The job may be accepted. To have it once, run the same command{with}\n"));
-        }
-        shown::failure(remote.json, error)
+        let with = key.as_deref().map(once::option).unwrap_or_default();
+        shown::failure(remote.json, once::explained(error, "The job may be accepted", &with))
     })?;
     if !wait {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
@@ -41,11 +41,6 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     // An interrupted wait leaves the job as it is, so its id is printed first.
     shown::note(&format!("job {} is accepted\n", accepted.id));
     job::to_the_end(&client, &accepted.id, at_most, remote.json).await
-}
-
-/// A key that nobody has used.
-fn new_key() -> String {
-    format!("submit-{:016x}", rand::random::<u64>())
 }
 
 /// The payload from the command line, or from standard input.

@@ -3,7 +3,8 @@
 use client::wire::plans::UnlockRequest;
 
 use super::look::Look;
-use super::{confirm, connect, page, retry_request, shown, tasks_shown};
+use super::task_retry::TaskRetry;
+use super::{confirm, connect, once, page, shown, tasks_shown};
 use crate::cli::plans::Tenant;
 use crate::exit::Failure;
 
@@ -23,10 +24,16 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
             Look::list(tasks_shown::history).run(&shown, read).await?;
         }
         Tenant::Retry { tenant, options, remote } => {
-            let (is_dry_run, retry) = retry_request(options)?;
-            let answer = connect(&remote)?.tenants().retry(&tenant, &retry).await;
-            let task = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &task, |task| tasks_shown::retried(task, is_dry_run));
+            let mut retry = TaskRetry::of(options)?;
+            let client = connect(&remote)?;
+            let refused = |error| shown::failure(remote.json, error);
+            if retry.expects_present() {
+                retry.expect(&client.tenants().get(&tenant).await.map_err(refused)?.task);
+            }
+            let answer = client.tenants().retry(&tenant, &retry.request, Some(&retry.key)).await;
+            let retried = answer
+                .map_err(|error| refused(once::explained(error, "The task may be retried", &retry.with)))?;
+            shown::answer(remote.json, &retried, |task| tasks_shown::retried(task, retry.is_dry_run));
         }
         Tenant::Unlock { tenant, lock_token: token, reason, yes, remote } => {
             if !yes {

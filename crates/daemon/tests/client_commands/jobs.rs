@@ -14,7 +14,7 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::Json;
 use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
 
-use crate::process::{PATIENCE, answering, ended, fencepost, listener, unheard};
+use crate::process::{LOST, PATIENCE, answering, answering_keys, asked, ended, fencepost, listener, unheard};
 
 fn tell(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
@@ -229,4 +229,78 @@ async fn a_command_whose_stderr_cannot_be_written_does_what_it_should() {
         let out = String::from_utf8_lossy(&output.stdout);
         assert_eq!((output.status.code(), out.as_ref()), (Some(status), stdout), "{words:?}");
     }
+}
+
+fn refused(code: wire::Code) -> (u16, String) {
+    (code.status(), serde_json::to_string(&wire::Problem::new(code, "because")).unwrap())
+}
+
+#[tokio::test]
+async fn a_command_that_creates_something_names_its_key_where_that_may_be_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.json");
+    std::fs::write(&file, r#"{"tasks": [{"tenant": "acme", "stages": [{"name": "build", "payload": 1}]}]}"#)
+        .unwrap();
+    let cases: [&[&str]; 7] = [
+        &["submit", "x"],
+        &["job", "retry", "j-1"],
+        &["job", "retry", "--dead"],
+        &["job", "bulk", "dismiss", "--dead"],
+        &["session", "open"],
+        &["nonce", "grant", "s"],
+        &["plan", "create", "-f", file.to_str().unwrap()],
+    ];
+    for words in cases {
+        let (listener, url) = listener().await;
+        let heard = answering_keys(listener, vec![LOST, refused(wire::Code::Unauthorized)]);
+        let output = ended(fencepost(&[words, &["--url", &url]].concat())).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{words:?}: {err}");
+        let heard = heard.lock().unwrap();
+        assert_eq!((heard.len(), &heard[0]), (2, &heard[1]), "{words:?}");
+        let says = format!(". To have it once, run the same command with --key {}\n", heard[0]);
+        assert!(!heard[0].is_empty() && err.contains(&says), "{words:?}: {err}");
+        assert!(err.contains("; then unauthorized: because"), "{words:?}: {err}");
+    }
+    // A job's name in its session is its key.
+    let (listener, url) = listener().await;
+    let heard = answering_keys(listener, vec![LOST, refused(wire::Code::Unauthorized)]);
+    let words = ["submit", "--session", "s", "--ref", "r", "x", "--url", &url];
+    let output = ended(fencepost(&words)).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{err}");
+    assert!(err.contains("The job may be accepted. To have it once, run the same command\n"), "{err}");
+    assert_eq!(*heard.lock().unwrap(), ["", ""]);
+}
+
+#[tokio::test]
+async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for() {
+    let counted = (202, r#"{"id":null,"matched":2,"before":"2026-01-01T00:00:00Z"}"#.to_owned());
+    let (stand_in, url) = listener().await;
+    let heard = answering(stand_in, vec![counted, LOST, refused(wire::Code::Unauthorized)]);
+    let words = ["job", "bulk", "delete", "--dead", "--before", "2027-01-01T00:00:00Z", "--url", &url];
+    let output = ended(asked(&words, "y\n")).await;
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(69), "{err}");
+    let (_, options) = err.split_once(" run the same command with ").expect("it says how");
+    let options: Vec<_> = options.lines().next().unwrap().split(' ').collect();
+    let sent = heard.lock().unwrap()[1].clone();
+    assert!(sent.contains(r#""before":"2026-01-01T00:00:00Z""#), "{sent}");
+
+    let (stand_in, other) = listener().await;
+    let heard = answering(stand_in, vec![(202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
+    let again = [&words[..6], &["--url", &other, "--yes", "--no-wait"], options.as_slice()].concat();
+    let output = ended(fencepost(&again)).await;
+    assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(*heard.lock().unwrap(), [sent]);
+}
+
+#[tokio::test]
+async fn a_change_that_an_earlier_attempt_may_have_made_does_not_end_as_refused() {
+    let (listener, url) = listener().await;
+    answering(listener, vec![LOST, refused(wire::Code::NotFound)]);
+    let output = ended(fencepost(&["job", "delete", "j-1", "--yes", "--url", &url])).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{err}");
+    assert!(err.contains("was lost: ") && err.contains("; then not_found: because"), "{err}");
 }

@@ -1,6 +1,6 @@
 //! `fencepost plan` and `fencepost tenant`.
 
-use crate::process::{answering, ended, fencepost, listener};
+use crate::process::{LOST, answering, ended, fencepost, listener};
 
 fn plan(status: &str, succeeded: u32) -> (u16, String) {
     let body = format!(
@@ -148,4 +148,33 @@ async fn a_lock_is_broken_only_by_who_is_sure_and_a_refusal_says_who_holds_it() 
     let expected = "refused: tenant_locked: another task has the lock\n  tenant acme, task k-2\n";
     assert!(err.contains(expected), "{err}");
     assert_eq!(*heard.lock().unwrap(), [r#"POST /v1/tenants/acme/unlock {"token":7,"reason":"r"}"#]);
+}
+
+#[tokio::test]
+async fn a_retry_that_may_be_done_says_how_the_same_one_is_asked_for_again() {
+    let failed = task("FAILED", "1", "");
+    let tenant = format!(r#"{{"tenant":"acme","task":{failed},"has_checkpoint":false,"lock":null}}"#);
+    for (words, seen) in [(["plan", "retry", "k-1"], failed.clone()), (["tenant", "retry", "acme"], tenant)] {
+        let problem = wire::Problem::new(wire::Code::Unauthorized, "because");
+        let refused = (401, serde_json::to_string(&problem).unwrap());
+        let (stand_in, url) = listener().await;
+        let heard = answering(stand_in, vec![(200, seen), LOST, refused]);
+        let line = [&words[..], &["--reason", "r", "--url", &url]].concat();
+        let output = ended(fencepost(&line)).await;
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(69), "{err}");
+        let asked = heard.lock().unwrap()[1..].to_vec();
+        assert_eq!(asked[0], asked[1]);
+        assert!(asked[0].contains(r#""expect":{"run":1,"checkpoint_version":0}"#), "{asked:?}");
+        let (_, options) = err.split_once(" run the same command with ").expect("it says how");
+        let options: Vec<_> = options.lines().next().unwrap().split(' ').collect();
+        assert_eq!(options[0], "--key");
+
+        let (stand_in, other) = listener().await;
+        let heard = answering(stand_in, vec![(202, failed.clone())]);
+        let again = [&words[..], &["--reason", "r", "--url", &other], options.as_slice()].concat();
+        let output = ended(fencepost(&again)).await;
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(*heard.lock().unwrap(), asked[..1]);
+    }
 }

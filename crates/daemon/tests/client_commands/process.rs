@@ -1,6 +1,7 @@
 //! The command as a process, and a stand-in for the scheduler that plays a script.
 
 use std::fs::File;
+use std::io::{Seek as _, Write as _};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,17 +18,25 @@ pub const LOST: (u16, String) = (0, String::new());
 
 /// Starts the command.
 pub fn fencepost(words: &[&str]) -> Child {
-    started(words, Stdio::piped())
+    started(words, Stdio::null(), Stdio::piped())
+}
+
+/// Starts the command with this on its standard input.
+pub fn asked(words: &[&str], stdin: &str) -> Child {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(stdin.as_bytes()).unwrap();
+    file.rewind().unwrap();
+    started(words, file.into(), Stdio::piped())
 }
 
 /// Starts the command with a stderr that cannot be written.
 pub fn unheard(words: &[&str]) -> Child {
-    started(words, File::create("/dev/full").unwrap().into())
+    started(words, Stdio::null(), File::create("/dev/full").unwrap().into())
 }
 
-fn started(words: &[&str], stderr: Stdio) -> Child {
+fn started(words: &[&str], stdin: Stdio, stderr: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+    command.args(words).stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
     command.kill_on_drop(true).spawn().unwrap()
 }
 
@@ -49,6 +58,14 @@ pub fn answering(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mute
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
         format!("{line} {body}").trim_end().to_owned()
+    })
+}
+
+/// The same, which records the idempotency key of each request alone; empty for a request without one.
+pub fn answering_keys(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
+    recording(listener, answers, |request| {
+        let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+        key.unwrap_or_default().to_owned()
     })
 }
 

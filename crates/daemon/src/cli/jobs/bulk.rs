@@ -54,7 +54,8 @@ pub struct Begun {
     #[command(flatten)]
     filter: Filter,
     /// Only jobs that finished (for cancel: were submitted) before this time, such as 2026-11-24T08:00:00Z [default: now]
-    #[arg(long, value_name = "TIME")]
+    // The last one counts, so that a command can be repeated with another one behind it.
+    #[arg(long, value_name = "TIME", overrides_with = "before")]
     before: Option<String>,
     /// Jobs per second at most [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RATE_MAX))]
@@ -116,6 +117,8 @@ mod tests {
         let begun = Line::parse_from(line.split(' ')).begun;
         let fields = r#"{"action":"delete","filter":{"state":"FINISHED","outcome":"failed","session":"s","tenant":"t","pool":"p","kind":"k","dead":true},"before":"b","rate":7}"#;
         assert_eq!(Json::of(&begun.request(BulkAction::Delete)).unwrap().as_str(), fields);
+        let repeated = Line::parse_from(["x", "--before", "a", "--before", "b"]).begun;
+        assert_eq!(repeated.before.as_deref(), Some("b"));
         let dry = Line::parse_from(["x", "--dry-run"]).begun.request(BulkAction::Dismiss);
         let fields = r#"{"action":"dismiss","filter":{},"dry_run":true}"#;
         assert_eq!(Json::of(&dry).unwrap().as_str(), fields);

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cli::jobs::bulk::{Begun, Bulk};
 use crate::commands::absence::Absence;
 use crate::commands::look::Look;
-use crate::commands::{confirm, connect, page, shown};
+use crate::commands::{confirm, connect, once, page, shown};
 use crate::exit::{Exit, Failure};
 
 /// The delay between two looks at an operation that is under way.
@@ -54,6 +54,8 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         shown::answer(json, &counted, unchanged);
         return Ok(());
     }
+    let key = once::key(begun.key.clone(), "bulk");
+    let mut with = once::option(&key);
     let is_final = matches!(action, BulkAction::Cancel | BulkAction::Delete);
     if is_final && !begun.yes {
         request.dry_run = Some(true);
@@ -66,11 +68,16 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         let matched = counted.matched;
         confirm::ask(&format!("{}. {}?", matching(matched), asked(action, matched)))?;
         // Not those that came meanwhile. A repetition under a key must be the same request.
-        if begun.key.is_none() {
-            request.before = counted.before.or(request.before);
+        if begun.key.is_none()
+            && let Some(before) = counted.before
+        {
+            with += &format!(" --before {before}");
+            request.before = Some(before);
         }
     }
-    let accepted = client.bulks().begin(&request, begun.key.as_deref()).await.map_err(refused)?;
+    let accepted = client.bulks().begin(&request, Some(&key)).await;
+    let accepted =
+        accepted.map_err(|error| refused(once::explained(error, "The operation may be under way", &with)))?;
     let Some(id) = accepted.id.clone() else {
         return Err(Failure::new(Exit::Software, "the daemon named no bulk operation"));
     };

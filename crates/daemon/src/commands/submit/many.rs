@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::lines::{Batch, Batches};
 use crate::cli::jobs::JobOptions;
 use crate::commands::absence::Absence;
-use crate::commands::shown;
+use crate::commands::{once, shown};
 use crate::exit::{Exit, Failure};
 
 /// How often the bar moves while nothing is answered.
@@ -45,7 +45,7 @@ pub async fn run(
     key: Option<String>,
     json: bool,
 ) -> Result<(), Failure> {
-    let key = key.unwrap_or_else(super::new_key);
+    let key = once::key(key, super::COMMAND);
     if key.chars().count() > KEY_CHARS_MAX {
         let why = format!(
             "--key must have at most {KEY_CHARS_MAX} characters with --file: each batch gets it with a number of its own"
