@@ -1,4 +1,4 @@
-//! How a command that waits for something survives an absence of the daemon.
+//! How a command survives an absence of the daemon, or a time in which it has no room.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,11 @@ impl Absence {
     /// The daemon has answered.
     pub fn is_over(&mut self) {
         self.since = None;
+    }
+
+    /// Something was done meanwhile: the time counts anew.
+    pub fn begins_anew(&mut self) {
+        self.since = self.since.map(|_| Instant::now());
     }
 
     /// A call has failed. Waits before the next try, and says so on stderr when the absence begins.

@@ -236,6 +236,43 @@ fn refused(code: wire::Code) -> (u16, String) {
 }
 
 #[tokio::test]
+async fn a_batch_is_submitted_again_under_its_key_while_jobs_of_it_are_refused_for_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.jsonl");
+    std::fs::write(&file, "{\"payload\":1}\n{\"payload\":2}\n").unwrap();
+    let name = file.to_str().unwrap();
+    let batch = |second: &str| (202, format!(r#"{{"results":[{{"id":"j-1"}},{second}]}}"#));
+    let (listener, url) = listener().await;
+    let full = batch(r#"{"code":"overloaded","detail":"full"}"#);
+    let heard = answering_keys(listener, vec![full, batch(r#"{"id":"j-2"}"#)]);
+    let output = ended(fencepost(&["submit", "-f", name, "--key", "k", "--url", &url])).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), b"j-1\nj-2\n".as_slice()),
+        "{err}"
+    );
+    assert!(err.contains("overloaded: full; trying again"), "{err}");
+    assert_eq!(*heard.lock().unwrap(), ["k.1", "k.1"]);
+}
+
+#[tokio::test]
+async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
+    let results = r#"{"results":[{"id":"j-1"},{"code":"conflict","detail":"closed"}]}"#;
+    let (listener, url) = listener().await;
+    let heard = answering_keys(listener, vec![(202, results.to_owned())]);
+    let lines = "{\"payload\":1}\n{\"payload\":2}\n";
+    let output = ended(asked(&["submit", "-f", "-", "--url", &url], lines)).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"j-1\n".as_slice()), "{err}");
+    let heard = heard.lock().unwrap();
+    let [key] = heard.as_slice() else { panic!("{heard:?}") };
+    let key = key.strip_suffix(".1").unwrap();
+    assert!(err.contains("line 2: conflict: closed\n") && err.contains("1 are refused. "), "{err}");
+    assert!(err.contains(&format!(" run the same command with --key {key}\n")), "{err}");
+}
+
+#[tokio::test]
 async fn a_command_that_creates_something_names_its_key_where_that_may_be_done() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plan.json");

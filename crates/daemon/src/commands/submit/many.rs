@@ -5,8 +5,9 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use client::Client;
+use client::wire::Problem;
 use client::wire::jobs::BatchResult;
+use client::{Client, Error};
 use domain::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -52,7 +53,8 @@ pub async fn run(
         );
         return Err(Failure::new(Exit::Usage, why));
     }
-    let work = Submission { client, options, key, json, bar: ProgressBar::hidden() };
+    let (overload, bar) = (Absence::default(), ProgressBar::hidden());
+    let work = Submission { client, options, key, overload, json, bar };
     if file == Path::new("-") {
         return work.run("standard input", io::stdin().lock(), None).await;
     }
@@ -76,6 +78,8 @@ struct Submission<'a> {
     options: &'a JobOptions,
     /// The beginning of each batch's idempotency key.
     key: String,
+    /// Since when jobs are refused for now.
+    overload: Absence,
     json: bool,
     bar: ProgressBar,
 }
@@ -118,7 +122,8 @@ impl Submission<'_> {
         }
         self.bar.finish_and_clear();
         if refused > 0 {
-            let message = format!("{accepted} jobs are accepted, {refused} are refused");
+            let message =
+                format!("{accepted} jobs are accepted, {refused} are refused. {}", self.how_to_go_on());
             return Err(Failure::new(Exit::Refused, message));
         }
         if !self.json {
@@ -131,9 +136,10 @@ impl Submission<'_> {
         format!("To continue without submitting a job twice, run the same command with --key {}", self.key)
     }
 
-    /// Submits one batch, through absences of the daemon.
+    /// Submits one batch, through absences of the daemon, and again as long as it refuses jobs for now. It keeps a key for each
+    /// job of the batch, so that a repetition submits only those that it refused.
     async fn send(
-        &self,
+        &mut self,
         batch: Batch,
         number: u64,
         accepted: u64,
@@ -142,9 +148,30 @@ impl Submission<'_> {
         let (numbers, jobs): (Vec<_>, Vec<_>) =
             batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
         let mut absence = Absence::default();
+        let mut refused_before = 0;
         loop {
             match self.client.jobs().submit_batch(jobs.clone(), key.as_deref()).await {
-                Ok(results) => return Ok(numbers.into_iter().zip(results).collect()),
+                Ok(results) => {
+                    absence.is_over();
+                    let mut refused = results.iter().filter_map(refused_for_now);
+                    let is_left = match refused.next() {
+                        None => {
+                            self.overload.is_over();
+                            true
+                        }
+                        Some(first) => {
+                            let refused = 1 + refused.count();
+                            if refused < refused_before {
+                                self.overload.begins_anew();
+                            }
+                            refused_before = refused;
+                            self.overload.outlast(first).await.is_err()
+                        }
+                    };
+                    if is_left {
+                        return Ok(numbers.into_iter().zip(results).collect());
+                    }
+                }
                 Err(error) => {
                     if let Err(error) = absence.outlast(error).await {
                         self.bar.finish_and_clear();
@@ -172,6 +199,16 @@ impl Submission<'_> {
                 true
             }
         })
+    }
+}
+
+/// The refusal of a job that the daemon may accept later.
+fn refused_for_now(result: &BatchResult) -> Option<Error> {
+    match result {
+        BatchResult::Refused { code, detail } if code.is_retryable() => {
+            Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
+        }
+        BatchResult::Refused { .. } | BatchResult::Accepted { .. } => None,
     }
 }
 
