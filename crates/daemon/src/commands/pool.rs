@@ -1,7 +1,8 @@
 //! `fencepost pool …`: shows, sets, pauses and resumes the pools of nodes.
 
-use client::wire::Object;
+use client::Error;
 use client::wire::nodes::{PauseRequest, Pool as Shown, PoolPause, PoolsRequest, PoolsSetting};
+use client::wire::{Code, Object, Problem};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -51,12 +52,20 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             let client = connect(&remote)?;
             let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;
             if now.version != request.version {
-                let message = format!(
-                    "the file replaces version {}, but the pools have version {} now, so nothing was changed\n  \
-                     `fencepost pool show --json` prints them as they are",
+                let detail = format!(
+                    "the file replaces version {}, but the pools have version {} now, so nothing was changed",
                     request.version, now.version
                 );
-                return Err(Failure::new(Exit::Refused, message));
+                return Err(match remote.json {
+                    // As the daemon refuses it where the version changes after this look.
+                    true => {
+                        shown::failure(true, Error::Refused(Box::new(Problem::new(Code::Conflict, detail))))
+                    }
+                    false => Failure::new(
+                        Exit::Refused,
+                        format!("{detail}\n  `fencepost pool show --json` prints them as they are"),
+                    ),
+                });
             }
             if dry_run {
                 let changes = changes(&now.pools, &request.pools);

@@ -3,7 +3,8 @@
 mod lines;
 mod many;
 
-use std::io::Read as _;
+use std::fmt::Display;
+use std::io::Read;
 
 use client::wire::Json;
 use client::wire::limits::PAYLOAD_BYTES_MAX;
@@ -47,19 +48,22 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
 fn payload(given: Option<String>) -> Result<Json, Failure> {
     match given.as_deref() {
         None => Ok(Json::null()),
-        Some("-") => {
-            let mut text = String::new();
-            // One byte more than is taken tells that it is too much.
-            let read = std::io::stdin().lock().take(PAYLOAD_BYTES_MAX as u64 + 1).read_to_string(&mut text);
-            read.map_err(|error| Failure::new(Exit::Usage, format!("standard input: {error}")))?;
-            if text.len() > PAYLOAD_BYTES_MAX {
-                let message = format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes");
-                return Err(Failure::new(Exit::Usage, message));
-            }
-            json(&text)
-        }
+        Some("-") => read(std::io::stdin().lock()),
         Some(text) => json(text),
     }
+}
+
+/// The payload that is read from here.
+fn read(from: impl Read) -> Result<Json, Failure> {
+    let wrong = |why: &dyn Display| Failure::new(Exit::Usage, format!("standard input: {why}"));
+    let mut bytes = Vec::new();
+    // One byte more than is taken tells that it is too much. That may be a part of a character.
+    from.take(PAYLOAD_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error))?;
+    if bytes.len() > PAYLOAD_BYTES_MAX {
+        let message = format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    json(str::from_utf8(&bytes).map_err(|error| wrong(&error))?)
 }
 
 /// JSON as it is; other text as a JSON string, unless it begins as only JSON does.
@@ -88,5 +92,18 @@ mod tests {
             assert_eq!(json(bad).unwrap_err().exit, Exit::Usage, "{bad}");
         }
         assert_eq!(payload(None).unwrap(), Json::null());
+    }
+
+    #[test]
+    fn a_payload_that_is_too_long_is_refused_as_such_wherever_it_is_cut() {
+        // The limit is within one of its characters.
+        for text in ["é".repeat(PAYLOAD_BYTES_MAX / 2 + 1), "x".repeat(PAYLOAD_BYTES_MAX + 1)] {
+            let failure = read(text.as_bytes()).unwrap_err();
+            let says = format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes");
+            assert_eq!((failure.exit, failure.message), (Exit::Usage, says));
+        }
+        assert!(read("x".repeat(PAYLOAD_BYTES_MAX).as_bytes()).is_ok());
+        let failure = read(&b"\xff"[..]).unwrap_err();
+        assert!(failure.message.starts_with("standard input: invalid utf-8"), "{}", failure.message);
     }
 }

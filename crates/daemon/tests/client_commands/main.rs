@@ -4,4 +4,5 @@
 
 mod jobs;
 mod plans;
+mod pools;
 mod process;

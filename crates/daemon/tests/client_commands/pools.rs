@@ -1,0 +1,25 @@
+//! `fencepost pool`.
+
+use crate::process::{answering, ended, fencepost, listener};
+
+#[tokio::test]
+async fn a_file_that_replaces_an_old_version_is_refused_as_the_daemon_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.json");
+    std::fs::write(&file, r#"{"version":1,"pools":[]}"#).unwrap();
+    let line = ["pool", "set", "-f", file.to_str().unwrap(), "--url"];
+    let now = || (200, r#"{"version":2,"pools":[],"paused":[]}"#.to_owned());
+    let (stand_in, url) = listener().await;
+    let heard = answering(stand_in, vec![now(), now()]);
+    let output = ended(fencepost(&[&line[..], &[url.as_str(), "--json"]].concat())).await;
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"".as_slice()));
+    let problem: wire::Problem = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(problem.known_code(), Some(wire::Code::Conflict));
+    assert!(problem.detail.starts_with("the file replaces version 1, but the pools have version 2 now"));
+
+    let output = ended(fencepost(&[&line[..], &[url.as_str()]].concat())).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("nothing was changed\n  `fencepost pool show --json`"), "{err}");
+    assert_eq!(*heard.lock().unwrap(), ["GET /v1/config/pools"; 2]);
+}
