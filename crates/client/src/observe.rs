@@ -5,6 +5,7 @@ use wire::audit::AuditRecord;
 use wire::cluster::Cluster;
 use wire::health::{Health, Ready};
 use wire::leases::Lease;
+use wire::limits::NONCE_MAX;
 use wire::nonces::{NonceRecord, Signer, Status};
 use wire::stats::Stats;
 
@@ -102,23 +103,17 @@ impl Client {
         Ok(self.call(&Call::get(&["v1", "signers", signer, "nonces"], &query)).await?.body)
     }
 
-    /// One nonce of a signer; `None` when it was never granted. The API has no call for one nonce, so this
-    /// walks the list, 1,000 at a time.
+    /// One nonce of a signer; `None` when it was never granted. The API has no call for one nonce, so this asks for
+    /// a page of one, behind the nonce before it.
     ///
     /// # Errors
-    /// [`crate::Error`].
+    /// [`crate::Error`]; `not_found` for a signer before its first grant or policy.
     pub async fn nonce(&self, signer: &str, nonce: u64) -> Result<Option<NonceRecord>> {
-        let page = Page { limit: Some(wire::limits::LIST_ITEMS_MAX), cursor: None };
-        let mut query = NonceQuery { status: None, page };
-        loop {
-            let list = self.nonces(signer, &query).await?;
-            let passed = list.items.last().is_none_or(|last| last.nonce >= nonce);
-            let found = list.items.into_iter().find(|record| record.nonce == nonce);
-            if found.is_some() || passed || list.next_cursor.is_none() {
-                return Ok(found);
-            }
-            query.page.cursor = list.next_cursor;
-        }
+        // A cursor as `next_cursor` would be. No nonce is beyond the largest one.
+        let cursor = nonce.checked_sub(1).map(|before| format!("n.{}", before.min(NONCE_MAX)));
+        let page = Page { limit: Some(1), cursor };
+        let list = self.nonces(signer, &NonceQuery { status: None, page }).await?;
+        Ok(list.items.into_iter().find(|record| record.nonce == nonce))
     }
 
     /// The leases, in the order of their resources.

@@ -71,7 +71,7 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
     ok(&url, "plan", &["show", &plan, "-w"]).await;
     let tasks = rig.get(0, &format!("/v1/plans/{plan}/tasks")).await;
     let task = tasks["items"][0]["id"].as_str().unwrap().to_owned();
-    ok(&url, "nonce", &["grant", "eip155:1:0xab"]).await;
+    ok(&url, "nonce", &["grant", "eip155:1:0xab", "--count", "2"]).await;
     ok(&url, "id", &["set-segment", "order"]).await;
     ok(&url, "id", &["set-sequence", "invoice"]).await;
     ok(&url, "nodes", &["drain", "cat"]).await;
@@ -128,6 +128,8 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("stats", String::new(), "POOL "),
         of("top", String::new(), "slots taken on 1 nodes"),
         of("nonce", "show eip155:1:0xab".to_owned(), "next nonce"),
+        of("nonce", "show eip155:1:0xab 0".to_owned(), "nonce          0\n"),
+        of("nonce", "show eip155:1:0xab 1".to_owned(), "nonce          1\n"),
         of("nonce", "list".to_owned(), "SIGNER"),
         of("nonce", "list eip155:1:0xab".to_owned(), "NONCE"),
         of("id", "snowflake --count 2".to_owned(), "\n"),
@@ -175,6 +177,9 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
     }
     for (command, args, code, says) in [
         ("job", vec!["show", "nothing"], 1, "not_found"),
+        ("nonce", vec!["show", "eip155:1:0xab", "2"], 1, "nonce 2 was never granted"),
+        ("nonce", vec!["show", "eip155:1:0xab", "9007199254740991"], 1, "was never granted"),
+        ("nonce", vec!["show", "eip155:1:0xno", "7"], 1, "not_found"),
         ("job", vec!["retry", "--dead", "--pool", "no"], 0, "0 jobs are retried"),
         ("job", vec!["retry", "--pool", "no"], 2, "--outcome"),
         ("job", vec!["retry", "--dry-run", "--kind", "k"], 2, "--outcome"),

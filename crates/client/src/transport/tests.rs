@@ -78,6 +78,31 @@ async fn a_resolve_that_may_have_been_done_is_repeated_only_if_it_names_the_hold
 }
 
 #[tokio::test]
+async fn one_nonce_is_asked_for_behind_the_one_before_it() {
+    let list = |nonce: u64| {
+        let record = format!(
+            r#"{{"nonce":{nonce},"status":"HELD","hold":"h","held_until":"t","tx_hash":null,"fencing_token":1,"owner":"a-1",
+            "created_at":"t","updated_at":"t"}}"#
+        );
+        Act::Answer(200, "", format!(r#"{{"items":[{record}],"next_cursor":"n.{nonce}"}}"#))
+    };
+    let none = || Act::Answer(200, "", r#"{"items":[],"next_cursor":null}"#.to_owned());
+    let server = StandIn::playing(vec![list(0), list(7), list(8), none(), none()]).await;
+    let client = client(&[&server]);
+    let mut found = Vec::new();
+    for nonce in [0, 7, 7, wire::limits::NONCE_MAX, u64::MAX] {
+        found.push(client.nonce("s", nonce).await.unwrap().map(|record| record.nonce));
+    }
+    assert_eq!(found, [Some(0), Some(7), None, None, None]);
+    let asked: Vec<_> =
+        server.heard().iter().map(|request| request.lines().next().unwrap().to_owned()).collect();
+    let line = |cursor: &str| format!("GET /v1/signers/s/nonces?limit=1{cursor} HTTP/1.1");
+    let (largest, before) = (wire::limits::NONCE_MAX, wire::limits::NONCE_MAX - 1);
+    let behind = |nonce: u64| line(&format!("&cursor=n.{nonce}"));
+    assert_eq!(asked, [line(""), behind(6), behind(6), behind(before), behind(largest)]);
+}
+
+#[tokio::test]
 async fn the_callers_own_key_is_used() {
     let server = StandIn::playing(vec![granted()]).await;
     client(&[&server]).grant("s", &GrantRequest::default(), Some("mine")).await.unwrap();
