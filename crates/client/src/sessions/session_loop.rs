@@ -18,6 +18,10 @@ use crate::{Client, Error, Result};
 
 /// The close code of either side; the daemon sends it when the session is closed and all its results were sent.
 const NORMAL: u16 = 1000;
+/// The socket ends with the connection that is the last of so many which Fencepost has closed for a fault of the protocol while
+/// jobs waited and none was accepted. A client that is paused in the middle of a message commits such a fault once; a job that
+/// is too large commits it whenever it is sent.
+const FAULTS_MAX: u32 = 3;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +87,8 @@ pub(super) struct SessionLoop {
     stop: oneshot::Receiver<()>,
     pace: Pace,
     phase: Phase,
+    /// The connections that a fault of the protocol has ended while jobs waited, since one was accepted.
+    faults: u32,
     /// The caller got all results up to this place.
     reported_seq: u64,
 }
@@ -98,7 +104,7 @@ impl SessionLoop {
         pace: Pace,
     ) -> Self {
         let (client, id, reported_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
-        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, reported_seq }
+        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, faults: 0, reported_seq }
     }
 
     /// Runs until the session is closed, the caller stops, or the error is lasting. Answers the `ref`s of the jobs that
@@ -195,8 +201,12 @@ impl SessionLoop {
                         }
                         Ok(Received::Closed(Some((NORMAL, _)))) => return Parted::Closed,
                         Ok(Received::Closed(Some((close::PROTOCOL, why)))) => {
-                            // The same frame would get the same answer.
-                            return Parted::Cut(Error::Refused(Box::new(Problem::new(Code::Invalid, why))));
+                            self.faults += u32::from(!self.protocol.is_empty());
+                            return Parted::Cut(match self.faults {
+                                ..FAULTS_MAX => socket.closed(Some((close::PROTOCOL, why))),
+                                // The same frame would get the same answer.
+                                _ => Error::Refused(Box::new(Problem::new(Code::Invalid, why))),
+                            });
                         }
                         Ok(Received::Closed(why)) => return Parted::Cut(socket.closed(why)),
                     }
@@ -218,6 +228,9 @@ impl SessionLoop {
         // A frame that cannot be read must not be skipped: it could be a result.
         let frame = serde_json::from_str(text).map_err(|error| strange(socket, error.to_string()))?;
         let happenings = self.protocol.heard(frame);
+        if happenings.iter().any(|happening| matches!(happening, Happening::Accepted(_))) {
+            self.faults = 0;
+        }
         self.tell(happenings).await;
         Ok(())
     }

@@ -101,7 +101,8 @@ impl SessionSocket {
     ///
     /// # Errors
     /// The [`Error`] that ends the socket, because another connection would not help: a refused token, for
-    /// example, or a session that was purged. After that, [`Error::Unusable`].
+    /// example, or a session that was purged; `invalid` where what it sends is closed as a fault of the protocol again and
+    /// again. After that, [`Error::Unusable`].
     pub async fn next(&mut self) -> Result<Option<Happening>> {
         match self.deliveries.recv().await {
             Some(Delivery::Happening(happening, after_seq)) => {

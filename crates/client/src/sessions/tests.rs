@@ -246,9 +246,18 @@ async fn a_refusal_for_good_ends_it_and_one_for_now_does_not() {
 async fn what_breaks_the_protocol_ends_it() {
     let instance = Instance::new().await;
     let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
-    stand_in::close(&mut Peer::of(&instance).await.socket, close::PROTOCOL).await;
-    assert_eq!(next(&mut socket).await, "connected");
-    assert_eq!(next(&mut socket).await, "refused: invalid");
+    // Nothing that the caller has sent can be the fault.
+    for _ in 0..4 {
+        stand_in::close(&mut Peer::of(&instance).await.socket, close::PROTOCOL).await;
+        assert_eq!([next(&mut socket).await, next(&mut socket).await], ["connected", "lost"]);
+    }
+    socket.send("a", job()).await.unwrap();
+    for then in ["lost", "lost", "refused: invalid"] {
+        let mut peer = Peer::of(&instance).await;
+        assert_eq!((next(&mut socket).await.as_str(), peer.heard().await.as_str()), ("connected", "a"));
+        stand_in::close(&mut peer.socket, close::PROTOCOL).await;
+        assert_eq!(next(&mut socket).await, then);
+    }
     for frame in [Packet::text(r#"{"type":"result","seq":1}"#), Packet::binary(vec![1])] {
         let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
         let mut peer = Peer::of(&instance).await;
@@ -256,6 +265,27 @@ async fn what_breaks_the_protocol_ends_it() {
         assert_eq!(next(&mut socket).await, "connected");
         assert!(matches!(socket.next().await, Err(Error::Unexpected { status: 101, .. })));
         assert_eq!(peer.hear().await, Err(Some(close::PROTOCOL)));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_was_paused_within_a_message_connects_again() {
+    let instance = Instance::new().await;
+    let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
+    for (seq, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        socket.send(name, job()).await.unwrap();
+        for _ in 0..2 {
+            let mut peer = Peer::of(&instance).await;
+            assert_eq!((next(&mut socket).await.as_str(), peer.heard().await.as_str()), ("connected", name));
+            stand_in::close(&mut peer.socket, close::PROTOCOL).await;
+            assert_eq!(next(&mut socket).await, "lost");
+        }
+        let mut peer = Peer::of(&instance).await;
+        assert_eq!((next(&mut socket).await.as_str(), peer.heard().await.as_str()), ("connected", name));
+        peer.accept(name, seq).await;
+        assert_eq!(next(&mut socket).await, format!("accepted {name}"));
+        stand_in::close(&mut peer.socket, close::GOING_AWAY).await;
+        assert_eq!(next(&mut socket).await, "lost");
     }
 }
 
