@@ -151,6 +151,7 @@ impl Fleet {
             lease: Duration::from_millis(lease_ms),
             is_away: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            takes_no_mark: AtomicBool::new(false),
         })
     }
 }
@@ -165,6 +166,8 @@ pub(super) struct FleetNumbers {
     pub(super) is_away: AtomicBool,
     /// Whether it takes calls and never answers.
     pub(super) hangs: AtomicBool,
+    /// Whether it answers everything but marks.
+    pub(super) takes_no_mark: AtomicBool,
 }
 
 impl FleetNumbers {
@@ -261,6 +264,9 @@ impl Numbers for FleetNumbers {
         ahead_max_ms: u64,
     ) -> ledger::Result<Option<Marked>> {
         let mut rows = self.reach().await?;
+        if self.takes_no_mark.load(Ordering::Relaxed) {
+            return Err(ledger::Error::unavailable(std::io::Error::other("away")));
+        }
         if !self.is_mine(&rows, worker_lease) {
             return Ok(None);
         }

@@ -167,6 +167,10 @@ impl Keeper {
     /// first mark of this lease is committed.
     async fn keep(&mut self, ahead: &mut Ahead, mut held: Held) {
         let shared = Arc::clone(&self.context.shared);
+        if held.mark_ms > 0 {
+            // It was committed while ids were made by the local file.
+            self.context.extend(ahead, &held, None).await;
+        }
         let mut renewal = Some(self.context.renewal(&held));
         let mut tried_at = Instant::now();
         let mut next = tried_at + EXTEND_EVERY;
@@ -210,14 +214,22 @@ impl Keeper {
     /// Gives the number back.
     async fn give_back(&self, ahead: &mut Ahead, held: Held) {
         self.context.tell(Phase::Seeking(None));
-        let mark_ms = self.context.close(&held.generator);
+        self.context.close(&held.generator);
         if !ahead.remove().await {
             // What the file says must stay true, so the mark stays where it is and the lease runs out by itself.
             return;
         }
-        match timeout(GIVE_BACK_MAX, held.numbers.give_back(&held.worker_lease, mark_ms)).await {
+        held.give_back().await;
+    }
+}
+
+impl Held {
+    /// Closes the generator, lowers the mark to where it ended, and gives the number back.
+    async fn give_back(self) {
+        let mark_ms = self.generator.close();
+        match timeout(GIVE_BACK_MAX, self.numbers.give_back(&self.worker_lease, mark_ms)).await {
             Ok(Ok(())) => {
-                tracing::info!(worker = %held.worker_lease.number, mark_ms, "worker number given back")
+                tracing::info!(worker = %self.worker_lease.number, mark_ms, "worker number given back")
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a worker number could not be given back; its lease expires by itself")
@@ -225,9 +237,7 @@ impl Keeper {
             Err(_) => tracing::warn!("giving a worker number back took too long; its lease expires"),
         }
     }
-}
 
-impl Held {
     /// Notes what the ledger answered. Answers what keeps the limit from rising, if anything does; `Err` if the number
     /// is lost.
     fn note(&mut self, renewed: Renewed, options: &Options) -> Result<Option<Refusal>, Lost> {
@@ -272,8 +282,12 @@ impl KeeperContext {
         })
     }
 
-    /// Raises the limit as far as mark and file allow, and gives callers the generator.
+    /// Raises the limit as far as mark and file allow, and gives callers the generator. Before the first mark of this lease is
+    /// committed there is nothing to raise, and the file stays as it is: it may still prove the number of before.
     async fn extend(&self, ahead: &mut Ahead, held: &Held, refusal: Option<Refusal>) {
+        if held.mark_ms == 0 {
+            return self.tell(Phase::Seeking(refusal));
+        }
         let record = (held.worker_lease.number, self.options.layout.epoch_ms(), held.mark_ms);
         let refusal = match ahead.limit(record, self.shared.clock.now_ms()).await {
             Ok(limit_ms) => {
@@ -282,10 +296,6 @@ impl KeeperContext {
             }
             Err(refusal) => Some(refusal),
         };
-        if held.mark_ms == 0 {
-            // No mark of this lease is committed yet.
-            return self.tell(Phase::Seeking(refusal));
-        }
         self.show(&held.generator);
         self.tell(Phase::Holding(refusal));
     }

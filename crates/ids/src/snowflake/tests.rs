@@ -324,6 +324,56 @@ async fn a_restart_while_the_ledger_is_away_goes_on_by_its_file() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_outage_before_the_first_mark_ends_no_issuance_by_file_and_leaves_the_proof() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+    let process = fleet.start("a", 0, options.clone());
+    let before = process.makes().await;
+    process.crash().await;
+    for crashes_again in [true, false] {
+        let restarted = fleet.start_cut_off("a", 0, options.clone());
+        assert_eq!(restarted.makes().await, before, "by the file");
+        restarted.numbers.takes_no_mark.store(true, Ordering::Relaxed);
+        restarted.numbers.is_away.store(false, Ordering::Relaxed);
+        for _ in 0..100 {
+            pass(100).await;
+            assert_eq!(restarted.take(1, 1).await.unwrap().worker.get(), before, "still by the file");
+        }
+        let owner = restarted.numbers.owner.clone();
+        assert!(fleet.held().values().any(|holder| *holder == owner), "another number is acquired");
+        if crashes_again {
+            restarted.crash().await;
+            continue;
+        }
+        restarted.numbers.takes_no_mark.store(false, Ordering::Relaxed);
+        pass(1_000).await;
+        assert_ne!(restarted.makes().await, before, "its mark is committed now");
+        assert_eq!(fleet.held().values().filter(|holder| **holder == owner).count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_before_the_first_mark_gives_the_new_number_back_and_leaves_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
+    let process = fleet.start("a", 0, options.clone());
+    process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options);
+    restarted.makes().await;
+    restarted.numbers.takes_no_mark.store(true, Ordering::Relaxed);
+    restarted.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(3_000).await;
+    let owner = restarted.numbers.owner.clone();
+    assert!(fleet.held().values().any(|holder| *holder == owner));
+    restarted.stop().await;
+    assert!(fleet.held().values().all(|holder| *holder != owner));
+    assert!(file.exists(), "what it says is true, and nobody lowered the mark");
+}
+
+#[tokio::test(start_paused = true)]
 async fn before_anybody_reached_the_ledger_the_file_alone_is_gone_by_until_its_mark() {
     let folder = tempfile::tempdir().unwrap();
     let (fleet, options) = (Fleet::new(), with_file(folder.path().join("worker")));

@@ -1,12 +1,18 @@
 //! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
-//! the file names, or until the ledger is back.
+//! the file names, or until the ledger is back: until a mark of another number is committed there. The file stays as it is
+//! until then, so that a crash before that mark leaves the proof.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
+use super::super::numbers::{Numbers, WorkerLease};
 use super::super::worker_id_file::Record;
 use super::ahead::Ahead;
-use super::{Held, Keeper, KeeperContext, NumberSource, Phase, Refusal, changed};
+use super::{Held, Keeper, KeeperContext, Lost, MARK_AGAIN, NumberSource, Phase, Refusal, changed};
 use crate::snowflake::Generator;
 
 /// How often it looks at the clock and moves the file on.
@@ -22,42 +28,42 @@ impl Keeper {
             Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
         let mut recalled = self.context.shared.recall.subscribe();
         let begun = *recalled.borrow_and_update();
+        // The number that was acquired from the ledger, and of whose lease no mark is committed yet.
+        let mut acquired: Option<Held> = None;
         loop {
             let now_ms = self.context.shared.clock.now_ms();
             let is_over = self.source.has_changed().is_err();
             let source = self.source.borrow_and_update().clone();
             let is_recalled = *recalled.borrow_and_update() != begun;
-            if is_over || is_recalled || matches!(source, NumberSource::Ended) || now_ms >= record.mark_ms {
+            if is_recalled {
+                acquired = None;
+            }
+            if let Some(held) = acquired.take_if(|held| !held.is_of(&source)) {
+                held.give_back().await;
+            }
+            let is_marked = acquired.as_ref().is_some_and(|held| held.mark_ms > 0);
+            let is_stopped = is_over || is_recalled || matches!(source, NumberSource::Ended);
+            if is_stopped || is_marked || now_ms >= record.mark_ms {
                 self.context.close(&generator);
                 self.context.tell(Phase::Seeking(None));
-                return None;
+                return acquired;
             }
             self.context.extend_by_file(ahead, &record, &generator, now_ms).await;
             let context = &self.context;
-            let sought = async {
+            let step = async {
                 match source {
-                    NumberSource::Instance(numbers) => match context.seek(&numbers).await {
-                        Ok(held) => Some(held),
-                        Err(refusal) => {
-                            tracing::debug!(%refusal, "no worker number from the ledger yet");
-                            tokio::time::sleep(SEEK_AGAIN).await;
-                            None
-                        }
-                    },
-                    NumberSource::Unreached | NumberSource::Ended => std::future::pending().await,
+                    NumberSource::Instance(numbers) => context.acquire_or_mark(&numbers, &mut acquired).await,
+                    NumberSource::Unreached | NumberSource::Ended => pending().await,
                 }
             };
-            let mut sought = std::pin::pin!(sought);
+            let mut step = pin!(step);
             loop {
                 tokio::select! {
                     biased;
                     () = changed(&mut self.source) => break,
                     () = changed(&mut recalled) => break,
-                    found = &mut sought => match found {
-                        Some(held) => return Some(held),
-                        None => break,
-                    },
-                    () = tokio::time::sleep(LOOK_EVERY) => {
+                    () = &mut step => break,
+                    () = sleep(LOOK_EVERY) => {
                         let now_ms = context.shared.clock.now_ms();
                         if now_ms >= record.mark_ms {
                             break;
@@ -67,6 +73,13 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+impl Held {
+    /// Whether its number is of this source.
+    fn is_of(&self, source: &NumberSource) -> bool {
+        matches!(source, NumberSource::Instance(numbers) if numbers.identity() == self.numbers.identity())
     }
 }
 
@@ -91,6 +104,30 @@ impl KeeperContext {
     pub(super) fn proves_for(&self, record: &Record) -> Duration {
         let left_ms = record.mark_ms.saturating_sub(self.shared.clock.now_ms());
         Duration::from_millis(left_ms.min(self.options.ahead_max_ms()))
+    }
+
+    /// Acquires a number from the ledger, or commits the first mark of the one that was acquired. Pauses after a failure.
+    async fn acquire_or_mark(&self, numbers: &Arc<dyn Numbers>, acquired: &mut Option<Held>) {
+        let Some(held) = acquired else {
+            match self.seek(numbers).await {
+                Ok(held) => *acquired = Some(held),
+                Err(refusal) => {
+                    tracing::debug!(%refusal, "no worker number from the ledger yet");
+                    sleep(SEEK_AGAIN).await;
+                }
+            }
+            return;
+        };
+        let renewed = self.renewal(held).await;
+        match held.note(renewed, &self.options) {
+            Ok(_) if held.mark_ms > 0 => {}
+            Ok(_) => sleep(MARK_AGAIN).await,
+            Err(Lost) => {
+                let WorkerLease { number, token } = held.worker_lease;
+                tracing::warn!(worker = %number, %token, "a worker number was lost");
+                *acquired = None;
+            }
+        }
     }
 
     /// Updates the file and raises the limit, as far as the committed mark allows.
