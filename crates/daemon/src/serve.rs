@@ -145,6 +145,8 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
 /// Everything that runs.
 struct Daemon {
     ledger: ledger::Handle,
+    /// The ledger's id.
+    cluster: String,
     bus: bus::Handle,
     incarnation: Incarnation,
     keeping: Keeping,
@@ -160,23 +162,25 @@ impl Daemon {
         let config = &loaded.config;
         tell_configuration(loaded);
         let metrics = recorder::start()?;
-        let (snowflakes, mut keeping) = generators::snowflakes(config);
-        let early = api::Early { snowflakes: snowflakes.clone(), metrics };
-        let serving = opened.insert(Serving::start(config, early).await?);
         let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
         let mut witness = Witness::remember(config, clock.clone())?;
+        let (snowflakes, mut keeping) = generators::snowflakes(config, witness.remembered())?;
+        let early = api::Early { snowflakes: snowflakes.clone(), metrics };
+        let serving = opened.insert(Serving::start(config, early).await?);
         let proof = keeping.proof().await;
         let ledger = reach_ledger(config, serving, proof).await?;
         let patience = patience(config, proof);
         serving.refuse_without(witness.is_current(&ledger, &serving.api, patience)).await?;
         let cluster_secret = cluster_secret(config, &ledger).await?;
         let endpoint = &serving.endpoint;
-        let cluster = bus::Cluster { id: witness.cluster().to_owned(), secret: cluster_secret.clone() };
-        let bus = open_bus(config, serving, cluster).await?;
+        let cluster = witness.cluster().to_owned();
+        let of_bus = bus::Cluster { id: cluster.clone(), secret: cluster_secret.clone() };
+        let bus = open_bus(config, serving, of_bus).await?;
         let peers = tls::peers(config, &endpoint.advertise)?;
         let incarnation =
             Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
-        keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
+        let of_ledger = (&ledger, cluster.as_str());
+        keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation.identity.id));
         let generators = generators::start(config, &ledger);
         let in_memory = InMemory { snowflakes, segments: generators.segments.clone() };
         let services = api::Services {
@@ -192,7 +196,7 @@ impl Daemon {
         let serving = opened.take().expect("it was started");
         tokio::spawn(witness.run(ledger.clone(), serving.api.clone(), in_memory));
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
-        Ok(Self { ledger, bus, incarnation, keeping, peers, serving, clock })
+        Ok(Self { ledger, cluster, bus, incarnation, keeping, peers, serving, clock })
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
@@ -226,7 +230,8 @@ impl Daemon {
             before = %self.incarnation.identity.id, instance = %next.identity.id, "continuing under another id"
         );
         // The worker number of the one before is another's to take; ids go on under this one's.
-        self.keeping.serve(generators::numbers(config, &self.ledger, endpoint, &next.identity.id));
+        let of_ledger = (&self.ledger, self.cluster.as_str());
+        self.keeping.serve(generators::numbers(config, of_ledger, endpoint, &next.identity.id));
         self.serving.api.reincarnate(next.shown());
         std::mem::replace(&mut self.incarnation, next).abandon();
         Ok(())

@@ -85,6 +85,7 @@ async fn snowflakes(ledger: &ledger::Handle, tasks: usize, batch: usize) {
     let (snowflakes, keeping) = Snowflakes::start(Options::default(), Arc::new(SystemClock));
     keeping.serve(Arc::new(LedgerNumbers {
         ledger: Arc::clone(ledger),
+        cluster: "bench".to_owned(),
         owner: InstanceId::parse("bench-1").expect("it is one"),
         node: "bench".to_owned(),
         lease_ms: 60_000,

@@ -38,6 +38,15 @@ pub use layout::{Layout, PER_MS, Parts};
 pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, WorkerLease, candidates};
 pub use refusal::Refusal;
 
+/// What is known of the ledger before it is reached.
+#[derive(Clone, Debug, Default)]
+pub struct KnownLedger {
+    /// Where it is, without a password. The local file counts for the same place alone; it keeps a checksum of it.
+    pub address: String,
+    /// Its id, if that was seen before. The local file then counts for this ledger alone.
+    pub cluster: Option<String>,
+}
+
 /// The settings of snowflakes.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -51,6 +60,8 @@ pub struct Options {
     pub lease_ms: u64,
     /// How far this machine's clock may be off the database's, in milliseconds.
     pub clock_skew_ms: u64,
+    /// The ledger.
+    pub ledger: KnownLedger,
     /// The local file; `None` for none.
     pub file: Option<PathBuf>,
 }
@@ -63,6 +74,7 @@ impl Default for Options {
             lead_ms: LEAD_MS_DEFAULT,
             lease_ms: WORKER_LEASE_MS_DEFAULT,
             clock_skew_ms: CLOCK_SKEW_MS_DEFAULT,
+            ledger: KnownLedger::default(),
             file: None,
         }
     }

@@ -140,6 +140,17 @@ pub fn is_private(url: &str) -> Result<bool> {
     }
 }
 
+/// Where the database is that a URL means, without the password: two databases have two addresses, wherever this process runs.
+///
+/// # Errors
+/// [`Error::Address`] for a URL that cannot be used; [`Error::File`] where the folder that a path is relative to is not known.
+pub fn address(url: &str) -> Result<String> {
+    match Kind::of(url)? {
+        Kind::Sqlite => store::sqlite::address(url),
+        Kind::Postgres => store::postgres::address(url),
+    }
+}
+
 /// What [`Ledger::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {

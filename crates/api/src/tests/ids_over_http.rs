@@ -24,6 +24,7 @@ impl Subject {
         let (early, keeping) = early(options);
         keeping.serve(Arc::new(LedgerNumbers {
             ledger: Arc::clone(&services.ledger),
+            cluster: "test".to_owned(),
             owner: InstanceId::parse("test-1").unwrap(),
             node: "test".to_owned(),
             lease_ms: 60_000,

@@ -3,16 +3,22 @@
 use std::sync::Arc;
 
 use domain::InstanceId;
-use ids::snowflake::{Keeping, Layout, LedgerNumbers, Numbers, Options};
+use ids::snowflake::{Keeping, KnownLedger, Layout, LedgerNumbers, Numbers, Options};
 use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 
 use super::endpoint::Endpoint;
 use crate::config::Config;
+use crate::exit::Failure;
 
 /// Starts what makes snowflakes: by the local file at first, if that proves a worker number. A number is
-/// acquired on the first request for a snowflake.
-pub fn snowflakes(config: &Config) -> (Snowflakes, Keeping) {
-    Snowflakes::start(options(config), Arc::new(SystemClock))
+/// acquired on the first request for a snowflake. `cluster` is the ledger that was known before.
+///
+/// # Errors
+/// For a URL of the ledger that cannot be used.
+pub fn snowflakes(config: &Config, cluster: Option<&str>) -> Result<(Snowflakes, Keeping), Failure> {
+    let ledger =
+        KnownLedger { address: ledger::address(&config.ledger.url)?, cluster: cluster.map(str::to_owned) };
+    Ok(Snowflakes::start(options(config, ledger), Arc::new(SystemClock)))
 }
 
 /// Starts the others.
@@ -39,22 +45,23 @@ impl InMemory {
     }
 }
 
-/// Where an incarnation gets its worker number.
+/// Where an incarnation gets its worker number: from the ledger of this id.
 pub fn numbers(
     config: &Config,
-    ledger: &ledger::Handle,
+    (ledger, cluster): (&ledger::Handle, &str),
     endpoint: &Endpoint,
     owner: &InstanceId,
 ) -> Arc<dyn Numbers> {
     Arc::new(LedgerNumbers {
         ledger: ledger.clone(),
+        cluster: cluster.to_owned(),
         owner: owner.clone(),
         node: endpoint.node_name.clone(),
         lease_ms: config.ids.lease_ms,
     })
 }
 
-fn options(config: &Config) -> Options {
+fn options(config: &Config, ledger: KnownLedger) -> Options {
     let ids = &config.ids;
     Options {
         layout: Layout::since(ids.epoch_ms),
@@ -62,6 +69,7 @@ fn options(config: &Config) -> Options {
         lead_ms: ids.lead_ms,
         lease_ms: ids.lease_ms,
         clock_skew_ms: ids.clock_skew_max_ms,
+        ledger,
         file: (!ids.file.is_empty()).then(|| ids.file.clone().into()),
     }
 }

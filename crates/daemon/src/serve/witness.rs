@@ -91,6 +91,11 @@ impl Witness {
         }
     }
 
+    /// Which ledger it was, if the file remembers one.
+    pub fn remembered(&self) -> Option<&str> {
+        self.known.as_ref().map(|known| known.cluster.as_str())
+    }
+
     /// Which ledger it is.
     ///
     /// # Panics

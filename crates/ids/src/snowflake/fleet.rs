@@ -53,6 +53,8 @@ impl Watch {
 pub(super) struct Fleet {
     begun: Instant,
     clock: Arc<Watch>,
+    /// The ledger's id.
+    pub(super) cluster: String,
     rows: Mutex<Rows>,
     made: Mutex<HashSet<u64>>,
     instances: AtomicU64,
@@ -78,6 +80,7 @@ impl Fleet {
         Arc::new(Self {
             begun,
             clock: Watch::new(begun, 0),
+            cluster: uuid::Uuid::new_v4().to_string(),
             rows: Mutex::default(),
             made: Mutex::default(),
             instances: AtomicU64::new(0),
@@ -222,6 +225,10 @@ impl Numbers for FleetNumbers {
             }
         };
         Ok(rows.leases.iter().map(record).collect())
+    }
+
+    fn cluster(&self) -> &str {
+        &self.fleet.cluster
     }
 
     fn identity(&self) -> (&InstanceId, &str) {

@@ -14,12 +14,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::WorkerNumber;
 use ledger::Marked;
 use rand::RngExt;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::numbers::{Numbers, WorkerLease};
+use super::worker_id_file::{LedgerName, Record, checksum};
 use super::{Generator, NumberSource, Options, Phase, Refusal, Shared};
 use crate::limits::{FILE_LEAD_MS, MARK_EVERY_MS_MAX};
 use ahead::Ahead;
@@ -51,6 +53,10 @@ pub(super) struct Keeper {
 struct KeeperContext {
     options: Options,
     shared: Arc<Shared>,
+    /// The checksum of where the ledger is, as the file has it.
+    ledger_address: String,
+    /// The number under which ids were made by the local file, and the first time that none of them has.
+    made_by_file: Option<(WorkerNumber, u64)>,
 }
 
 /// A number held.
@@ -75,7 +81,9 @@ struct Renewed {
 
 impl Keeper {
     pub(super) fn new(options: Options, shared: Arc<Shared>, source: watch::Receiver<NumberSource>) -> Self {
-        Self { context: KeeperContext { options, shared }, source, is_wanted: false }
+        let ledger_address = checksum(&options.ledger.address);
+        let context = KeeperContext { options, shared, ledger_address, made_by_file: None };
+        Self { context, source, is_wanted: false }
     }
 
     /// First tells how long the local file still proves a number.
@@ -83,7 +91,7 @@ impl Keeper {
         let (mut ahead, record) = Ahead::take(self.context.options.file.clone()).await;
         let record = record.filter(|record| self.context.is_proof(record));
         // The receiver may be gone.
-        let _ = prove.send(record.map(|record| self.context.proves_for(&record)));
+        let _ = prove.send(record.as_ref().map(|record| self.context.proves_for(record)));
         let mut held = match record {
             Some(record) => self.go_on_by_file(&mut ahead, record).await,
             None => None,
@@ -288,8 +296,17 @@ impl KeeperContext {
         if held.mark_ms == 0 {
             return self.tell(Phase::Seeking(refusal));
         }
-        let record = (held.worker_lease.number, self.options.layout.epoch_ms(), held.mark_ms);
-        let refusal = match ahead.limit(record, self.shared.clock.now_ms()).await {
+        let committed = Record {
+            number: held.worker_lease.number,
+            ledger: LedgerName {
+                address: self.ledger_address.clone(),
+                cluster: held.numbers.cluster().to_owned(),
+            },
+            epoch_ms: self.options.layout.epoch_ms(),
+            issued_ms: 0,
+            mark_ms: held.mark_ms,
+        };
+        let refusal = match ahead.limit(committed, self.shared.clock.now_ms()).await {
             Ok(limit_ms) => {
                 held.generator.raise_limit(limit_ms);
                 refusal

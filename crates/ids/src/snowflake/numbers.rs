@@ -62,6 +62,9 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>>;
 
+    /// The id of the ledger that the numbers are of, which its tables keep.
+    fn cluster(&self) -> &str;
+
     /// The instance that acquires numbers, and its node: the node's next incarnation gets the same number back.
     fn identity(&self) -> (&InstanceId, &str);
 
@@ -130,6 +133,8 @@ impl Choice {
 pub struct LedgerNumbers {
     /// Where they are.
     pub ledger: ledger::Handle,
+    /// The ledger's id, as its witness has it.
+    pub cluster: String,
     /// The instance that acquires them.
     pub owner: InstanceId,
     /// The node that it is an incarnation of: its next one gets its number back.
@@ -171,6 +176,10 @@ impl Numbers for LedgerNumbers {
 
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {
         self.ledger.id_workers().await
+    }
+
+    fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     fn identity(&self) -> (&InstanceId, &str) {

@@ -1,6 +1,7 @@
 //! Snowflakes under clocks, crashes and a ledger that comes and goes. Every id that is made here is held against
 //! all others of its test.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use domain::WorkerNumber;
@@ -459,6 +460,80 @@ async fn a_file_that_proves_nothing_is_not_gone_by() {
         .await;
     pass(LEAD_MS_DEFAULT).await;
     refuses(with_file(file), "its mark is past").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_gone_by_for_its_own_ledger_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let of = |address: &str, cluster: Option<&str>| Options {
+        ledger: KnownLedger { address: address.to_owned(), cluster: cluster.map(str::to_owned) },
+        lead_ms: 60_000,
+        ..with_file(folder.path().join("worker"))
+    };
+    let process = fleet.start("a", 0, of("here", None));
+    let before = process.makes().await;
+    process.crash().await;
+    for (address, cluster, counts) in [
+        ("elsewhere", None, false),
+        ("elsewhere", Some(fleet.cluster.as_str()), false),
+        ("here", Some("another"), false),
+        ("here", Some(fleet.cluster.as_str()), true),
+        ("here", None, true),
+    ] {
+        let restarted = fleet.start_cut_off("a", 0, of(address, cluster));
+        let taken = restarted.take(1, 8_000).await.map(|batch| batch.worker.get());
+        assert_eq!(taken.as_ref().ok(), counts.then_some(&before), "{address} {cluster:?}: {taken:?}");
+        restarted.crash().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_another_ledger_is_reached_no_id_is_made_by_the_file_and_none_of_its_number_comes_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let (before, after) = (Fleet::new(), Fleet::new());
+    let options = Options { lead_ms: 60_000, file: Some(folder.path().join("worker")), ..fixed(7) };
+    let process = before.start("a", 0, options.clone());
+    process.makes().await;
+    let clock = process.clock.clone();
+    process.crash().await;
+    let (snowflakes, keeping) = Snowflakes::start(options, clock.clone());
+    let limit = Duration::from_secs(10);
+    snowflakes.take(1, limit).await.unwrap();
+    // The clock stands: a generator that knew nothing of these ids would make them again.
+    clock.stand(true);
+    let mut made: HashSet<_> = snowflakes.take(2_000, limit).await.unwrap().ids().collect();
+    let by_file = snowflakes.shared.current.load_full().unwrap();
+    let other = after.start("b", 0, Options::default());
+    keeping.serve(other.numbers.clone());
+    pass(5_000).await;
+    assert_eq!(by_file.take(&clock, 1), Err(Stop::Closed));
+    for count in [4_000, 1, 1, 1] {
+        let taken = snowflakes.take(count, Duration::from_secs(1)).await;
+        assert!(taken.iter().flat_map(|batch| batch.ids()).all(|id| made.insert(id)), "{taken:?}");
+    }
+    clock.stand(false);
+    pass(3_000).await;
+    let taken = snowflakes.take(4_000, limit).await.unwrap();
+    assert_eq!(taken.worker.get(), 7);
+    assert!(taken.ids().all(|id| made.insert(id)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_files_generator_is_closed_when_another_number_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+    let process = fleet.start("a", 0, options.clone());
+    let before = process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options);
+    assert_eq!(restarted.makes().await, before);
+    let by_file = restarted.snowflakes.shared.current.load_full().unwrap();
+    restarted.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(3_000).await;
+    assert_ne!(restarted.makes().await, before);
+    assert_eq!(by_file.take(&restarted.clock, 1), Err(Stop::Closed));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,8 @@
 //!
 //! It says: no id was made at `issued_ms` or later, and none will be by anybody else below `mark_ms`. Both are
 //! written ahead, as the mark in the ledger is. A process that finds the file may make ids with times between the two if
-//! it is the same file (not a copy), on the same machine since the same boot, and no other process has it locked: then
-//! the process that wrote it is dead. A clean stop deletes the file before it lowers the mark in the ledger.
+//! it is the same file (not a copy), on the same machine since the same boot, of the same ledger, and no other process has
+//! it locked: then the process that wrote it is dead. A clean stop deletes the file before it lowers the mark in the ledger.
 //!
 //! It is written in place, in one piece under a checksum: a half-written one proves nothing.
 
@@ -26,11 +26,22 @@ const MACHINE_ID: &str = "/etc/machine-id";
 /// Names the boot; random, so that no two machines share one.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The ledger that a number is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerName {
+    /// The [`checksum`] of where it is.
+    pub address: String,
+    /// Its id, which its tables keep.
+    pub cluster: String,
+}
+
 /// What the file says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The worker number.
     pub number: WorkerNumber,
+    /// The ledger that it is of.
+    pub ledger: LedgerName,
     /// The epoch of its ids, in milliseconds since 1970.
     pub epoch_ms: u64,
     /// No id was made at this time or later, in milliseconds since 1970.
@@ -40,7 +51,7 @@ pub struct Record {
 }
 
 /// What a file proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// It is new, or was just made.
     Empty,
@@ -68,6 +79,8 @@ struct Place {
 #[derive(Serialize, Deserialize)]
 struct Written {
     worker: u16,
+    /// Earlier versions wrote none.
+    ledger: Option<LedgerName>,
     epoch_ms: u64,
     issued_ms: u64,
     mark_ms: u64,
@@ -106,6 +119,7 @@ impl WorkerIdFile {
         let found = file.metadata()?;
         let written = Written {
             worker: record.number.get(),
+            ledger: Some(record.ledger.clone()),
             epoch_ms: record.epoch_ms,
             issued_ms: record.issued_ms,
             mark_ms: record.mark_ms,
@@ -172,8 +186,10 @@ fn read_proof(file: &File, place: &Place) -> io::Result<Proof> {
     if (written.device, written.inode) != (found.dev(), found.ino()) {
         return Ok(Proof::Nothing("it is a copy"));
     }
-    let Written { epoch_ms, issued_ms, mark_ms, .. } = written;
-    Ok(Proof::Of(Record { number, epoch_ms, issued_ms, mark_ms }))
+    let Written { ledger: Some(ledger), epoch_ms, issued_ms, mark_ms, .. } = written else {
+        return Ok(Proof::Nothing("it does not name its ledger: an earlier version wrote it"));
+    };
+    Ok(Proof::Of(Record { number, ledger, epoch_ms, issued_ms, mark_ms }))
 }
 
 /// What is written, if all of it is there.
@@ -185,8 +201,9 @@ fn whole(bytes: Vec<u8>) -> Option<(WorkerNumber, Written)> {
     Some((WorkerNumber::new(written.worker).ok()?, written))
 }
 
-fn checksum(line: &str) -> String {
-    Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect()
+/// SHA-256, in hexadecimal digits.
+pub fn checksum(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes what was done to a name durable.
@@ -200,7 +217,8 @@ mod tests {
     use super::*;
 
     fn record(mark_ms: u64) -> Record {
-        Record { number: WorkerNumber::new(7).unwrap(), epoch_ms: 1, issued_ms: mark_ms / 2, mark_ms }
+        let ledger = LedgerName { address: checksum("sqlite:/x"), cluster: "one".to_owned() };
+        Record { number: WorkerNumber::new(7).unwrap(), ledger, epoch_ms: 1, issued_ms: mark_ms / 2, mark_ms }
     }
 
     fn proof(path: &Path) -> Option<Record> {
@@ -262,6 +280,28 @@ mod tests {
             drop(id_file);
             assert_eq!(proof(&path), None);
         }
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_which_names_no_ledger_proves_nothing_and_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+        id_file.write(&record(20)).unwrap();
+        drop(id_file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut written: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        written.as_object_mut().unwrap().remove("ledger").unwrap();
+        let line = written.to_string();
+        std::fs::write(&path, format!("{line}\n{}\n", checksum(&line))).unwrap();
+        let (mut id_file, found) = WorkerIdFile::take(&path).unwrap();
+        assert!(
+            matches!(found, Proof::Nothing(why) if why.contains("does not name its ledger")),
+            "{found:?}"
+        );
+        id_file.write(&record(30)).unwrap();
+        drop(id_file);
+        assert_eq!(proof(&path), Some(record(30)));
     }
 
     #[test]

@@ -207,6 +207,14 @@ pub(crate) fn is_private(url: &str) -> Result<bool> {
     Ok(is_here || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
+/// Where the database is. The role and its settings may decide the schema. What the URL leaves open, the environment decides.
+pub(crate) fn address(url: &str) -> Result<String> {
+    let options = connect_options(url)?;
+    let server = (options.get_host(), options.get_port(), options.get_socket());
+    let schema = (options.get_database(), options.get_username(), options.get_options());
+    Ok(format!("postgres {server:?} {schema:?}"))
+}
+
 /// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
 /// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
 /// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find it done.

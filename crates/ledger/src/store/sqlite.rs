@@ -192,6 +192,13 @@ fn path(url: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
+/// Where the file is, by its own name if it is there.
+pub(crate) fn address(url: &str) -> Result<String> {
+    let path = path(url)?;
+    let whole = path.canonicalize().or_else(|_| std::path::absolute(&path));
+    Ok(format!("sqlite {}", whole.map_err(|source| file_error(&path, source))?.display()))
+}
+
 fn file_error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), source: source.into() }
 }

@@ -36,6 +36,27 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     drop((database, _folder));
 }
 
+#[test]
+fn an_address_is_of_one_database_whatever_the_password() {
+    let address = |url: &str| ledger::address(url).unwrap();
+    let here = address("postgres://fence:one@db:5432/f");
+    assert_eq!(address("postgresql://fence:another@db/f"), here);
+    assert!(!here.contains("one"), "{here}");
+    for other in ["fence:one@db:5433/f", "fence:one@db2:5432/f", "fence:one@db:5432/g", "role:one@db:5432/f"]
+    {
+        assert_ne!(address(&format!("postgres://{other}")), here, "{other}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("ledger.db"), folder.path().join("link"));
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let of_path = |path: &std::path::Path| address(&format!("sqlite:{}", path.display()));
+    assert_eq!(of_path(&link), of_path(&file));
+    assert_ne!(of_path(&folder.path().join("other.db")), of_path(&file));
+    assert_ne!(address("sqlite:ledger.db"), "sqlite ledger.db", "it is relative to a folder");
+    assert!(matches!(ledger::address("mysql://db/f"), Err(Error::Address(_))));
+}
+
 pub async fn a_start_ends_no_lock_of_a_tenant(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     b.acquired(&a, &s, LONG_MS).await;

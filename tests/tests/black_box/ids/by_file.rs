@@ -194,6 +194,26 @@ async fn a_file_that_proves_nothing_lets_no_restart_serve_while_the_ledger_is_aw
         refuses(&here, why).await;
         std::fs::write(rig.file(), &whole).unwrap();
     }
+    rig.rewrite(|record| drop(record.as_object_mut().unwrap().remove("ledger")));
+    refuses(&here, "does not name its ledger").await;
+    std::fs::write(rig.file(), &whole).unwrap();
+    rig.rewrite(|record| record["ledger"]["cluster"] = json!("00000000-0000-4000-8000-000000000000"));
+    refuses(&here, "of another ledger than the one known").await;
+    std::fs::write(rig.file(), &whole).unwrap();
+    // In the same folder on another database, whether the witness is there or not.
+    let witness = here.join("fencepost-data/witness");
+    let remembered = std::fs::read(&witness).unwrap();
+    for is_remembered in [true, false] {
+        if !is_remembered {
+            std::fs::remove_file(&witness).unwrap();
+        }
+        let elsewhere = Setup::basic().unwrap().database(&rig.server.url("another"));
+        let elsewhere = elsewhere.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700").dir(&here);
+        let ended = elsewhere.run_to_end(PATIENCE).await.unwrap();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains("of a ledger at another address"), "{}", ended.stderr);
+    }
+    std::fs::write(&witness, remembered).unwrap();
     rig.rewrite(|record| (record["issued_ms"], record["mark_ms"]) = (json!(1), json!(1_700_000_000_000_u64)));
     refuses(&here, "its mark is past").await;
     std::fs::write(rig.file(), &whole[..FILE_BYTES / 4]).unwrap();

@@ -3,8 +3,6 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use domain::WorkerNumber;
-
 use super::super::Refusal;
 use super::super::worker_id_file::{Proof, Record, WorkerIdFile};
 use crate::limits::FILE_LEAD_MS;
@@ -30,7 +28,7 @@ impl Ahead {
                         None
                     }
                 };
-                (Self { id_file: Some(id_file), written }, written)
+                (Self { id_file: Some(id_file), written: written.clone() }, written)
             }
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
@@ -46,25 +44,23 @@ impl Ahead {
         }
     }
 
-    /// The first time that ids must not have yet, for this number, epoch and committed mark. The file, if there is one,
-    /// is written before this answers.
-    pub(super) async fn limit(
-        &mut self,
-        (number, epoch_ms, mark_ms): (WorkerNumber, u64, u64),
-        now_ms: u64,
-    ) -> Result<u64, Refusal> {
+    /// The first time that ids must not have yet, for this number and committed mark. The file, if there is one, is written
+    /// before this answers: with what is committed, and a later `issued_ms`.
+    pub(super) async fn limit(&mut self, committed: Record, now_ms: u64) -> Result<u64, Refusal> {
+        let mark_ms = committed.mark_ms;
         if self.id_file.is_none() {
             return Ok(mark_ms);
         }
-        let before = self.written.filter(|record| (record.number, record.epoch_ms) == (number, epoch_ms));
-        let issued_ms = now_ms.saturating_add(FILE_LEAD_MS).min(mark_ms);
+        let before = self.written.as_ref().filter(|before| before.is_of_the_number_of(&committed));
+        let issued_ms = now_ms.saturating_add(FILE_LEAD_MS).min(mark_ms).max(committed.issued_ms);
         let issued_ms = before.map_or(issued_ms, |before| before.issued_ms.max(issued_ms));
-        let record = Record { number, epoch_ms, issued_ms, mark_ms };
-        if before == Some(record) {
+        let record = Record { issued_ms, ..committed };
+        if before == Some(&record) {
             return Ok(issued_ms);
         }
+        let written = record.clone();
         let Err(error) = self.with(move |id_file| id_file.write(&record)).await else {
-            self.written = Some(record);
+            self.written = Some(written);
             return Ok(issued_ms);
         };
         tracing::warn!(%error, "the local file for worker numbers could not be written");
@@ -105,6 +101,13 @@ impl Ahead {
         .await?;
         self.id_file = Some(id_file);
         done
+    }
+}
+
+impl Record {
+    /// Whether both are of the same number of the same ledger, and of the same epoch.
+    fn is_of_the_number_of(&self, other: &Self) -> bool {
+        (self.number, self.epoch_ms, &self.ledger) == (other.number, other.epoch_ms, &other.ledger)
     }
 }
 

@@ -1,6 +1,7 @@
 //! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
 //! the file names, or until the ledger is back: until a mark of another number is committed there. The file stays as it is
-//! until then, so that a crash before that mark leaves the proof.
+//! until then, so that a crash before that mark leaves the proof. Once a ledger is reached that is not the file's, no id is
+//! made by the file any more.
 
 use std::future::pending;
 use std::pin::pin;
@@ -42,9 +43,14 @@ impl Keeper {
                 held.give_back().await;
             }
             let is_marked = acquired.as_ref().is_some_and(|held| held.mark_ms > 0);
-            let is_stopped = is_over || is_recalled || matches!(source, NumberSource::Ended);
+            let is_stopped = is_over || is_recalled || !record.may_be_of(&source);
             if is_stopped || is_marked || now_ms >= record.mark_ms {
-                self.context.close(&generator);
+                self.end_by_file(&generator, &record);
+                if let Some(held) = &mut acquired {
+                    let (number, start_ms) = (held.worker_lease.number, held.generator.close());
+                    let start_ms = self.context.first_free_ms(number, start_ms);
+                    held.generator = Arc::new(Generator::new(self.context.options.layout, number, start_ms));
+                }
                 self.context.tell(Phase::Seeking(None));
                 return acquired;
             }
@@ -74,6 +80,30 @@ impl Keeper {
             }
         }
     }
+
+    /// Closes the generator. The next one of its number begins after its ids, whatever the mark in the ledger is.
+    fn end_by_file(&mut self, generator: &Generator, record: &Record) {
+        let end_ms = self.context.close(generator);
+        // One that has made none ends where it began.
+        if end_ms > record.issued_ms {
+            self.context.made_by_file = Some((record.number, end_ms));
+        }
+    }
+}
+
+impl Record {
+    /// Whether numbers of this source may be of the record's ledger.
+    fn may_be_of(&self, source: &NumberSource) -> bool {
+        match source {
+            NumberSource::Unreached => true,
+            NumberSource::Ended => false,
+            NumberSource::Instance(numbers) if numbers.cluster() == self.ledger.cluster => true,
+            NumberSource::Instance(_) => {
+                tracing::warn!(worker = %self.number, "the local file is of another ledger than the one reached");
+                false
+            }
+        }
+    }
 }
 
 impl Held {
@@ -86,8 +116,13 @@ impl Held {
 impl KeeperContext {
     /// Whether the file proves a number to this instance.
     pub(super) fn is_proof(&self, record: &Record) -> bool {
-        let Self { options, shared } = self;
-        let reason = if record.epoch_ms != options.layout.epoch_ms() {
+        let Self { options, shared, ledger_address, .. } = self;
+        let known = options.ledger.cluster.as_ref();
+        let reason = if record.ledger.address != *ledger_address {
+            "it is of a ledger at another address"
+        } else if known.is_some_and(|cluster| *cluster != record.ledger.cluster) {
+            "it is of another ledger than the one known"
+        } else if record.epoch_ms != options.layout.epoch_ms() {
             "it is of another epoch"
         } else if !options.choice.admits(record.number) {
             "its number is none of those configured"
@@ -142,7 +177,7 @@ impl KeeperContext {
             let wait_ms = record.issued_ms - now_ms;
             return self.tell(Phase::Seeking(Some(Refusal::MarkAhead { number: record.number, wait_ms })));
         }
-        match ahead.limit((record.number, record.epoch_ms, record.mark_ms), now_ms).await {
+        match ahead.limit(record.clone(), now_ms).await {
             Ok(limit_ms) => {
                 generator.raise_limit(limit_ms);
                 self.show(generator);

@@ -46,8 +46,9 @@ impl KeeperContext {
             let picked = if round == 0 { best } else { &found[rand::rng().random_range(0..alike)] };
             let Some(worker_lease) = numbers.acquire(picked).await? else { continue };
             let Some(opened) = numbers.open(&worker_lease).await? else { continue };
-            self.wait_for(worker_lease.number, opened.mark_ms).await;
-            let generator = Generator::new(self.options.layout, worker_lease.number, opened.mark_ms);
+            let start_ms = self.first_free_ms(worker_lease.number, opened.mark_ms);
+            self.wait_for(worker_lease.number, start_ms).await;
+            let generator = Generator::new(self.options.layout, worker_lease.number, start_ms);
             return Ok(Held {
                 numbers: Arc::clone(numbers),
                 worker_lease,
@@ -57,6 +58,14 @@ impl KeeperContext {
             });
         }
         Err(Refusal::Late)
+    }
+
+    /// The first time for ids of this number: not before the mark, nor before the end of those that this process has made by
+    /// the local file. A ledger that is not the file's knows nothing of those.
+    pub(super) fn first_free_ms(&self, number: WorkerNumber, mark_ms: u64) -> u64 {
+        self.made_by_file
+            .filter(|(made, _)| *made == number)
+            .map_or(mark_ms, |(_, end_ms)| end_ms.max(mark_ms))
     }
 
     /// Compares this machine's clock with the database's. The time of the call counts in the clock's favour.
