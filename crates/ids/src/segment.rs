@@ -213,8 +213,8 @@ impl Drop for Load {
         let Self { inner, tag, outcome } = self;
         if let Err(refusal) = outcome {
             tag.buffer().failed(Instant::now());
-            if matches!(refusal, Refusal::Unknown) {
-                // An unknown tag must not take memory.
+            if matches!(refusal, Refusal::Unknown) || tag.buffer().step().is_none() {
+                // A tag that is unknown, or may be since no range of it was ever loaded, must not take memory.
                 inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, tag));
             }
         }

@@ -114,14 +114,32 @@ async fn one_load_is_in_flight_however_many_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_tags_are_refused_and_take_no_room() {
-    let segments = Segments::new(Shared(source(1_000)));
-    for n in 0..100 {
-        let refused = segments.take(&tag(&format!("x{n}")), 1, LIMIT).await;
-        assert!(matches!(refused, Err(Refusal::Unknown)), "{refused:?}");
+async fn unknown_tags_are_refused_and_take_no_room_whether_the_ledger_answers_or_not() {
+    let source = source(1_000);
+    let segments = Segments::new(Shared(source.clone()));
+    for is_away in [false, true] {
+        source.is_away.store(is_away, Ordering::Relaxed);
+        for n in 0..100 {
+            let refused = segments.take(&tag(&format!("x{n}")), 1, LIMIT).await;
+            let is_right = match refused {
+                Err(Refusal::Unknown) => !is_away,
+                Err(Refusal::Ledger(_)) => is_away,
+                _ => false,
+            };
+            assert!(is_right, "{is_away}: {refused:?}");
+        }
+        settled().await;
+        assert!(segments.inner.tags.is_empty(), "{is_away}: {}", segments.inner.tags.len());
     }
+    source.is_away.store(false, Ordering::Relaxed);
+    let mut ids = take(&segments, 500).await;
     settled().await;
-    assert!(segments.inner.tags.is_empty());
+    source.is_away.store(true, Ordering::Relaxed);
+    let refused = segments.take(&tag("t"), 5_000, LIMIT).await;
+    assert!(matches!(refused, Err(Refusal::Ledger(_))), "{refused:?}");
+    settled().await;
+    ids.extend(take(&segments, 500).await);
+    assert!(ids.into_iter().eq(1..=1_000), "a tag that was loaded keeps what it has in memory");
 }
 
 #[tokio::test(start_paused = true)]
