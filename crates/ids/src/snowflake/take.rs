@@ -27,23 +27,36 @@ impl Snowflakes {
     pub async fn take(&self, count: usize, limit: Duration) -> Result<Batch, Refusal> {
         assert!((1..=ID_BATCH_MAX).contains(&count), "the caller checks its batch");
         let count = count as u32;
+        let mut begun = None;
         if let Some(generator) = &*self.shared.current.load()
             && let Ok(run) = self.take_now(generator, count)
-            && run.count == count
         {
-            return Ok(Batch { runs: vec![run], worker: generator.worker() });
+            if run.count == count {
+                return Ok(Batch { runs: vec![run], worker: generator.worker() });
+            }
+            begun = Some((Arc::clone(generator), run));
         }
-        timeout(limit, self.take_patiently(count)).await.unwrap_or_else(|_| Err(self.why_late()))
+        timeout(limit, self.take_patiently(count, begun)).await.unwrap_or_else(|_| Err(self.why_late()))
     }
 
-    async fn take_patiently(&self, count: u32) -> Result<Batch, Refusal> {
+    /// Goes on with what the generator had in its millisecond, if that is not all.
+    async fn take_patiently(
+        &self,
+        count: u32,
+        begun: Option<(Arc<Generator>, Run)>,
+    ) -> Result<Batch, Refusal> {
         let mut phase = self.shared.phase.subscribe();
+        if let Some((generator, run)) = begun
+            && let Some(batch) = self.take_from(&generator, count, vec![run], &mut phase).await?
+        {
+            return Ok(batch);
+        }
         loop {
             // Marked as seen before the generator is looked at, so that no change is missed.
             let now = phase.borrow_and_update().clone();
             let generator = self.shared.current.load_full();
             if let Some(generator) = generator {
-                if let Some(batch) = self.take_from(&generator, count, &mut phase).await? {
+                if let Some(batch) = self.take_from(&generator, count, Vec::new(), &mut phase).await? {
                     return Ok(batch);
                 }
                 continue;
@@ -59,15 +72,16 @@ impl Snowflakes {
         }
     }
 
-    /// All from one generator. `None` when that was closed before they were complete: those had so far are given
-    /// to nobody.
+    /// All from one generator, which has made `runs` of them. `None` when that was closed before they were complete: those
+    /// had so far are given to nobody.
     async fn take_from(
         &self,
         generator: &Arc<Generator>,
         count: u32,
+        mut runs: Vec<Run>,
         phase: &mut watch::Receiver<Phase>,
     ) -> Result<Option<Batch>, Refusal> {
-        let (mut runs, mut missing): (Vec<Run>, _) = (Vec::new(), count);
+        let mut missing = count - runs.iter().map(|run| run.count).sum::<u32>();
         let mut waited = false;
         while missing > 0 {
             match self.take_now(generator, missing) {

@@ -1,7 +1,7 @@
 //! Snowflakes under clocks, crashes and a ledger that comes and goes. Every id that is made here is held against
 //! all others of its test.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use domain::WorkerNumber;
@@ -23,6 +23,23 @@ async fn a_number_is_acquired_when_the_first_id_is_asked_for() {
     assert_eq!(process.makes().await, 0);
     assert_eq!(fleet.held().len(), 1);
     process.take(10_000, 1_000).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn consecutive_batches_lose_no_ids_of_a_millisecond() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    // In a millisecond that no single id has begun.
+    pass(10).await;
+    let mut made = BTreeMap::<u64, u64>::new();
+    for _ in 0..20 {
+        for id in process.take(3_000, 1_000).await.unwrap().ids() {
+            *made.entry(Layout::default().decode(id).unwrap().time_ms).or_default() += 1;
+        }
+    }
+    let (_, rest) = made.pop_last().unwrap();
+    assert!(made.values().all(|count| *count == u64::from(PER_MS)), "{made:?}");
+    assert_eq!(made.len() as u64 * u64::from(PER_MS) + rest, 60_000);
 }
 
 #[tokio::test(start_paused = true)]
