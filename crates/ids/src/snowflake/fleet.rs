@@ -291,14 +291,15 @@ impl Numbers for FleetNumbers {
         Ok(is_mine)
     }
 
-    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<bool> {
         let mut rows = self.reach().await?;
-        if self.is_mine(&rows, worker_lease) {
+        let is_mine = self.is_mine(&rows, worker_lease);
+        if is_mine {
             let mark = &mut rows.marks.get_mut(&worker_lease.number).unwrap().1;
             *mark = (*mark).min(mark_ms);
             rows.leases.get_mut(&worker_lease.number).unwrap().owner = None;
         }
-        Ok(())
+        Ok(is_mine)
     }
 }
 

@@ -236,8 +236,12 @@ impl Held {
     async fn give_back(self) {
         let mark_ms = self.generator.close();
         match timeout(GIVE_BACK_MAX, self.numbers.give_back(&self.worker_lease, mark_ms)).await {
-            Ok(Ok(())) => {
+            Ok(Ok(true)) => {
                 tracing::info!(worker = %self.worker_lease.number, mark_ms, "worker number given back")
+            }
+            Ok(Ok(false)) => {
+                let WorkerLease { number, token } = self.worker_lease;
+                tracing::warn!(worker = %number, %token, "a worker number was not given back: its lease was lost, or is locked");
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a worker number could not be given back; its lease expires by itself")

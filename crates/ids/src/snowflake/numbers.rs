@@ -98,11 +98,12 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool>;
 
-    /// Lowers the mark to the first time that no id has, then gives the number back.
+    /// Lowers the mark to the first time that no id has, then gives the number back; `false` if the lease was lost, or
+    /// its row is locked.
     ///
     /// # Errors
     /// [`ledger::Error`]. The number then comes free by itself, later.
-    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()>;
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<bool>;
 }
 
 /// Which numbers an instance may acquire.
@@ -240,12 +241,12 @@ impl Numbers for LedgerNumbers {
         Ok(renewed? == Renewed::Done)
     }
 
-    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {
-        self.ledger.lower_id_worker(&self.claim(worker_lease), mark_ms).await?;
-        self.ledger
-            .release(&Resource::id_worker(worker_lease.number), &self.owner, worker_lease.token)
-            .await?;
-        Ok(())
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<bool> {
+        let lowered = self.ledger.lower_id_worker(&self.claim(worker_lease), mark_ms).await?;
+        if self.unless_fenced(lowered, "id_lower", worker_lease).is_none() {
+            return Ok(false);
+        }
+        self.ledger.release(&Resource::id_worker(worker_lease.number), &self.owner, worker_lease.token).await
     }
 }
 
@@ -293,7 +294,11 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use ledger::WorkerHolder;
+    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
     use super::*;
 
@@ -312,6 +317,62 @@ mod tests {
     fn numbers(known: &[WorkerRecord], choice: Choice) -> Vec<u16> {
         let found = candidates(known, choice, (&id("me-1"), "me"), NOW);
         found.into_iter().map(|candidate| candidate.number.get()).collect()
+    }
+
+    /// Counts how often the giving back of a number was fenced.
+    #[derive(Default)]
+    struct Fenced(Arc<AtomicU64>);
+
+    impl Recorder for Fenced {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            let mut labels = key.labels().map(|label| (label.key(), label.value()));
+            let is_it =
+                key.name() == "fencepost_fence_reject_total" && labels.any(|l| l == ("op", "id_lower"));
+            if is_it { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_number_that_was_lost_is_not_given_back_and_that_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 5_000,
+            call_timeout_ms: 5_000,
+        };
+        let numbers = LedgerNumbers {
+            ledger: ledger::open(&options).await.unwrap(),
+            cluster: "one".to_owned(),
+            owner: id("me-1"),
+            node: "me".to_owned(),
+            lease_ms: 60_000,
+        };
+        let found = candidates(&[], Choice::Any, numbers.identity(), NOW);
+        let lost = numbers.acquire(&found[0]).await.unwrap().unwrap();
+        numbers.open(&lost).await.unwrap().unwrap();
+        let held = numbers.acquire(&found[0]).await.unwrap().unwrap();
+        let fenced = Fenced::default();
+        let _counting = metrics::set_default_local_recorder(&fenced);
+        let count = || fenced.0.load(Ordering::Relaxed);
+        assert!(!numbers.give_back(&lost, 1).await.unwrap());
+        assert_eq!(count(), 1);
+        assert!(numbers.renew(&held).await.unwrap(), "the later lease stays");
+        assert!(numbers.give_back(&held, 1).await.unwrap());
+        assert!(!numbers.renew(&held).await.unwrap());
+        assert_eq!(count(), 1);
     }
 
     #[test]

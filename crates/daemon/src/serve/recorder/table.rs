@@ -71,6 +71,7 @@ const FENCED_OPERATIONS: &[&str] = &[
     "tenant_lock",
     "open_id_mark",
     "id_mark",
+    "id_lower",
 ];
 /// What an instance hands on to another one that can carry it out.
 const HANDED_ON: &[&str] = &["job", "session", "snowflake"];
