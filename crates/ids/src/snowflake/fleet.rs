@@ -108,6 +108,11 @@ impl Fleet {
         self.rows().marks[&number].1
     }
 
+    /// Lifts the mark of a number so far ahead of the clock, as a recovery does.
+    pub(super) fn lift_mark(&self, number: WorkerNumber, ahead_ms: u64) {
+        self.rows().marks.insert(number, (String::new(), self.clock.now_ms() + ahead_ms));
+    }
+
     /// From now on the others take it for dead.
     pub(super) fn declare_dead(&self, instance: &InstanceId) {
         self.rows().dead.insert(instance.clone());

@@ -284,14 +284,18 @@ impl KeeperContext {
         let (numbers, worker_lease) = (Arc::clone(&held.numbers), held.worker_lease);
         let (wish_ms, ahead_max_ms) =
             (self.shared.clock.now_ms().saturating_add(self.options.lead_ms), self.options.ahead_max_ms());
-        let lease = Duration::from_millis(self.options.lease_ms / RENEW_AT);
-        let is_due = held.leased_at.elapsed() >= lease;
+        let is_due = held.leased_at.elapsed() >= self.renew_after();
         Box::pin(async move {
             let sent = Instant::now();
             let leased = is_due && numbers.renew(&worker_lease).await.is_ok_and(|renewed| renewed);
             let marked = numbers.mark(&worker_lease, wish_ms, ahead_max_ms).await;
             Renewed { sent, wish_ms, marked, leased }
         })
+    }
+
+    /// How long after it was acquired or renewed a lease is renewed.
+    fn renew_after(&self) -> Duration {
+        Duration::from_millis(self.options.lease_ms / RENEW_AT)
     }
 
     /// Raises the limit as far as mark and file allow, and gives callers the generator. Before the first mark of this lease is

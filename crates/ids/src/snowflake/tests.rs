@@ -198,6 +198,40 @@ async fn a_longer_lead_buys_a_longer_time_without_the_ledger() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_number_is_kept_while_its_mark_is_waited_for_longer_than_its_lease_lasts() {
+    const WAIT_MS: u64 = 965_000;
+    const _: () = assert!(WAIT_MS > WORKER_LEASE_MS_DEFAULT);
+    let fleet = Fleet::new();
+    fleet.lift_mark(number(7), WAIT_MS);
+    let process = fleet.start("a", 0, fixed(7));
+    let refused = process.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
+    for second in (0..960).step_by(15) {
+        pass(15_000).await;
+        assert_eq!(fleet.held().get(&7), Some(&process.numbers.owner), "from second {second} on");
+    }
+    assert_eq!(process.makes().await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_lost_while_its_mark_is_waited_for_is_replaced_by_another() {
+    let fleet = Fleet::new();
+    let short = |options: Options| Options { lease_ms: 30_000, ..options };
+    fleet.lift_mark(number(7), 120_000);
+    let process = fleet.start("a", 0, short(fixed(7)));
+    assert!(process.take(1, 1_000).await.is_err());
+    fleet.declare_dead(&process.numbers.owner);
+    let thief = fleet.start("b", 0, short(fixed(7)));
+    assert!(thief.take(1, 1_000).await.is_err());
+    fleet.declare_alive(&process.numbers.owner);
+    assert_eq!(fleet.held()[&7], thief.numbers.owner);
+    // At its next renewal it finds out, and is told who has the number.
+    pass(15_000).await;
+    let refused = process.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::NoNumber { numbers: 1, .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_that_was_paused_past_its_mark_goes_on_as_soon_as_the_mark_is_renewed() {
     let fleet = Fleet::new();
     let process = fleet.start("a", 0, Options::default());

@@ -7,7 +7,7 @@ use domain::WorkerNumber;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use super::super::numbers::{Numbers, candidates};
+use super::super::numbers::{Numbers, WorkerLease, candidates};
 use super::super::{Generator, Phase, Refusal};
 use super::{Held, KeeperContext};
 
@@ -15,6 +15,8 @@ use super::{Held, KeeperContext};
 const ROUNDS_MAX: usize = 64;
 /// The clock is looked at this often while a mark is waited for.
 const LOOK_EVERY_MS: u64 = 250;
+/// Pause before a failed renewal of the lease is tried again.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 impl KeeperContext {
     /// Acquires a number and waits until the clock has passed the mark that its last holder has left. No mark of this
@@ -47,14 +49,15 @@ impl KeeperContext {
             let Some(worker_lease) = numbers.acquire(picked).await? else { continue };
             let Some(opened) = numbers.open(&worker_lease).await? else { continue };
             let start_ms = self.first_free_ms(worker_lease.number, opened.mark_ms);
-            self.wait_for(worker_lease.number, start_ms).await;
+            let waited = self.wait_for(numbers, &worker_lease, start_ms, sent).await;
+            let Some(leased_at) = waited else { continue };
             let generator = Generator::new(self.options.layout, worker_lease.number, start_ms);
             return Ok(Held {
                 numbers: Arc::clone(numbers),
                 worker_lease,
                 generator: Arc::new(generator),
                 mark_ms: 0,
-                leased_at: sent,
+                leased_at,
             });
         }
         Err(Refusal::Late)
@@ -85,15 +88,39 @@ impl KeeperContext {
         }
     }
 
-    /// Waits until the wall clock has reached the mark.
-    async fn wait_for(&self, number: WorkerNumber, mark_ms: u64) {
+    /// Waits until the wall clock has reached the start, and renews the lease meanwhile: after a recovery the wait is longer than
+    /// a lease. Answers when the lease was renewed last; `None` if it is lost.
+    async fn wait_for(
+        &self,
+        numbers: &Arc<dyn Numbers>,
+        worker_lease: &WorkerLease,
+        start_ms: u64,
+        leased_at: Instant,
+    ) -> Option<Instant> {
+        let (mut leased_at, mut tried_at) = (leased_at, leased_at);
         loop {
-            let wait_ms = mark_ms.saturating_sub(self.shared.clock.now_ms());
+            let wait_ms = start_ms.saturating_sub(self.shared.clock.now_ms());
             if wait_ms == 0 {
-                return;
+                return Some(leased_at);
             }
             if self.shared.current.load().is_none() {
+                let number = worker_lease.number;
                 self.tell(Phase::Seeking(Some(Refusal::MarkAhead { number, wait_ms })));
+            }
+            if leased_at.elapsed() >= self.renew_after() && tried_at.elapsed() >= RENEW_AGAIN {
+                tried_at = Instant::now();
+                match numbers.renew(worker_lease).await {
+                    Ok(true) => leased_at = tried_at,
+                    Ok(false) => {
+                        // Lost, or its row is locked: this asks which.
+                        if let Ok(None) = numbers.open(worker_lease).await {
+                            return None;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the lease of a worker number could not be renewed; trying again");
+                    }
+                }
             }
             tokio::time::sleep(Duration::from_millis(wait_ms.min(LOOK_EVERY_MS))).await;
         }
