@@ -22,7 +22,8 @@ pub const MARK_EVERY_MS_MAX: u64 = 3_000;
 pub const MARKS_PER_LEAD: u64 = 3;
 /// How far this machine's clock may differ from the database's, in milliseconds.
 pub const CLOCK_SKEW_MS_DEFAULT: u64 = 1_000;
-/// If the clock went back by no more than this, a request waits for it, in milliseconds.
+/// If the clock went back by no more than this, a request waits for it, in milliseconds. If by more, that is counted and
+/// logged as an error.
 pub const CLOCK_BACK_MS_MAX: u64 = 5;
 /// A clock that does not move for this long counts as standing still.
 pub const CLOCK_STILL_MAX: Duration = Duration::from_millis(100);

@@ -136,7 +136,7 @@ struct Shared {
     bell: Notify,
     /// Tells the keeper to drop its number.
     recall: watch::Sender<u64>,
-    /// Whether the clock went back and has not caught up since.
+    /// Whether the clock went back by more than [`CLOCK_BACK_MS_MAX`] and has not caught up since.
     is_behind: AtomicBool,
 }
 

@@ -113,7 +113,7 @@ impl Snowflakes {
         Ok(Some(Batch { runs, worker: generator.worker() }))
     }
 
-    /// Asks the generator, and counts each time that the clock is found back once.
+    /// Asks the generator, and counts each time that the clock is found further back than what is waited out, once.
     fn take_now(&self, generator: &Generator, count: u32) -> Result<Run, Stop> {
         let taken = generator.take(&self.shared.clock, count);
         let is_behind = &self.shared.is_behind;
@@ -121,6 +121,9 @@ impl Snowflakes {
             Ok(_) if is_behind.load(Ordering::Relaxed) => {
                 is_behind.store(false, Ordering::Relaxed);
                 tracing::info!("the clock has caught up; snowflakes are issued again");
+            }
+            Err(Stop::Behind { by_ms }) if by_ms <= CLOCK_BACK_MS_MAX => {
+                tracing::debug!(by_ms, "the clock went back a little; that is waited out");
             }
             Err(Stop::Behind { by_ms }) if !is_behind.swap(true, Ordering::Relaxed) => {
                 metrics::counter!("fencepost_clock_rollback_total").increment(1);

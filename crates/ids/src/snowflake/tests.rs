@@ -65,6 +65,18 @@ async fn a_clock_that_goes_back_by_five_ms_or_less_is_waited_for_twice_as_long()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_back_by_more_than_five_ms_raises_an_alarm_and_one_by_less_does_not() {
+    for (back, is_alarming) in [(1, false), (5, false), (6, true), (3_600_000, true)] {
+        let process = Fleet::new().start("a", 0, Options::default());
+        process.makes().await;
+        process.clock.jump(-back);
+        // There is no time to wait it out.
+        assert!(process.take(1, 0).await.is_err());
+        assert_eq!(process.snowflakes.shared.is_behind.load(Ordering::Relaxed), is_alarming, "{back}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_goes_back_further_is_refused_until_it_has_caught_up() {
     for back in [6, 1_000, 3_600_000] {
         let process = Fleet::new().start("a", 0, Options::default());

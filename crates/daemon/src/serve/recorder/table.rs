@@ -276,5 +276,5 @@ pub const METRICS: &[Metric] = &[
         "fencepost_segment_left_seconds",
         "How long the ids in memory last of the tag that runs out first; 3600 if longer, or if none are asked for",
     ),
-    counter("fencepost_clock_rollback_total", "Times that the machine's clock was found to have gone back"),
+    counter("fencepost_clock_rollback_total", "Times that the machine's clock was found to have gone back by more than 5 ms"),
 ];
