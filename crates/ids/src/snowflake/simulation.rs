@@ -8,17 +8,39 @@ use rand::{RngExt, SeedableRng};
 use super::fleet::{Fleet, fixed, pass};
 use super::*;
 
+/// Processes that live on beside those that are restarted.
+const NEIGHBOURS: usize = 3;
+/// Between two restarts, in milliseconds.
+const PAUSE_MS: u64 = 20;
+
 #[tokio::test(start_paused = true)]
 async fn five_thousand_restarts_use_up_no_numbers() {
+    // Numbers that were never leased come before those that the dead still have. So all are used, and then those of the dead.
+    assert_eq!(highest_of(5_000, &Options::default()).await, domain::limits::ID_WORKER_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarts_use_no_more_numbers_than_lead_and_lease_keep_from_the_next() {
+    let options = Options { lease_ms: LEAD_MS_DEFAULT, ..Options::default() };
+    // Each number comes free when its lease is over and its mark is past.
+    let kept_ms = options.lease_ms.max(options.lead_ms) + options.clock_skew_ms;
+    let most = NEIGHBOURS as u64 + kept_ms / PAUSE_MS;
+    let highest = highest_of(2_000, &options).await;
+    assert!(u64::from(highest) <= most && most < u64::from(domain::limits::ID_WORKER_MAX), "{highest}");
+}
+
+/// Restarts one process so often; answers the highest number that one of them had.
+async fn highest_of(times: usize, options: &Options) -> u16 {
     let fleet = Fleet::new();
-    let neighbours: Vec<_> = (0..3).map(|n| fleet.start(&format!("n{n}"), 0, Options::default())).collect();
+    let neighbours: Vec<_> =
+        (0..NEIGHBOURS).map(|n| fleet.start(&format!("n{n}"), 0, options.clone())).collect();
     for neighbour in &neighbours {
         neighbour.makes().await;
     }
     let mut highest = 0;
-    for restart in 0..5_000 {
+    for restart in 0..times {
         // As containers are: each start under a name of its own, hardly one of them stopped as it should be.
-        let process = fleet.start(&format!("pod-{restart}"), 0, Options::default());
+        let process = fleet.start(&format!("pod-{restart}"), 0, options.clone());
         highest = highest.max(process.makes().await);
         let held = fleet.held();
         assert_eq!(held.values().filter(|owner| **owner == process.numbers.owner).count(), 1);
@@ -27,10 +49,11 @@ async fn five_thousand_restarts_use_up_no_numbers() {
         } else {
             process.crash().await;
         }
-        neighbours[restart % 3].makes().await;
-        pass(20).await;
+        neighbours[restart % NEIGHBOURS].makes().await;
+        pass(PAUSE_MS).await;
     }
-    assert!(fleet.made() >= 10_000 && highest <= 1_023);
+    assert!(fleet.made() >= 2 * times);
+    highest
 }
 
 #[tokio::test(start_paused = true)]
