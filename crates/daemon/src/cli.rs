@@ -203,7 +203,8 @@ pub struct Recover {
     #[arg(long, conflicts_with_all = ["confirm", "dry_run"])]
     pub unknown_signers_are_new: bool,
     /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What
-    /// instances may have in memory is skipped beside)
+    /// instances may have in memory is skipped beside; but if a segment's step was raised above 1000000 since the backup, add
+    /// 100 times the largest step that it has had since)
     #[arg(long, value_name = "N", default_value_t = RECOVERED_NUMBERS_MIN, value_parser = skipped())]
     pub ids: i64,
     /// The largest sum of ids.lead_ms and ids.clock_skew_max_ms that an instance has had since the backup. For so long after the
