@@ -212,11 +212,14 @@ async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
     }
 }
 
+/// The words of a command, what it is answered, its exit status and its output.
+type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
+
 #[tokio::test]
 async fn a_command_whose_stderr_cannot_be_written_does_what_it_should() {
     let missing = (404, serde_json::to_string(&wire::Problem::new(wire::Code::NotFound, "no")).unwrap());
     let page = (200, r#"{"items":[],"next_cursor":"c"}"#.to_owned());
-    let cases: [(&[&str], Vec<(u16, String)>, i32, &str); 4] = [
+    let cases: [Case<'_>; 4] = [
         (&["job", "show", "j-1", "--json"], vec![missing.clone()], 1, ""),
         (&["job", "show", "j-1"], vec![missing], 1, ""),
         (&["job", "list", "--json"], vec![page], 0, ""),
