@@ -69,8 +69,12 @@ impl Submissions {
         let arrived = Instant::now();
         let mut pending: Vec<(&LaneId, Vec<PendingSubmission>)> = Vec::new();
         let mut answers = Vec::with_capacity(submissions.len());
+        // Of a session's jobs none is accepted behind one for which there was no room.
+        let mut full: Option<&LaneId> = None;
         for (lane, submission, waiting) in submissions {
-            let Some(share) = self.limits.take(&submission, waiting) else {
+            let share = if full == Some(lane) { None } else { self.limits.take(&submission, waiting) };
+            let Some(share) = share else {
+                full = full.or(lane.session_id().map(|_| lane));
                 answers.push(Err(Refusal::Overloaded));
                 continue;
             };

@@ -164,7 +164,8 @@ impl Socket {
             // While a look is under way the next one waits for it, not for a time that may have passed.
             let ping_at = self.pinged + CLIENT_PING_EVERY;
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
-            let wake_at = wake_at.min(Instant::now() + CLIENT_TICK);
+            let tick = if self.closing.is_none() { CLIENT_TICK } else { Duration::ZERO };
+            let wake_at = wake_at.min(Instant::now() + tick);
             tokio::select! {
                 message = messages.recv(), if takes_more => self.on_messages(message, &mut messages).await,
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
@@ -299,7 +300,13 @@ impl Socket {
                 Err(refusal) => {
                     let (code, detail) = refusal.code_and_detail();
                     self.problem(job.client_ref, code, detail);
+                    if code.is_retryable() {
+                        self.end_if_ordered();
+                    }
                 }
+            }
+            if self.closing.is_some() {
+                return;
             }
         }
         if parts.is_empty() {
@@ -339,7 +346,7 @@ impl Socket {
     }
 
     fn on_submitted(&mut self, answers: Vec<BatchResult>) {
-        let mut refused_for_now = None;
+        let mut is_refused_for_now = false;
         for (client_ref, answer) in std::mem::take(&mut self.submitted).into_iter().zip(answers) {
             match answer {
                 BatchResult::Accepted { id, seq } => {
@@ -352,15 +359,13 @@ impl Socket {
                     self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
                 BatchResult::Refused { code, detail } => {
-                    if code.is_retryable() {
-                        refused_for_now.get_or_insert((code, format!("{client_ref}: {detail}")));
-                    }
+                    is_refused_for_now |= code.is_retryable();
                     self.problem(Some(client_ref), code, detail);
                 }
             }
         }
-        if let (Cursor::Ordered(_), Some((code, why))) = (&self.cursor, refused_for_now) {
-            self.refuse_the_rest(code, &format!("a job that was sent before it is refused for now: {why}"));
+        if is_refused_for_now {
+            self.end_if_ordered();
         }
         if std::mem::take(&mut self.is_held_back) {
             self.look_at_everything(Duration::ZERO);
@@ -369,10 +374,15 @@ impl Socket {
         }
     }
 
-    /// Where jobs have an order, none overtakes one that its client has to send again.
-    fn refuse_the_rest(&mut self, code: Code, detail: &str) {
-        for Asks { job, .. } in std::mem::take(&mut self.asked) {
-            self.problem(job.client_ref, code, detail.to_owned());
+    /// A job was refused for now. Where jobs have an order, none of those that the client sent behind it is accepted before the
+    /// client can know that: else one whose connection is cut would send it again behind them. So the client connects again,
+    /// and sends again what was not accepted.
+    fn end_if_ordered(&mut self) {
+        if matches!(self.cursor, Cursor::Ordered(_)) {
+            self.end(
+                CloseCode::Again,
+                "a job was refused for now; connect again, and send what was not accepted",
+            );
         }
     }
 
