@@ -73,7 +73,8 @@ pub use recover::{
     RECOVERED_TOKENS, Recovery, let_new_signers_grant, recover, try_recovery,
 };
 pub use sessions::{
-    Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,
+    Closed, LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults,
+    Sessions,
 };
 pub use settings::Settings;
 use tokio::runtime;

@@ -18,6 +18,10 @@ use crate::keys::Keeping;
 use crate::{Error, Result};
 use rows::KeptSession;
 
+/// Places of finished jobs that are looked at for the node that a session used last. That node is a preference, no more: among
+/// a million jobs that were cancelled before they had one it is not looked for.
+pub const LAST_NODE_PLACES: u64 = 256;
+
 /// A session for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
@@ -84,7 +88,8 @@ pub struct SessionCounts {
     pub running: u64,
     /// The highest place given, 0 for none.
     pub last_seq: u64,
-    /// The node of the newest job that has, or ended on, one.
+    /// The node of the newest job that has, or ended on, one. Of the finished jobs those count that have the last
+    /// [`LAST_NODE_PLACES`] places.
     pub last_node: Option<NodeId>,
 }
 
@@ -150,7 +155,8 @@ pub trait Sessions: Send + Sync {
         limit: u32,
     ) -> Result<Vec<SessionRecord>>;
 
-    /// How many of its unfinished jobs are where. Reads an index entry of each of these.
+    /// How many of its unfinished jobs are where. Reads an index entry of each of these. For the highest place alone there is
+    /// [`crate::Jobs::lane_seq`].
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -176,12 +182,12 @@ pub trait Sessions: Send + Sync {
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>>;
 
     /// The attempt that was taken back last in a strict session that has no attempt under way, if its reservation may still
-    /// stand: it may never have been sent, and its node has not acknowledged it. Call this after the acquire was answered,
-    /// never together with it.
+    /// stand: it may never have been sent, and its node has not acknowledged it. Of the jobs that ended longer than `within_ms`
+    /// ago, for which a reservation stands, none is looked at. Call this after the acquire was answered, never together with it.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn last_revoked(&self, id: &SessionId) -> Result<Option<RevokedAttempt>>;
+    async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>>;
 
     /// The finished jobs of a session in the order of their places behind `after_seq`, and its lowest unfinished place.
     /// Both are as of one moment: a job is in one of them, whatever ends meanwhile.

@@ -60,19 +60,19 @@ impl Jobs {
     /// [`Refusal::UnknownSession`], and what the ledger says.
     pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
         let record = self.session_record(id).await?;
-        let counts = self.session_counts(id).await?;
-        let finished = self.callers.ledger.session_finished(id).await;
-        let finished = finished.map_err(|error| refusal::of_ledger(&error))?;
+        let ledger = &self.callers.ledger;
+        let counts = ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let finished = ledger.session_finished(id).await.map_err(|error| refusal::of_ledger(&error))?;
         let owner = self.callers.owner_of(&LaneId::session(id)).await?;
         Ok(Session { record, counts, finished, owner })
     }
 
-    /// How many unfinished jobs a session has, and the last place given; none where there is no such session.
+    /// The last place given in a session, 0 for none and where there is no such session. Reads no job.
     ///
     /// # Errors
     /// What the ledger says.
-    pub async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts, Refusal> {
-        let read = self.callers.ledger.session_counts(id).await;
+    pub async fn last_place(&self, id: &SessionId) -> Result<u64, Refusal> {
+        let read = self.callers.ledger.lane_seq(&LaneId::session(id)).await;
         read.map_err(|error| refusal::of_ledger(&error))
     }
 

@@ -389,8 +389,8 @@ impl Sessions for Flaky {
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
         self.real.line(lane, after_seq, limit).await
     }
-    async fn last_revoked(&self, id: &SessionId) -> Result<Option<RevokedAttempt>> {
-        self.real.last_revoked(id).await
+    async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>> {
+        self.real.last_revoked(id, within_ms).await
     }
     async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {
         self.real.session_results(id, after_seq, limit).await

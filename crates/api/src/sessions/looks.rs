@@ -62,7 +62,7 @@ pub(super) struct InLedger<'a> {
 
 impl Source for InLedger<'_> {
     async fn last_seq(&self) -> Result<u64, Refusal> {
-        Ok(self.jobs.session_counts(self.id).await?.last_seq)
+        Ok(self.jobs.last_place(self.id).await?)
     }
 
     async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal> {

@@ -1,6 +1,7 @@
 -- How many unfinished jobs of a session are in which state, the highest place given, and the node used last. Of its finished
--- jobs, of which there may be millions, it reads no more than the last.
--- $1 session
+-- jobs, of which there may be millions, it reads no more than those at the last places: a node that was used before these is
+-- not found.
+-- $1 session, $2 how many places of finished jobs are looked at for the node
 SELECT live.created, live.dispatched, live.running,
        greatest(live.last_seq, done.last_seq,
                 coalesce((SELECT purged_seq FROM session WHERE session = $1), 0)) AS last_seq,
@@ -10,7 +11,8 @@ SELECT live.created, live.dispatched, live.running,
                            WHERE session = $1 AND node IS NOT NULL ORDER BY seq DESC LIMIT 1) AS live_one
             UNION ALL
             SELECT * FROM (SELECT node, seq FROM job_finished
-                           WHERE session = $1 AND node IS NOT NULL ORDER BY seq DESC LIMIT 1) AS done_one
+                           WHERE session = $1 AND seq > done.last_seq - $2 AND node IS NOT NULL
+                           ORDER BY seq DESC LIMIT 1) AS done_one
         ) AS used
         ORDER BY seq DESC
         LIMIT 1) AS last_node

@@ -256,7 +256,7 @@ pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> String {
     after.map_or_else(String::new, |after| format!("{}{JUST_ABOVE}", group_key(after)))
 }
 
-/// A length for the databases to add to their time. No delay is longer.
+/// A length for the databases to add to their time, or to take from it. No delay is longer.
 pub(crate) const fn soon(within_ms: u64) -> i64 {
     let longest = DELAY_MS_MAX * 2;
     if within_ms > longest { longest as i64 } else { within_ms as i64 }

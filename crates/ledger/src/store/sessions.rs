@@ -7,13 +7,13 @@ use super::fence::{begin_in_lane, keep_keys};
 use super::result_reads::RESULTS;
 use super::{Pools, Store, Way};
 use crate::jobs::plan::requires;
-use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked};
+use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked, soon};
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt};
 use crate::records;
 use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, RefRow, ResultRow, SessionRow};
 use crate::sessions::{
-    Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions, changed_meanwhile, check,
-    check_is_session, keeping,
+    Closed, LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions,
+    changed_meanwhile, check, check_is_session, keeping,
 };
 use crate::sql::{Moment, Statement, statement};
 use crate::train::Fence;
@@ -150,7 +150,8 @@ impl Sessions for Store {
     }
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
-        self.one::<CountsRow>(Way::KeyReads, self.ask(&COUNTS).bind(id.as_str())).await?.try_into()
+        let ask = self.ask(&COUNTS).bind(id.as_str()).bind(LAST_NODE_PLACES as i64);
+        self.one::<CountsRow>(Way::KeyReads, ask).await?.try_into()
     }
 
     async fn session_finished(&self, id: &SessionId) -> Result<u64> {
@@ -194,8 +195,8 @@ impl Sessions for Store {
         records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
     }
 
-    async fn last_revoked(&self, id: &SessionId) -> Result<Option<RevokedAttempt>> {
-        let ask = self.ask(&LAST_ATTEMPTS).bind(id.as_str());
+    async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>> {
+        let ask = self.ask(&LAST_ATTEMPTS).bind(id.as_str()).bind(soon(within_ms));
         last_revoked(self.all::<LastAttemptRow>(Way::KeyReads, ask).await?)
     }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 use domain::job::{Attempt, Change, Due, NewJob, Outcome, Revoked, State};
 use domain::{ClientRef, IdempotencyKey, JobId};
 use ledger::{
-    JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, SessionCounts, SessionResult, SessionResults,
+    JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, LAST_NODE_PLACES, SessionCounts, SessionResult,
+    SessionResults,
 };
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -119,7 +120,7 @@ pub async fn a_line_ends_before_it_is_too_large(b: Bench) {
 pub async fn the_attempt_that_was_taken_back_last_is_named_if_it_may_never_have_been_sent(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     let last = async || {
-        let last = b.ledger.last_revoked(&session_id("s")).await.unwrap();
+        let last = b.ledger.last_revoked(&session_id("s"), LONG_MS).await.unwrap();
         assert!(last.is_none_or(|last| last.ago_ms < LONG_MS / 2), "{last:?}");
         last.map(|last| (last.job, last.attempt.get()))
     };
@@ -156,7 +157,24 @@ pub async fn the_attempt_that_was_taken_back_last_is_named_if_it_may_never_have_
     b.does(of_lane(&lane, [dispatch(job(5), 1)])).await;
     b.does(said([complete(job(5), 1, "1")])).await;
     assert_eq!(last().await, None);
-    assert_eq!(b.ledger.last_revoked(&session_id("other")).await.unwrap(), None);
+    assert_eq!(b.ledger.last_revoked(&session_id("other"), LONG_MS).await.unwrap(), None);
+}
+
+pub async fn an_attempt_that_was_taken_back_lately_is_named_whatever_was_cancelled_behind_it(b: Bench) {
+    const LAST: u64 = LAST_NODE_PLACES + 100;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let last = async || {
+        let last = b.ledger.last_revoked(&session_id("s"), LONG_MS).await.unwrap();
+        last.map(|last| (last.job, last.attempt.get()))
+    };
+    b.does(of_lane(&lane, (1..=LAST).map(|n| submit(in_session("s", n))))).await;
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    b.does(of_lane(&lane, (1..=LAST).map(|n| cancel(job(n))))).await;
+    assert_eq!(last().await, Some((job(1), 1)));
+    // Of an attempt that ended an hour ago no reservation stands, and its job is not read.
+    let hour = if b.database.is_some() { "interval '1 hour'" } else { "3600000000" };
+    b.by_hand(format!("UPDATE job_finished SET finished_at = finished_at - {hour} WHERE seq = 1")).await;
+    assert_eq!(last().await, None);
 }
 
 fn result(n: u64, outcome: Outcome, result: Option<&str>, error: Option<&str>) -> SessionResult {
@@ -296,6 +314,30 @@ pub async fn a_session_counts_its_jobs_and_knows_its_last_node(b: Bench) {
     // Of those that ended, too; one that never had a node says nothing.
     b.does(of_lane(&lane, [cancel(job(4)), cancel(job(2)), cancel(job(5)), cancel(job(6))])).await;
     assert_eq!((counts().await.last_node, finished().await), (Some(node("n4")), 6));
+}
+
+pub async fn the_last_node_is_looked_for_at_so_many_places_and_no_more(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let last = async || {
+        let counts = b.ledger.session_counts(&session_id("s")).await.unwrap();
+        (counts.last_seq, counts.last_node)
+    };
+    let cancelled = async |n: u64| {
+        b.does(of_lane(&lane, [submit(in_session("s", n))])).await;
+        b.does(of_lane(&lane, [cancel(job(n))])).await;
+    };
+    b.does(of_lane(&lane, (1..LAST_NODE_PLACES).map(|n| submit(in_session("s", n))))).await;
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    b.does(of_lane(&lane, (1..LAST_NODE_PLACES).map(|n| cancel(job(n))))).await;
+    cancelled(LAST_NODE_PLACES).await;
+    assert_eq!(last().await, (LAST_NODE_PLACES, Some(node("n"))), "the last place that is looked at");
+    cancelled(LAST_NODE_PLACES + 1).await;
+    assert_eq!(last().await, (LAST_NODE_PLACES + 1, None));
+    // A job that has a node is found wherever its place is.
+    let next = LAST_NODE_PLACES + 2;
+    b.does(of_lane(&lane, [submit(in_session("s", next)), submit(in_session("s", next + 1))])).await;
+    b.does(of_lane(&lane, [dispatch(job(next), 1)])).await;
+    assert_eq!(last().await, (next + 1, Some(node("n"))));
 }
 
 pub async fn an_answer_under_a_key_names_the_place(b: Bench) {

@@ -145,7 +145,7 @@ impl Loader {
         if !is_strict || session.last_seq == 0 || !snapshot.in_flight.is_empty() || !is_recent {
             return Ok(None);
         }
-        self.services.ledger.last_revoked(&id).await
+        self.services.ledger.last_revoked(&id, reservation.as_millis() as u64).await
     }
 
     /// The session of a lane that is one's. `None` as well where it was forgotten.
