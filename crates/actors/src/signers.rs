@@ -379,7 +379,7 @@ impl Inner {
         })
         .await?;
         // Read after the rows: a recovery in between is seen.
-        if pause::until(deadline, || self.ledger.load(signer, 0)).await?.is_recovering {
+        if pause::until(deadline, || self.ledger.is_recovering(signer)).await? {
             return Err(Refusal::Recovering);
         }
         if kept.body_hash != key.body_hash {

@@ -108,6 +108,12 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded>;
 
+    /// Whether the signer grants nothing until its next nonce is confirmed, as in [`Loaded::is_recovering`]. Reads no nonce.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn is_recovering(&self, signer: &SignerId) -> Result<bool>;
+
     /// The lowest holes in order, `max` at most, and whether these are all.
     ///
     /// # Errors

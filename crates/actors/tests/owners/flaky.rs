@@ -45,6 +45,8 @@ pub struct Plan {
     do_jobs_panic: AtomicBool,
     /// Signers are loaded as after a recovery of the ledger.
     pub is_recovering: AtomicBool,
+    /// How often a signer was loaded.
+    pub loads: AtomicUsize,
     /// Looks for overdue signers.
     pub looks: AtomicUsize,
     /// Notes of the bus in use are never answered, and how many were asked for.
@@ -118,9 +120,13 @@ impl Nonces for Flaky {
     }
 
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
+        self.plan.loads.fetch_add(1, Ordering::SeqCst);
         let mut loaded = self.real.load(signer, holes_max).await?;
         loaded.is_recovering |= self.plan.is_recovering.load(Ordering::SeqCst);
         Ok(loaded)
+    }
+    async fn is_recovering(&self, signer: &SignerId) -> Result<bool> {
+        Ok(self.plan.is_recovering.load(Ordering::SeqCst) || self.real.is_recovering(signer).await?)
     }
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
         self.real.holes(signer, max).await

@@ -340,6 +340,17 @@ async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mo
     assert_eq!(confirmed.grants[0].hold, before.grants[0].hold);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_in_basic_mode_does_not_count_what_is_in_flight() {
+    let shop = Shop::open(Mode::Basic).await;
+    let patch = PolicyPatch { max_in_flight: Some(Some(5)), ..PolicyPatch::default() };
+    shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
+    let first = shop.grants(2, Some("k")).await.unwrap();
+    let loads = shop.plan.loads.load(Ordering::SeqCst);
+    assert_eq!(numbers(&shop.grants(2, Some("k")).await.unwrap()), numbers(&first));
+    assert_eq!(shop.plan.loads.load(Ordering::SeqCst), loads);
+}
+
 async fn a_full_window_still_answers_what_was_granted_before(mode: Mode) {
     let shop = Shop::open(mode).await;
     let patch = PolicyPatch { max_in_flight: Some(Some(2)), ..PolicyPatch::default() };

@@ -18,6 +18,7 @@ use crate::{Link, Result};
 
 const CLOCK: Statement = statement!("clock");
 const LOAD: Statement = statement!("signer_load");
+const RECOVERING: Statement = statement!(both "signer_recovering");
 const HOLES: Statement = statement!("nonce_holes");
 const OVERDUE: Statement = statement!("nonce_overdue");
 const ROWS: Statement = statement!("nonce_rows");
@@ -39,6 +40,12 @@ impl Nonces for Store {
         let row: LoadRow = self.one(Way::KeyReads, self.ask(&LOAD).bind(signer.as_str())).await?;
         let holes = if row.has_holes { self.holes(signer, holes_max).await? } else { (Vec::new(), true) };
         row.loaded(holes)
+    }
+
+    async fn is_recovering(&self, signer: &SignerId) -> Result<bool> {
+        let ask = self.ask(&RECOVERING).bind(signer.as_str());
+        let (recovering,): (Option<bool>,) = self.one(Way::KeyReads, ask).await?;
+        Ok(recovering.unwrap_or(false))
     }
 
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {

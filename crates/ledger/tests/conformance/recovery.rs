@@ -23,6 +23,13 @@ async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
     }
 }
 
+/// What the owner of a signer reads of it, and what a repeated request does, which must say the same.
+async fn is_recovering(b: &Bench, signer: &SignerId) -> bool {
+    let loaded = b.ledger.load(signer, 1).await.unwrap().is_recovering;
+    assert_eq!(b.ledger.is_recovering(signer).await.unwrap(), loaded, "{signer}");
+    loaded
+}
+
 fn tag() -> SegmentTag {
     SegmentTag::parse("order").unwrap()
 }
@@ -123,7 +130,7 @@ pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
     let (first, number) = (first_of_range(&b).await, next_number(&b).await);
     let (b, trial) = recovered(b, true).await;
     assert_eq!((trial.signers, trial.segments, trial.sequences), (1, 1, 1));
-    assert!(!b.ledger.load(&s, 1).await.unwrap().is_recovering, "a trial changes nothing");
+    assert!(!is_recovering(&b, &s).await, "a trial changes nothing");
     assert_eq!(next_number(&b).await, number + 1);
     let (b, recovery) = recovered(b, false).await;
     assert_eq!(recovery, trial);
@@ -131,7 +138,7 @@ pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
     current(&b, Some(&ahead)).await;
     assert!(first_of_range(&b).await >= first + SKIPPED as u64);
     assert!(next_number(&b).await > number + SKIPPED as u64);
-    assert!(b.ledger.load(&s, 1).await.unwrap().is_recovering);
+    assert!(is_recovering(&b, &s).await);
     let shown = b.ledger.signer(&s).await.unwrap().unwrap();
     assert!(shown.is_recovering && shown.owner.is_none());
     let next = b.acquired(&owner("b"), &s, LONG_MS).await;
@@ -257,18 +264,18 @@ pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_co
     assert_eq!(b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap(), Confirmation::Unknown);
     let (b, _) = recovered(b, false).await;
     // Its first grants may be what the ledger has lost.
-    assert!(b.ledger.load(&s, 1).await.unwrap().is_recovering);
+    assert!(is_recovering(&b, &s).await);
     assert!(b.ledger.signer(&s).await.unwrap().is_none(), "a look makes no signer");
     let token = b.acquired(&me, &with_policy, LONG_MS).await;
     b.commits(batch_with_policy(&with_policy, &me, token, vec![])).await;
-    assert!(b.ledger.load(&with_policy, 1).await.unwrap().is_recovering, "a policy names no next nonce");
+    assert!(is_recovering(&b, &with_policy).await, "a policy names no next nonce");
     assert!(b.ledger.signer(&with_policy).await.unwrap().unwrap().is_recovering);
 
     let token = b.acquired(&me, &s, LONG_MS).await;
     let done = b.ledger.confirm_signer(&s, nonce(51), &by()).await.unwrap();
     assert_eq!(done, Confirmation::Done);
     let loaded = b.ledger.load(&s, 1).await.unwrap();
-    assert!(!loaded.is_recovering && loaded.last.is_none(), "{loaded:?}");
+    assert!(!is_recovering(&b, &s).await && loaded.last.is_none(), "{loaded:?}");
     assert_eq!(loaded.policy.unwrap().first_nonce, nonce(51));
     let late = batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
@@ -284,9 +291,9 @@ pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_co
     // An operator says that all are confirmed that had nonces before.
     let b = with_new_signers(b).await;
     let new = signer("new");
-    assert!(!b.ledger.load(&new, 1).await.unwrap().is_recovering);
+    assert!(!is_recovering(&b, &new).await);
     assert_eq!(b.ledger.confirm_signer(&new, nonce(7), &by()).await.unwrap(), Confirmation::Unknown);
-    assert!(b.ledger.load(&with_policy, 1).await.unwrap().is_recovering, "this one the ledger knows");
+    assert!(is_recovering(&b, &with_policy).await, "this one the ledger knows");
 }
 
 pub async fn leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_were_given(b: Bench) {
