@@ -50,6 +50,11 @@ const LEDGER_PROMPT: Duration = Duration::from_millis(300);
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
 const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
+/// Signers that one look for overdue holds reads: some 5 ms of the ledger's time.
+const LOOK_SIGNERS: u32 = 1_000;
+/// How long a sweep may look through signers that have no overdue holds: a hundred thousand of them in a few seconds, for at most
+/// a quarter of a connection's time.
+const LOOK_FOR_MAX: Duration = Duration::from_millis(250);
 
 /// Runs until a signal says to stop.
 ///
@@ -430,6 +435,8 @@ fn plans(config: &Config) -> actors::plans::PlanConfig {
 fn upkeep(config: &Config) -> UpkeepSettings {
     UpkeepSettings {
         sweep_every: Duration::from_millis(config.nonce.sweep_interval_ms),
+        look_signers: LOOK_SIGNERS,
+        look_for: Duration::from_millis(config.nonce.sweep_interval_ms / 4).min(LOOK_FOR_MAX),
         sweep_signers_max: size(config.nonce.sweep_signers_max),
         keep_keys: Duration::from_millis(config.nonce.key_retention_ms),
         keep_instances: Duration::from_millis(config.lease.instance_retention_ms),

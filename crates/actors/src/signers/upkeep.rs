@@ -19,6 +19,10 @@ use crate::pause::jittered;
 pub struct UpkeepSettings {
     /// Between two looks for overdue holds, before jitter.
     pub sweep_every: Duration,
+    /// Signers that one look for overdue holds reads, at some 5 µs of the ledger's time for each.
+    pub look_signers: u32,
+    /// How long the looks of one sweep may take together where they find nothing.
+    pub look_for: Duration,
     /// Signers swept at once.
     pub sweep_signers_max: usize,
     /// Age at which an idempotency key is forgotten.
@@ -35,8 +39,6 @@ const AUDIT_KEPT_MS: u64 = 90 * 86_400_000;
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// Between two refreshes of the gauges, before jitter.
 const GAUGES_EVERY: Duration = Duration::from_secs(10);
-/// Signers that one look for overdue holds reads, at some 5 µs of the ledger's time for each.
-const LOOK_SIGNERS: u32 = 1_000;
 
 /// The running upkeep of one instance.
 pub struct Upkeep {
@@ -96,17 +98,20 @@ async fn repeat(
     }
 }
 
-/// Sweeps the next signers behind `after`, and sets it for the next look. Where signers were overdue, more may be behind
-/// them: it goes on at once, up to the last signer.
+/// Sweeps the next signers behind `after`, and sets it for the next look. It goes on behind them, up to the last signer, while
+/// its looks have time. Where signers were overdue, more may be behind them: it then goes on in any case.
 async fn sweep(
     signers: &Signers,
     settings: &UpkeepSettings,
     after: &mut Option<SignerId>,
 ) -> ledger::Result<()> {
     let (owner, ledger) = (&signers.inner.config.owner, &signers.inner.ledger);
+    let mut looked_for = Duration::ZERO;
     loop {
         let behind_ms = signers.inner.clock.behind_ms();
-        let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), LOOK_SIGNERS).await?;
+        let asked = Instant::now();
+        let look = ledger.overdue_signers(owner, behind_ms, after.as_ref(), settings.look_signers).await?;
+        looked_for += asked.elapsed();
         let OverdueSigners { mut overdue, next } = look;
         // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
         overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
@@ -117,7 +122,8 @@ async fn sweep(
         // One that waits for its lease or for the ledger keeps none but itself waiting.
         let sweeps = stream::iter(overdue);
         sweeps.for_each_concurrent(settings.sweep_signers_max, |signer| sweep_one(signers, signer)).await;
-        if !was_overdue || after.is_none() || !signers.is_serving() {
+        let goes_on = was_overdue || looked_for < settings.look_for;
+        if !goes_on || after.is_none() || !signers.is_serving() {
             return Ok(());
         }
     }
