@@ -526,9 +526,12 @@ impl StepBuilder {
         for at in 0..self.next.tasks.len() {
             if running < max && self.may_run(at) {
                 running += 1;
-                self.set_status(at, TaskStatus::Running, None);
-                // The time of a pause is not the run's.
-                self.touch(at).run_at = Some(self.now);
+                // One that takes its lock with this step begins with the next one. Its turn is no other's meanwhile.
+                if self.task(at).lock.is_some() {
+                    self.set_status(at, TaskStatus::Running, None);
+                    // The time of a pause is not the run's.
+                    self.touch(at).run_at = Some(self.now);
+                }
             }
             if self.task(at).status == TaskStatus::Running {
                 self.begin_stage(at, new_job);
@@ -543,7 +546,7 @@ impl StepBuilder {
         let task = self.task(at);
         task.status == TaskStatus::Pending
             && task.intent == Intent::Run
-            && task.lock.is_some()
+            && (task.lock.is_some() || self.writes.take.contains(&at))
             && self.next.intent == Intent::Run
             && (task.was_begun() || self.next.starts_tasks())
     }

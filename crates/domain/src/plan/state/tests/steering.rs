@@ -109,10 +109,10 @@ fn with_on_failure_pause_a_task_that_waits_for_its_turn_again_does_not_begin_aft
         let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Pause));
         rig.must(Command::Start);
         if is_retried {
-            rig.fail(0);
-            let failed = rig.task(0).waits_for.unwrap();
-            rig.must(Command::OlderEnded { task: id(0), job: failed });
-            // The second task begins before the retry has its lock.
+            rig.must(Command::CancelTask(id(0)));
+            rig.end(0, StageEnd::Ended(Outcome::Cancelled, "cancelled".into()));
+            let cancelled = rig.task(0).waits_for.unwrap();
+            rig.must(Command::OlderEnded { task: id(0), job: cancelled });
             rig.retry(0, |_| {}).unwrap();
         } else {
             rig.must(Command::PauseTask(id(0)));
@@ -128,4 +128,36 @@ fn with_on_failure_pause_a_task_that_waits_for_its_turn_again_does_not_begin_aft
         rig.must(Command::ResumeTask(id(0)));
         assert_eq!(rig.begun(), [(0, usize::from(!is_retried))]);
     }
+}
+
+#[test]
+fn no_task_behind_one_that_is_retried_has_its_turn() {
+    for is_over in [false, true] {
+        let mut rig = Rig::new(3, 1, |spec| spec.max_concurrency = 1);
+        rig.must(Command::Start);
+        rig.fail(0);
+        let failed = Command::OlderEnded { task: id(0), job: rig.task(0).waits_for.unwrap() };
+        if is_over {
+            rig.must(failed.clone());
+        }
+        rig.retry(0, |_| {}).unwrap();
+        assert!(rig.writes[0].starts.is_empty(), "it has no lock yet");
+        assert_eq!([rig.status(0), rig.status(1)], [TaskStatus::Running, TaskStatus::Pending], "{is_over}");
+        if !is_over {
+            assert_eq!(rig.begun(), [], "its older attempt may still be under way");
+            rig.must(failed);
+        }
+        assert_eq!(rig.begun(), [(0, 0)]);
+        rig.complete(0);
+        assert_eq!(rig.begun(), [(1, 0)]);
+    }
+    // With room for both, the next one does not wait.
+    let mut rig = Rig::new(3, 1, |spec| spec.max_concurrency = 2);
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.complete(1);
+    assert_eq!(rig.begun(), []);
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(rig.begun(), [(2, 0)]);
+    assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Running; 2]);
 }
