@@ -278,6 +278,9 @@ pub enum Job {
         /// The jobs' ids
         #[arg(required = true, value_name = "JOB")]
         jobs: Vec<String>,
+        /// Show what would become of the jobs, and change nothing
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         remote: Remote,
     },
@@ -286,6 +289,9 @@ pub enum Job {
         /// The jobs' ids
         #[arg(required = true, value_name = "JOB")]
         jobs: Vec<String>,
+        /// Show what would become of the jobs, and change nothing
+        #[arg(long)]
+        dry_run: bool,
         /// Do not ask before the jobs are deleted
         #[arg(short, long)]
         yes: bool,

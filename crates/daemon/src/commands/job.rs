@@ -86,13 +86,21 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 retried(&answer, remote.json)
             }
         },
-        Job::Dismiss { jobs, remote } => {
+        Job::Dismiss { jobs, dry_run, remote } => {
             let client = connect(&remote)?;
+            if dry_run {
+                let read = async |id: &str| client.jobs().get(id).await;
+                return each_unchanged(&jobs, &remote, read, would_dismiss).await;
+            }
             let dismiss = async |id: &str| client.jobs().dismiss(id).await;
             each(&jobs, &remote, dismiss, |job| format!("job {} is dismissed\n", job.id)).await
         }
-        Job::Delete { jobs, yes, remote } => {
+        Job::Delete { jobs, dry_run, yes, remote } => {
             let client = connect(&remote)?;
+            if dry_run {
+                let read = async |id: &str| client.jobs().get(id).await;
+                return each_unchanged(&jobs, &remote, read, would_delete).await;
+            }
             if !yes {
                 confirm::ask(&format!("Delete {}, with payloads and results?", jobs.join(", ")))?;
             }
@@ -161,6 +169,21 @@ pub async fn each_unchanged<T: Serialize>(
 
 fn would_cancel(job: &Shown) -> String {
     let becomes = if job.state == JobState::Finished { "stays as it is" } else { "would be cancelled" };
+    format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
+}
+
+fn would_dismiss(job: &Shown) -> String {
+    let becomes = match (job.dead, &job.dismissed_at) {
+        (true, _) => "would be dismissed",
+        (false, Some(_)) => "stays as it is",
+        (false, None) => "would be refused, since it is not dead",
+    };
+    format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
+}
+
+fn would_delete(job: &Shown) -> String {
+    let is_over = job.state == JobState::Finished;
+    let becomes = if is_over { "would be deleted" } else { "would be refused, since it has not ended" };
     format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
 }
 

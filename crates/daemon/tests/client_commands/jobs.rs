@@ -216,6 +216,40 @@ async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 
 #[tokio::test]
+async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
+    let failed = |fields: &str| {
+        let (status, body) = finished("failed", "null", "\"no\"");
+        (status, body.replace("\"dead\":false", fields))
+    };
+    let waits = || {
+        let (status, body) = finished("failed", "null", "null");
+        let body = body.replace("FINISHED", "CREATED").replace("\"outcome\":\"failed\"", "\"outcome\":null");
+        (status, body.replace("\"attempt\":3", "\"attempt\":0"))
+    };
+    let dismissed = "\"dead\":false,\"dismissed_at\":\"t\"";
+    let cases = [
+        ("dismiss", failed("\"dead\":true"), "would be dismissed: failed (dead), attempt 3: no"),
+        ("dismiss", failed(dismissed), "stays as it is: failed, attempt 3: no"),
+        (
+            "dismiss",
+            failed("\"dead\":false"),
+            "would be refused, since it is not dead: failed, attempt 3: no",
+        ),
+        ("delete", failed(dismissed), "would be deleted: failed, attempt 3: no"),
+        ("delete", waits(), "would be refused, since it has not ended: CREATED"),
+    ];
+    for (command, answer, becomes) in cases {
+        let (listener, url) = listener().await;
+        let heard = answering(listener, vec![answer]);
+        let output = ended(fencepost(&["job", command, "j-1", "--dry-run", "--url", &url])).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = format!("job j-1 {becomes}\nnothing was changed\n");
+        assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{command}: {err}");
+        assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1"], "{command}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_whose_stderr_cannot_be_written_does_what_it_should() {
     let missing = (404, serde_json::to_string(&wire::Problem::new(wire::Code::NotFound, "no")).unwrap());
     let page = (200, r#"{"items":[],"next_cursor":"c"}"#.to_owned());
