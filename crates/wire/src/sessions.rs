@@ -137,7 +137,7 @@ pub struct Session {
     pub jobs: SessionJobs,
     /// The sequence number of the last job. 0 before the first.
     pub last_seq: u64,
-    /// The node that ran the last job.
+    /// The node that ran the last job that had one; `null` as well where none of the last 256 finished jobs had.
     #[schema(required)]
     pub last_node: Option<String>,
 }
