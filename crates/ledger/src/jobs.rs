@@ -228,6 +228,17 @@ pub struct UnfinishedCount {
     pub oldest_ms: Option<u64>,
 }
 
+impl UnfinishedCount {
+    /// Adds others of the same pool.
+    pub(crate) fn add(&mut self, others: &Self) {
+        self.created += others.created;
+        self.delayed += others.delayed;
+        self.dispatched += others.dispatched;
+        self.running += others.running;
+        self.oldest_ms = self.oldest_ms.max(others.oldest_ms);
+    }
+}
+
 /// The finished jobs that are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishedCounts {
@@ -423,17 +434,18 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// The unfinished jobs, by pool. Reads the whole table of unfinished jobs: not for every request.
+    /// The unfinished jobs, by pool. Reads all of them, `piece` jobs in a statement, so that it ends however many there are:
+    /// not for every request. What changes meanwhile may be counted twice, or not.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>>;
+    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>>;
 
-    /// The finished jobs. Reads two indexes from end to end: not for every request, and seldom where there are many.
+    /// The finished jobs. Reads two indexes from end to end in the same way: seldom where there are many.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn finished_counts(&self) -> Result<FinishedCounts>;
+    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts>;
 
     /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
     /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted. The jobs of stages

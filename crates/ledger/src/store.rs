@@ -6,6 +6,7 @@
 mod audit;
 mod bulk;
 mod committer;
+mod counts;
 mod failure;
 mod fence;
 mod ids;

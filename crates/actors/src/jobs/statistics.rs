@@ -24,6 +24,9 @@ const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
 
+/// Jobs that one statement counts: some 20 ms of the ledger's time, on the slow side.
+const COUNTED_AT_ONCE: u32 = 20_000;
+
 /// The label of the pools that jobs name and nobody has configured.
 const OTHER_POOLS: &str = "other";
 
@@ -108,7 +111,8 @@ impl Statistics {
         tokio::spawn(async move {
             let mut gauges = PoolGauges::default();
             while counting.lifetime.is_serving() {
-                let (took, counted) = counting.unfinished.renew(counting.ledger.unfinished_counts()).await;
+                let (took, counted) =
+                    counting.unfinished.renew(counting.ledger.unfinished_counts(COUNTED_AT_ONCE)).await;
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the unfinished jobs could not be counted");
                 } else {
@@ -125,7 +129,8 @@ impl Statistics {
         let counting = Arc::clone(&this);
         tokio::spawn(async move {
             while counting.lifetime.is_serving() {
-                let (took, counted) = counting.finished.renew(counting.ledger.finished_counts()).await;
+                let (took, counted) =
+                    counting.finished.renew(counting.ledger.finished_counts(COUNTED_AT_ONCE)).await;
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the finished jobs could not be counted");
                 }

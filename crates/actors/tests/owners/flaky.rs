@@ -341,11 +341,11 @@ impl Jobs for Flaky {
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_of(jobs).await
     }
-    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>> {
-        self.real.unfinished_counts().await
+    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
+        self.real.unfinished_counts(piece).await
     }
-    async fn finished_counts(&self) -> Result<FinishedCounts> {
-        self.real.finished_counts().await
+    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts> {
+        self.real.finished_counts(piece).await
     }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_jobs(age_ms, limit).await

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::columns::{NeedsRow, SpecRow, name, number};
 use super::plan::{KeptSubmit, group_key};
 use super::{
-    Finished, FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane,
-    LiveJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
+    Finished, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane, LiveJob,
+    RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
@@ -203,6 +203,7 @@ record! {
         dispatched: i64,
         running: i64,
         oldest_ms: Option<i64>,
+        pub(crate) last: Id,
     }
 }
 
@@ -223,23 +224,26 @@ impl TryFrom<UnfinishedCountRow> for UnfinishedCount {
 }
 
 record! {
-    pub(crate) struct FinishedCountRow {
-        pool: Option<String>,
-        jobs: i64,
+    pub(crate) struct CountRow {
+        pub(crate) jobs: i64,
+        pub(crate) last: Option<Id>,
     }
 }
 
-/// The rows of both parts of the count.
-pub(crate) fn finished_counts(rows: Vec<FinishedCountRow>) -> Result<FinishedCounts> {
-    let mut counts = FinishedCounts::default();
-    for FinishedCountRow { pool, jobs } in rows {
-        let jobs = records::count(jobs)?;
-        match pool {
-            None => counts.all = jobs,
-            Some(pool) => counts.of_pools.extend(name(&pool, PoolName::parse)?.map(|pool| (pool, jobs))),
-        }
+record! {
+    pub(crate) struct PoolCountRow {
+        pub(crate) pool: String,
+        jobs: i64,
+        pub(crate) last: Id,
     }
-    Ok(counts)
+}
+
+impl TryFrom<PoolCountRow> for (PoolName, u64) {
+    type Error = Error;
+
+    fn try_from(row: PoolCountRow) -> Result<Self> {
+        Ok((PoolName::parse(&row.pool).map_err(impossible)?, records::count(row.jobs)?))
+    }
 }
 
 record! {

@@ -16,8 +16,8 @@ pub(super) use write::{SUBMIT, between};
 
 use crate::jobs::plan::group_key;
 use crate::jobs::rows::{
-    self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow,
-    PromotedRow, UnderWayRow, UnfinishedCountRow,
+    self, AttemptRow, ComingRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow, PromotedRow,
+    UnderWayRow,
 };
 use crate::jobs::{
     FinishedCounts, HELD_DUE_MICROS, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs,
@@ -41,8 +41,6 @@ const GROUPS: Statement = statement!("job_groups");
 const WAITING: Statement = statement!(both "job_waiting");
 const COMING: Statement = statement!("job_coming");
 const LANES: Statement = statement!("job_lanes");
-const COUNTS: Statement = statement!("job_counts");
-const FINISHED_COUNTS: Statement = statement!(both "job_finished_counts");
 const SEQ: Statement = statement!("job_seq");
 const ON_NODE: Statement = statement!(both "job_on_node");
 const HOLDER: Statement = statement!("job_holder");
@@ -287,12 +285,12 @@ impl Jobs for Store {
         records::all(self.all::<AttemptRow>(Way::KeyReads, ask).await?)
     }
 
-    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>> {
-        records::all(self.all::<UnfinishedCountRow>(Way::Reads, self.ask(&COUNTS)).await?)
+    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
+        self.count_unfinished(piece).await
     }
 
-    async fn finished_counts(&self) -> Result<FinishedCounts> {
-        rows::finished_counts(self.all::<FinishedCountRow>(Way::Reads, self.ask(&FINISHED_COUNTS)).await?)
+    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts> {
+        self.count_finished(piece).await
     }
 
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {

@@ -114,8 +114,8 @@ pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
 }
 
 pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
-    assert_eq!(b.ledger.unfinished_counts().await.unwrap(), []);
-    assert_eq!(b.ledger.finished_counts().await.unwrap(), FinishedCounts::default());
+    assert_eq!(b.ledger.unfinished_counts(100).await.unwrap(), []);
+    assert_eq!(b.ledger.finished_counts(100).await.unwrap(), FinishedCounts::default());
     stock(&b).await;
     let lane = b.lane(session("later"), &owner("a")).await;
     let delayed = NewJob { due: Due::InMs(LONG_MS), ..plain(job(20)) };
@@ -123,17 +123,22 @@ pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
     b.does(of_lane(&lane, [submit(delayed), submit(held)])).await;
     b.ledger.hold_jobs(&lane).await.unwrap();
     let pool = PoolName::parse("p").unwrap();
-    let counted = async || {
-        let mut counts = b.ledger.unfinished_counts().await.unwrap();
-        counts.sort_by(|a, b| a.pool.cmp(&b.pool));
-        counts
-    };
+    let counted = async || b.ledger.unfinished_counts(100).await.unwrap();
     let counts = counted().await;
     let [none, p] = &*counts else { panic!("{counts:?}") };
     assert_eq!((&none.pool, none.created, none.delayed, none.dispatched, none.running), (&None, 3, 2, 1, 1));
     assert_eq!((p.pool.as_ref(), p.created, p.delayed, p.dispatched, p.running), (Some(&pool), 1, 0, 1, 1));
     let finished = FinishedCounts { all: 6, of_pools: vec![(pool.clone(), 3)] };
-    assert_eq!(b.ledger.finished_counts().await.unwrap(), finished);
+    // In as many statements as it takes.
+    for piece in [1, 2, 3, 6, 7, 100] {
+        assert_eq!(b.ledger.finished_counts(piece).await.unwrap(), finished, "{piece}");
+        let without_age = |counts: Vec<UnfinishedCount>| {
+            counts.into_iter().map(|count| UnfinishedCount { oldest_ms: None, ..count }).collect::<Vec<_>>()
+        };
+        let again = b.ledger.unfinished_counts(piece).await.unwrap();
+        assert!(again.iter().all(|count| count.oldest_ms.is_some()), "{piece}: {again:?}");
+        assert_eq!(without_age(again), without_age(counts.clone()), "{piece}");
+    }
     // The age is that of the longest wait, and what is not due yet does not wait.
     let of_pool =
         |counts: &[UnfinishedCount]| counts.iter().find(|one| one.pool.is_some()).unwrap().oldest_ms;

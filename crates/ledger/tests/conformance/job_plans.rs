@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 20] = [
+const LOADS: [Load; 23] = [
     load!(
         both "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -73,6 +73,14 @@ const LOADS: [Load; 20] = [
     load!("job_promote", "text, bigint", "'session:l7', 10", ["job_delayed"]),
     load!("job_lanes", "text, bigint, bigint, text", "'', 1000, 10, 'me'", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
+    load!("job_counts", "uuid, bigint", "'00000000-0000-0000-0000-000000000000', 10", ["job"]),
+    load!(both "job_finished_count", "uuid, bigint", "'00000000-0000-0000-0000-000000000000', 10", ["job_finished"]),
+    load!(
+        both "job_finished_pools",
+        "text, uuid, bigint",
+        "'', '00000000-0000-0000-0000-000000000000', 10",
+        ["job_finished_pool"]
+    ),
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
     load!(both "job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),

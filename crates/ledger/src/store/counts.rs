@@ -1,0 +1,81 @@
+//! Counts of jobs, however many there are: piece by piece, each in a statement that takes moments.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use domain::{JobId, PoolName};
+
+use super::{Store, Way};
+use crate::Result;
+use crate::jobs::rows::{CountRow, PoolCountRow, UnfinishedCountRow};
+use crate::jobs::{FinishedCounts, UnfinishedCount};
+use crate::records;
+use crate::sql::{Id, Statement, statement};
+
+const UNFINISHED: Statement = statement!("job_counts");
+const FINISHED: Statement = statement!(both "job_finished_count");
+const FINISHED_POOLS: Statement = statement!(both "job_finished_pools");
+
+/// Below the ids of all jobs.
+const LOWEST: Id = Id(JobId::from_u128(0));
+
+impl Store {
+    pub(super) async fn count_unfinished(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
+        let (mut counts, mut after) = (BTreeMap::<Option<PoolName>, UnfinishedCount>::new(), LOWEST);
+        loop {
+            let ask = self.ask(&UNFINISHED).bind(after).bind(i64::from(piece));
+            let rows = self.all::<UnfinishedCountRow>(Way::Reads, ask).await?;
+            let last = rows.first().map(|row| row.last);
+            let found: Vec<UnfinishedCount> = records::all(rows)?;
+            let jobs: u64 = found.iter().map(|count| count.created + count.dispatched + count.running).sum();
+            for count in found {
+                match counts.entry(count.pool.clone()) {
+                    Entry::Vacant(entry) => {
+                        entry.insert(count);
+                    }
+                    Entry::Occupied(mut entry) => entry.get_mut().add(&count),
+                }
+            }
+            match last {
+                Some(last) if jobs >= u64::from(piece) => after = last,
+                _ => return Ok(counts.into_values().collect()),
+            }
+        }
+    }
+
+    pub(super) async fn count_finished(&self, piece: u32) -> Result<FinishedCounts> {
+        let all = self.count_all_finished(piece).await?;
+        let (mut of_pools, mut after) = (Vec::<(PoolName, u64)>::new(), (String::new(), LOWEST));
+        loop {
+            let ask = self.ask(&FINISHED_POOLS).bind(after.0.as_str()).bind(after.1).bind(i64::from(piece));
+            let rows = self.all::<PoolCountRow>(Way::Reads, ask).await?;
+            let mut jobs = 0;
+            let last = rows.last().map(|row| (row.pool.clone(), row.last));
+            for (pool, count) in records::all::<_, (PoolName, u64)>(rows)? {
+                jobs += count;
+                match of_pools.last_mut() {
+                    Some((before, sum)) if *before == pool => *sum += count,
+                    _ => of_pools.push((pool, count)),
+                }
+            }
+            match last {
+                Some(last) if jobs >= u64::from(piece) => after = last,
+                _ => return Ok(FinishedCounts { all, of_pools }),
+            }
+        }
+    }
+
+    async fn count_all_finished(&self, piece: u32) -> Result<u64> {
+        let (mut all, mut after) = (0, LOWEST);
+        loop {
+            let ask = self.ask(&FINISHED).bind(after).bind(i64::from(piece));
+            let CountRow { jobs, last } = self.one(Way::Reads, ask).await?;
+            let jobs = records::count(jobs)?;
+            all += jobs;
+            match last {
+                Some(last) if jobs >= u64::from(piece) => after = last,
+                _ => return Ok(all),
+            }
+        }
+    }
+}
