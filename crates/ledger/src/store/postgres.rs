@@ -55,6 +55,10 @@ const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
+/// The folders in which the driver looks for a server's socket if no host is named.
+const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/private/tmp", "/tmp"];
+/// The host that the driver takes if none of them has one.
+const WITHOUT_SOCKET: &str = "localhost";
 
 /// A migration waits no longer than this for a lock, and is tried again: what comes after it waits behind it, so that a long
 /// reader (`pg_dump`) would keep every write waiting. Writes wait longer than this, and hung transactions end before.
@@ -209,10 +213,25 @@ pub(crate) fn is_private(url: &str) -> Result<bool> {
 
 /// Where the database is. The role and its settings may decide the schema. What the URL leaves open, the environment decides.
 pub(crate) fn address(url: &str) -> Result<String> {
-    let options = connect_options(url)?;
-    let server = (options.get_host(), options.get_port(), options.get_socket());
+    Ok(address_of(&connect_options(url)?))
+}
+
+fn address_of(options: &PgConnectOptions) -> String {
+    let server = (named_host(options), options.get_port(), options.get_socket());
     let schema = (options.get_database(), options.get_username(), options.get_options());
-    Ok(format!("postgres {server:?} {schema:?}"))
+    format!("postgres {server:?} {schema:?}")
+}
+
+/// The host, as an address has it: the same whether the server runs or not. Where neither the URL nor the environment names
+/// one, the driver looks for a socket, which a server that is stopped does not have. It does so for a URL with a socket, too,
+/// and then uses that one.
+fn named_host(options: &PgConnectOptions) -> Option<&str> {
+    let host = options.get_host();
+    match options.get_socket() {
+        Some(_) => None,
+        None if SOCKET_FOLDERS.contains(&host) => Some(WITHOUT_SOCKET),
+        None => Some(host),
+    }
 }
 
 /// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
@@ -274,3 +293,6 @@ fn not_settled(failure: MigrateFailure) -> Error {
 pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
     settle(&connect_options(&options.url)?, options.connect_timeout_ms, migrate).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! What the address of a database depends on, and what not.
+
+use super::*;
+
+/// The address, where the driver has found this host.
+fn address_by(url: &str, host: &str) -> String {
+    address_of(&connect_options(url).unwrap().host(host))
+}
+
+#[test]
+fn a_url_without_a_host_has_one_address_whether_the_servers_socket_is_there_or_not() {
+    let stopped = address_by("postgres:///f", "localhost");
+    for folder in ["/var/run/postgresql", "/private/tmp", "/tmp"] {
+        assert_eq!(address_by("postgres:///f", folder), stopped, "{folder}");
+        assert_ne!(address_by("postgres:///g", folder), stopped, "{folder}");
+        assert_ne!(
+            address_by("postgres:///f?port=5433", folder),
+            address_by("postgres:///f?port=5432", folder)
+        );
+    }
+    for host in ["/sockets", "db"] {
+        assert_ne!(address_by("postgres:///f", host), stopped, "{host}");
+    }
+}
+
+#[test]
+fn a_url_with_a_socket_has_one_address_whatever_the_driver_finds_elsewhere() {
+    for url in ["postgres:///f?host=/sockets", "postgres://role@%2Fsockets/f", "postgres:///f?host=/tmp"] {
+        let stopped = address_by(url, "localhost");
+        for host in ["/var/run/postgresql", "/private/tmp", "/tmp", "db"] {
+            assert_eq!(address_by(url, host), stopped, "{url} {host}");
+        }
+        assert_ne!(address_by("postgres:///f?host=/others", "localhost"), stopped, "{url}");
+        assert_ne!(address_by("postgres:///f", "localhost"), stopped, "{url}");
+    }
+}
