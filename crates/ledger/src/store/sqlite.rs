@@ -192,11 +192,25 @@ fn path(url: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-/// Where the file is, by its own name if it is there.
+/// Where the file is, by its own name: the same before it is made and after.
 pub(crate) fn address(url: &str) -> Result<String> {
     let path = path(url)?;
-    let whole = path.canonicalize().or_else(|_| std::path::absolute(&path));
+    let whole = without_links(&path).or_else(|_| std::path::absolute(&path));
     Ok(format!("sqlite {}", whole.map_err(|source| file_error(&path, source))?.display()))
+}
+
+/// The path without links. What is not there yet is made in its folder, or where the link to it leads.
+fn without_links(path: &Path) -> std::io::Result<PathBuf> {
+    let missing = match path.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => error,
+        done => return done,
+    };
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Err(missing) };
+    match path.read_link() {
+        Ok(target) => without_links(&folder.join(target)),
+        Err(_) if folder.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
+        Err(_) => Ok(without_links(folder)?.join(name)),
+    }
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {

@@ -61,6 +61,28 @@ fn an_address_is_of_one_database_whatever_the_password() {
     assert!(matches!(ledger::address("mysql://db/f"), Err(Error::Address(_))));
 }
 
+#[test]
+fn a_file_has_one_address_before_it_is_made_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    // A link to a file that is made by its first use.
+    std::os::unix::fs::symlink("new/target.db", real.join("linked.db")).unwrap();
+    let named =
+        ["ledger.db", "new/ledger.db", "new/deeper/ledger.db", "linked.db"].map(|name| link.join(name));
+    let addresses =
+        || named.each_ref().map(|path| ledger::address(&format!("sqlite:{}", path.display())).unwrap());
+    let before = addresses();
+    std::fs::create_dir_all(real.join("new/deeper")).unwrap();
+    for path in &named {
+        // Through the link, if it is one.
+        std::fs::write(path, "").unwrap();
+    }
+    assert_eq!(addresses(), before);
+    assert!(before.iter().all(|address| !address.contains("/link")), "{before:?}");
+}
+
 pub async fn a_start_ends_no_lock_of_a_tenant(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     b.acquired(&a, &s, LONG_MS).await;
