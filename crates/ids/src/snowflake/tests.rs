@@ -226,6 +226,20 @@ async fn a_number_is_kept_while_its_mark_is_waited_for_longer_than_its_lease_las
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_shortest_lease_does_not_run_out_while_its_mark_is_waited_for() {
+    let fleet = Fleet::new();
+    fleet.lift_mark(number(7), 30_000);
+    let options = Options { lead_ms: LEAD_MS_MIN, lease_ms: LEAD_MS_MIN, ..fixed(7) };
+    let process = fleet.start("a", 0, options);
+    let refused = process.take(1, 100).await;
+    assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
+    for ms in 0..5 * LEAD_MS_MIN {
+        pass(1).await;
+        assert_eq!(fleet.held().get(&7), Some(&process.numbers.owner), "after {ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_number_that_is_lost_while_its_mark_is_waited_for_is_replaced_by_another() {
     let fleet = Fleet::new();
     let short = |options: Options| Options { lease_ms: 30_000, ..options };

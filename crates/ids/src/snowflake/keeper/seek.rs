@@ -15,8 +15,8 @@ use super::{Held, KeeperContext};
 const ROUNDS_MAX: usize = 64;
 /// The clock is looked at this often while a mark is waited for.
 const LOOK_EVERY_MS: u64 = 250;
-/// Pause before a failed renewal of the lease is tried again.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
+/// Longest pause before a failed renewal of the lease is tried again. A short lease has it tried sooner.
+const RENEW_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 impl KeeperContext {
     /// Acquires a number and waits until the clock has passed the mark that its last holder has left. No mark of this
@@ -98,6 +98,7 @@ impl KeeperContext {
         leased_at: Instant,
     ) -> Option<Instant> {
         let (mut leased_at, mut tried_at) = (leased_at, leased_at);
+        let (renew_after, again_after) = (self.renew_after(), RENEW_AGAIN_MAX.min(self.renew_after()));
         loop {
             let wait_ms = start_ms.saturating_sub(self.shared.clock.now_ms());
             if wait_ms == 0 {
@@ -107,7 +108,7 @@ impl KeeperContext {
                 let number = worker_lease.number;
                 self.tell(Phase::Seeking(Some(Refusal::MarkAhead { number, wait_ms })));
             }
-            if leased_at.elapsed() >= self.renew_after() && tried_at.elapsed() >= RENEW_AGAIN {
+            if leased_at.elapsed() >= renew_after && tried_at.elapsed() >= again_after {
                 tried_at = Instant::now();
                 match numbers.renew(worker_lease).await {
                     Ok(true) => leased_at = tried_at,
