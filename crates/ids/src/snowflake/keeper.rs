@@ -55,7 +55,7 @@ struct KeeperContext {
     shared: Arc<Shared>,
     /// The checksum of where the ledger is, as the file has it.
     ledger_address: String,
-    /// The number under which ids were made by the local file, and the first time that none of them has.
+    /// The number of the local file, and the first time after all ids that this process and those before it have made of it.
     made_by_file: Option<(WorkerNumber, u64)>,
 }
 

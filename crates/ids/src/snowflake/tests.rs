@@ -10,6 +10,8 @@ use tokio::time::Instant;
 use super::fleet::{Fleet, fixed, pass, with_file};
 use super::*;
 
+mod by_file;
+
 fn number(n: u16) -> WorkerNumber {
     WorkerNumber::new(n).unwrap()
 }

@@ -1,7 +1,7 @@
 //! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
-//! the file names, or until the ledger is back: until a mark of another number is committed there. The file stays as it is
-//! until then, so that a crash before that mark leaves the proof. Once a ledger is reached that is not the file's, no id is
-//! made by the file any more.
+//! the file names, or until the ledger is back: until a mark of another number is committed there. Until then the file names
+//! the same number and the same mark, and only its `issued_ms` moves on, so that a crash before that mark leaves the proof.
+//! Once a ledger is reached that is not the file's, no id is made by the file any more.
 
 use std::future::pending;
 use std::pin::pin;
@@ -81,13 +81,10 @@ impl Keeper {
         }
     }
 
-    /// Closes the generator. The next one of its number begins after its ids, whatever the mark in the ledger is.
+    /// Closes the generator. The next one of its number begins after its ids, whatever the mark in the ledger is. One that has
+    /// made none ends where it began: after the ids of the process that wrote the file.
     fn end_by_file(&mut self, generator: &Generator, record: &Record) {
-        let end_ms = self.context.close(generator);
-        // One that has made none ends where it began.
-        if end_ms > record.issued_ms {
-            self.context.made_by_file = Some((record.number, end_ms));
-        }
+        self.context.made_by_file = Some((record.number, self.context.close(generator)));
     }
 }
 

@@ -63,8 +63,8 @@ impl KeeperContext {
         Err(Refusal::Late)
     }
 
-    /// The first time for ids of this number: not before the mark, nor before the end of those that this process has made by
-    /// the local file. A ledger that is not the file's knows nothing of those.
+    /// The first time for ids of this number: not before the mark, nor before the end of those that were made by the local file
+    /// or before it was written. A ledger that is not the file's knows nothing of those.
     pub(super) fn first_free_ms(&self, number: WorkerNumber, mark_ms: u64) -> u64 {
         self.made_by_file
             .filter(|(made, _)| *made == number)

@@ -1,0 +1,28 @@
+//! How the keeper leaves the local file: for another ledger, for a number of its own, for a stop.
+
+use super::*;
+
+/// When it was made.
+fn time_of(batch: &Batch) -> u64 {
+    let id = batch.ids().next().unwrap();
+    Layout::default().decode(id).unwrap().time_ms
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_ledger_and_a_clock_that_went_back_make_no_time_of_before_the_file_come_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = Fleet::new();
+    let options = Options { lead_ms: 60_000, file: Some(folder.path().join("worker")), ..fixed(7) };
+    let process = before.start("a", 0, options.clone());
+    process.makes().await;
+    pass(10_000).await;
+    let last_ms = time_of(&process.take(1, 1_000).await.unwrap());
+    process.crash().await;
+    // The clocks of a new fleet begin where those of the one before began. It has no mark of the number.
+    let after = Fleet::new();
+    let restarted = after.start("a", 0, options);
+    assert!(restarted.clock.now_ms() < last_ms);
+    let first = restarted.take(1, 60_000).await.unwrap();
+    assert_eq!(first.worker.get(), 7);
+    assert!(time_of(&first) > last_ms, "{} is not after {last_ms}", time_of(&first));
+}
