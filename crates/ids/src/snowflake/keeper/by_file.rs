@@ -1,7 +1,7 @@
 //! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
 //! the file names, or until the ledger is back: until a mark of another number is committed there. Until then the file names
 //! the same number and the same mark, and only its `issued_ms` moves on, so that a crash before that mark leaves the proof.
-//! Once a ledger is reached that is not the file's, no id is made by the file any more.
+//! Once a ledger is reached that is not the file's, no id is made by the file any more, and the file is deleted.
 
 use std::future::pending;
 use std::pin::pin;
@@ -43,9 +43,16 @@ impl Keeper {
                 held.give_back().await;
             }
             let is_marked = acquired.as_ref().is_some_and(|held| held.mark_ms > 0);
-            let is_stopped = is_over || is_recalled || !record.may_be_of(&source);
+            let is_elsewhere = record.is_of_another_than(&source);
+            let is_ended = is_over || matches!(source, NumberSource::Ended);
+            let is_stopped = is_ended || is_recalled || is_elsewhere;
             if is_stopped || is_marked || now_ms >= record.mark_ms {
                 self.end_by_file(&generator, &record);
+                if is_elsewhere {
+                    // The ledger that is reached may give the file's number to others.
+                    tracing::warn!(worker = %record.number, "the local file is of another ledger than the one reached");
+                    ahead.remove().await;
+                }
                 if let Some(held) = &mut acquired {
                     let (number, start_ms) = (held.worker_lease.number, held.generator.close());
                     let start_ms = self.context.first_free_ms(number, start_ms);
@@ -89,17 +96,9 @@ impl Keeper {
 }
 
 impl Record {
-    /// Whether numbers of this source may be of the record's ledger.
-    fn may_be_of(&self, source: &NumberSource) -> bool {
-        match source {
-            NumberSource::Unreached => true,
-            NumberSource::Ended => false,
-            NumberSource::Instance(numbers) if numbers.cluster() == self.ledger.cluster => true,
-            NumberSource::Instance(_) => {
-                tracing::warn!(worker = %self.number, "the local file is of another ledger than the one reached");
-                false
-            }
-        }
+    /// Whether a ledger is reached that is not the record's.
+    fn is_of_another_than(&self, source: &NumberSource) -> bool {
+        matches!(source, NumberSource::Instance(numbers) if numbers.cluster() != self.ledger.cluster)
     }
 }
 

@@ -26,3 +26,23 @@ async fn a_new_ledger_and_a_clock_that_went_back_make_no_time_of_before_the_file
     assert_eq!(first.worker.get(), 7);
     assert!(time_of(&first) > last_ms, "{} is not after {last_ms}", time_of(&first));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_deleted_as_soon_as_another_ledger_than_its_own_is_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let (before, after, file) = (Fleet::new(), Fleet::new(), folder.path().join("worker"));
+    let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
+    let process = before.start("a", 0, options.clone());
+    process.makes().await;
+    let clock = process.clock.clone();
+    process.crash().await;
+    assert!(file.exists());
+    // It knows which ledger it is, and has no number of it.
+    let restarted = after.start_cut_off("a", 0, options.clone());
+    let refused = restarted.take(1, 8_000).await;
+    assert!(matches!(refused, Err(Refusal::Ledger(_))), "{refused:?}");
+    assert!(!file.exists());
+    restarted.crash().await;
+    let (_snowflakes, mut keeping) = Snowflakes::start(options, clock);
+    assert_eq!(keeping.proof().await, None, "a crash leaves no proof");
+}
