@@ -23,6 +23,7 @@ use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
 use api::limits::{Limit, SOCKETS_OF_TEN_CONNECTIONS};
 use domain::{ClusterSecret, Names, Pattern};
+use ids::limits::GIVE_BACK_MAX;
 use ids::snowflake::Keeping;
 use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -55,6 +56,11 @@ const LOOK_SIGNERS: u32 = 1_000;
 /// How long a sweep may look through signers that have no overdue holds: a hundred thousand of them in a few seconds, for at most
 /// a quarter of a connection's time.
 const LOOK_FOR_MAX: Duration = Duration::from_millis(250);
+
+const _: () = assert!(
+    GIVE_BACK_MAX.as_millis() < CLOSE_STEP_MAX.as_millis(),
+    "a worker number that is not taken back leaves its step time for the local file"
+);
 
 /// Runs until a signal says to stop.
 ///

@@ -30,6 +30,8 @@ pub const CLOCK_STILL_MAX: Duration = Duration::from_millis(100);
 
 /// How far ahead of issuance the time in the local file is, in milliseconds.
 pub const FILE_LEAD_MS: u64 = 5_000;
+/// How long a stop waits for the ledger to take a worker number back. Then the number's lease expires by itself.
+pub const GIVE_BACK_MAX: Duration = Duration::from_millis(1_500);
 
 /// A range that lasted less than this makes the next one twice as long.
 pub const RANGE_SHORT: Duration = Duration::from_secs(15 * 60);

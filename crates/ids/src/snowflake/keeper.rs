@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::numbers::{Numbers, WorkerLease};
 use super::worker_id_file::{LedgerName, Record, checksum};
 use super::{Generator, NumberSource, Options, Phase, Refusal, Shared};
-use crate::limits::{FILE_LEAD_MS, MARK_EVERY_MS_MAX};
+use crate::limits::{FILE_LEAD_MS, GIVE_BACK_MAX, MARK_EVERY_MS_MAX};
 use ahead::Ahead;
 
 /// Mean pause before another try to acquire a number.
@@ -34,8 +34,6 @@ const MARK_AGAIN: Duration = Duration::from_millis(250);
 const EXTEND_EVERY: Duration = Duration::from_secs(1);
 /// A lease is renewed when one part in this many of it is over.
 const RENEW_AT: u64 = 3;
-/// How long giving a number back may take.
-const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 
 const _: () = assert!(
     EXTEND_EVERY.as_millis() as u64 + MARK_EVERY_MS_MAX < FILE_LEAD_MS,

@@ -39,26 +39,31 @@ impl Keeper {
             if is_recalled {
                 acquired = None;
             }
-            if let Some(held) = acquired.take_if(|held| !held.is_of(&source)) {
-                held.give_back().await;
-            }
+            let of_before = acquired.take_if(|held| !held.is_of(&source));
             let is_marked = acquired.as_ref().is_some_and(|held| held.mark_ms > 0);
             let is_elsewhere = record.is_of_another_than(&source);
             let is_ended = is_over || matches!(source, NumberSource::Ended);
-            let is_stopped = is_ended || is_recalled || is_elsewhere;
-            if is_stopped || is_marked || now_ms >= record.mark_ms {
+            let is_past = now_ms >= record.mark_ms;
+            let is_done = is_ended || is_recalled || is_elsewhere || is_marked || is_past;
+            if is_done {
+                // First, so that no id is made while the ledger is waited for.
                 self.end_by_file(&generator, &record);
-                if is_elsewhere {
-                    // The ledger that is reached may give the file's number to others.
-                    tracing::warn!(worker = %record.number, "the local file is of another ledger than the one reached");
-                    ahead.remove().await;
-                }
+                self.context.tell(Phase::Seeking(None));
+            }
+            if is_elsewhere {
+                // The ledger that is reached may give the file's number to others.
+                tracing::warn!(worker = %record.number, "the local file is of another ledger than the one reached");
+                ahead.remove().await;
+            }
+            if let Some(held) = of_before {
+                held.give_back().await;
+            }
+            if is_done {
                 if let Some(held) = &mut acquired {
                     let (number, start_ms) = (held.worker_lease.number, held.generator.close());
                     let start_ms = self.context.first_free_ms(number, start_ms);
                     held.generator = Arc::new(Generator::new(self.context.options.layout, number, start_ms));
                 }
-                self.context.tell(Phase::Seeking(None));
                 return acquired;
             }
             self.context.extend_by_file(ahead, &record, &generator, now_ms).await;

@@ -46,3 +46,28 @@ async fn a_file_is_deleted_as_soon_as_another_ledger_than_its_own_is_reached() {
     let (_snowflakes, mut keeping) = Snowflakes::start(options, clock);
     assert_eq!(keeping.proof().await, None, "a crash leaves no proof");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_closes_the_files_generator_before_it_waits_for_a_ledger_that_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+    let process = fleet.start("a", 0, options.clone());
+    process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options);
+    restarted.makes().await;
+    let (numbers, clock) = (restarted.numbers.clone(), restarted.clock.clone());
+    numbers.takes_no_mark.store(true, Ordering::Relaxed);
+    numbers.is_away.store(false, Ordering::Relaxed);
+    pass(3_000).await;
+    assert!(fleet.held().values().any(|owner| *owner == numbers.owner), "a number that is to be given back");
+    let by_file = restarted.snowflakes.shared.current.load_full().unwrap();
+    by_file.take(&clock, 1).unwrap();
+    numbers.hangs.store(true, Ordering::Relaxed);
+    let stopping = tokio::spawn(restarted.stop());
+    pass(100).await;
+    assert_eq!(by_file.take(&clock, 1), Err(Stop::Closed));
+    assert!(!stopping.is_finished(), "the ledger is still waited for");
+    stopping.await.unwrap();
+}
