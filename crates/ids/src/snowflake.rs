@@ -204,8 +204,8 @@ impl Snowflakes {
         self.shared.layout
     }
 
-    /// Drops the number that is held now, and acquires one anew: the ledger went back in time, or was recovered, and may give
-    /// the number to others. No id is made under it any more.
+    /// Drops the number that is held or waited for now, and acquires one anew: the ledger went back in time, or was recovered,
+    /// and may give the number to others. No id is made under it any more.
     pub fn recall(&self) {
         self.shared.recall.send_modify(|times| *times += 1);
     }

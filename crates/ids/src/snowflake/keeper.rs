@@ -43,6 +43,8 @@ const _: () = assert!(
 pub(super) struct Keeper {
     context: KeeperContext,
     source: watch::Receiver<NumberSource>,
+    /// Kept from one number to the next, so that no recall is missed.
+    recalled: watch::Receiver<u64>,
     /// Whether anybody has ever asked for an id.
     is_wanted: bool,
 }
@@ -80,8 +82,9 @@ struct Renewed {
 impl Keeper {
     pub(super) fn new(options: Options, shared: Arc<Shared>, source: watch::Receiver<NumberSource>) -> Self {
         let ledger_address = checksum(&options.ledger.address);
+        let recalled = shared.recall.subscribe();
         let context = KeeperContext { options, shared, ledger_address, made_by_file: None };
-        Self { context, source, is_wanted: false }
+        Self { context, source, recalled, is_wanted: false }
     }
 
     /// First tells how long the local file still proves a number.
@@ -143,6 +146,8 @@ impl Keeper {
         let sought = tokio::select! {
             biased;
             () = changed(&mut self.source) => return None,
+            // What was acquired before is dropped.
+            () = changed(&mut self.recalled) => return None,
             sought = self.context.seek(&numbers) => sought,
         };
         match sought {
@@ -180,13 +185,12 @@ impl Keeper {
         let mut renewal = Some(self.context.renewal(&held));
         let mut tried_at = Instant::now();
         let mut next = tried_at + EXTEND_EVERY;
-        let mut recalled = shared.recall.subscribe();
         loop {
             let rung_at = tried_at + MARK_AGAIN;
             tokio::select! {
                 biased;
                 () = changed(&mut self.source) => return self.give_back(ahead, held).await,
-                () = changed(&mut recalled) => {
+                () = changed(&mut self.recalled) => {
                     tracing::warn!(worker = %held.worker_lease.number, "a worker number was dropped");
                     self.context.close(&held.generator);
                     return;

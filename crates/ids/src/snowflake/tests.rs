@@ -655,3 +655,14 @@ async fn no_id_is_made_under_a_number_that_was_recalled() {
     pass(60_000).await;
     assert_eq!(process.makes().await, after, "it is recalled once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_while_a_mark_is_waited_for_begins_the_search_anew() {
+    let fleet = Fleet::new();
+    fleet.lift_mark(number(0), 60_000);
+    let process = fleet.start("a", 0, Options::default());
+    let refused = process.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
+    process.snowflakes.recall();
+    assert_ne!(process.makes().await, 0, "what was acquired before the recall");
+}

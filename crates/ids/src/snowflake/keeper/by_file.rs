@@ -27,15 +27,14 @@ impl Keeper {
         tracing::warn!(worker = %record.number, "issuing snowflakes by the local file");
         let generator =
             Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
-        let mut recalled = self.context.shared.recall.subscribe();
-        let begun = *recalled.borrow_and_update();
+        let begun = *self.recalled.borrow_and_update();
         // The number that was acquired from the ledger, and of whose lease no mark is committed yet.
         let mut acquired: Option<Held> = None;
         loop {
             let now_ms = self.context.shared.clock.now_ms();
             let is_over = self.source.has_changed().is_err();
             let source = self.source.borrow_and_update().clone();
-            let is_recalled = *recalled.borrow_and_update() != begun;
+            let is_recalled = *self.recalled.borrow_and_update() != begun;
             if is_recalled {
                 acquired = None;
             }
@@ -79,7 +78,7 @@ impl Keeper {
                 tokio::select! {
                     biased;
                     () = changed(&mut self.source) => break,
-                    () = changed(&mut recalled) => break,
+                    () = changed(&mut self.recalled) => break,
                     () = &mut step => break,
                     () = sleep(LOOK_EVERY) => {
                         let now_ms = context.shared.clock.now_ms();

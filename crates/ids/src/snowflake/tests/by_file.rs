@@ -1,6 +1,29 @@
 //! How the keeper leaves the local file: for another ledger, for a number of its own, for a stop.
 
+use std::sync::OnceLock;
+
 use super::*;
+use crate::snowflake::fleet::Watch;
+
+/// A clock under which a number is recalled at the first look while there is none that ids are made under.
+struct Recalling {
+    clock: Arc<Watch>,
+    /// From when on it is so.
+    snowflakes: OnceLock<Snowflakes>,
+}
+
+impl Clock for Recalling {
+    fn now_ms(&self) -> u64 {
+        let is_due = |snowflakes: &&Snowflakes| {
+            let times = *snowflakes.shared.recall.borrow();
+            times == 0 && snowflakes.shared.current.load().is_none()
+        };
+        if let Some(snowflakes) = self.snowflakes.get().filter(is_due) {
+            snowflakes.recall();
+        }
+        self.clock.now_ms()
+    }
+}
 
 /// When it was made.
 fn time_of(batch: &Batch) -> u64 {
@@ -70,4 +93,29 @@ async fn a_stop_closes_the_files_generator_before_it_waits_for_a_ledger_that_han
     assert_eq!(by_file.take(&clock, 1), Err(Stop::Closed));
     assert!(!stopping.is_finished(), "the ledger is still waited for");
     stopping.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_before_the_file_names_the_new_number_is_not_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, limit) = (Fleet::new(), Duration::from_secs(10));
+    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+    let process = fleet.start("a", 0, options.clone());
+    let before = process.makes().await;
+    let clock = Arc::new(Recalling { clock: process.clock.clone(), snowflakes: OnceLock::new() });
+    process.crash().await;
+    let (snowflakes, keeping) = Snowflakes::start(options, clock.clone());
+    assert_eq!(snowflakes.take(1, limit).await.unwrap().worker.get(), before);
+    let other = fleet.start("b", 0, Options::default());
+    other.numbers.takes_no_mark.store(true, Ordering::Relaxed);
+    keeping.serve(other.numbers.clone());
+    pass(3_000).await;
+    let held = fleet.held();
+    let (recalled, _) = held.iter().find(|(_, owner)| **owner == other.numbers.owner).unwrap();
+    // Between the number's first mark and the file there is one look at the clock, and nothing to make ids by.
+    assert!(clock.snowflakes.set(snowflakes.clone()).is_ok());
+    other.numbers.takes_no_mark.store(false, Ordering::Relaxed);
+    pass(3_000).await;
+    assert_eq!(*snowflakes.shared.recall.borrow(), 1);
+    assert_ne!(snowflakes.take(1, limit).await.unwrap().worker.get(), *recalled);
 }
