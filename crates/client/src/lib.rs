@@ -30,7 +30,8 @@
 //! key (the library makes one where the caller gives none), a settlement under its hold. So the library tries
 //! again after a retryable refusal, after a connection that failed, and after an answer that was lost, within
 //! the bounds of [`Retry`]. Where the answer to a change was lost and no later attempt succeeded, the call ends
-//! with [`Error::Lost`], whatever the last attempt ended with. A key that the library made is forgotten with the
+//! with [`Error::Lost`], whatever the last attempt ended with; a caller that repeats a call has a [`Doubt`] for the
+//! same. A key that the library made is forgotten with the
 //! call: after [`Error::Lost`] of a grant, its nonces may be held without a caller, until their holds expire. A
 //! caller that must survive its own crashes passes keys of its own.
 //!
@@ -46,6 +47,7 @@
 mod avoided;
 mod base_url;
 mod bulk;
+mod doubt;
 mod error;
 mod events;
 mod ids;
@@ -64,6 +66,7 @@ pub mod tls;
 mod transport;
 
 pub use bulk::Bulks;
+pub use doubt::Doubt;
 pub use error::{Error, Result};
 pub use events::{Event, Events, JobEvents, JobUpdate, PlanEvents};
 pub use ids::Ids;

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::{Answer, Call, Client, Reply};
 use crate::base_url::shown;
 use crate::routes::Routes;
-use crate::{Error, Result, Retry};
+use crate::{Doubt, Error, Result, Retry};
 
 /// While an instance keeps requests waiting: between two checks whether it still lives, and between two looks
 /// at the ring for that, which all calls share.
@@ -31,8 +31,8 @@ struct Effort<'a> {
     once: bool,
     /// Whether it asks for a change.
     changes: bool,
-    /// The first attempt of a change that may have been carried out: where it went, and what became of its answer.
-    doubt: Option<(String, String)>,
+    /// The attempts of a change that may have been carried out.
+    doubt: Doubt,
     /// Whether any instance was reached.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
@@ -51,7 +51,7 @@ impl<'a> Effort<'a> {
             probe: call.probe,
             once: call.once,
             changes: !call.method.is_safe(),
-            doubt: None,
+            doubt: Doubt::default(),
             reached: false,
             counted: 0,
             pauses: 0,
@@ -65,8 +65,8 @@ impl<'a> Effort<'a> {
 
     fn ended(&mut self, to: &Url, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
-        if let Some(failure) = failure.filter(|failure| self.changes && failure.error.may_be_done()) {
-            self.doubt.get_or_insert_with(|| doubt(to, &failure.error));
+        if let Some(failure) = failure.filter(|_| self.changes) {
+            self.doubt.note(&failure.error, || shown(to));
         }
         let is_unreachable =
             failure.is_some_and(|failure| matches!(failure.error, Error::Unreachable { .. }));
@@ -96,26 +96,6 @@ impl<'a> Effort<'a> {
         let took = if failure.error.problem().is_some() { self.took } else { Duration::ZERO };
         (pause + took < self.left()).then_some(pause)
     }
-
-    /// What the call ends with. The last failure may prove that the last attempt changed nothing. It proves nothing of an
-    /// earlier attempt without an answer, which may even be carried out later.
-    fn over(self, last: Error) -> Error {
-        match self.doubt {
-            Some((url, reason)) if !last.may_be_done() => {
-                Error::Lost { url, reason: format!("{reason}; then {last}"), source: Some(last.into()) }
-            }
-            _ => last,
-        }
-    }
-}
-
-/// What became of the answer to an attempt that may have been carried out.
-fn doubt(to: &Url, error: &Error) -> (String, String) {
-    match error {
-        Error::Lost { url, reason, .. } => (url.clone(), reason.clone()),
-        Error::Unexpected { url, status, reason } => (url.clone(), format!("HTTP status {status}: {reason}")),
-        other => (shown(to), other.to_string()),
-    }
 }
 
 impl Client {
@@ -131,7 +111,7 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure.error)) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.doubt.over(failure.error)) };
             tokio::time::sleep(pause).await;
         }
     }
@@ -171,7 +151,7 @@ impl Client {
                 }
             }
             let failure = before.expect("there is a URL");
-            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure.error)) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.doubt.over(failure.error)) };
             tokio::time::sleep(pause).await;
         }
     }

@@ -227,6 +227,34 @@ async fn a_lost_answer_counts_whatever_a_later_attempt_is_refused_for() {
 }
 
 #[tokio::test]
+async fn a_lost_answer_counts_where_a_later_refusal_leaves_the_same_doubt() {
+    let is_lost = |error: Error, first: &str, last: Code| {
+        assert!(matches!(&error, Error::Lost { .. }), "{last}: {error:?}");
+        assert!(error.to_string().ends_with(&format!("{first}; then {last}: because")), "{error}");
+    };
+    let unknown = || refused(Code::LedgerUnavailable, Some(1));
+    let strange = || Act::Answer(502, "", "?".to_owned());
+    for (code, retry_after_ms) in [(Code::LedgerUnavailable, Some(3_600_000)), (Code::Internal, None)] {
+        let last = || refused(code, retry_after_ms);
+        let server = StandIn::playing(vec![Act::HangUp, last()]).await;
+        is_lost(grant(&client(&[&server])).await.unwrap_err(), "", code);
+        assert_eq!(server.heard().len(), 2);
+        let server = StandIn::playing(vec![strange(), last()]).await;
+        let said = "HTTP status 502: it is no problem document";
+        is_lost(grant(&client(&[&server])).await.unwrap_err(), said, code);
+        // Whatever was before it.
+        let server = StandIn::playing(vec![unknown(), Act::HangUp, last()]).await;
+        is_lost(grant(&client(&[&server])).await.unwrap_err(), "", code);
+        assert_eq!(server.heard().len(), 3);
+        // Where each attempt was answered, the last answer says as much as any.
+        let server = StandIn::playing(vec![unknown(), last()]).await;
+        let error = grant(&client(&[&server])).await.unwrap_err();
+        assert_eq!(error.problem().and_then(Problem::known_code), Some(code), "{error:?}");
+        assert!(error.may_be_done());
+    }
+}
+
+#[tokio::test]
 async fn a_read_ends_with_its_last_refusal() {
     let server = StandIn::playing(vec![Act::HangUp, refused(Code::NotFound, None)]).await;
     let error = client(&[&server]).jobs().get("j").await.unwrap_err();
