@@ -1,8 +1,9 @@
 //! How a command survives an absence of the daemon, or a time in which it has no room.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::{Error, Result};
+use tokio::time::Instant;
 
 use super::shown;
 

@@ -1,5 +1,6 @@
 //! `fencepost submit`: submits one job and, with `--wait`, prints its result; or many jobs from a file.
 
+mod attempts;
 mod lines;
 mod many;
 

@@ -294,6 +294,28 @@ async fn a_batch_is_submitted_again_under_its_key_while_jobs_of_it_are_refused_f
 }
 
 #[tokio::test]
+async fn a_job_of_a_batch_that_was_accepted_stays_so_whatever_its_repetition_is_answered() {
+    let full = r#"{"code":"overloaded","detail":"full"}"#;
+    let batch = |first: &str, second: &str| (202, format!(r#"{{"results":[{first},{second}]}}"#));
+    let (first, second) = (r#"{"id":"j-1"}"#, r#"{"id":"j-2"}"#);
+    let lines = "{\"payload\":1}\n{\"payload\":2}\n";
+    let submit = async |answers: Vec<(u16, String)>| {
+        let (listener, url) = listener().await;
+        answering_keys(listener, answers);
+        let output = ended(asked(&["submit", "-f", "-", "--url", &url], lines)).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), out.into_owned(), err.into_owned())
+    };
+    // The daemon refuses a repetition before it knows its key.
+    let (status, out, err) = submit(vec![batch(first, full), batch(full, second)]).await;
+    assert_eq!((status, out.as_str()), (Some(0), "j-1\nj-2\n"), "{err}");
+    let (status, out, err) = submit(vec![batch(full, second), refused(wire::Code::Unauthorized)]).await;
+    assert_eq!((status, out.as_str()), (Some(1), "j-2\n"), "{err}");
+    let says = "1 jobs are accepted; the rest of the batch from line 1 on is not known to be. To continue ";
+    assert!(err.contains(says), "{err}");
+}
+
+#[tokio::test]
 async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
     let results = r#"{"results":[{"id":"j-1"},{"code":"conflict","detail":"closed"}]}"#;
     let (listener, url) = listener().await;

@@ -5,13 +5,13 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use client::wire::Problem;
+use client::Client;
 use client::wire::jobs::BatchResult;
-use client::{Client, Error};
 use domain::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use super::attempts::Attempts;
 use super::lines::{Batch, Batches};
 use crate::cli::jobs::JobOptions;
 use crate::commands::absence::Absence;
@@ -78,7 +78,7 @@ struct Submission<'a> {
     options: &'a JobOptions,
     /// The beginning of each batch's idempotency key.
     key: String,
-    /// Since when jobs are refused for now.
+    /// Since when jobs are refused for now, and none more is accepted.
     overload: Absence,
     json: bool,
     bar: ProgressBar,
@@ -147,44 +147,40 @@ impl Submission<'_> {
         let key = (!batch.is_named()).then(|| format!("{}.{number}", self.key));
         let (numbers, jobs): (Vec<_>, Vec<_>) =
             batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
-        let mut absence = Absence::default();
-        let mut refused_before = 0;
+        let (mut attempts, mut absence) = (Attempts::default(), Absence::default());
         loop {
             match self.client.jobs().submit_batch(jobs.clone(), key.as_deref()).await {
-                Ok(results) => {
+                Ok(answers) => {
                     absence.is_over();
-                    let mut refused = results.iter().filter_map(refused_for_now);
-                    let is_left = match refused.next() {
-                        None => {
-                            self.overload.is_over();
-                            true
-                        }
-                        Some(first) => {
-                            let refused = 1 + refused.count();
-                            if refused < refused_before {
-                                self.overload.begins_anew();
-                            }
-                            refused_before = refused;
-                            self.overload.outlast(first).await.is_err()
-                        }
-                    };
-                    if is_left {
-                        return Ok(numbers.into_iter().zip(results).collect());
+                    if !attempts.answered(answers, &mut self.overload).await {
+                        return Ok(numbers.into_iter().zip(attempts.into_results()).collect());
                     }
                 }
                 Err(error) => {
                     if let Err(error) = absence.outlast(error).await {
                         self.bar.finish_and_clear();
-                        let first = numbers.first().copied().unwrap_or_default();
-                        shown::note(&format!(
-                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. {}\n",
-                            self.how_to_go_on()
-                        ));
+                        self.tell_of_rest(&numbers, &attempts, accepted);
                         return Err(shown::failure(self.json, error));
                     }
                 }
             }
         }
+    }
+
+    /// Prints what is known of a batch that is broken off, behind so many accepted jobs.
+    fn tell_of_rest(&self, numbers: &[u64], attempts: &Attempts, accepted: u64) {
+        let mut accepted = accepted;
+        let mut what = "the batch";
+        for (place, result) in attempts.accepted() {
+            // Also where nobody reads it: the command has failed.
+            self.tell(numbers[place], result, 0);
+            (accepted, what) = (accepted + 1, "the rest of the batch");
+        }
+        let first = numbers.first().copied().unwrap_or_default();
+        shown::note(&format!(
+            "{accepted} jobs are accepted; {what} from line {first} on is not known to be. {}\n",
+            self.how_to_go_on()
+        ));
     }
 
     /// Prints what became of a line; `false` if nobody reads it.
@@ -199,16 +195,6 @@ impl Submission<'_> {
                 true
             }
         })
-    }
-}
-
-/// The refusal of a job that the daemon may accept later.
-fn refused_for_now(result: &BatchResult) -> Option<Error> {
-    match result {
-        BatchResult::Refused { code, detail } if code.is_retryable() => {
-            Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
-        }
-        BatchResult::Refused { .. } | BatchResult::Accepted { .. } => None,
     }
 }
 

@@ -1,0 +1,127 @@
+//! The attempts at one batch: what became of each of its jobs, and whether another attempt follows.
+
+use client::Error;
+use client::wire::Problem;
+use client::wire::jobs::BatchResult;
+
+use crate::commands::absence::Absence;
+
+/// The attempts at a batch that were answered.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// What became of each job: that it was accepted, by any attempt, or its last refusal. Empty before the first answer.
+    results: Vec<BatchResult>,
+}
+
+impl Attempts {
+    /// An attempt was answered, with an answer for each job. A job that was accepted stays accepted: the daemon can refuse its
+    /// repetition before it looks its key up. Returns whether another attempt is to follow, once it is time for that.
+    /// `overload` is since when jobs are refused for now, and none more is accepted.
+    pub async fn answered(&mut self, answers: Vec<BatchResult>, overload: &mut Absence) -> bool {
+        let accepted_before = self.accepted().count();
+        if self.results.is_empty() {
+            self.results = answers;
+        } else {
+            for (result, answer) in self.results.iter_mut().zip(answers) {
+                if !is_accepted(result) {
+                    *result = answer;
+                }
+            }
+        }
+        let Some(refusal) = self.results.iter().find_map(refused_for_now) else {
+            overload.is_over();
+            return false;
+        };
+        if self.accepted().count() > accepted_before {
+            overload.begins_anew();
+        }
+        overload.outlast(refusal).await.is_ok()
+    }
+
+    /// The jobs that are accepted, with their places in the batch.
+    pub fn accepted(&self) -> impl Iterator<Item = (usize, &BatchResult)> {
+        self.results.iter().enumerate().filter(|(_, result)| is_accepted(result))
+    }
+
+    /// What became of each job.
+    pub fn into_results(self) -> Vec<BatchResult> {
+        self.results
+    }
+}
+
+const fn is_accepted(result: &BatchResult) -> bool {
+    matches!(result, BatchResult::Accepted { .. })
+}
+
+/// The refusal of a job that the daemon may accept later.
+fn refused_for_now(result: &BatchResult) -> Option<Error> {
+    match result {
+        BatchResult::Refused { code, detail } if code.is_retryable() => {
+            Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
+        }
+        BatchResult::Refused { .. } | BatchResult::Accepted { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::Code;
+
+    use super::*;
+
+    fn accepted(id: &str) -> BatchResult {
+        BatchResult::Accepted { id: id.to_owned(), seq: None }
+    }
+
+    fn refused(code: Code) -> BatchResult {
+        BatchResult::Refused { code, detail: "because".to_owned() }
+    }
+
+    fn full() -> BatchResult {
+        refused(Code::Overloaded)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_was_accepted_stays_accepted() {
+        let (mut attempts, mut overload) = (Attempts::default(), Absence::default());
+        let closed = || refused(Code::Conflict);
+        let answers = [
+            (vec![accepted("a"), full(), full(), closed()], true),
+            (vec![full(), full(), accepted("c"), full()], true),
+            (vec![full(), accepted("b"), closed(), closed()], false),
+        ];
+        for (answers, goes_on) in answers {
+            assert_eq!(attempts.answered(answers, &mut overload).await, goes_on);
+        }
+        assert_eq!(attempts.into_results(), [accepted("a"), accepted("b"), accepted("c"), closed()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_minute_begins_anew_only_when_more_jobs_are_accepted() {
+        let (mut attempts, mut overload) = (Attempts::default(), Absence::default());
+        assert!(attempts.answered(vec![accepted("a"), accepted("b"), full()], &mut overload).await);
+        // Sometimes more of them are refused, sometimes fewer, and none that was not accepted is.
+        let answers = [vec![full(), full(), full()], vec![full(), accepted("b"), full()]];
+        let mut tries = 0;
+        for answers in answers.into_iter().cycle() {
+            if !attempts.answered(answers, &mut overload).await {
+                break;
+            }
+            tries += 1;
+            assert!(tries < 1_000, "it goes on for ever");
+        }
+        assert_eq!(attempts.into_results(), [accepted("a"), accepted("b"), full()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_of_which_jobs_are_accepted_is_tried_again_also_after_another_was_given_up() {
+        let mut overload = Absence::default();
+        let mut given_up = Attempts::default();
+        while given_up.answered(vec![full()], &mut overload).await {}
+        assert!(!Attempts::default().answered(vec![full()], &mut overload).await);
+        let mut next = Attempts::default();
+        assert!(next.answered(vec![accepted("a"), full()], &mut overload).await);
+        assert!(!next.answered(vec![accepted("a"), accepted("b")], &mut overload).await);
+        assert_eq!(next.into_results(), [accepted("a"), accepted("b")]);
+    }
+}
