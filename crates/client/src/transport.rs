@@ -182,6 +182,12 @@ impl Client {
         self
     }
 
+    /// Which of its URLs the next call goes to first, unless it goes to the owner of a signer.
+    #[must_use]
+    pub fn url(&self) -> String {
+        shown(&self.bases[self.current.load(Ordering::Relaxed)])
+    }
+
     /// The URLs that it was given, and how sockets are opened there.
     pub(crate) fn sockets(&self) -> (&[Url], &Dialer) {
         (&self.bases, &self.dialer)
@@ -215,8 +221,7 @@ impl Client {
 
     /// The error for an answer that is readable and invalid.
     pub(crate) fn strange(&self, reason: String) -> Error {
-        let url = shown(&self.bases[self.current.load(Ordering::Relaxed)]);
-        Error::Unexpected { url, status: 200, reason }
+        Error::Unexpected { url: self.url(), status: 200, reason }
     }
 
     /// The token goes only to the given URLs, and to addresses that one of their daemons named, over the same

@@ -316,6 +316,21 @@ async fn a_job_of_a_batch_that_was_accepted_stays_so_whatever_its_repetition_is_
 }
 
 #[tokio::test]
+async fn a_batch_that_may_be_accepted_does_not_end_as_refused() {
+    let unauthorized = || refused(wire::Code::Unauthorized);
+    let (listener, url) = listener().await;
+    // The first call ends with the second answer, and is made again.
+    let heard = answering_keys(listener, vec![LOST, unauthorized(), unauthorized()]);
+    let words = ["submit", "-f", "-", "--key", "k", "--url", &url];
+    let output = ended(asked(&words, "{\"payload\":1}\n")).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{err}");
+    assert_eq!(*heard.lock().unwrap(), ["k.1", "k.1", "k.1"]);
+    let says = "0 jobs are accepted; the batch from line 1 on is not known to be. To continue ";
+    assert!(err.contains(says) && err.contains(" with --key k\n"), "{err}");
+}
+
+#[tokio::test]
 async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
     let results = r#"{"results":[{"id":"j-1"},{"code":"conflict","detail":"closed"}]}"#;
     let (listener, url) = listener().await;

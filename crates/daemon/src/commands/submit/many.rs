@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use client::Client;
 use client::wire::jobs::BatchResult;
+use client::{Client, Doubt};
 use domain::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -147,7 +147,8 @@ impl Submission<'_> {
         let key = (!batch.is_named()).then(|| format!("{}.{number}", self.key));
         let (numbers, jobs): (Vec<_>, Vec<_>) =
             batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
-        let (mut attempts, mut absence) = (Attempts::default(), Absence::default());
+        let (mut attempts, mut absence, mut doubt) =
+            (Attempts::default(), Absence::default(), Doubt::default());
         loop {
             match self.client.jobs().submit_batch(jobs.clone(), key.as_deref()).await {
                 Ok(answers) => {
@@ -157,10 +158,11 @@ impl Submission<'_> {
                     }
                 }
                 Err(error) => {
-                    if let Err(error) = absence.outlast(error).await {
+                    doubt.note(&error, || self.client.url());
+                    if let Err(last) = absence.outlast(error).await {
                         self.bar.finish_and_clear();
                         self.tell_of_rest(&numbers, &attempts, accepted);
-                        return Err(shown::failure(self.json, error));
+                        return Err(shown::failure(self.json, doubt.over(last)));
                     }
                 }
             }
