@@ -29,7 +29,9 @@ impl Bulks<'_> {
     /// [`crate::Error`]; `overloaded` where as many operations are under way as may be.
     pub async fn begin(&self, asked: &BulkRequest, key: Option<&str>) -> Result<BulkAccepted> {
         let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "bulk"], Some(asked), &key)).await?.body)
+        let changes_nothing = asked.dry_run == Some(true);
+        let call = Call { changes_nothing, ..Call::create(&["v1", "bulk"], Some(asked), &key) };
+        Ok(self.0.call(&call).await?.body)
     }
 
     /// One bulk operation, as it is now.

@@ -62,7 +62,9 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn select(&self, wanted: &SelectRequest) -> Result<SelectAnswer> {
-        Ok(self.0.call(&Call::new(Method::POST, &["v1", "nodes", "select"], Some(wanted))).await?.body)
+        let path = ["v1", "nodes", "select"];
+        let call = Call { changes_nothing: true, ..Call::new(Method::POST, &path, Some(wanted)) };
+        Ok(self.0.call(&call).await?.body)
     }
 
     /// The configured pools, with the version of their setting.

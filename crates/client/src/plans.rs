@@ -72,6 +72,14 @@ impl Client {
     async fn change<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T> {
         Ok(self.call(&Call::new(Method::POST, path, Some(body))).await?.body)
     }
+
+    /// The retry of a task, once under its key.
+    async fn retry_task(&self, path: &[&str], retry: &TaskRetryRequest, key: Option<&str>) -> Result<Task> {
+        let key = key_or_new(key);
+        let changes_nothing = retry.dry_run == Some(true);
+        let call = Call { changes_nothing, ..Call::create(path, Some(retry), &key) };
+        Ok(self.call(&call).await?.body)
+    }
 }
 
 impl Plans<'_> {
@@ -251,8 +259,7 @@ impl Tasks<'_> {
             (None, None) => expecting(retry, &self.get(id).await?),
             _ => retry.clone(),
         };
-        let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "tasks", id, "retry"], Some(&retry), &key)).await?.body)
+        self.0.retry_task(&["v1", "tasks", id, "retry"], &retry, key).await
     }
 
     async fn steer(&self, id: &str, verb: &str, reason: Option<&str>) -> Result<Task> {
@@ -287,8 +294,7 @@ impl Tenants<'_> {
             (None, None) => expecting(retry, &self.get(tenant).await?.task),
             _ => retry.clone(),
         };
-        let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "tenants", tenant, "retry"], Some(&retry), &key)).await?.body)
+        self.0.retry_task(&["v1", "tenants", tenant, "retry"], &retry, key).await
     }
 
     /// Breaks the lock of a tenant, if its token is the one named; needs the scope `admin`. The task that has the lock is

@@ -66,6 +66,8 @@ pub(crate) struct Call<'a, B> {
     pub(crate) probe: bool,
     /// Whether it must not be sent again once it may have been carried out.
     pub(crate) once: bool,
+    /// Whether it changes nothing although its method is that of a change, as a dry run does.
+    pub(crate) changes_nothing: bool,
 }
 
 impl<'a> Call<'a, ()> {
@@ -93,6 +95,7 @@ impl<'a, B> Call<'a, B> {
             signer: None,
             probe: false,
             once: false,
+            changes_nothing: false,
         }
     }
 

@@ -50,7 +50,7 @@ impl<'a> Effort<'a> {
             started: Instant::now(),
             probe: call.probe,
             once: call.once,
-            changes: !call.method.is_safe(),
+            changes: !call.method.is_safe() && !call.changes_nothing,
             doubt: Doubt::default(),
             reached: false,
             counted: 0,

@@ -1,8 +1,11 @@
 //! Retries, rotation and errors, against a stand-in that plays a script over real sockets.
 
 use tokio::sync::Notify;
+use wire::bulk::{BulkAction, BulkFilter, BulkRequest};
 use wire::jobs::JobRequest;
+use wire::nodes::SelectRequest;
 use wire::nonces::{GrantRequest, Resolution, ResolveRequest};
+use wire::plans::{RetryFrom, RetryPoint, TaskRetryRequest};
 use wire::{Code, Json};
 
 use super::stand_in::{Act, StandIn, client, header, refused};
@@ -260,6 +263,33 @@ async fn a_read_ends_with_its_last_refusal() {
     let error = client(&[&server]).jobs().get("j").await.unwrap_err();
     assert_eq!(error.problem().and_then(Problem::known_code), Some(Code::NotFound), "{error:?}");
     assert_eq!(server.heard().len(), 2);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_ends_with_its_last_refusal_whatever_its_method() {
+    let lost = || StandIn::playing(vec![Act::HangUp, refused(Code::Unauthorized, None)]);
+    let is_refused = |error: Error| {
+        assert_eq!(error.problem().and_then(Problem::known_code), Some(Code::Unauthorized), "{error:?}");
+    };
+    let server = lost().await;
+    is_refused(client(&[&server]).nodes().select(&SelectRequest::default()).await.unwrap_err());
+    let bulk = |dry_run| {
+        let (action, filter) = (BulkAction::Cancel, BulkFilter::default());
+        BulkRequest { action, filter, before: None, rate: None, dry_run }
+    };
+    let server = lost().await;
+    is_refused(client(&[&server]).bulks().begin(&bulk(Some(true)), None).await.unwrap_err());
+    let from = RetryFrom::Point(RetryPoint::Checkpoint);
+    let retry = TaskRetryRequest { dry_run: Some(true), ..TaskRetryRequest::new(from, "r") };
+    let server = lost().await;
+    is_refused(client(&[&server]).tasks().retry("k", &retry, Some("mine")).await.unwrap_err());
+    let server = lost().await;
+    is_refused(client(&[&server]).tenants().retry("t", &retry, Some("mine")).await.unwrap_err());
+    for dry_run in [None, Some(false)] {
+        let server = lost().await;
+        let error = client(&[&server]).bulks().begin(&bulk(dry_run), None).await.unwrap_err();
+        assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+    }
 }
 
 #[tokio::test]

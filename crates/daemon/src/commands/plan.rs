@@ -123,8 +123,7 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
                 retry.expect(&client.tasks().get(&task).await.map_err(refused)?);
             }
             let answer = client.tasks().retry(&task, &retry.request, Some(&retry.key)).await;
-            let retried = answer
-                .map_err(|error| refused(once::explained(error, "The task may be retried", &retry.with)))?;
+            let retried = answer.map_err(|error| refused(retry.explained(error)))?;
             shown::answer(remote.json, &retried, |task| tasks_shown::retried(task, retry.is_dry_run));
         }
     }

@@ -1,5 +1,6 @@
 //! The retry of a task as `plan retry` and `tenant retry` ask for it, under a key.
 
+use client::Error;
 use client::wire::Object;
 use client::wire::plans::{ExpectedTask, Task, TaskRetryRequest};
 
@@ -14,7 +15,7 @@ pub struct TaskRetry {
     /// Its idempotency key.
     pub key: String,
     /// The options with which the same command is the same retry.
-    pub with: String,
+    with: String,
     /// Whether it changes nothing.
     pub is_dry_run: bool,
     is_key_given: bool,
@@ -46,5 +47,10 @@ impl TaskRetry {
         let (run, checkpoint_version) = (seen.run, seen.checkpoint_version);
         self.with += &format!(" --expect-run {run} --expect-checkpoint {checkpoint_version}");
         self.request.expect = Some(ExpectedTask { run, checkpoint_version });
+    }
+
+    /// The same error. Where the task may be retried, a note on stderr says so, and how to have it once.
+    pub fn explained(&self, error: Error) -> Error {
+        if self.is_dry_run { error } else { once::explained(error, "The task may be retried", &self.with) }
     }
 }

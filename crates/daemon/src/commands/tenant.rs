@@ -4,7 +4,7 @@ use client::wire::plans::UnlockRequest;
 
 use super::look::Look;
 use super::task_retry::TaskRetry;
-use super::{confirm, connect, once, page, shown, tasks_shown};
+use super::{confirm, connect, page, shown, tasks_shown};
 use crate::cli::plans::Tenant;
 use crate::exit::Failure;
 
@@ -31,8 +31,7 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
                 retry.expect(&client.tenants().get(&tenant).await.map_err(refused)?.task);
             }
             let answer = client.tenants().retry(&tenant, &retry.request, Some(&retry.key)).await;
-            let retried = answer
-                .map_err(|error| refused(once::explained(error, "The task may be retried", &retry.with)))?;
+            let retried = answer.map_err(|error| refused(retry.explained(error)))?;
             shown::answer(remote.json, &retried, |task| tasks_shown::retried(task, retry.is_dry_run));
         }
         Tenant::Unlock { tenant, lock_token: token, reason, yes, remote } => {

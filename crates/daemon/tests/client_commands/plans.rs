@@ -178,3 +178,21 @@ async fn a_retry_that_may_be_done_says_how_the_same_one_is_asked_for_again() {
         assert_eq!(*heard.lock().unwrap(), asked[..1]);
     }
 }
+
+#[tokio::test]
+async fn a_dry_run_of_a_retry_that_fails_has_done_nothing() {
+    let problem = wire::Problem::new(wire::Code::Unauthorized, "because");
+    let refused = || (401, serde_json::to_string(&problem).unwrap());
+    for words in [["plan", "retry", "k-1"], ["tenant", "retry", "acme"]] {
+        let cases = [(vec![LOST, refused()], 1), (vec![(200, "no answer of a daemon".to_owned())], 69)];
+        for (answers, status) in cases {
+            let (stand_in, url) = listener().await;
+            answering(stand_in, answers);
+            let line = [&words[..], &["--reason", "r", "--dry-run", "--key", "k", "--url", &url]].concat();
+            let output = ended(fencepost(&line)).await;
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{words:?}: {err}");
+            assert!(!err.contains("may be retried"), "{words:?}: {err}");
+        }
+    }
+}
