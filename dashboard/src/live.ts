@@ -204,7 +204,7 @@ export type FrozenRow<T> = {
     item: T;
     /** It left the list. */
     left: boolean;
-    /** When it was last among the items that are asked for, if newer ones have taken its place: it may have changed since. */
+    /** When it was last among the items of its page, if that now ends before it: it may have changed since. */
     asOf: string | undefined;
 };
 export type Frozen<T> = {
@@ -219,10 +219,9 @@ export type Frozen<T> = {
 
 /**
  * Keeps the rows of a list whose newest items come first where they are: an item changes in its place, one that left
- * the list stays and is marked, and new ones wait until somebody asks for them. `isFirst` says that newer items push others
- * out of `list`.
+ * the list stays and is marked, and new ones wait until somebody asks for them.
  */
-export function useFrozen<T>(key: string, list: List<T> | undefined, id: (item: T) => string, isFirst: boolean): Frozen<T> {
+export function useFrozen<T>(key: string, list: List<T> | undefined, id: (item: T) => string): Frozen<T> {
     const shown = useRef<{ key: string; ids: string[]; next: string | null; seen: Map<string, { item: T; at: string }> } | undefined>(undefined);
     const [, redraw] = useState(0);
     const at = useMemo(() => new Date().toISOString(), [list]);
@@ -233,11 +232,14 @@ export function useFrozen<T>(key: string, list: List<T> | undefined, id: (item: 
     const held = shown.current?.key === key ? shown.current : undefined;
     if (held === undefined) return { rows: [], fresh: 0, show: () => undefined, next: null };
     for (const name of held.ids) if (current.has(name)) held.seen.set(name, current.get(name)!);
-    const mayBePushed = isFirst && list?.next_cursor != null;
-    const rows = held.ids.map((name) => {
+    // A page that is not the last says nothing of what is behind its items: others may have pushed that out, or the page ends early.
+    const goesOn = list?.next_cursor != null;
+    const last = held.ids.reduce((last, name, place) => (current.has(name) ? place : last), -1);
+    const rows = held.ids.map((name, place) => {
         const { item, at: asOf } = held.seen.get(name)!;
         const isGone = !current.has(name);
-        return { item, left: isGone && !mayBePushed, asOf: isGone && mayBePushed ? asOf : undefined };
+        const isBehind = goesOn && place > last;
+        return { item, left: isGone && !isBehind, asOf: isGone && isBehind ? asOf : undefined };
     });
     const known = new Set(held.ids);
     const fresh = [...current.keys()].filter((name) => !known.has(name)).length;

@@ -142,6 +142,9 @@ export function Table<T>(props: {
     );
 }
 
+/** What an empty page says that is not the last: a token that sees few of many items gets such pages. */
+const GOES_ON = 'Nothing on this page; the list goes on.';
+
 /** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */
 export function Listed<T>(props: {
     of: Polled<List<T>>;
@@ -155,7 +158,7 @@ export function Listed<T>(props: {
         <Found of={props.of}>
             {({ items, next_cursor }) => (
                 <>
-                    {items.length === 0 ? <Empty>{props.empty}</Empty> : <Table label={props.label} columns={props.columns} rows={items} id={props.id} />}
+                    {items.length === 0 ? <Empty>{next_cursor ? GOES_ON : props.empty}</Empty> : <Table label={props.label} columns={props.columns} rows={items} id={props.id} />}
                     <Pager next={next_cursor} cursor={props.cursor} />
                 </>
             )}
@@ -232,14 +235,14 @@ export function FrozenList<T>(props: {
     fits?: string;
 }) {
     const isFull = props.of.data?.next_cursor != null;
-    const { rows, fresh, show, next } = useFrozen(props.list, props.of.data, props.id, props.cursor === undefined);
+    const { rows, fresh, show, next } = useFrozen(props.list, props.of.data, props.id);
     return (
         <Found of={props.of}>
             {({ items }) => (
                 <>
                     {fresh === 0 ? null : <button type="button" class="fresh" onClick={show}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
                     {rows.length === 0 ? (
-                        <Empty>{props.empty}</Empty>
+                        <Empty>{next ? GOES_ON : props.empty}</Empty>
                     ) : (
                         <Table
                             label={props.label}

@@ -71,6 +71,35 @@ test('a row whose job left the filter stays and says so', async ({ page, world: 
     await expect(row).toContainText('left the list');
 });
 
+test('a page that ends early says that the list goes on, and nothing of the rows behind its end', async ({ page, world: { daemon }, world }) => {
+    for (let count = 0; count < 3; count += 1) await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'few' });
+    // So the daemon answers a token that sees few of many jobs: here the first page has none, and the next one sometimes fewer.
+    let found = (items: unknown[]) => items;
+    await page.route('**/v1/jobs?*', async (route) => {
+        const address = new URL(route.request().url());
+        if (!address.searchParams.has('cursor')) return route.fulfill({ json: { items: [], next_cursor: 'c' } });
+        address.searchParams.delete('cursor');
+        const { items } = await (await route.fetch({ url: address.toString() })).json();
+        await route.fulfill({ json: { items: found(items), next_cursor: 'd' } });
+    });
+    await enter(page, world, 'root', '#/jobs?tenant=few');
+    await expect(page.locator('main')).toContainText('Nothing on this page; the list goes on.');
+    await expect(page.locator('main')).not.toContainText('No job matches');
+    await page.getByRole('button', { name: 'Next page' }).click();
+    const rows = page.locator('main tbody tr');
+    await expect(rows).toHaveCount(3);
+    found = (items) => items.slice(1, 2);
+    await expect(rows.nth(0)).toContainText('left the list');
+    await expect(rows.nth(1)).not.toContainText(/left the list|as of/);
+    await expect(rows.nth(2)).toContainText('as of');
+    await expect(rows.nth(2)).not.toContainText('left the list');
+    // No cursor of this test reaches the daemon.
+    await visit(page, '#/cluster');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+    const { id } = await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'few' } });
+    await daemon.bulkEnds(id, 'DONE');
+});
+
 test('an instance that is not ready says why, and nothing of when it was', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'viewer');
