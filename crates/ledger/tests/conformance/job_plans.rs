@@ -106,7 +106,9 @@ const LOADS: [Load; 23] = [
 ];
 
 /// What PostgreSQL calls an index in a partition.
-const IN_A_PARTITION: [(&str, &str); 2] = [
+const IN_A_PARTITION: [(&str, &str); 4] = [
+    ("job_finished", "job_finished_rest_pkey"),
+    ("job_finished_pool", "job_finished_rest_pool_id_idx"),
     ("job_finished_place", "job_finished_rest_session_seq_id_idx"),
     ("job_finished_end", "job_finished_rest_session_finished_at_idx"),
 ];
