@@ -81,6 +81,9 @@ pub struct Socket {
     unsent: Option<Share>,
     heard: Instant,
     pinged: Instant,
+    /// A job that is refused for now in a session with an order, with its name: the client hears of it behind the answers to
+    /// the jobs before it.
+    refused: Option<(Option<String>, Code, String)>,
     closing: Option<Closing>,
 }
 
@@ -149,6 +152,7 @@ impl Socket {
             unsent: None,
             heard: now,
             pinged: now,
+            refused: None,
             closing: None,
         }
     }
@@ -299,18 +303,16 @@ impl Socket {
                 }
                 Err(refusal) => {
                     let (code, detail) = refusal.code_and_detail();
-                    self.problem(job.client_ref, code, detail);
-                    if code.is_retryable() {
-                        self.end_if_ordered();
+                    if self.ends_by(code) {
+                        self.refused = Some((job.client_ref, code, detail));
+                        break;
                     }
+                    self.problem(job.client_ref, code, detail);
                 }
-            }
-            if self.closing.is_some() {
-                return;
             }
         }
         if parts.is_empty() {
-            return;
+            return self.tell_refused();
         }
         let (forwarder, caller, id) =
             (Arc::clone(&self.forwarder), Arc::clone(&self.caller), self.id.clone());
@@ -346,7 +348,6 @@ impl Socket {
     }
 
     fn on_submitted(&mut self, answers: Vec<BatchResult>) {
-        let mut is_refused_for_now = false;
         for (client_ref, answer) in std::mem::take(&mut self.submitted).into_iter().zip(answers) {
             match answer {
                 BatchResult::Accepted { id, seq } => {
@@ -359,14 +360,16 @@ impl Socket {
                     self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
                 BatchResult::Refused { code, detail } => {
-                    is_refused_for_now |= code.is_retryable();
+                    let ends = self.ends_by(code);
                     self.problem(Some(client_ref), code, detail);
+                    if ends {
+                        self.refused = None;
+                        return self.end_for_order();
+                    }
                 }
             }
         }
-        if is_refused_for_now {
-            self.end_if_ordered();
-        }
+        self.tell_refused();
         if std::mem::take(&mut self.is_held_back) {
             self.look_at_everything(Duration::ZERO);
         } else {
@@ -374,16 +377,25 @@ impl Socket {
         }
     }
 
-    /// A job was refused for now. Where jobs have an order, none of those that the client sent behind it is accepted before the
-    /// client can know that: else one whose connection is cut would send it again behind them. So the client connects again,
-    /// and sends again what was not accepted.
-    fn end_if_ordered(&mut self) {
-        if matches!(self.cursor, Cursor::Ordered(_)) {
-            self.end(
-                CloseCode::Again,
-                "a job was refused for now; connect again, and send what was not accepted",
-            );
+    /// Whether a job that is refused so ends the socket. Where jobs have an order, none of those that the client sent behind it is
+    /// accepted before the client can know of the refusal: else one whose connection is cut would send it again behind them.
+    /// So the client connects again, and sends again what was not accepted.
+    const fn ends_by(&self, code: Code) -> bool {
+        code.is_retryable() && matches!(self.cursor, Cursor::Ordered(_))
+    }
+
+    fn tell_refused(&mut self) {
+        if let Some((client_ref, code, detail)) = self.refused.take() {
+            self.problem(client_ref, code, detail);
+            self.end_for_order();
         }
+    }
+
+    fn end_for_order(&mut self) {
+        self.end(
+            CloseCode::Again,
+            "a job was refused for now; connect again, and send what was not accepted",
+        );
     }
 
     fn on_notification(&mut self, notification: Notification) {

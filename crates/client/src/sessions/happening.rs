@@ -26,6 +26,7 @@ pub enum Happening {
     /// A job has ended.
     Result(JobResult),
     /// A job was refused; the others continue. It may be sent again under its `ref`. If the code leaves open
-    /// whether anything was written, its result may still come.
+    /// whether anything was written, its result may still come. In a session with an order no job is refused for now: the
+    /// socket connects again ([`Self::Lost`]), and sends again what was not accepted, in its order.
     Problem(JobProblem),
 }

@@ -23,6 +23,11 @@ impl Places {
         if is_ordered { Self::Ordered(seq) } else { Self::Free { low: seq, runs: BTreeMap::new() } }
     }
 
+    /// Whether results come in the order of their places.
+    pub(super) const fn is_ordered(&self) -> bool {
+        matches!(self, Self::Ordered(_))
+    }
+
     /// The last place up to which all were seen.
     pub(super) const fn low(&self) -> u64 {
         match self {

@@ -31,13 +31,15 @@ pub(super) struct Protocol {
     /// How many of them were written to an earlier connection.
     written_before: usize,
     places: Places,
+    /// A job that was refused for now, and has to be written again in its place.
+    refused_for_now: Option<JobProblem>,
 }
 
 impl Protocol {
     /// Results up to this place were seen.
     pub(super) const fn new(after_seq: u64, is_ordered: bool) -> Self {
         let places = Places::up_to(after_seq, is_ordered);
-        Self { waiting: VecDeque::new(), written: 0, written_before: 0, places }
+        Self { waiting: VecDeque::new(), written: 0, written_before: 0, places, refused_for_now: None }
     }
 
     /// The place up to which all results were seen.
@@ -76,6 +78,10 @@ impl Protocol {
             }
             SessionFrame::Progress(progress) => vec![Happening::Progress(progress)],
             SessionFrame::Result(result) => self.result(result),
+            SessionFrame::Problem(problem) if self.keeps_its_place(&problem) => {
+                self.refused_for_now = Some(problem);
+                Vec::new()
+            }
             SessionFrame::Problem(problem) => {
                 let is_known = match &problem.client_ref {
                     Some(client_ref) => self.answered(client_ref, self.waiting.len()),
@@ -84,6 +90,22 @@ impl Protocol {
                 if is_known { vec![Happening::Problem(problem)] } else { Vec::new() }
             }
         }
+    }
+
+    /// Whether a refusal may pass and jobs have an order: the job, and what was written behind it, is written again.
+    fn keeps_its_place(&self, problem: &JobProblem) -> bool {
+        self.places.is_ordered()
+            && Code::parse(&problem.code).is_some_and(Code::is_retryable)
+            && problem.client_ref.as_ref().is_some_and(|client_ref| self.is_waiting(client_ref))
+    }
+
+    fn is_waiting(&self, client_ref: &str) -> bool {
+        self.waiting.iter().any(|sent| sent.client_ref == client_ref)
+    }
+
+    /// A job that was refused for now since this was last asked: what waits goes out again, on a new connection.
+    pub(super) fn refused_for_now(&mut self) -> Option<JobProblem> {
+        self.refused_for_now.take()
     }
 
     fn result(&mut self, result: JobResult) -> Vec<Happening> {
@@ -150,8 +172,9 @@ mod tests {
             ("accepted", client_ref) => {
                 format!(r#"{{"type":"accepted","ref":"{client_ref}","id":"i","seq":1}}"#)
             }
-            ("problem", client_ref) => {
-                format!(r#"{{"type":"problem","ref":"{client_ref}","code":"overloaded","detail":""}}"#)
+            ("problem", rest) => {
+                let (client_ref, code) = rest.split_once(' ').unwrap_or((rest, "overloaded"));
+                format!(r#"{{"type":"problem","ref":"{client_ref}","code":"{code}","detail":""}}"#)
             }
             ("result", rest) => {
                 let (seq, client_ref) = rest.split_once(' ').unwrap();
@@ -176,7 +199,7 @@ mod tests {
         protocol.connected();
         assert_eq!(written(&mut protocol), ["a", "b", "c"]);
         assert_eq!(seen(&mut protocol, "accepted a"), ["accepted a"]);
-        assert_eq!(seen(&mut protocol, "problem c"), ["problem c: overloaded"]);
+        assert_eq!(seen(&mut protocol, "problem c invalid"), ["problem c: invalid"]);
         assert!(written(&mut protocol).is_empty());
         protocol.add(Sent { client_ref: "d".to_owned(), text: "d".into(), _permit: SendPermit::default() });
         assert_eq!(written(&mut protocol), ["d"]);
@@ -221,8 +244,27 @@ mod tests {
         protocol.connected();
         assert_eq!(written(&mut protocol), ["a", "a"]);
         assert_eq!(seen(&mut protocol, "accepted a"), ["accepted a"]);
-        assert_eq!(seen(&mut protocol, "problem a"), ["problem a: overloaded"]);
+        assert_eq!(seen(&mut protocol, "problem a invalid"), ["problem a: invalid"]);
         assert!(seen(&mut protocol, "accepted a").is_empty());
+    }
+
+    #[test]
+    fn what_is_refused_for_now_keeps_its_place_where_jobs_have_an_order() {
+        for is_ordered in [true, false] {
+            let mut protocol = protocol(is_ordered, &["a", "b", "c"]);
+            protocol.connected();
+            assert_eq!(written(&mut protocol), ["a", "b", "c"]);
+            assert_eq!(seen(&mut protocol, "accepted a"), ["accepted a"]);
+            let told = seen(&mut protocol, "problem b");
+            assert_eq!(told.is_empty(), is_ordered, "{told:?}");
+            assert_eq!(protocol.refused_for_now().is_some(), is_ordered);
+            assert!(protocol.refused_for_now().is_none());
+            protocol.connected();
+            let again: &[&str] = if is_ordered { &["b", "c"] } else { &["c"] };
+            assert_eq!(written(&mut protocol), again);
+            // Nobody waits for these.
+            assert!(seen(&mut protocol, "problem a").is_empty() && protocol.refused_for_now().is_none());
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
+use wire::sessions::JobProblem;
 use wire::worker::close;
 use wire::{Code, Problem};
 
@@ -192,6 +193,11 @@ impl SessionLoop {
                             if let Err(error) = self.hear(&text, &socket).await {
                                 socket.close(|| None, close::PROTOCOL, "no frame").await;
                                 return Parted::Cut(error);
+                            }
+                            if let Some(JobProblem { code, detail, .. }) = self.protocol.refused_for_now() {
+                                socket.close(|| None, NORMAL, "a job was refused for now").await;
+                                let code = Code::parse(&code).unwrap_or(Code::Overloaded);
+                                return Parted::Cut(Error::Refused(Box::new(Problem::new(code, detail))));
                             }
                         }
                         Ok(Received::Binary) => {

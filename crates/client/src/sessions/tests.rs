@@ -159,6 +159,29 @@ async fn another_connection_goes_on_where_the_last_one_was_lost() {
 }
 
 #[tokio::test]
+async fn where_jobs_have_an_order_what_is_refused_for_now_goes_out_again_before_what_was_behind_it() {
+    let instance = Instance::new().await;
+    let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
+    let mut peer = Peer::of(&instance).await;
+    for client_ref in ["a", "b", "c"] {
+        socket.send(client_ref, job()).await.unwrap();
+        assert_eq!(peer.heard().await, client_ref);
+    }
+    peer.accept("a", 1).await;
+    peer.say(r#"{"type":"problem","ref":"b","code":"overloaded","detail":"no"}"#).await;
+    // An instance of an earlier version goes on by itself: what it accepts on this connection is not waited for.
+    assert_eq!(peer.hear().await, Err(Some(1000)));
+    let mut peer = Peer::of(&instance).await;
+    for (client_ref, seq) in [("b", 2), ("c", 3)] {
+        assert_eq!(peer.heard().await, client_ref);
+        peer.accept(client_ref, seq).await;
+    }
+    for expected in ["connected", "accepted a", "lost", "connected", "accepted b", "accepted c"] {
+        assert_eq!(next(&mut socket).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn without_an_order_it_goes_on_behind_the_first_place_that_was_not_seen() {
     let instance = Instance::new().await;
     let mut socket = open(&[&instance], Ordering::Free, 0, pace());
