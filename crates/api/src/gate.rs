@@ -37,10 +37,21 @@ use crate::state::State;
 use crate::traces;
 use crate::visibility;
 
+/// The listener that a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// The main one.
+    Main,
+    /// The one for probes. Its requests take no share: the number of its connections bounds them, and no flood on the main
+    /// listener keeps them out.
+    Probes,
+}
+
 /// Lets one request through, or refuses it.
 pub async fn pass(
     state: Arc<State>,
     tally: Rc<Tally>,
+    listener: Listener,
     mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -68,7 +79,7 @@ pub async fn pass(
         span.record("trace_id", traced.trace_id());
     }
     let answer = async {
-        let mut answer = serve(&state, &id, route, request, next).await?;
+        let mut answer = serve(&state, &id, listener, route, request, next).await?;
         if let Some(chunked) = chunked {
             answer = chunked.keep_with(answer);
         }
@@ -107,6 +118,7 @@ pub async fn pass(
 async fn serve(
     state: &State,
     id: &RequestId,
+    listener: Listener,
     route: Option<&Route>,
     mut request: ServiceRequest,
     next: Next<BoxBody>,
@@ -131,12 +143,13 @@ async fn serve(
         return Ok(request.into_response(refusal.respond(id)));
     }
     // Until there is an answer. Probes are answered whatever else goes on.
-    let _request = match access {
-        Access::Open => None,
-        _ => match state.shares.take(Kind::Requests, principal.used(), 1) {
+    let _request = if access == Access::Open || listener == Listener::Probes {
+        None
+    } else {
+        match state.shares.take(Kind::Requests, principal.used(), 1) {
             Ok(share) => Some(share),
             Err(reached) => return Ok(request.into_response(Refusal::from(reached).respond(id))),
-        },
+        }
     };
     // Probes are answered while the server starts.
     if access != Access::Open {
@@ -189,7 +202,10 @@ async fn serve(
                         Some(reading) => reading.answered(answer),
                         None => answer,
                     };
-                    count_unsent(state, id, &method, &principal, answer)
+                    match listener {
+                        Listener::Main => count_unsent(state, id, &method, &principal, answer),
+                        Listener::Probes => answer,
+                    }
                 }
             })
         }

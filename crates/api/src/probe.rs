@@ -1,5 +1,6 @@
-//! A server of its own for health and metrics, so that whoever takes all connections of the main one does not keep
-//! the probes out. It has its own port, its own thread and its own connections, and serves nothing else.
+//! A server of its own for health and metrics, so that a flood of connections or requests on the main one does not
+//! keep the probes out. It has its own port, its own thread and its own connections, takes no share of what callers of the
+//! main one share, and serves nothing else.
 
 use std::fmt;
 use std::io;
@@ -14,7 +15,7 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, Error, HttpServer, web};
 use wire::Code;
 
-use crate::gate::{self, Tally};
+use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLOSE_SECONDS_MAX, PROBE_CONNECTIONS_MAX, PROBE_KEEP_ALIVE, PROBE_REQUEST_TIMEOUT};
 use crate::ops;
 use crate::refusal::Refusal;
@@ -94,7 +95,7 @@ fn app(
                     let id = RequestId::of(request.headers());
                     return Ok(request.into_response(Refusal::new(Code::NotFound, what).respond(&id)));
                 }
-                gate::pass(state, tally, request, next).await
+                gate::pass(state, tally, Listener::Probes, request, next).await
             }
         }))
         .service(at(&routes::HEALTH).route(get().to(ops::healthz)))

@@ -21,7 +21,7 @@ use tokio::runtime;
 
 use crate::auth::Token;
 use crate::forwarder::Forwarder;
-use crate::gate::{self, Tally};
+use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
 use crate::parser_refusals::with_problems;
@@ -233,7 +233,7 @@ pub fn app(
         .app_data(web::Data::from(Arc::clone(forwarder)))
         .app_data(web::Data::new(ops::Document::of(openapi::document)))
         .wrap(from_fn(move |request, next| {
-            gate::pass(Arc::clone(&passing), Rc::clone(&tally), request, next)
+            gate::pass(Arc::clone(&passing), Rc::clone(&tally), Listener::Main, request, next)
         }))
         .service(at(&routes::HEALTH).route(get().to(ops::healthz)))
         .service(at(&routes::READY).route(get().to(ops::readyz)))

@@ -21,7 +21,7 @@ pub enum Kind {
     Reading,
     /// Bytes of answers, and of socket messages, that their receivers have not taken.
     Sending,
-    /// Requests without an answer. Probes do not count.
+    /// Requests without an answer. Probes do not count, nor does what the listener for probes serves.
     Requests,
     /// Open WebSockets.
     Sockets,

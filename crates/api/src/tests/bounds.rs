@@ -15,14 +15,19 @@ struct Rig {
 
 impl Rig {
     async fn start(set: impl FnOnce(&mut Settings)) -> Self {
+        Self::with(early(Options::default()).0, set).await
+    }
+
+    async fn with(early: Early, set: impl FnOnce(&mut Settings)) -> Self {
         let dir = TempDir::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let tokens = vec![token("a", Scope::Submit), token("b", Scope::Submit)];
         let mut settings = Settings { workers: 1, ..Settings::new(Auth::tokens(tokens)) };
         set(&mut settings);
-        let server = open_server(listener, services(&dir).await, settings);
+        let server = Server::bind(listener, early, settings, || {}).unwrap();
         let handle = server.handle();
+        handle.open(services(&dir).await);
         tokio::spawn(server.run());
         Self { address, handle, _dir: dir }
     }
@@ -52,6 +57,31 @@ impl Rig {
         stream.write_all(body).await.unwrap();
         stream
     }
+}
+
+/// More metrics than an answer may have bytes without being counted.
+fn large_metrics() -> Early {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        for number in 0..1_000 {
+            metrics::counter!(format!("fencepost_invented_{number}_total")).increment(1);
+        }
+    });
+    let metrics = recorder.handle();
+    assert!(metrics.render().len() > UNCOUNTED_BYTES_MAX, "they are large");
+    Early { metrics, ..early(Options::default()).0 }
+}
+
+/// The whole answer to a scrape.
+async fn scrape(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request =
+        b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer b\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut answer));
+    read.await.expect("an answer").unwrap();
+    answer
 }
 
 /// The head and the body of the next answer.
@@ -148,6 +178,32 @@ async fn requests_in_flight_have_a_limit_and_probes_have_none() {
     assert!(answer(&mut probe).await.0.starts_with("http/1.1 200"));
     drop((slow, third));
     rig.uses(Kind::Requests, 0).await;
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_listener_for_probes_serves_takes_no_share_of_requests_or_of_answers() {
+    let rig = Rig::with(large_metrics(), |settings| {
+        settings.requests = Limit { in_all: 1, of_token: 1 };
+        settings.sending_bytes = Limit { in_all: 1_000, of_token: 1_000 };
+    })
+    .await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let probes = listener.local_addr().unwrap();
+    let probe = crate::probe::Probe::start(listener, &rig.handle).unwrap();
+    // The answer is too large for the main listener.
+    let refused = scrape(rig.address).await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("overloaded"), "{refused}");
+    assert!(scrape(probes).await.contains("fencepost_invented_999_total 1"));
+    // And now it serves no further request either.
+    let slow = rig.begun("a", "content-length: 9", b"{").await;
+    rig.uses(Kind::Requests, 1).await;
+    let refused = scrape(rig.address).await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("in flight"), "{refused}");
+    assert!(scrape(probes).await.contains("fencepost_invented_999_total 1"));
+    drop(slow);
+    rig.uses(Kind::Requests, 0).await;
+    probe.stop().await;
     rig.handle.stop().await;
 }
 
