@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
@@ -549,6 +549,9 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
     }
     if let Some(retry_after) = answer.retry_after {
         response.insert_header((RETRY_AFTER, retry_after.as_slice()));
+    }
+    if let Some(location) = answer.location {
+        response.insert_header((LOCATION, location.as_slice()));
     }
     let response = response.body(answer.body);
     match owner {

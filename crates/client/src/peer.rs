@@ -48,6 +48,8 @@ pub struct PassedBack {
     pub content_type: Option<Vec<u8>>,
     /// `Retry-After`.
     pub retry_after: Option<Vec<u8>>,
+    /// `Location`.
+    pub location: Option<Vec<u8>>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -98,6 +100,7 @@ impl Peers {
         let header = |name: HeaderName| response.headers().get(name).map(|value| value.as_bytes().to_vec());
         let content_type = header(reqwest::header::CONTENT_TYPE);
         let retry_after = header(reqwest::header::RETRY_AFTER);
+        let location = header(reqwest::header::LOCATION);
         let body =
             transport::read(&mut response).await.map_err(|error| transport::of_reading(&base, error))?;
         let body = body.ok_or_else(|| Error::Unexpected {
@@ -105,7 +108,7 @@ impl Peers {
             status,
             reason: format!("it is longer than {ANSWER_BYTES_MAX} bytes"),
         })?;
-        Ok(PassedBack { status, content_type, retry_after, body })
+        Ok(PassedBack { status, content_type, retry_after, location, body })
     }
 }
 

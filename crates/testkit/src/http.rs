@@ -25,6 +25,8 @@ pub struct Reply {
     pub content_type: String,
     /// `Retry-After`, as it came.
     pub retry_after: Option<String>,
+    /// `Location`, as it came.
+    pub location: Option<String>,
 }
 
 impl Reply {
@@ -103,11 +105,12 @@ impl Client {
         }
         let answer = request.send().await?;
         let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
-        let (status, retry_after) = (answer.status().as_u16(), header("retry-after"));
+        let status = answer.status().as_u16();
+        let (retry_after, location) = (header("retry-after"), header("location"));
         let content_type = header("content-type").unwrap_or_default();
         let text = answer.text().await?;
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Reply { status, body, text, content_type, retry_after })
+        Ok(Reply { status, body, text, content_type, retry_after, location })
     }
 
     /// `GET url`, which must answer 200.

@@ -24,6 +24,7 @@ mod pubsub;
 mod removal;
 mod results;
 pub mod rig;
+mod routing;
 mod sessions;
 mod socket;
 mod traces;
