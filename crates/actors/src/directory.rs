@@ -112,13 +112,24 @@ impl<K: Eq + Hash, C: Send + 'static> Directory<K, C> {
 
     /// Comes back when no key is served here any more. Sends that command to all until then.
     pub(crate) async fn until_empty(&self, command: impl Fn() -> C) {
+        self.until_none(|_| true, command).await;
+    }
+
+    /// Comes back when none of these keys is served here any more. Sends that command to their owners until then.
+    pub(crate) async fn until_none(&self, is_one: impl Fn(&K) -> bool, command: impl Fn() -> C) {
         loop {
             // Registered before the look, so that an owner that ends in between is not missed.
             let removed = self.removed.notified();
-            if self.owners.is_empty() {
+            let mut is_any = false;
+            self.owners.iter().filter(|entry| is_one(entry.key())).for_each(|entry| {
+                is_any = true;
+                if !entry.is_ending {
+                    entry.handle.send(command());
+                }
+            });
+            if !is_any {
                 return;
             }
-            self.send_to_all(&command);
             removed.await;
         }
     }
@@ -195,6 +206,23 @@ mod tests {
         assert!(refused.is_err_and(|undelivered| !undelivered.is_full));
         directory.remove(&key(), &handle);
         assert!(matches!(directory.find(&key()), Found::None));
+    }
+
+    #[tokio::test]
+    async fn only_the_owners_of_the_keys_that_are_to_go_are_sent_the_command_and_waited_for() {
+        let (_arbiters, directory, stays, _open) = blocked(8);
+        let (_other_arbiters, _, goes, _other_open) = blocked(8);
+        let other = PlanId::from_u128(2);
+        directory.insert(other, goes.clone());
+        let ends = async {
+            while goes.sent() == 0 {
+                tokio::task::yield_now().await;
+            }
+            directory.remove(&other, &goes);
+        };
+        tokio::join!(directory.until_none(|of| *of == other, || 1), ends);
+        assert_eq!((stays.sent(), goes.sent()), (0, 1));
+        assert!(directory.contains_key(&key()));
     }
 
     #[test]

@@ -361,6 +361,20 @@ impl Jobs {
         self.watches.tallies().open()
     }
 
+    /// From now on no lane is opened here, of a session, a plan or another instance. Requests for those that are not served
+    /// here are refused as [`Refusal::Fenced`].
+    pub fn wind_down(&self) {
+        self.enter(Phase::Leaving);
+    }
+
+    /// Finishes the commits under way in all lanes but the instance's own, and releases them: other instances go on with
+    /// them. The own lanes, which nobody takes over before the instance has left, take commands still. Call
+    /// [`Self::wind_down`] before, and stop the plans in between.
+    pub async fn release_others(&self) {
+        let keeper = &self.keeper;
+        keeper.directory.until_none(|lane| !keeper.is_own(lane), || LaneCommand::Stop).await;
+    }
+
     /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other
     /// instances. Stop accepting submissions before you call this.
     pub async fn stop(&self) {
@@ -371,7 +385,7 @@ impl Jobs {
     pub async fn until_over(&self) {
         let mut phase = self.phase.subscribe();
         // The sender lives as long as this.
-        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+        let _ = phase.wait_for(|phase| *phase >= Phase::Stopping).await;
     }
 
     /// Ends all work under way, because other instances may own this incarnation's lanes by now.
@@ -380,7 +394,12 @@ impl Jobs {
     }
 
     async fn end(&self, phase: Phase) {
-        self.phase.send_modify(|now| *now = phase.max(*now));
+        self.enter(phase);
         self.keeper.directory.until_empty(|| LaneCommand::Stop).await;
+    }
+
+    /// Never back to an earlier one.
+    fn enter(&self, phase: Phase) {
+        self.phase.send_modify(|now| *now = phase.max(*now));
     }
 }

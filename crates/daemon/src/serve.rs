@@ -45,6 +45,9 @@ use witness::Witness;
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
 /// answer must not delay the end.
 const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
+/// How long a stop waits for the requests under way before it lets go of sessions and plans: most requests are answered by then,
+/// and nobody serves these keys in the meantime, since the instance refuses whatever comes for them.
+const SESSIONS_KEPT_MAX: Duration = Duration::from_secs(1);
 /// If opening the ledger at the start takes longer than this, it counts as away.
 const LEDGER_PROMPT: Duration = Duration::from_millis(300);
 /// The pause between two tries to reach a ledger that is away, at the start or for a new incarnation.
@@ -276,8 +279,9 @@ impl Daemon {
     }
 
     /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger, which
-    /// all of them write to, last. After the drain timeout, the remaining work is cut off: none of it was
-    /// answered, and its leases expire by themselves.
+    /// all of them write to, last. A request that takes long keeps no session and no plan from the other
+    /// instances: if it is for one of them, it is refused as fenced. After the drain timeout, the remaining
+    /// work is cut off: none of it was answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. }, .. } = self;
         let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
@@ -286,12 +290,21 @@ impl Daemon {
         // Whoever has no work gives its lease back at once: the others are waiting for it.
         signers.wind_down();
         let drained = timeout_at(deadline, async {
-            tokio::join!(api.idle(), upkeep.stop());
-            tokio::join!(signers.stop(), async {
+            let of_signers = async {
+                tokio::join!(api.idle(), upkeep.stop());
+                signers.stop().await;
+            };
+            let of_jobs = async {
+                let _ = timeout(SESSIONS_KEPT_MAX, api.idle()).await;
+                jobs.wind_down();
                 // A plan that ends tells its lane so.
                 plans.stop().await;
+                jobs.release_others().await;
+                // The instance's own lanes are others' only once it has left: until then they accept jobs.
+                api.idle().await;
                 jobs.stop().await;
-            });
+            };
+            tokio::join!(of_signers, of_jobs);
             follower.stop().await;
         });
         if drained.await.is_err() {

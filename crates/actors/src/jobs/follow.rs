@@ -92,7 +92,7 @@ impl Following {
             }
             let heard = tokio::select! {
                 biased;
-                _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => return Err(Refusal::Fenced),
+                _ = self.phase.wait_for(|phase| *phase >= Phase::Stopping) => return Err(Refusal::Fenced),
                 notification = self.watch.next() => Some(notification),
                 () = tokio::time::sleep_until(self.look_at.into()) => None,
             };

@@ -98,10 +98,12 @@ impl LaneKeeper {
 
     fn open(&self, lane: LaneId, lease: LaneLease, token: Token) {
         let number = lane.shard(self.arbiters.count());
+        let is_own = self.is_own(&lane);
         let opening = Opening { lane, lease, token };
         let handle = lane::start(&self.arbiters, number, &self.services, Arc::clone(&self.host), opening);
         // An owner that starts while this incarnation ends has missed the command to stop.
-        if !self.lifetime.is_serving() {
+        let stays = if is_own { self.lifetime.is_serving() } else { self.lifetime.keeps_others() };
+        if !stays {
             handle.send(LaneCommand::Stop);
         }
     }

@@ -10,6 +10,8 @@ use super::Refusal;
 pub(super) enum Phase {
     /// Its lanes take commands.
     Serving,
+    /// It opens no lanes any more, and releases all but its own, which take commands.
+    Leaving,
     /// Its lanes finish their commits and are released.
     Stopping,
     /// Other instances may own its lanes by now.
@@ -33,7 +35,13 @@ impl Lifetime {
         self.phase.has_changed().is_err()
     }
 
+    /// Whether its own lanes take commands.
     pub(super) fn is_serving(&self) -> bool {
+        *self.phase.borrow() < Phase::Stopping && !self.is_dropped()
+    }
+
+    /// Whether it serves also other lanes than its own.
+    pub(super) fn keeps_others(&self) -> bool {
         *self.phase.borrow() == Phase::Serving && !self.is_dropped()
     }
 
@@ -41,13 +49,13 @@ impl Lifetime {
         *self.phase.borrow() == Phase::Over
     }
 
-    /// Whether the incarnation serves, and its own lease surely lasts.
+    /// Whether the incarnation opens lanes, and its own lease surely lasts.
     pub(super) fn takes_work(&self) -> bool {
-        self.is_serving() && self.failure_detector.is_alive()
+        self.keeps_others() && self.failure_detector.is_alive()
     }
 
     /// The refusal for a caller whose answer was lost: its lane's owner panicked, or the incarnation has ended.
     pub(super) fn refusal_of_lost_owner(&self) -> Refusal {
-        if self.is_serving() { Refusal::Internal } else { Refusal::Fenced }
+        if self.keeps_others() { Refusal::Internal } else { Refusal::Fenced }
     }
 }
