@@ -226,8 +226,24 @@ impl Arbiters {
     where
         A: Actor<Context = Context<A>>,
     {
+        self.start_entered(number, mailbox_messages_max, |address| address, make)
+    }
+
+    /// The same for an actor that is entered somewhere, and removed from there when it ends: `enter` is called before the
+    /// actor starts. Answers what `enter` has answered.
+    pub(crate) fn start_entered<A, T>(
+        &self,
+        number: usize,
+        mailbox_messages_max: usize,
+        enter: impl FnOnce(Addr<A>) -> T,
+        make: impl FnOnce(&mut Context<A>) -> A + Send + 'static,
+    ) -> T
+    where
+        A: Actor<Context = Context<A>>,
+    {
         // `Actor::start_in_arbiter` sets a mailbox's size only on the arbiter, after the first messages may have come.
         let (sender, receiver) = channel::channel(mailbox_messages_max);
+        let entered = enter(Addr::new(sender));
         let start = move || {
             let mut context = Context::with_receiver(receiver);
             let actor = make(&mut context);
@@ -235,7 +251,7 @@ impl Arbiters {
         };
         // An arbiter that is gone drops the receiver, which closes the address.
         self.inner.arbiters[number].home.run(start);
-        Addr::new(sender)
+        entered
     }
 
     /// Ends the threads that [`Self::start`] has started, and waits for them, which blocks the calling
@@ -270,6 +286,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use actix::{Handler, Message};
 
     use super::*;
@@ -323,6 +341,27 @@ mod tests {
             let counter = arbiters.start_actor(number, 8, move |_| Counter(number));
             assert_eq!(counter.send(Add(None)).await.unwrap(), number + 1);
         }
+    }
+
+    #[tokio::test]
+    async fn an_actor_is_entered_before_it_starts() {
+        let arbiters = arbiters(1);
+        let started = Arc::<AtomicBool>::default();
+        let enter = |address: Addr<Counter>| {
+            // What the arbiter was given before is done then.
+            let (done, is_done) = std::sync::mpsc::channel();
+            arbiters.home(0).run(move || done.send(()).unwrap());
+            is_done.recv().unwrap();
+            assert!(!started.load(Ordering::SeqCst), "it may have ended by now, and stays entered");
+            address
+        };
+        let starts = Arc::clone(&started);
+        let counter = arbiters.start_entered(0, 8, enter, move |_| {
+            starts.store(true, Ordering::SeqCst);
+            Counter(0)
+        });
+        assert_eq!(counter.send(Add(None)).await.unwrap(), 1);
+        assert!(started.load(Ordering::SeqCst));
     }
 
     #[tokio::test]

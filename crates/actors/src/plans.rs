@@ -409,9 +409,7 @@ impl Inner {
     }
 
     fn start_actor(self: &Arc<Self>, opening: Opening) {
-        let plan = opening.plan;
         let handle = PlanActor::start(self, opening);
-        self.directory.insert(plan, handle.clone());
         // One that was opened while this incarnation came to its end has not been told so.
         if !self.jobs.is_serving() {
             handle.send(Message::Stop);

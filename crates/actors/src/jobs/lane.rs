@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use cluster::{ClusterView, Reach};
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
@@ -210,13 +210,16 @@ fn start_as<A: Shell + Handler<Deliver<LaneCommand>>>(
     let sent = Arc::<AtomicU64>::default();
     let (services, directory) = (Arc::clone(services), Arc::clone(&services.directory));
     let (lane, its_sent) = (opening.lane.clone(), Arc::clone(&sent));
-    let address = arbiters.start_actor(number, LANE_MAILBOX_MESSAGES_MAX, move |context: &mut Context<A>| {
+    let enter = |address: Addr<A>| {
+        let handle = LaneHandle::new(address.recipient(), sent);
+        directory.insert(lane, handle.clone());
+        handle
+    };
+    // An owner that ends at once finds its entry, and removes it.
+    arbiters.start_entered(number, LANE_MAILBOX_MESSAGES_MAX, enter, move |context: &mut Context<A>| {
         let handle = LaneHandle::new(context.address().recipient(), its_sent);
         make(Owner::new(services, host, opening, handle))
-    });
-    let handle = LaneHandle::new(address.recipient(), sent);
-    directory.insert(lane, handle.clone());
-    handle
+    })
 }
 
 impl Owner {

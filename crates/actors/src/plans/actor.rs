@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
@@ -285,17 +285,26 @@ fn spawn<T: 'static>(
 }
 
 impl PlanActor {
-    /// Starts the owner of a plan whose lease was just acquired.
+    /// Starts the owner of a plan whose lease was just acquired, and enters it into the directory.
     pub(super) fn start(inner: &Arc<Inner>, opening: Opening) -> PlanHandle {
-        let sent = Arc::<AtomicU64>::default();
-        let number = inner.arbiters.number_of(Resource::plan(opening.plan).as_str());
-        let (arbiters, inner, its_sent) = (inner.arbiters.clone(), Arc::clone(inner), Arc::clone(&sent));
-        let address =
-            arbiters.start_actor(number, MAILBOX_MESSAGES_MAX, move |context: &mut Context<Self>| {
+        let (plan, sent) = (opening.plan, Arc::<AtomicU64>::default());
+        let number = inner.arbiters.number_of(Resource::plan(plan).as_str());
+        let (its_inner, its_sent) = (Arc::clone(inner), Arc::clone(&sent));
+        let enter = |address: Addr<Self>| {
+            let handle = Handle::new(address.recipient(), sent);
+            inner.directory.insert(plan, handle.clone());
+            handle
+        };
+        // An owner that ends at once finds its entry, and removes it.
+        inner.arbiters.start_entered(
+            number,
+            MAILBOX_MESSAGES_MAX,
+            enter,
+            move |context: &mut Context<Self>| {
                 let handle = Handle::new(context.address().recipient(), its_sent);
-                Self::new(inner, opening, handle)
-            });
-        Handle::new(address.recipient(), sent)
+                Self::new(its_inner, opening, handle)
+            },
+        )
     }
 
     fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
