@@ -56,7 +56,9 @@ impl Refusal {
     /// What another instance refused, by the body of its answer; `None` for what is no refusal that is known here.
     pub fn passed_back(body: &[u8]) -> Option<Self> {
         let problem: Problem = serde_json::from_slice(body).ok()?;
-        Some(Self::new(problem.known_code()?, problem.detail))
+        let code = problem.known_code()?;
+        let Problem { detail, owner, owner_url, .. } = problem;
+        Some(Self::new(code, detail).with(|passed| (passed.owner, passed.owner_url) = (owner, owner_url)))
     }
 
     /// `internal`. The details go to the log, not to the caller.
@@ -84,6 +86,11 @@ impl Refusal {
     /// The owner of the key, if another instance owns it.
     pub fn owner(&self) -> Option<&str> {
         self.problem.owner.as_deref()
+    }
+
+    /// The owner of the key and its URL, as far as they are known, for one answer of many.
+    pub fn owner_and_url(&self) -> (Option<String>, Option<String>) {
+        (self.problem.owner.clone(), self.problem.owner_url.clone())
     }
 
     /// The code and the detail, for one answer of many.

@@ -336,6 +336,12 @@ pub enum BatchResult {
         code: Code,
         /// The reason, in words.
         detail: String,
+        /// `not_owner`: the instance that owns the job's session, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
+        /// `not_owner`: the URL of that instance, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner_url: Option<String>,
     },
 }
 
@@ -583,6 +589,12 @@ pub struct NotRetried {
     pub code: Code,
     /// The reason, in words.
     pub detail: String,
+    /// `not_owner`: the instance that owns the job's session, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// `not_owner`: the URL of that instance, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_url: Option<String>,
 }
 
 #[cfg(test)]

@@ -212,8 +212,9 @@ fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult
 }
 
 fn refused(refusal: Refusal) -> shape::BatchResult {
+    let (owner, owner_url) = refusal.owner_and_url();
     let (code, detail) = refusal.code_and_detail();
-    shape::BatchResult::Refused { code, detail }
+    shape::BatchResult::Refused { code, detail, owner, owner_url }
 }
 
 /// The places of the jobs in the caller's batch, where an instance has forwarded a part of it.

@@ -301,8 +301,10 @@ impl<'f> Retries<'f> {
     }
 
     fn leave_out(&mut self, id: JobId, refusal: Refusal) {
+        let (owner, owner_url) = refusal.owner_and_url();
         let (code, detail) = refusal.code_and_detail();
-        self.not_retried.push(shape::NotRetried { retry_of: id.to_string(), code, detail });
+        let retry_of = id.to_string();
+        self.not_retried.push(shape::NotRetried { retry_of, code, detail, owner, owner_url });
     }
 }
 

@@ -327,7 +327,8 @@ impl Socket {
                     Ok(answers) => answers,
                     Err(refusal) => {
                         let (code, detail) = refusal.code_and_detail();
-                        vec![BatchResult::Refused { code, detail }; jobs.len()]
+                        // No frame names an owner: a socket brings its jobs there by itself.
+                        vec![BatchResult::Refused { code, detail, owner: None, owner_url: None }; jobs.len()]
                     }
                 };
                 // Under their refs they may be sent again, whatever became of them.
@@ -359,7 +360,7 @@ impl Socket {
                     }
                     self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
-                BatchResult::Refused { code, detail } => {
+                BatchResult::Refused { code, detail, .. } => {
                     let ends = self.ends_by(code);
                     self.problem(Some(client_ref), code, detail);
                     if ends {

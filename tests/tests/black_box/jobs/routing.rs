@@ -91,3 +91,36 @@ async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_und
     assert_eq!(status.code(), Some(0));
     rig.no_defect().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_callers_are_redirected_each_refused_job_of_many_names_its_owner_and_the_owners_url() {
+    let redirecting = |setup: Setup| setup.env("FENCEPOST__WORKER_QUEUE__ON_MISROUTE", "redirect");
+    let rig = Rig::shaped(2, false, redirecting).await;
+    settled(&rig).await;
+    let session = open(&rig, 0, json!({ "ordering": "none" })).await;
+    let placed = rig.get(0, &format!("/v1/cluster/owner/session:{session}")).await;
+    let at = rig.urls.iter().position(|url| placed["url"] == url.as_str()).unwrap();
+    let other = 1 - at;
+    let cancelled = async |index: usize, job: Value| {
+        let id = rig.submit(index, job).await;
+        rig.post(index, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
+        id
+    };
+    let of_session = cancelled(at, later(&session)).await;
+    let free = with(echo(1), json!({ "delay_ms": 3_600_000 }));
+    let of_none = cancelled(other, free.clone()).await;
+    let instance = rig.instance(at).await.ready().instance.clone();
+    let names_it = |refused: &Value| {
+        let named = (&refused["code"], &refused["owner"], &refused["owner_url"]);
+        named == (&json!("not_owner"), &json!(instance), &json!(rig.urls[at]))
+    };
+
+    let jobs = json!({ "jobs": [free, later(&session)] });
+    let batch = rig.post(other, "/v1/jobs/batch", Some(&jobs), 202).await;
+    assert!(batch["results"][0]["id"].is_string() && names_it(&batch["results"][1]), "{batch}");
+    let ids = json!({ "ids": [of_none, of_session] });
+    let retried = rig.post(other, "/v1/jobs/retry", Some(&ids), 202).await;
+    assert_eq!((&retried["retried"], &retried["results"][0]["retry_of"]), (&json!(1), &json!(of_session)));
+    assert!(names_it(&retried["results"][0]), "{retried}");
+    rig.no_defect().await;
+}

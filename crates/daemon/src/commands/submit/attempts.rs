@@ -56,7 +56,7 @@ const fn is_accepted(result: &BatchResult) -> bool {
 /// The refusal of a job that the daemon may accept later.
 fn refused_for_now(result: &BatchResult) -> Option<Error> {
     match result {
-        BatchResult::Refused { code, detail } if code.is_retryable() => {
+        BatchResult::Refused { code, detail, .. } if code.is_retryable() => {
             Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
         }
         BatchResult::Refused { .. } | BatchResult::Accepted { .. } => None,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     fn refused(code: Code) -> BatchResult {
-        BatchResult::Refused { code, detail: "because".to_owned() }
+        BatchResult::Refused { code, detail: "because".to_owned(), owner: None, owner_url: None }
     }
 
     fn full() -> BatchResult {

@@ -190,7 +190,7 @@ impl Submission<'_> {
         self.bar.suspend(|| match result {
             result if self.json => shown::print(&(shown::json(&Outcome { line, result }) + "\n")),
             BatchResult::Accepted { id, .. } => shown::print(&format!("{id}\n")),
-            BatchResult::Refused { code, detail } => {
+            BatchResult::Refused { code, detail, .. } => {
                 if refused <= REFUSED_SHOWN {
                     shown::note(&format!("line {line}: {code}: {detail}\n"));
                 }
