@@ -61,12 +61,15 @@ async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_und
     let other = 1 - stops;
     // A request that is answered when the test lets go of the table.
     let database = rig.database.as_ref().unwrap();
-    let script = "BEGIN; LOCK TABLE audit IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
+    let script = "BEGIN; SELECT 1; LOCK TABLE audit IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
     let mut lock =
         Command::new(tool("psql")).args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
     let locks = |granted: &str| {
-        let found = "SELECT 1 FROM pg_locks WHERE relation = 'audit'::regclass AND mode =";
-        !database.query(&format!("{found} {granted}")).unwrap().is_empty()
+        // Databases of one template have the same numbers for their tables.
+        let here = "SELECT oid FROM pg_database WHERE datname = current_database()";
+        let of_audit = format!("relation = 'audit'::regclass AND database = ({here})");
+        let found = format!("SELECT 1 FROM pg_locks WHERE {of_audit} AND mode = {granted}");
+        !database.query(&found).unwrap().is_empty()
     };
     until("the table is locked", async || locks("'AccessExclusiveLock' AND granted")).await;
     let (http, audit) = (rig.http.clone(), format!("{}/v1/audit", rig.urls[stops]));
@@ -82,7 +85,8 @@ async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_und
     assert_eq!(owner(&rig, other, &session).await, other);
     assert!(!held.is_finished(), "the request is still under way");
 
-    let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'";
+    let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE query LIKE 'BEGIN; SELECT 1; LOCK%' AND datname = current_database()";
     database.query(release).unwrap();
     lock.wait().unwrap();
     let held = held.await.unwrap().unwrap();
