@@ -19,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at the days to come, before jitter.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
+/// The same after a look that found the table busy, or the ledger away.
+const PARTITIONS_AGAIN: Duration = Duration::from_secs(60);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// So much later than jobs their sessions are forgotten, in milliseconds: by then the days of their jobs are gone.
@@ -68,8 +70,9 @@ impl Upkeep {
                 }
             }
             if now >= partitions_at {
-                partitions_at = now + jittered(PARTITIONS_EVERY);
-                if let Err(error) = self.ledger.make_job_partitions().await {
+                let made = self.ledger.make_job_partitions().await;
+                partitions_at = Instant::now() + jittered(partitions_after(&made));
+                if let Err(error) = made {
                     ledger::log_failure!(error, "the partitions of the coming days could not be created yet");
                 }
             }
@@ -114,5 +117,27 @@ impl Upkeep {
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+}
+
+/// How long after a look at the days to come the next one is. Where a person has to change something, as a role's rights, a look
+/// soon after would only fill the log.
+fn partitions_after(made: &ledger::Result<()>) -> Duration {
+    match made {
+        Err(error) if error.is_retryable() => PARTITIONS_AGAIN,
+        _ => PARTITIONS_EVERY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_days_to_come_are_looked_at_again_soon_where_the_table_was_busy() {
+        let busy = ledger::Error::unavailable(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert_eq!(partitions_after(&Err(busy)), PARTITIONS_AGAIN);
+        assert_eq!(partitions_after(&Err(ledger::Error::WentBack)), PARTITIONS_EVERY);
+        assert_eq!(partitions_after(&Ok(())), PARTITIONS_EVERY);
     }
 }

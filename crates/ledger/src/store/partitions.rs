@@ -22,6 +22,8 @@ const PURGE_REST: Statement = Statement::only(sql_file!("postgres-only", "job_pu
 const PURGED_SEQ: Statement = statement!("session_purged_seq");
 const PARTITIONS: Statement = Statement::only(sql_file!("postgres-only", "job_partitions"));
 const LOCK_WAIT: &str = sql_file!("postgres-only", "lock_wait");
+const REST: &str = sql_file!("postgres-only", "job_partition_rest");
+const ROOM: &str = sql_file!("postgres-only", "job_partition_room");
 const MAKE: &str = sql_file!("postgres-only", "job_partition_make");
 const KEPT: &str = sql_file!("postgres-only", "job_partition_kept");
 const CLOSE: &str = sql_file!("postgres-only", "job_partition_close");
@@ -31,11 +33,14 @@ const DROP: &str = sql_file!("postgres-only", "job_partition_drop");
 const DAY_MS: u64 = 86_400_000;
 /// How long trains may be kept waiting.
 const PATIENCE: &str = "200ms";
+/// With more jobs in the partition that takes what no other does, none is made: the server reads all of them meanwhile, and every
+/// statement about finished jobs waits for that.
+const REST_JOBS_MAX: i64 = 10_000;
 /// Before the number of a partition's day.
 const PREFIX: &str = "job_finished_";
 
 impl Store {
-    /// Makes the partitions of today and the next days that are missing.
+    /// Makes the partitions of today and the next days that are missing. One that cannot be made keeps no other one from it.
     pub(super) async fn make_missing_partitions(&self) -> Result<()> {
         self.with(Way::Writes, |mut session| {
             Box::pin(async move {
@@ -46,10 +51,19 @@ impl Store {
                 let (days, now_ms) = partitions(&mut session).await?;
                 let Session::Postgres(session) = session else { return Ok(()) };
                 let today = now_ms / DAY_MS;
-                for day in (today..=today + PARTITION_DAYS_AHEAD).filter(|day| !days.contains(day)) {
-                    make(session, day).await?;
+                let mut missing =
+                    (today..=today + PARTITION_DAYS_AHEAD).filter(|day| !days.contains(day)).peekable();
+                if missing.peek().is_none() || is_rest_long(session).await? {
+                    return Ok(());
                 }
-                Ok(())
+                let mut made = Ok(());
+                for day in missing {
+                    if let Err(error) = make(session, day).await {
+                        tracing::debug!(%error, day, "the partition of a day could not be created yet");
+                        made = Err(error);
+                    }
+                }
+                made
             })
         })
         .await
@@ -128,18 +142,38 @@ async fn partitions(session: &mut Session<'_>) -> sqlx::Result<(HashSet<u64>, u6
     Ok((days.collect(), now_ms.unsigned_abs()))
 }
 
+/// Whether the partition that takes what no other does has so many jobs that none is made beside it.
+async fn is_rest_long(session: &mut PgConnection) -> sqlx::Result<bool> {
+    let count = sqlx::query_scalar::<_, i64>(REST).bind(REST_JOBS_MAX + 1);
+    let is_long = count.fetch_one(session).await? > REST_JOBS_MAX;
+    if is_long {
+        tracing::warn!(
+            jobs_max = REST_JOBS_MAX,
+            "job_finished_rest has too many jobs for the partitions of the coming days to be created without a stop of the \
+             traffic; see \"Partitions of finished jobs\" in docs/operations.md"
+        );
+    }
+    Ok(is_long)
+}
+
 async fn make(session: &mut PgConnection, day: u64) -> sqlx::Result<()> {
     let first = |day| JobId::first_at_ms(day * DAY_MS).to_string();
-    let statement =
-        MAKE.replace("FIRST", &first(day)).replace("NEXT", &first(day + 1)).replace("DAY", &day.to_string());
+    let of_day = |statement: &str| {
+        let statement = statement.replace("FIRST", &first(day)).replace("NEXT", &first(day + 1));
+        AssertSqlSafe(statement.replace("DAY", &day.to_string()))
+    };
+    // Jobs of that day have finished already: they, and all of that day, stay where they are. To find that out here, by the
+    // key, keeps nobody waiting.
+    if sqlx::query_scalar(of_day(ROOM)).fetch_one(&mut *session).await? {
+        return Ok(());
+    }
     let mut transaction = session.begin().await?;
     sqlx::query(LOCK_WAIT).bind(PATIENCE).execute(&mut *transaction).await?;
-    match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await {
+    match sqlx::raw_sql(of_day(MAKE)).execute(&mut *transaction).await {
         Ok(_) => transaction.commit().await,
         Err(error) => {
             transaction.rollback().await?;
-            // Another instance was quicker; or jobs of that day have finished already: they, and all of that day, stay
-            // where they are.
+            // Another instance was quicker; or a job of that day has finished since.
             if is(&error, &["42P07", "23505", "23514"]) { Ok(()) } else { Err(error) }
         }
     }

@@ -242,6 +242,54 @@ async fn a_day_whose_jobs_came_too_early_stays_with_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_that_gets_no_partition_keeps_no_other_one_from_it() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let day = job(0).made_at_ms() / DAY_MS;
+    let first = |day| JobId::first_at_ms(day * DAY_MS);
+    // Somebody has made one for tomorrow under a name of their own.
+    let by_hand = format!(
+        "DROP TABLE job_finished_{0}; DROP TABLE job_finished_{1};
+         CREATE TABLE odd PARTITION OF job_finished FOR VALUES FROM ('{2}') TO ('{3}')",
+        day + 1,
+        day + 2,
+        first(day + 1),
+        first(day + 2),
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(by_hand)).execute(&mut hand).await.unwrap();
+    assert!(b.ledger.make_job_partitions().await.is_err(), "it says so");
+    let found = partitions(&mut hand).await;
+    assert!(found.contains(&format!("job_finished_{}", day + 2)), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_partition_is_made_while_the_server_would_read_many_jobs_for_it() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let today = partition_of(job(0));
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(job_made(0, 3))])).await;
+    b.does(said([complete(job_made(0, 3), 1, "1")])).await;
+    // Copies of it, whose ids are at the beginning of time.
+    let many = format!(
+        "DROP TABLE {today};
+         CREATE TEMP TABLE copies AS SELECT f.* FROM job_finished_rest f, generate_series(1, 10000);
+         UPDATE copies SET id = ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid
+         FROM (SELECT ctid AS place, row_number() OVER () AS n FROM copies) numbered WHERE copies.ctid = place;
+         INSERT INTO job_finished_rest SELECT * FROM copies"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(many)).execute(&mut hand).await.unwrap();
+    b.ledger.make_job_partitions().await.unwrap();
+    assert!(!partitions(&mut hand).await.contains(&today), "10,001 would be read");
+    sqlx::raw_sql("DELETE FROM job_finished_rest WHERE id < '00000000-0000-0000-0001-000000000000'")
+        .execute(&mut hand)
+        .await
+        .unwrap();
+    b.ledger.make_job_partitions().await.unwrap();
+    assert!(partitions(&mut hand).await.contains(&today));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
     let b = Bench::postgres().await;
     let mut hand = PgConnection::connect(&b.options.url).await.unwrap();
