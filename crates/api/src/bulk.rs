@@ -11,7 +11,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
+use ledger::{BulkAction, BulkCount, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;
@@ -68,7 +68,8 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     if asked.dry_run == Some(true) {
         return Ok(HttpResponse::Ok().json(shape::BulkAccepted {
             id: None,
-            matched,
+            matched: matched.jobs,
+            at_least: !matched.is_all,
             before: Some(to_wire::time(before)),
         }));
     }
@@ -81,7 +82,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         filter,
         before,
         rate: asked.rate.unwrap_or(BULK_RATE_DEFAULT),
-        matched,
+        matched: matched.jobs,
         owner: state.incarnation().identity.id.clone(),
         key_hash: key.map(|key| hex(of_caller(&key))),
         body_hash: hex(body_hash(&asked)),
@@ -105,6 +106,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     let accepted = shape::BulkAccepted {
         id: Some(made.id.to_string()),
         matched: made.matched,
+        at_least: made.id == new.id && !matched.is_all,
         before: Some(to_wire::time(made.before)),
     };
     Ok(HttpResponse::Accepted().insert_header(location).json(accepted))
@@ -169,18 +171,20 @@ async fn found(request: &HttpRequest, state: &State) -> Result<BulkRecord, Refus
     state.read(state.ledger.bulk(id)).await?.ok_or_else(unknown)
 }
 
-/// How many jobs match that the caller sees.
+/// How many jobs match that the caller sees, as far as they can be counted in half of the time that a request has.
 async fn matched(
     state: &State,
     sees: &Sees,
     action: BulkAction,
     filter: &JobFilter,
     before: Timestamp,
-) -> Result<u64, Refusal> {
+) -> Result<BulkCount, Refusal> {
+    let time_max = state.settings.request_timeout / 2;
     if sees.everything() {
-        return state.read(state.ledger.count_bulk(action, filter, before, BULK_MATCHED_MAX)).await;
+        let count = state.ledger.count_bulk(action, filter, before, BULK_MATCHED_MAX, time_max);
+        return state.read(count).await;
     }
-    let give_up = Instant::now() + state.settings.request_timeout / 2;
+    let give_up = Instant::now() + time_max;
     let (mut matched, mut behind) = (0, None);
     loop {
         let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
@@ -195,12 +199,11 @@ async fn matched(
             }
         }
         if next.is_none() {
-            return Ok(matched);
+            return Ok(BulkCount { jobs: matched, is_all: true });
         }
         behind = next;
         if Instant::now() >= give_up {
-            let detail = "so many jobs match that those that this token sees cannot be counted in time; narrow the filter";
-            return Err(Refusal::new(Code::Overloaded, detail));
+            return Ok(BulkCount { jobs: matched, is_all: false });
         }
     }
 }

@@ -5,6 +5,8 @@
 //! transaction that also dismisses or deletes. The new owner of a dead one begins with the jobs that that one was working on.
 //! A job that was retried or cancelled is found so, and is not retried again.
 
+use std::time::Duration;
+
 use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -178,6 +180,15 @@ pub struct BulkRecord {
 /// Rows that one statement reads to count the jobs of a bulk operation.
 pub const BULK_COUNT_ROWS: u32 = 50_000;
 
+/// How many jobs a bulk operation is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BulkCount {
+    /// Those that were counted.
+    pub jobs: u64,
+    /// Whether there are no others.
+    pub is_all: bool,
+}
+
 /// A part of the rows that a bulk operation looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkScan {
@@ -242,7 +253,8 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn bulk_now(&self) -> Result<Timestamp>;
 
-    /// How many jobs match, `at_most` at most. Reads an index, or the table, in statements of [`BULK_COUNT_ROWS`].
+    /// How many jobs match, `at_most` at most. Reads an index, or the table, in statements of [`BULK_COUNT_ROWS`], and begins
+    /// none after `time_max`.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -252,7 +264,8 @@ pub trait Bulks: Send + Sync {
         filter: &JobFilter,
         before: Timestamp,
         at_most: u64,
-    ) -> Result<u64>;
+        time_max: Duration,
+    ) -> Result<BulkCount>;
 
     /// Makes a bulk operation, with the entry of the audit in the same transaction.
     ///

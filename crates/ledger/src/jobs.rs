@@ -496,11 +496,12 @@ impl JobFilter {
     fn leading(&self) -> &'static str {
         match self {
             Self { session: Some(_), .. } => "by_session",
+            // Those of a session are the fewest, and these are few next to the jobs of a tenant, a pool or a kind.
+            Self { dead: Some(true), .. } => "by_dead",
+            Self { outcome: Some(outcome), .. } if *outcome != Outcome::Succeeded => "by_unsuccessful",
             Self { tenant: Some(_), .. } => "by_tenant",
             Self { pool: Some(_), .. } => "by_pool",
             Self { kind: Some(_), .. } => "by_kind",
-            Self { dead: Some(true), .. } => "by_dead",
-            Self { outcome: Some(outcome), .. } if *outcome != Outcome::Succeeded => "by_unsuccessful",
             Self { retried: Some(true), .. } => "by_retried",
             _ => "",
         }
@@ -526,5 +527,35 @@ impl JobFilter {
         };
         let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
         statement.lines().filter(stays).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_scan_reads_the_index_of_the_condition_that_the_fewest_jobs_meet() {
+        let all = JobFilter {
+            session: Some(SessionId::parse("s").unwrap()),
+            tenant: Some(TenantId::parse("t").unwrap()),
+            pool: Some(PoolName::parse("p").unwrap()),
+            kind: Some(JobKind::parse("k").unwrap()),
+            dead: Some(true),
+            outcome: Some(Outcome::Failed),
+            ..JobFilter::default()
+        };
+        let marks = ["session", "tenant", "pool", "kind", "dead", "unsuccessful", "retried"];
+        let lines = marks.map(|mark| format!("{mark} --? by_{mark}")).join("\n");
+        let read_by = |filter: &JobFilter| filter.narrowed(&lines).split(' ').next().unwrap().to_owned();
+        assert_eq!(read_by(&all), "session");
+        let all = JobFilter { session: None, ..all };
+        assert_eq!(read_by(&all), "dead");
+        let all = JobFilter { dead: Some(false), ..all };
+        assert_eq!(read_by(&all), "unsuccessful");
+        let all = JobFilter { outcome: Some(Outcome::Succeeded), ..all };
+        assert_eq!(read_by(&all), "tenant", "most jobs succeed");
+        let of_kind = JobFilter { tenant: None, pool: None, ..all };
+        assert_eq!(read_by(&of_kind), "kind");
     }
 }

@@ -130,8 +130,13 @@ pub struct BulkAccepted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub id: Option<String>,
-    /// The number of jobs that match now; of more than 1,000,000, that number.
+    /// The number of jobs that match now; where `at_least` says so, those that were counted.
     pub matched: u64,
+    /// Whether more jobs may match: the count ends at 1,000,000 and after half of the time that a request may take. The operation is
+    /// about all of them nevertheless. `false` also where an idempotency key has answered with an earlier operation.
+    #[serde(default)]
+    #[schema(required)]
+    pub at_least: bool,
     /// The time before which they finished, or were submitted: as `before` of the next request it leaves out what came since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = DateTime)]
@@ -154,7 +159,7 @@ pub struct Bulk {
     pub rate: u32,
     /// How it stands.
     pub status: BulkStatus,
-    /// The number of jobs that matched when it began; of more than 1,000,000, that number.
+    /// The number of jobs that matched when it began; as many as were counted where the answer to the request said `at_least`.
     pub matched: u64,
     /// The number of jobs to which the action was done.
     pub done: u64,

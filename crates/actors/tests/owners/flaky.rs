@@ -577,8 +577,9 @@ impl Bulks for Flaky {
         filter: &JobFilter,
         before: domain::Timestamp,
         at_most: u64,
-    ) -> Result<u64> {
-        self.real.count_bulk(action, filter, before, at_most).await
+        time_max: std::time::Duration,
+    ) -> Result<BulkCount> {
+        self.real.count_bulk(action, filter, before, at_most, time_max).await
     }
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
         self.real.create_bulk(new, by).await

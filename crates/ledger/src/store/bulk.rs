@@ -1,13 +1,16 @@
 //! The statements of bulk operations.
 
+use std::time::{Duration, Instant};
+
 use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 
 use super::jobs::removal;
 use super::{Store, Way, audit};
 use crate::bulk::{
-    BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkFound, BulkMade, BulkRecord,
-    BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
+    BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade,
+    BulkRecord, BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text,
+    page_text,
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
@@ -95,19 +98,21 @@ impl Bulks for Store {
         filter: &JobFilter,
         before: Timestamp,
         at_most: u64,
-    ) -> Result<u64> {
+        time_max: Duration,
+    ) -> Result<BulkCount> {
+        let begun = Instant::now();
         let (mut jobs, mut behind) = (0, None);
-        while jobs < at_most {
+        while jobs < at_most && begun.elapsed() < time_max {
             let scan = BulkScan { behind, jobs_max: 0, rows_max: BULK_COUNT_ROWS };
             let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (before, scan));
             let (matching, read, last): (i64, i64, Option<Id>) = self.one(Way::Reads, ask).await?;
             jobs += records::count(matching)?;
             if read < i64::from(scan.rows_max) {
-                break;
+                return Ok(BulkCount { jobs: jobs.min(at_most), is_all: jobs <= at_most });
             }
             behind = last.map(|last| last.0);
         }
-        Ok(jobs.min(at_most))
+        Ok(BulkCount { jobs: jobs.min(at_most), is_all: false })
     }
 
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {

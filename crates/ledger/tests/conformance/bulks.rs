@@ -1,10 +1,12 @@
 //! Bulk operations: one owner at a time, whose writes count only while it is the owner.
 
+use std::time::Duration;
+
 use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, Timestamp};
 use ledger::{
-    AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan,
-    BulkStatus, BulkStep, JobFilter, NewBulk,
+    AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkMade, BulkRecord,
+    BulkScan, BulkStatus, BulkStep, JobFilter, NewBulk,
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
@@ -122,7 +124,8 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
         let scan = scan(behind.map(job), 10);
         let next = b.ledger.next_of_bulk(action, filter, before, scan).await.unwrap().jobs;
         if behind.is_none() {
-            assert_eq!(b.ledger.count_bulk(action, filter, before, 10).await.unwrap(), next.len() as u64);
+            let all = BulkCount { jobs: next.len() as u64, is_all: true };
+            assert_eq!(counted(&b, action, filter, before, (10, LONG)).await, all);
         }
         next
     };
@@ -136,7 +139,26 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
     let odd = JobFilter { kind: Some(JobKind::parse("odd").unwrap()), ..JobFilter::default() };
     assert_eq!(found(BulkAction::Cancel, &odd, late, None).await, jobs(&[5]));
     assert_eq!(found(BulkAction::Delete, &odd, late, None).await, jobs(&[3]));
-    assert_eq!(b.ledger.count_bulk(BulkAction::Delete, &JobFilter::default(), late, 2).await.unwrap(), 2);
+    let of_any = async |bounds| counted(&b, BulkAction::Delete, &JobFilter::default(), late, bounds).await;
+    assert_eq!(of_any((2, LONG)).await, BulkCount { jobs: 2, is_all: false });
+    assert_eq!(of_any((4, LONG)).await, BulkCount { jobs: 4, is_all: true });
+    assert_eq!(
+        of_any((4, Duration::ZERO)).await,
+        BulkCount { jobs: 0, is_all: false },
+        "there is no time left"
+    );
+}
+
+const LONG: Duration = Duration::from_millis(LONG_MS);
+
+async fn counted(
+    b: &Bench,
+    action: BulkAction,
+    filter: &JobFilter,
+    before: Timestamp,
+    (at_most, time_max): (u64, Duration),
+) -> BulkCount {
+    b.ledger.count_bulk(action, filter, before, at_most, time_max).await.unwrap()
 }
 
 /// At most so many jobs, among a thousand rows.
@@ -190,7 +212,7 @@ pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
     for (action, change) in [(BulkAction::Cancel, true), (BulkAction::Delete, false)] {
         let found = b.ledger.next_of_bulk(action, &all, before, scan(None, 10)).await.unwrap().jobs;
         assert_eq!(found, [clock_ahead], "{action:?}");
-        assert_eq!(b.ledger.count_bulk(action, &all, before, 10).await.unwrap(), 1, "{action:?}");
+        assert_eq!(counted(&b, action, &all, before, (10, LONG)).await.jobs, 1, "{action:?}");
         if change {
             b.does(of_lane(&lane, [cancel(clock_ahead), cancel(later)])).await;
         }

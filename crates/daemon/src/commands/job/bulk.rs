@@ -61,12 +61,12 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         request.dry_run = Some(true);
         let counted = client.bulks().begin(&request, None).await.map_err(refused)?;
         request.dry_run = None;
-        if counted.matched == 0 {
+        if counted.matched == 0 && !counted.at_least {
             shown::answer(json, &counted, unchanged);
             return Ok(());
         }
         let matched = counted.matched;
-        confirm::ask(&format!("{}. {}?", matching(matched), asked(action, matched)))?;
+        confirm::ask(&format!("{}. {}?", matching(&counted), asked(action, matched)))?;
         // Not those that came meanwhile. A repetition under a key must be the same request.
         if begun.key.is_none()
             && let Some(before) = counted.before
@@ -86,7 +86,7 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         return Ok(());
     }
     if !json {
-        shown::note(&format!("bulk operation {id} is under way; {}\n", matching(accepted.matched)));
+        shown::note(&format!("bulk operation {id} is under way; {}\n", matching(&accepted)));
     }
     let bulk = follow(&client, &id, json).await?;
     shown::answer(json, &bulk, |bulk| line(bulk) + "\n");
@@ -154,11 +154,15 @@ fn asked(action: BulkAction, matched: u64) -> String {
 }
 
 fn unchanged(counted: &BulkAccepted) -> String {
-    format!("{}; nothing was changed\n", matching(counted.matched))
+    format!("{}; nothing was changed\n", matching(counted))
 }
 
-fn matching(jobs: u64) -> String {
-    if jobs == 1 { "1 job matches".to_owned() } else { format!("{jobs} jobs match") }
+fn matching(counted: &BulkAccepted) -> String {
+    let at_least = if counted.at_least { "at least " } else { "" };
+    match counted.matched {
+        1 => format!("{at_least}1 job matches"),
+        jobs => format!("{at_least}{jobs} jobs match"),
+    }
 }
 
 /// What is done to a job.
@@ -240,6 +244,14 @@ fn card(bulk: &Shown) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_see_where_not_all_jobs_were_counted() {
+        let counted = |matched, at_least| BulkAccepted { id: None, matched, at_least, before: None };
+        assert_eq!(unchanged(&counted(1, false)), "1 job matches; nothing was changed\n");
+        assert_eq!(unchanged(&counted(0, true)), "at least 0 jobs match; nothing was changed\n");
+        assert_eq!(matching(&counted(1_000_000, true)), "at least 1000000 jobs match");
+    }
 
     #[test]
     fn people_see_the_filter_and_how_far_the_operation_is() {
