@@ -448,7 +448,8 @@ pub trait Jobs: Send + Sync {
     async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts>;
 
     /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
-    /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted. The jobs of stages
+    /// wholly that old; of the jobs of days before the last one of these, and of those without a partition, `limit` at most are
+    /// deleted. Returns how many were deleted. The jobs of stages
     /// whose results their plans still wait for stay.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ const PARTITIONS_AGAIN: Duration = Duration::from_secs(60);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// So much later than jobs their sessions are forgotten, in milliseconds: by then the days of their jobs are gone.
-const SESSIONS_LATER_MS: u64 = 2 * 86_400_000;
+const SESSIONS_LATER_MS: u64 = 3 * 86_400_000;
 /// Open sessions looked at for being idle in one statement.
 const IDLE_PAGE_SESSIONS: u32 = 1_000;
 /// Such statements in one look. So a thousand sessions a second are looked at, however many of them are in use.

@@ -1,5 +1,5 @@
--- Deletes old finished jobs of days whose partition cannot be dropped, since a job of that day finished late; answers
--- the session and place of each. The job of a stage whose plan still waits for its result stays.
+-- Deletes old finished jobs of days whose partition cannot be dropped even a day later, since a job of that day finished late;
+-- answers the session and place of each. The job of a stage whose plan still waits for its result stays.
 -- $1 age in ms, $2 below this id, $3 limit
 DELETE FROM job_finished
 WHERE id IN (

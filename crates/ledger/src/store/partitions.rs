@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// Drops the partitions of which all is old; deletes what is old in those that cannot be dropped for the sake of
-    /// a few, and in the one that takes what no other does. Answers how many jobs were deleted.
+    /// a few even a day later, and in the one that takes what no other does. Answers how many jobs were deleted.
     pub(super) async fn forget_finished_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
@@ -82,6 +82,8 @@ impl Store {
                 }
                 let (days, now_ms) = partitions(&mut session).await?;
                 let first_kept_day = now_ms.saturating_sub(age_ms) / DAY_MS;
+                // A day that is old as a whole a little later is not worth deleting row by row.
+                let first_dropped_day = first_kept_day.saturating_sub(1);
                 if let Session::Postgres(session) = &mut session {
                     for day in days.into_iter().filter(|day| *day < first_kept_day) {
                         match drop_if_old(session, day, age_ms).await {
@@ -99,7 +101,7 @@ impl Store {
                 let purge = PURGE
                     .on(Kind::Postgres)
                     .bind(age_ms as i64)
-                    .bind(Id(JobId::first_at_ms(first_kept_day * DAY_MS)))
+                    .bind(Id(JobId::first_at_ms(first_dropped_day * DAY_MS)))
                     .bind(i64::from(limit));
                 let mut deleted: Vec<PurgedRow> = transaction.all(purge).await?;
                 let purge_rest = PURGE_REST

@@ -328,6 +328,40 @@ async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
     assert_eq!(rows_in(&mut hand, "job_finished_rest").await, 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_with_a_job_that_finished_late_waits_a_day_before_its_jobs_are_deleted_one_by_one() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let (yesterday, before) = (|n| job_made(n, 1), |n| job_made(n, 2));
+    made(&mut hand, yesterday(0)).await;
+    made(&mut hand, before(2)).await;
+    let jobs = [yesterday(0), yesterday(1), before(2), before(3)];
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, jobs.map(submit_placed))).await;
+    b.does(said(jobs.map(|job| complete(job, 1, "1")))).await;
+    let finished = async |hand: &mut PgConnection, job: JobId, offset: &str| {
+        let moved = format!("UPDATE job_finished SET finished_at = now() {offset} WHERE id = '{job}'");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(moved)).execute(hand).await.unwrap();
+    };
+    for (job, offset) in jobs.into_iter().zip(["- interval '1 hour'", "+ interval '1 hour'"].repeat(2)) {
+        finished(&mut hand, job, offset).await;
+    }
+    assert_eq!(b.ledger.purge_jobs(2, 100).await.unwrap(), 1, "the old one of the day before yesterday");
+    assert_eq!(b.ledger.job(before(2)).await.unwrap(), None);
+    assert_eq!(rows_in(&mut hand, &partition_of(yesterday(0))).await, 2);
+    finished(&mut hand, yesterday(1), "- interval '1 hour'").await;
+    eventually("yesterday is dropped as a whole", async || {
+        // One that found the table busy says so.
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(
+            matches!(purged, Ok(0)) || purged.as_ref().is_err_and(ledger::Error::is_retryable),
+            "{purged:?}"
+        );
+        !partitions(&mut hand_of(&b).await).await.contains(&partition_of(yesterday(0)))
+    })
+    .await;
+}
+
 async fn hand_of(b: &Bench) -> PgConnection {
     PgConnection::connect(&b.options.url).await.unwrap()
 }
