@@ -46,9 +46,13 @@ impl SharedClock {
         self.clock().behind_ms(Instant::now())
     }
 
-    /// See [`DatabaseClock::ahead_ms`].
-    pub(crate) fn ahead_ms(&self) -> u64 {
-        self.clock().ahead_ms()
+    /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock
+    /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`].
+    #[must_use]
+    pub fn kept_ms(&self, kept: Duration) -> u64 {
+        let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
+        // Within the numbers that databases have.
+        kept_ms.saturating_add(self.clock().ahead_ms()).min(u64::MAX / 2)
     }
 
     /// Which of the holds that were asked for at `sent` ran out.
@@ -71,5 +75,29 @@ impl SharedClock {
     fn clock(&self) -> MutexGuard<'_, DatabaseClock> {
         // A panic in it leaves it whole: nothing is changed in steps.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_kept_for_longer_by_as_much_as_the_databases_clock_stepped_forward() {
+        let (clock, kept) = (SharedClock::new(Duration::from_secs(1)), Duration::from_secs(60));
+        let begun = Instant::now();
+        let saw = |micros, second| {
+            let at = begun + Duration::from_secs(second);
+            clock.saw(Timestamp::from_micros(micros), at, at);
+        };
+        assert_eq!(clock.kept_ms(kept), 60_000, "nothing was seen yet");
+        saw(1_000_000, 1);
+        saw(2_000_000, 2);
+        assert_eq!(clock.kept_ms(kept), 60_000);
+        // Ten minutes, and the second that has passed.
+        saw(603_000_000, 3);
+        let stepped = clock.kept_ms(kept);
+        assert!(stepped.abs_diff(660_000) < 5, "{stepped}");
+        assert!(clock.kept_ms(Duration::MAX) > stepped, "for ever stays for ever");
     }
 }

@@ -70,6 +70,7 @@ use nodes::Registry;
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 
 use crate::arbiters::Arbiters;
+use crate::database_clock::SharedClock;
 use adoption::Adopter;
 use callers::Callers;
 pub use delivery::Dispatch;
@@ -142,6 +143,8 @@ pub struct Dependencies {
     pub registry: Registry,
     /// The arbiters on which the owners of lanes run.
     pub arbiters: Arbiters,
+    /// What this process has seen of the database's clock.
+    pub clock: SharedClock,
 }
 
 /// Cheap to clone; all clones reach the same lanes.
@@ -174,6 +177,7 @@ impl Jobs {
             instance_lease,
             registry,
             arbiters,
+            clock,
         } = dependencies;
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let lifetime = Lifetime::new(phase_now, failure_detector.clone());
@@ -307,6 +311,7 @@ impl Jobs {
             scheduler: Arc::clone(&scheduler),
             keeper: Arc::clone(&keeper),
             retention: config.retention,
+            clock,
             lifetime: lifetime.clone(),
         };
         tokio::spawn(upkeep.run());

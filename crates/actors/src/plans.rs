@@ -27,6 +27,7 @@ use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
 use crate::counted::Counted;
+use crate::database_clock::SharedClock;
 use crate::directory::{Directory, Found};
 use crate::jobs::Jobs;
 use crate::mailbox::Handle;
@@ -69,6 +70,8 @@ pub struct Dependencies {
     pub cluster_view: ClusterView,
     /// The arbiters on which the owners of plans run.
     pub arbiters: Arbiters,
+    /// What this process has seen of the database's clock.
+    pub clock: SharedClock,
 }
 
 /// A plan to be made.
@@ -121,6 +124,7 @@ struct Inner {
     failure_detector: FailureDetector,
     cluster_view: ClusterView,
     arbiters: Arbiters,
+    clock: SharedClock,
     config: PlanConfig,
     directory: Directory<PlanId, Message>,
     /// Where owners that died are reported.
@@ -160,7 +164,7 @@ impl Plans {
     /// Opens the plans of an instance. Must be called within a Tokio runtime; the owners of plans live on the arbiters.
     #[must_use]
     pub fn start(dependencies: Dependencies, config: PlanConfig) -> Self {
-        let Dependencies { ledger, jobs, failure_detector, cluster_view, arbiters } = dependencies;
+        let Dependencies { ledger, jobs, failure_detector, cluster_view, arbiters, clock } = dependencies;
         let (deaths, reported) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             ledger,
@@ -168,6 +172,7 @@ impl Plans {
             failure_detector,
             cluster_view,
             arbiters,
+            clock,
             config,
             directory: Directory::default(),
             deaths,

@@ -120,8 +120,8 @@ pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
 pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two purges of operations that were over long ago.
 pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);
-/// How long operations that are over are kept: 30 days, in milliseconds.
-pub const BULK_KEPT_MS: u64 = 30 * 86_400_000;
+/// How long operations that are over are kept: 30 days.
+pub const BULK_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for
 /// each.
 pub const PLAN_BYTES_MAX: usize = 16 << 20;

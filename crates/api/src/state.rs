@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
 use tokio::runtime;
@@ -38,6 +39,8 @@ pub struct State {
     pub generators: OnceOpen<Generators>,
     pub peers: OnceOpen<client::Peers>,
     pub credentials: OnceOpen<Credentials>,
+    /// What this process has seen of the database's clock.
+    pub clock: OnceOpen<SharedClock>,
     incarnation: ArcSwapOption<Incarnation>,
     /// Why the ledger counts as gone back in time, while it does.
     went_back: ArcSwapOption<String>,
@@ -93,6 +96,7 @@ impl State {
             generators: OnceOpen::default(),
             peers: OnceOpen::default(),
             credentials: OnceOpen::default(),
+            clock: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
             went_back: ArcSwapOption::empty(),
             opening: watch::Sender::new(Opening::Starting),
@@ -123,7 +127,8 @@ impl State {
         self.bus.set(bus);
         self.generators.set(generators);
         self.peers.set(peers);
-        self.credentials.set(Credentials::new(&cluster_secret, clock));
+        self.credentials.set(Credentials::new(&cluster_secret, clock.clone()));
+        self.clock.set(clock);
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);

@@ -66,6 +66,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     let bus = bus::Hub::default().join();
     let registry = nodes::Registry::new(id.clone(), domain::NodeTimeouts::DEFAULT);
     let arbiters = actors::arbiters::Arbiters::start(std::num::NonZeroUsize::MIN).unwrap();
+    let clock = actors::database_clock::SharedClock::new(Duration::from_secs(1));
     let ground = actors::jobs::Dependencies {
         ledger: Arc::clone(&ledger),
         bus: Arc::clone(&bus),
@@ -75,6 +76,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         instance_lease: cluster::InstanceLease::over(),
         registry: registry.clone(),
         arbiters: arbiters.clone(),
+        clock: clock.clone(),
     };
     let terms = actors::jobs::LaneConfig {
         lease: Duration::from_secs(15),
@@ -88,13 +90,13 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         failure_detector: failure_detector.clone(),
         cluster_view: cluster_view.clone(),
         arbiters: arbiters.clone(),
+        clock: clock.clone(),
     };
     let terms = actors::plans::PlanConfig {
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
     };
     let plans = actors::plans::Plans::start(ground, terms);
-    let clock = actors::database_clock::SharedClock::new(Duration::from_secs(1));
     let signers = actors::signers::Signers::start(
         arbiters,
         Arc::clone(&ledger),

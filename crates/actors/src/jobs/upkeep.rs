@@ -11,6 +11,7 @@ use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
 use super::limits::OPENED_AT_ONCE;
 use super::scheduler::Scheduler;
+use crate::database_clock::SharedClock;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter.
@@ -23,8 +24,8 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 const PARTITIONS_AGAIN: Duration = Duration::from_secs(60);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
-/// So much later than jobs their sessions are forgotten, in milliseconds: by then the days of their jobs are gone.
-const SESSIONS_LATER_MS: u64 = 3 * 86_400_000;
+/// So much later than jobs their sessions are forgotten: by then the days of their jobs are gone.
+const SESSIONS_LATER: Duration = Duration::from_secs(3 * 86_400);
 /// Open sessions looked at for being idle in one statement.
 const IDLE_PAGE_SESSIONS: u32 = 1_000;
 /// Such statements in one look. So a thousand sessions a second are looked at, however many of them are in use.
@@ -38,6 +39,8 @@ pub(super) struct Upkeep {
     pub(super) keeper: Arc<LaneKeeper>,
     /// How long finished jobs are kept.
     pub(super) retention: Duration,
+    /// By which it knows how old they look.
+    pub(super) clock: SharedClock,
     pub(super) lifetime: Lifetime,
 }
 
@@ -104,17 +107,22 @@ impl Upkeep {
     }
 
     async fn purge(&self) -> ledger::Result<()> {
-        let age_ms = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX / 2);
-        while self.lifetime.is_serving()
-            && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
-        {
-            tokio::task::yield_now().await;
+        let age_ms = self.clock.kept_ms(self.retention);
+        while self.lifetime.is_serving() {
+            let begun = Instant::now();
+            if self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
+                break;
+            }
+            // Half of the time is for others.
+            tokio::time::sleep(begun.elapsed()).await;
         }
-        while self.lifetime.is_serving()
-            && self.ledger.purge_sessions(age_ms + SESSIONS_LATER_MS, PURGE_STEP_ROWS).await?
-                >= u64::from(PURGE_STEP_ROWS)
-        {
-            tokio::task::yield_now().await;
+        let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
+        while self.lifetime.is_serving() {
+            let begun = Instant::now();
+            if self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
+                break;
+            }
+            tokio::time::sleep(begun.elapsed()).await;
         }
         Ok(())
     }

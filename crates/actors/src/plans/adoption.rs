@@ -138,7 +138,7 @@ impl Inner {
 
     /// Forgets old plans, so many in one step. Answers how many the steps of the next purge are to have.
     async fn purge(&self, step: u32) -> u32 {
-        let age_ms = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX / 2);
+        let age_ms = self.clock.kept_ms(self.config.retention);
         loop {
             match self.ledger.purge_plans(age_ms, step).await {
                 Ok(purged) if purged < u64::from(step) => return next_step(step, true),

@@ -33,8 +33,8 @@ pub struct UpkeepSettings {
 
 /// Between two purges, before jitter.
 const PURGE_EVERY: Duration = Duration::from_secs(30);
-/// How long entries of the audit are kept, in milliseconds: 90 days.
-const AUDIT_KEPT_MS: u64 = 90 * 86_400_000;
+/// How long entries of the audit are kept: 90 days.
+const AUDIT_KEPT: Duration = Duration::from_secs(90 * 86_400);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// Between two refreshes of the gauges, before jitter.
@@ -144,15 +144,13 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
 
 async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
     let ledger = &signers.inner.ledger;
-    // By as much the rows look older than they are.
-    let ahead_ms = signers.inner.clock.ahead_ms();
-    let old_ms = |kept: Duration| (kept.as_millis() as u64).saturating_add(ahead_ms);
+    let old_ms = |kept| signers.inner.clock.kept_ms(kept);
     while ledger.purge_keys(old_ms(settings.keep_keys), PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }
-    while ledger.purge_audits(AUDIT_KEPT_MS + ahead_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+    while ledger.purge_audits(old_ms(AUDIT_KEPT), PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         && signers.is_serving()
     {
         tokio::task::yield_now().await;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::arbiters::Arbiters;
+use actors::database_clock::SharedClock;
 use actors::jobs::{Dependencies, Jobs, LaneConfig, Refusal, Submission};
 use cluster::{ClusterView, FailureDetector, Identity, JoinOptions, Membership, Process};
 use domain::job::{Due, Spec, State};
@@ -55,6 +56,7 @@ pub async fn open() -> Lanes {
         instance_lease: membership.instance_lease(),
         registry: nodes::Registry::new(identity.id.clone(), domain::NodeTimeouts::DEFAULT),
         arbiters: arbiters.clone(),
+        clock: SharedClock::new(Duration::from_secs(1)),
     };
     let config = LaneConfig {
         lease: Duration::from_secs(15),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use actors::database_clock::SharedClock;
 use actors::jobs::Refusal;
 use actors::plans::{Dependencies, NewPlan, PlanConfig, Plans};
 use cluster::FailureDetector;
@@ -20,6 +21,7 @@ fn start(lanes: &Lanes) -> Plans {
         failure_detector: FailureDetector::alone(),
         cluster_view: lanes.cluster_view.clone(),
         arbiters: lanes.arbiters.clone(),
+        clock: SharedClock::new(Duration::from_secs(1)),
     };
     let config = PlanConfig { request_timeout: Duration::from_secs(5), retention: Duration::from_secs(60) };
     Plans::start(dependencies, config)

@@ -25,7 +25,7 @@ use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
-    BULK_CANCELS_AT_ONCE, BULK_KEPT_MS, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
+    BULK_CANCELS_AT_ONCE, BULK_KEPT, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
     BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
 };
 use crate::refusal::Refusal;
@@ -47,7 +47,8 @@ pub async fn run(forwarder: Arc<Forwarder>) {
             }
             if Instant::now() >= purge_at {
                 purge_at = Instant::now() + BULK_PURGE_EVERY;
-                if let Err(refusal) = state.read(state.ledger.purge_bulks(BULK_KEPT_MS)).await {
+                let age_ms = state.clock.kept_ms(BULK_KEPT);
+                if let Err(refusal) = state.read(state.ledger.purge_bulks(age_ms)).await {
                     tracing::debug!(%refusal, "old bulk operations could not be purged");
                 }
             }

@@ -90,6 +90,7 @@ impl Incarnation {
             instance_lease: membership.instance_lease(),
             registry: registry.clone(),
             arbiters: arbiters.clone(),
+            clock: clock.clone(),
         };
         let jobs = Jobs::start(dependencies, lanes(config));
         let plans = plans::Dependencies {
@@ -98,6 +99,7 @@ impl Incarnation {
             failure_detector: failure_detector.clone(),
             cluster_view: cluster_view.clone(),
             arbiters: arbiters.clone(),
+            clock: clock.clone(),
         };
         let plans = Plans::start(plans, super::plans(config));
         let signers = Signers::start(
