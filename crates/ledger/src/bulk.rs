@@ -279,7 +279,8 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn bulk(&self, id: BulkId) -> Result<Option<BulkRecord>>;
 
-    /// Bulk operations before an id, newest first; those of one principal, or all.
+    /// Bulk operations before an id, newest first; those of one principal, or all. Those that cannot be read, such as a later
+    /// release's, are left out.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -297,10 +298,10 @@ pub trait Bulks: Send + Sync {
     async fn open_bulks(&self) -> Result<Vec<OpenBulk>>;
 
     /// Makes `me` the owner in place of one without a live lease, or of itself. `None` where somebody else was quicker or the
-    /// owner lives.
+    /// owner lives. One that cannot be read stays as it is.
     ///
     /// # Errors
-    /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be the owner.
+    /// [`crate::Error`]; [`crate::Error::Impossible`] for one that cannot be read. After [`crate::Error::Unknown`] it may be the owner.
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>>;
 
     /// The next jobs that match, the oldest first, among so many rows of one index or of the table: one bounded statement,

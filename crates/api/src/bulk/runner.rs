@@ -39,10 +39,11 @@ type Running = Rc<RefCell<HashSet<BulkId>>>;
 pub async fn run(forwarder: Arc<Forwarder>) {
     let state = Arc::clone(forwarder.state());
     let running = Running::default();
+    let mut unreadable = HashSet::new();
     let mut purge_at = Instant::now() + BULK_PURGE_EVERY;
     while !state.traffic.is_draining() {
         if state.is_open() && state.went_back().is_none() {
-            if let Err(refusal) = take(&forwarder, &running).await {
+            if let Err(refusal) = take(&forwarder, &running, &mut unreadable).await {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
             if Instant::now() >= purge_at {
@@ -62,21 +63,33 @@ pub async fn run(forwarder: Arc<Forwarder>) {
     }
 }
 
-/// Begins to work on operations of this instance, and on those whose owner is dead.
-async fn take(forwarder: &Arc<Forwarder>, running: &Running) -> Result<(), Refusal> {
+/// Begins to work on operations of this instance, and on those whose owner is dead. Those that cannot be read, such as a later
+/// release's, are noted, and left to another instance.
+async fn take(
+    forwarder: &Arc<Forwarder>,
+    running: &Running,
+    unreadable: &mut HashSet<BulkId>,
+) -> Result<(), Refusal> {
     let state = forwarder.state();
     let me = state.incarnation().identity.id.clone();
     for open in state.read(state.ledger.open_bulks()).await? {
         if running.borrow().len() >= BULKS_AT_ONCE {
             return Ok(());
         }
-        if running.borrow().contains(&open.id) || open.is_owned && open.owner != me {
+        let is_anothers = open.is_owned && open.owner != me;
+        if is_anothers || running.borrow().contains(&open.id) || unreadable.contains(&open.id) {
             continue;
         }
-        let bulk = match state.read(state.ledger.take_bulk(&open, &me)).await {
+        let taken = state.ask(state.settings.request_timeout, state.ledger.take_bulk(&open, &me)).await;
+        if let Some(Err(error @ ledger::Error::Impossible(_))) = &taken {
+            tracing::warn!(bulk = %open.id, %error, "a bulk operation cannot be read, and is left to another instance");
+            unreadable.insert(open.id);
+            continue;
+        }
+        let bulk = match taken.ok_or_else(late).and_then(|taken| taken.map_err(Refusal::from)) {
             Ok(Some(bulk)) => bulk,
             Ok(None) => continue,
-            // One that cannot be read, such as a later release's, keeps the others from nothing.
+            // It keeps the others from nothing.
             Err(refusal) if !refusal.code().is_retryable() => {
                 tracing::debug!(bulk = %open.id, %refusal, "a bulk operation cannot be taken");
                 continue;
@@ -96,6 +109,10 @@ async fn take(forwarder: &Arc<Forwarder>, running: &Running) -> Result<(), Refus
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
     Ok(())
+}
+
+fn late() -> Refusal {
+    Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
 }
 
 /// Why an owner stops before the operation is over.
@@ -239,8 +256,6 @@ impl Worker {
                 self.scan_size.set(size);
                 continue;
             }
-            let late =
-                || Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
             let found = found.ok_or_else(late)?.map_err(Refusal::from)?;
             size.adapt(found.jobs.len() >= jobs_max as usize);
             self.scan_size.set(size);

@@ -14,7 +14,7 @@ use crate::bulk::{
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
-use crate::{Kind, Result, records};
+use crate::{Error, Kind, Result, records};
 
 const CLOCK: Statement = statement!("clock");
 const CREATE: Statement = statement!("bulk_create");
@@ -77,6 +77,13 @@ impl Store {
     fn owned(&self, statement: &Statement, bulk: &BulkRecord) -> Ask {
         self.ask(statement).bind(BulkKey(bulk.id)).bind(token(bulk.token))
     }
+}
+
+/// The record, unless it cannot be read, such as a later release's.
+fn readable(row: BulkRow) -> Option<BulkRecord> {
+    let id = row.id.0;
+    let unread = |error: &Error| tracing::debug!(bulk = %id, %error, "a list leaves a bulk operation out");
+    BulkRecord::try_from(row).inspect_err(unread).ok()
 }
 
 fn token(token: u64) -> i64 {
@@ -171,9 +178,19 @@ impl Bulks for Store {
         limit: u32,
         principal: Option<&str>,
     ) -> Result<Vec<BulkRecord>> {
-        let ask =
-            self.ask(&LIST).bind(before.map_or(HIGHEST, BulkKey)).bind(i64::from(limit)).bind(principal);
-        records::all(self.all::<BulkRow>(Way::Reads, ask).await?)
+        let (mut found, mut before) = (Vec::new(), before);
+        loop {
+            let left = limit.saturating_sub(found.len() as u32);
+            let ask =
+                self.ask(&LIST).bind(before.map_or(HIGHEST, BulkKey)).bind(i64::from(left)).bind(principal);
+            let rows: Vec<BulkRow> = self.all(Way::Reads, ask).await?;
+            let has_more = rows.len() >= left as usize;
+            before = rows.last().map(|row| row.id.0);
+            found.extend(rows.into_iter().filter_map(readable));
+            if !has_more || found.len() >= limit as usize {
+                return Ok(found);
+            }
+        }
     }
 
     async fn open_bulks(&self) -> Result<Vec<OpenBulk>> {
@@ -182,6 +199,10 @@ impl Bulks for Store {
     }
 
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>> {
+        // One that cannot be read stays as it is, for an instance that can.
+        if self.bulk(open.id).await?.is_none() {
+            return Ok(None);
+        }
         let ask = self.ask(&TAKE).bind(BulkKey(open.id)).bind(token(open.token)).bind(me.as_str());
         self.changed_bulk(ask).await
     }

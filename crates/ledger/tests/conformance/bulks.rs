@@ -302,6 +302,30 @@ pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
     assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(own));
 }
 
+pub async fn a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list(b: Bench) {
+    for n in 1..=5 {
+        let principal = if n == 2 || n == 5 { "later" } else { "me" };
+        let asked = new(&b, n, BulkAction::Retry, failed()).await;
+        made(&b, &NewBulk { principal: principal.to_owned(), ..asked }).await;
+    }
+    let later_release = r#"UPDATE bulk SET filter = '{"colour":"blue"}' WHERE principal = 'later'"#;
+    b.by_hand(later_release.to_owned()).await;
+    let before = b.ledger.open_bulks().await.unwrap();
+    for (open, is_readable) in before.iter().zip([true, false, true, true, false]) {
+        let taken = b.ledger.take_bulk(open, &owner("heir")).await;
+        assert!(if is_readable { matches!(taken, Ok(Some(_))) } else { taken.is_err() }, "{taken:?}");
+    }
+    let after = b.ledger.open_bulks().await.unwrap();
+    assert_eq!((&after[1], &after[4]), (&before[1], &before[4]), "they stay as they are");
+    for (before, limit, expected) in
+        [(None, 2, &[4, 3][..]), (None, 9, &[4, 3, 1]), (Some(3), 1, &[1]), (Some(3), 2, &[1])]
+    {
+        let found = b.ledger.bulks(before.map(BulkId::from_u128), limit, None).await.unwrap();
+        let expected: Vec<_> = expected.iter().copied().map(BulkId::from_u128).collect();
+        assert_eq!(found.iter().map(|record| record.id).collect::<Vec<_>>(), expected, "{before:?} {limit}");
+    }
+}
+
 pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
     stock(&b).await;
     let asked = new(&b, 1, BulkAction::Dismiss, failed()).await;

@@ -210,6 +210,7 @@ on_every_ledger! {
         jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes,
         a_dead_job_is_not_deleted_with_those_that_are_not,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
+        a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list,
         a_cancelled_bulk_operation_begins_no_page;
     job_random:
         random_events_come_to_what_the_domain_says,
