@@ -173,11 +173,14 @@ impl Worker {
     /// One page. `true` when the operation is over.
     async fn step(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
         let state = self.state();
-        if bulk.status == BulkStatus::Cancelling {
+        if ends_now(bulk.status, &bulk.page) {
             return self.finish(bulk, BulkStatus::Cancelled, None).await;
         }
         let principal = match state.settings.auth.named(&bulk.principal) {
             Ok(principal) if principal.has(Scope::Submit) => principal,
+            _ if bulk.status == BulkStatus::Cancelling => {
+                return self.finish(bulk, BulkStatus::Cancelled, None).await;
+            }
             Ok(_) => {
                 return self.finish(bulk, BulkStatus::Failed, Some("its token lost the scope submit")).await;
             }
@@ -496,6 +499,12 @@ impl ScanSize {
     }
 }
 
+/// Whether an operation is over because somebody cancelled it. An earlier owner may have done the action to jobs of its page, which
+/// are counted only once that is worked through.
+const fn ends_now(status: BulkStatus, page: &[JobId]) -> bool {
+    matches!(status, BulkStatus::Cancelling) && page.is_empty()
+}
+
 /// The pause after so many vain tries and one more. All of them together outlast an instance that drains, and the takeover of
 /// what it owned: jobs that wait for that have not failed.
 fn pause_after(round: u32) -> Duration {
@@ -524,6 +533,14 @@ mod tests {
         assert_eq!(size.shrink(), Some(false), "once");
         while size.shrink().is_some() {}
         assert_eq!(size.rows, BULK_SCAN_ROWS_MIN);
+    }
+
+    #[test]
+    fn a_cancelled_operation_ends_once_the_page_of_an_earlier_owner_is_worked_through() {
+        let page = [JobId::from_u128(1)];
+        assert!(!ends_now(BulkStatus::Cancelling, &page));
+        assert!(ends_now(BulkStatus::Cancelling, &[]));
+        assert!(!ends_now(BulkStatus::Running, &page) && !ends_now(BulkStatus::Running, &[]));
     }
 
     #[test]
