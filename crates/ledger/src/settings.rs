@@ -59,7 +59,7 @@ pub trait Settings: Send + Sync {
     async fn pool_pauses(&self) -> Result<Vec<PoolPause>>;
 
     /// Pauses a pool from now on, for so many milliseconds or until somebody resumes it. A pool that is paused already is
-    /// paused anew.
+    /// paused anew. The audit's entry gets both pauses.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
@@ -71,7 +71,7 @@ pub trait Settings: Send + Sync {
         by: &AuditEntry,
     ) -> Result<PoolPause>;
 
-    /// Ends the pause of a pool, if it is paused.
+    /// Ends the pause of a pool, if it is paused. Then the audit's entry, with the pause, is in the same commit.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
@@ -99,6 +99,25 @@ record! {
         principal: String,
         since: Moment,
         until: Option<Moment>,
+    }
+}
+
+record! {
+    pub(crate) struct ResumedRow {
+        #[flatten] pub(crate) pause: PauseRow,
+        pub(crate) is_in_force: bool,
+    }
+}
+
+impl PauseRow {
+    pub(crate) fn is_of(&self, pool: &PoolName) -> bool {
+        self.pool == pool.as_str()
+    }
+
+    /// As the audit has it: JSON text.
+    pub(crate) fn text(&self) -> String {
+        let for_ms = self.until.map(|until| (until.0.as_micros() - self.since.0.as_micros()) / 1_000);
+        serde_json::json!({ "reason": self.reason, "by": self.principal, "for_ms": for_ms }).to_string()
     }
 }
 

@@ -4,7 +4,7 @@ use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause};
 
 use super::{Store, Way, audit};
 use crate::records::{self, impossible};
-use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow};
+use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow, ResumedRow};
 use crate::sql::{Statement, statement};
 use crate::{Result, Settings};
 
@@ -12,7 +12,7 @@ const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
 const PAUSES: Statement = statement!("pool_pauses");
 const PAUSE: Statement = statement!("pool_pause");
-const RESUME: Statement = statement!(both "pool_resume");
+const RESUME: Statement = statement!("pool_resume");
 const REPLACE: Statement = statement!("setting_replace");
 
 impl Store {
@@ -100,17 +100,21 @@ impl Settings for Store {
             .with(Way::Writes, move |mut session| {
                 Box::pin(async move {
                     let mut transaction = session.begin().await?;
+                    let kind = transaction.kind();
+                    let pauses: Vec<PauseRow> = transaction.all(PAUSES.on(kind)).await?;
+                    let before = pauses.iter().find(|pause| pause.is_of(&pool)).map(PauseRow::text);
                     let pause = PAUSE
-                        .on(transaction.kind())
+                        .on(kind)
                         .bind(pool.as_str())
                         .bind(reason.as_str())
                         .bind(&*by.principal)
                         .bind(for_ms)
                         .at(transaction.at());
-                    let paused = transaction.all(pause).await?;
-                    audit::add(&mut transaction, &[&by]).await?;
+                    let paused: Vec<PauseRow> = transaction.all(pause).await?;
+                    let paused = paused.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
+                    audit::add(&mut transaction, &[&by.changed(before, paused.text())]).await?;
                     transaction.commit().await?;
-                    paused.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+                    Ok(paused)
                 })
             })
             .await?;
@@ -122,8 +126,12 @@ impl Settings for Store {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
-                transaction.touch(RESUME.on(transaction.kind()).bind(pool.as_str())).await?;
-                audit::add(&mut transaction, &[&by]).await?;
+                let resume = RESUME.on(transaction.kind()).bind(pool.as_str());
+                let resumed: Vec<ResumedRow> = transaction.all(resume).await?;
+                // Of one that had ended by itself nothing changes.
+                for ResumedRow { pause, .. } in resumed.iter().filter(|resumed| resumed.is_in_force) {
+                    audit::add(&mut transaction, &[&by.changed(pause.text(), None::<String>)]).await?;
+                }
                 transaction.commit().await
             })
         })

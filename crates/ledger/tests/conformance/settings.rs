@@ -2,6 +2,7 @@
 
 use domain::{ClusterSecret, Mode, Modes, PoolName, Resource};
 use ledger::AuditFilter;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, LONG_MS, by, eventually, signer};
 
@@ -46,9 +47,20 @@ pub async fn a_paused_pool_is_paused_until_its_time_or_its_resumption(b: Bench) 
     b.ledger.resume_pool(&pool("b"), &by()).await.unwrap();
     b.ledger.resume_pool(&pool("never"), &by()).await.unwrap();
     assert_eq!(b.ledger.pool_pauses().await.unwrap(), []);
-    // Each has its entry in the audit, also where nothing was to be ended.
+    // Its time is over.
+    b.ledger.resume_pool(&pool("a"), &by()).await.unwrap();
+    // Each has its entry in the audit, with what it replaced, unless nothing was to be ended; the newest first.
     let filter = AuditFilter { limit: 100, ..AuditFilter::default() };
-    assert_eq!(b.ledger.audits(&filter).await.unwrap().len(), 5);
+    let audited = b.ledger.audits(&filter).await.unwrap();
+    let pause = |reason: &str, for_ms: Option<u64>| {
+        Some(json!({"reason": reason, "by": &*by().principal, "for_ms": for_ms}))
+    };
+    let (long, short) = (pause("later", Some(LONG_MS)), pause("a moment", Some(1)));
+    let lasting = pause("repair '\"", None);
+    let read = |text: Option<&str>| text.map(|text| serde_json::from_str::<Value>(text).unwrap());
+    let found: Vec<_> =
+        audited.iter().map(|entry| (read(entry.before.as_deref()), read(entry.after.as_deref()))).collect();
+    assert_eq!(found, [(lasting.clone(), None), (long.clone(), short), (None, long), (None, lasting)]);
 }
 
 pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) {

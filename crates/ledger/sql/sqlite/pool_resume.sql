@@ -1,0 +1,6 @@
+-- The pool is not paused any more. Answers the pause, and whether it had not ended by itself.
+-- ?1 pool
+DELETE FROM pool_pause
+WHERE pool = ?1
+RETURNING pool, reason, principal, since, until,
+          (until IS NULL OR until > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) AS is_in_force
