@@ -358,7 +358,8 @@ pub trait Bulks: Send + Sync {
         error: Option<&str>,
     ) -> Result<Option<BulkRecord>>;
 
-    /// Has its owner end it, with the entry of the audit in the same transaction. One that is over stays as it is.
+    /// Has its owner end it, with the entry of the audit in the same transaction. One that is over, or is to end already, stays
+    /// as it is; then there is no entry.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

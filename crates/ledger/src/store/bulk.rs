@@ -300,8 +300,10 @@ impl Bulks for Store {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
-                transaction.touch(CANCEL.on(transaction.kind()).bind(BulkKey(id))).await?;
-                audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                let changed = transaction.touch(CANCEL.on(transaction.kind()).bind(BulkKey(id))).await?;
+                if changed > 0 {
+                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                }
                 transaction.commit().await
             })
         })

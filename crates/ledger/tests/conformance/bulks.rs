@@ -341,8 +341,10 @@ pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
     assert_eq!(noted.status, BulkStatus::Cancelling);
     let ended = b.ledger.finish_bulk(&noted, BulkStatus::Cancelled, Some("why")).await.unwrap().unwrap();
     assert_eq!((ended.status, ended.error.as_deref()), (BulkStatus::Cancelled, Some("why")));
-    b.ledger.cancel_bulk(first.id, None).await.unwrap();
+    b.ledger.cancel_bulk(first.id, Some(&by())).await.unwrap();
     assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(ended), "it stays as it ended");
+    let audited = b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap();
+    assert_eq!(audited.len(), 1, "of what changed nothing there is no entry: {audited:?}");
     assert!(b.ledger.open_bulks().await.unwrap().is_empty());
     assert_eq!(b.ledger.purge_bulks(LONG_MS).await.unwrap(), 0);
     eventually("it is old", async || b.ledger.purge_bulks(0).await.unwrap() == 1).await;
