@@ -275,12 +275,16 @@ async fn a_page_whose_note_is_carried_out_after_its_connection_died_is_counted_o
 
 /// Has the instances take over an operation whose owner died with these jobs at hand. The operation, when it is over.
 async fn taken_over(rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
+    taken_over_as("RUNNING", rig, action, filter, page).await
+}
+
+async fn taken_over_as(status: &str, rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
     let id = format!("018f0000-0000-7000-8000-{:012x}", rand::random::<u32>());
     let page = json!(page);
     let made = format!(
         "insert into bulk (id, principal, action, filter, before, rate, status, matched, done, skipped, failed, created_at,
                            owner, token, body_hash, page)
-         values ('{id}', '', '{action}', '{filter}', now(), 100, 'RUNNING', 1, 0, 0, 0, now(), 'dead', 1, 'h', '{page}')"
+         values ('{id}', '', '{action}', '{filter}', now(), 100, '{status}', 1, 0, 0, 0, now(), 'dead', 1, 'h', '{page}')"
     );
     let database = rig.database.as_ref().unwrap();
     tokio::task::block_in_place(|| database.query(&made)).unwrap();
@@ -306,6 +310,20 @@ async fn a_job_that_is_in_another_state_when_its_turn_comes_is_not_cancelled() {
     for (id, outcome) in ids.iter().zip(["succeeded", "cancelled"].iter().cycle()) {
         assert_eq!(rig.finished(0, id).await["outcome"], *outcome);
     }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_that_a_dead_owner_worked_on_are_counted_before_a_cancelled_operation_ends() {
+    let rig = Rig::together(1).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(rig.submit(0, later("k")).await);
+    }
+    let filter = json!({"kind": "k", "without_stages": true});
+    let bulk = taken_over_as("CANCELLING", &rig, "cancel", filter, &[&ids[0], &ids[1]]).await;
+    assert_eq!(counts(&bulk), ("CANCELLED", 2, 0, 0), "{bulk}");
+    assert_eq!(rig.job(0, &ids[2]).await["state"], "CREATED", "no page follows");
     rig.no_defect().await;
 }
 
