@@ -132,8 +132,9 @@ pub struct BulkAccepted {
     pub id: Option<String>,
     /// The number of jobs that match now; where `at_least` says so, those that were counted.
     pub matched: u64,
-    /// Whether more jobs may match: the count ends at 1,000,000 and after half of the time that a request may take. The operation is
-    /// about all of them nevertheless. `false` also where an idempotency key has answered with an earlier operation.
+    /// Whether more jobs may match: the count ends at 1,000,000 and after half of the time that a request may take. The
+    /// operation is about all of them nevertheless. `false` also where an idempotency key has answered with an earlier
+    /// operation.
     #[serde(default)]
     #[schema(required)]
     pub at_least: bool,

@@ -86,7 +86,7 @@ async fn take(
             unreadable.insert(open.id);
             continue;
         }
-        let bulk = match taken.ok_or_else(late).and_then(|taken| taken.map_err(Refusal::from)) {
+        let bulk = match taken.ok_or_else(unanswered).and_then(|taken| taken.map_err(Refusal::from)) {
             Ok(Some(bulk)) => bulk,
             Ok(None) => continue,
             // It keeps the others from nothing.
@@ -111,7 +111,7 @@ async fn take(
     Ok(())
 }
 
-fn late() -> Refusal {
+fn unanswered() -> Refusal {
     Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
 }
 
@@ -259,7 +259,7 @@ impl Worker {
                 self.scan_size.set(size);
                 continue;
             }
-            let found = found.ok_or_else(late)?.map_err(Refusal::from)?;
+            let found = found.ok_or_else(unanswered)?.map_err(Refusal::from)?;
             size.adapt(found.jobs.len() >= jobs_max as usize);
             self.scan_size.set(size);
             let next = found.next(&scan);
