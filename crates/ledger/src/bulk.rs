@@ -444,7 +444,7 @@ fn page(text: &str) -> Result<Vec<JobId>> {
 
 record! {
     pub(crate) struct BulkRow {
-        id: BulkKey,
+        pub(crate) id: BulkKey,
         principal: String,
         action: String,
         filter: String,
