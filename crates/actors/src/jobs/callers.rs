@@ -98,7 +98,13 @@ impl Jobs {
     /// nothing in it is due soon. A plan's lane is opened by the plan's owner, and this instance's own with its lease.
     async fn adopt_unserved(&self, lane: &LaneId) -> Result<(), Refusal> {
         let Callers { keeper, lifetime, .. } = &*self.callers;
-        if lane.plan_id().is_some() || keeper.is_own(lane) || !lifetime.takes_work() {
+        if lane.plan_id().is_some() || keeper.is_own(lane) || !lifetime.is_serving() {
+            return Ok(());
+        }
+        if !lifetime.keeps_others() {
+            return Err(Refusal::Fenced);
+        }
+        if !lifetime.takes_work() {
             return Ok(());
         }
         match keeper.adopt_for("adopted", lane).await.map_err(|error| refusal::of_ledger(&error))? {

@@ -48,7 +48,8 @@ impl Upkeep {
     /// Runs as long as the instance serves.
     pub(super) async fn run(self) {
         let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
-        let mut partitions_at = Instant::now() + jittered(PARTITIONS_EVERY);
+        // The start has looked, and may have failed.
+        let mut partitions_at = Instant::now() + jittered(PARTITIONS_AGAIN);
         let mut idle_after = None;
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;

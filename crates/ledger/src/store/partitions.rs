@@ -33,9 +33,9 @@ const DROP: &str = sql_file!("postgres-only", "job_partition_drop");
 const DAY_MS: u64 = 86_400_000;
 /// How long trains may be kept waiting.
 const PATIENCE: &str = "200ms";
-/// With more jobs in the partition that takes what no other does, none is made: the server reads all of them meanwhile, and every
-/// statement about finished jobs waits for that.
-const REST_JOBS_MAX: i64 = 10_000;
+/// Where the partition that takes what no other does is larger, in bytes, none is made: the server reads all of it meanwhile (some
+/// 0.1 s for so much in memory), and every statement about finished jobs waits for that.
+const REST_BYTES_MAX: i64 = 128 << 20;
 /// Before the number of a partition's day.
 const PREFIX: &str = "job_finished_";
 
@@ -144,14 +144,13 @@ async fn partitions(session: &mut Session<'_>) -> sqlx::Result<(HashSet<u64>, u6
     Ok((days.collect(), now_ms.unsigned_abs()))
 }
 
-/// Whether the partition that takes what no other does has so many jobs that none is made beside it.
+/// Whether the partition that takes what no other does is so large that none is made beside it.
 async fn is_rest_long(session: &mut PgConnection) -> sqlx::Result<bool> {
-    let count = sqlx::query_scalar::<_, i64>(REST).bind(REST_JOBS_MAX + 1);
-    let is_long = count.fetch_one(session).await? > REST_JOBS_MAX;
+    let is_long = sqlx::query_scalar::<_, i64>(REST).fetch_one(session).await? > REST_BYTES_MAX;
     if is_long {
         tracing::warn!(
-            jobs_max = REST_JOBS_MAX,
-            "job_finished_rest has too many jobs for the partitions of the coming days to be created without a stop of the \
+            bytes_max = REST_BYTES_MAX,
+            "job_finished_rest is too large for the partitions of the coming days to be created without a stop of the \
              traffic; see \"Partitions of finished jobs\" in docs/operations.md"
         );
     }

@@ -68,7 +68,8 @@ async fn with_the_ledger_away_for_long_segments_and_snowflakes_go_on_as_far_as_w
     let (answers, stop): (Arc<Mutex<Vec<Answer>>>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
     for url in &urls {
         for kind in KINDS {
-            assert_eq!(get(&client, url, kind).await.status, 200, "{kind}");
+            // A call that takes longer than half a second is refused, on a busy machine at first also here.
+            until(kind, async || get(&client, url, kind).await.status == 200).await;
         }
     }
     let clients = (0..CLIENTS).flat_map(|number| KINDS.map(|kind| (number, kind)));
