@@ -65,10 +65,8 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             [job] => {
                 let key = once::key(key, "retry");
                 let answer = connect(&remote)?.jobs().retry(job, Some(&key)).await;
-                let accepted = answer.map_err(|error| {
-                    let error = once::explained(error, "The job may be retried", &once::option(&key));
-                    shown::failure(remote.json, error)
-                })?;
+                let accepted = answer
+                    .map_err(|error| once::failure(remote.json, error, "The job may be retried", &key))?;
                 shown::answer(remote.json, &accepted, |accepted: &JobAccepted| format!("{}\n", accepted.id));
                 Ok(())
             }
@@ -79,10 +77,8 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                     RetryRequest { ids: jobs, state: None, outcome, session, tenant, pool, kind, dead };
                 let key = once::key(key, "retry");
                 let answer = connect(&remote)?.jobs().retry_many(&which, Some(&key)).await;
-                let answer = answer.map_err(|error| {
-                    let error = once::explained(error, "The jobs may be retried", &once::option(&key));
-                    shown::failure(remote.json, error)
-                })?;
+                let answer = answer
+                    .map_err(|error| once::failure(remote.json, error, "The jobs may be retried", &key))?;
                 retried(&answer, remote.json)
             }
         },

@@ -21,10 +21,8 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let request = GrantRequest { count, hold_ms };
             let key = once::key(key, "grant");
             let granted = connect(&remote)?.grant(&signer, &request, Some(&key)).await;
-            let granted = granted.map_err(|error| {
-                let error = once::explained(error, "The nonces may be granted", &once::option(&key));
-                shown::failure(remote.json, error)
-            })?;
+            let granted = granted
+                .map_err(|error| once::failure(remote.json, error, "The nonces may be granted", &key))?;
             shown::answer(remote.json, &granted.answer, |answer| {
                 shown::table(
                     ["NONCE", "HOLD", "HELD FOR", "UNTIL"],

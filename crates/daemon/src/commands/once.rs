@@ -4,6 +4,7 @@
 use client::Error;
 
 use super::shown;
+use crate::exit::Failure;
 
 /// The given key, or one that nobody has used and that names the command.
 pub fn key(given: Option<String>, command: &str) -> String {
@@ -13,6 +14,11 @@ pub fn key(given: Option<String>, command: &str) -> String {
 /// The option that names a key.
 pub fn option(key: &str) -> String {
     format!("--key {key}")
+}
+
+/// Why a command failed that asked for something under this key; `may_be` says what may be done.
+pub fn failure(as_json: bool, error: Error, may_be: &str, key: &str) -> Failure {
+    shown::failure(as_json, explained(error, may_be, &option(key)))
 }
 
 /// The same error. Where what was asked may be done, a note on stderr says so, and `with` which options the same command does

@@ -31,10 +31,8 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             }
             let key = once::key(key, "plan");
             let answer = connect(&remote)?.plans().create(&request, Some(&key)).await;
-            let plan = answer.map_err(|error| {
-                let error = once::explained(error, "The plan may be created", &once::option(&key));
-                shown::failure(remote.json, error)
-            })?;
+            let plan =
+                answer.map_err(|error| once::failure(remote.json, error, "The plan may be created", &key))?;
             shown::answer(remote.json, &plan, |plan| format!("{}\n", plan.id));
         }
         Plan::Start(change) => {

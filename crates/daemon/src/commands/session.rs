@@ -20,10 +20,8 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             let request = SessionRequest { tenant, route, pool, requires, ordering, idle_ms };
             let key = once::key(key, "session");
             let answer = connect(&remote)?.sessions().open(&request, Some(&key)).await;
-            let opened = answer.map_err(|error| {
-                let error = once::explained(error, "The session may be open", &once::option(&key));
-                shown::failure(remote.json, error)
-            })?;
+            let opened =
+                answer.map_err(|error| once::failure(remote.json, error, "The session may be open", &key))?;
             shown::answer(remote.json, &opened, |opened| format!("{}\n", opened.id));
             Ok(())
         }

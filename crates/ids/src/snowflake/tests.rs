@@ -253,7 +253,7 @@ async fn a_number_that_is_lost_while_its_mark_is_waited_for_is_replaced_by_anoth
     assert!(thief.take(1, 1_000).await.is_err());
     fleet.declare_alive(&process.numbers.owner);
     assert_eq!(fleet.held()[&7], thief.numbers.owner);
-    // At its next renewal it finds out, and is told who has the number.
+    // With its next renewal it learns that, and who has the number.
     pass(15_000).await;
     let refused = process.take(1, 1_000).await;
     assert!(matches!(refused, Err(Refusal::NoNumber { numbers: 1, .. })), "{refused:?}");

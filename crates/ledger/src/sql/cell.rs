@@ -115,6 +115,11 @@ uuid_column!(BulkKey(BulkId), "a bulk operation's id");
 uuid_column!(PlanKey(PlanId), "a plan's id");
 uuid_column!(TaskKey(TaskId), "a task's id");
 
+impl Id {
+    /// Below the ids of all jobs.
+    pub(crate) const LOWEST: Self = Self(JobId::from_u128(0));
+}
+
 /// A column with a time: `timestamptz` on PostgreSQL, microseconds since 1970 in SQLite.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment(pub(crate) Timestamp);

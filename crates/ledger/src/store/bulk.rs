@@ -33,8 +33,7 @@ const NEXT_UNFINISHED: Statement = statement!(both "bulk_next_unfinished");
 const COUNT_FINISHED: Statement = statement!(both "bulk_count_finished");
 const COUNT_UNFINISHED: Statement = statement!(both "bulk_count_unfinished");
 
-/// Below the ids of all jobs, and above those of all bulk operations.
-const LOWEST: Id = Id(JobId::from_u128(0));
+/// Above the ids of all bulk operations.
 const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
 /// By how much the clock of an instance, by which it makes a job's id, is ahead of the database's, at most. A job whose id is
 /// later than a time by more than this did not exist by then: without that bound the last page of a bulk operation would read
@@ -54,7 +53,7 @@ impl Store {
         let ask = self
             .ask(if is_unfinished { unfinished } else { finished })
             .reworded(|text| filter.narrowed(text))
-            .bind(scan.behind.map_or(LOWEST, Id))
+            .bind(scan.behind.map_or(Id::LOWEST, Id))
             .bind(Moment(before))
             .bind(i64::from(scan.jobs_max))
             .bind(filter.session.as_ref().map(SessionId::as_str))

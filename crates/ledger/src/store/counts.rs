@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use domain::{JobId, PoolName};
+use domain::PoolName;
 
 use super::{Store, Way};
 use crate::Result;
@@ -16,12 +16,9 @@ const UNFINISHED: Statement = statement!("job_counts");
 const FINISHED: Statement = statement!(both "job_finished_count");
 const FINISHED_POOLS: Statement = statement!(both "job_finished_pools");
 
-/// Below the ids of all jobs.
-const LOWEST: Id = Id(JobId::from_u128(0));
-
 impl Store {
     pub(super) async fn count_unfinished(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
-        let (mut counts, mut after) = (BTreeMap::<Option<PoolName>, UnfinishedCount>::new(), LOWEST);
+        let (mut counts, mut after) = (BTreeMap::<Option<PoolName>, UnfinishedCount>::new(), Id::LOWEST);
         loop {
             let ask = self.ask(&UNFINISHED).bind(after).bind(i64::from(piece));
             let rows = self.all::<UnfinishedCountRow>(Way::Reads, ask).await?;
@@ -45,7 +42,7 @@ impl Store {
 
     pub(super) async fn count_finished(&self, piece: u32) -> Result<FinishedCounts> {
         let all = self.count_all_finished(piece).await?;
-        let (mut of_pools, mut after) = (Vec::<(PoolName, u64)>::new(), (String::new(), LOWEST));
+        let (mut of_pools, mut after) = (Vec::<(PoolName, u64)>::new(), (String::new(), Id::LOWEST));
         loop {
             let ask = self.ask(&FINISHED_POOLS).bind(after.0.as_str()).bind(after.1).bind(i64::from(piece));
             let rows = self.all::<PoolCountRow>(Way::Reads, ask).await?;
@@ -66,7 +63,7 @@ impl Store {
     }
 
     async fn count_all_finished(&self, piece: u32) -> Result<u64> {
-        let (mut all, mut after) = (0, LOWEST);
+        let (mut all, mut after) = (0, Id::LOWEST);
         loop {
             let ask = self.ask(&FINISHED).bind(after).bind(i64::from(piece));
             let CountRow { jobs, last } = self.one(Way::Reads, ask).await?;

@@ -47,8 +47,6 @@ const HOLDER: Statement = statement!("job_holder");
 const LIVE: Statement = statement!("job_live");
 const CURRENT: Statement = statement!("job_current");
 
-/// Below the ids of all jobs.
-const LOWEST: Id = Id(JobId::from_u128(0));
 /// Above the ids of all jobs.
 const HIGHEST: Id = Id(JobId::from_u128(u128::MAX));
 
@@ -226,7 +224,7 @@ impl Jobs for Store {
             .bind(PAGE_BYTES_MAX as i64)
             // Nothing is due before 1970.
             .bind(after.map_or(-1, |(due, _)| due.as_micros()))
-            .bind(after.map_or(LOWEST, |(_, id)| Id(id)));
+            .bind(after.map_or(Id::LOWEST, |(_, id)| Id(id)));
         records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
     }
 
@@ -337,6 +335,6 @@ impl Jobs for Store {
 impl Store {
     /// An ask for `limit` jobs of a lane behind an id.
     fn behind(&self, statement: &Statement, lane: &LaneId, after: Option<JobId>, limit: u32) -> Ask {
-        self.ask(statement).bind(lane.as_str()).bind(after.map_or(LOWEST, Id)).bind(i64::from(limit))
+        self.ask(statement).bind(lane.as_str()).bind(after.map_or(Id::LOWEST, Id)).bind(i64::from(limit))
     }
 }

@@ -283,12 +283,11 @@ async fn no_partition_is_made_while_the_server_would_read_many_jobs_for_it() {
     sqlx::raw_sql(sqlx::AssertSqlSafe(many)).execute(&mut hand).await.unwrap();
     b.ledger.make_job_partitions().await.unwrap();
     assert!(!partitions(&mut hand).await.contains(&today), "128 MiB would be read");
-    for less in [
-        "DELETE FROM job_finished_rest WHERE id < '00000000-0000-0000-0001-000000000000'",
-        "VACUUM job_finished_rest",
-    ] {
-        sqlx::raw_sql(less).execute(&mut hand).await.unwrap();
-    }
+    // What is deleted takes room until the server tidies up, whenever it can: so the copies go with the table's file.
+    let less = "CREATE TEMP TABLE kept AS SELECT * FROM job_finished_rest WHERE id >= '00000000-0000-0000-0001-000000000000';
+                TRUNCATE job_finished_rest;
+                INSERT INTO job_finished_rest SELECT * FROM kept";
+    sqlx::raw_sql(less).execute(&mut hand).await.unwrap();
     b.ledger.make_job_partitions().await.unwrap();
     assert!(partitions(&mut hand).await.contains(&today));
 }

@@ -176,7 +176,7 @@ impl Owner {
     }
 }
 
-/// Writes in the lane, unless its lease may have run out. The state is told what came of it by `then`.
+/// Writes in the lane, unless its lease may have run out. By `then` the state learns what came of it.
 fn write_in_lane<A: Shell, T: 'static>(
     actor: &mut A,
     write: impl AsyncFnOnce(Arc<LaneServices>, ledger::Lane) -> Result<T, CommitFailure> + 'static,
