@@ -57,6 +57,9 @@ fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
 
 /// `stale_hold` is an answer only under a key, and only when a hold may have moved on by then. It may be the
 /// first answer: an instance that does not hear what became of its commit asks the ledger again.
+///
+/// The owner reads how long the hold has left, and subtracts all the time since it began to read: so it may call a hold
+/// stale that has less left than the attempt took.
 fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
     for record in &grant.records {
         if !matches!(&record.answer, Answer::Refused { code, .. } if code == "stale_hold") {
@@ -68,7 +71,8 @@ fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<
             Some((_, grants)) => grants.iter().any(|one| {
                 let hold = &evidence.holds[&(grant.signer, one.nonce, one.hold.as_str())];
                 let settled = hold.settles.iter().any(|settle| settle.sent_us < record.ended_us);
-                settled || hold.expires_us <= record.ended_us
+                let took_us = record.ended_us - record.sent_us;
+                settled || hold.expires_us <= record.ended_us + took_us
             }),
         };
         if !keyed || !may_be {

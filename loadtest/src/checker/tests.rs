@@ -259,6 +259,19 @@ fn a_live_hold_that_is_called_stale_is_found() {
 }
 
 #[test]
+fn a_hold_that_has_less_left_than_a_repetition_took_may_be_called_stale() {
+    // "e" lives until 320 ms at least.
+    let repeated = |run: &mut Run, sent, ended| {
+        run.records[8].asked = ask(1, 100, Some("k3"));
+        run.records.push(record(ask(1, 100, Some("k3")), refused(409, "stale_hold"), sent, ended));
+    };
+    let mut slow = lawful();
+    repeated(&mut slow, 240, 290);
+    assert_eq!(slow.verify(), []);
+    convicts(Rule::LiveHoldServes, |run| repeated(run, 285, 290));
+}
+
+#[test]
 fn a_token_that_goes_back_is_found() {
     convicts(Rule::TokenRises, |run| run.tokens.push(TokenSeen { resource: "signer:x".into(), token: 3 }));
     convicts(Rule::TokenRises, |run| run.records[7].answer = granted(0, &[(1, "d")], 99));

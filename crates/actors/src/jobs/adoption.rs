@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bus::Link;
 use cluster::{ClusterView, FailureDetector, KeyOwner, owners_among};
 use domain::{InstanceId, LaneId, PlanId, Resource};
 use futures_util::{StreamExt, stream};
@@ -42,7 +43,9 @@ pub(super) struct Adopter {
 #[derive(Default)]
 struct Found {
     left_since: HashMap<LaneId, Instant>,
+    /// The dead whose inboxes were closed since the bus is up.
     cleared: HashSet<InstanceId>,
+    bus_up_since: Option<Instant>,
 }
 
 impl Adopter {
@@ -146,6 +149,12 @@ impl Adopter {
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed: by one instance for each of them. A
     /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
     async fn clear_inboxes(&self, found: &mut Found) {
+        let link = *self.bus.link().borrow();
+        let Link::Up { since } = link else { return };
+        // A Redis that was away may have come back with an older state, in which they are open.
+        if found.bus_up_since.replace(since) != Some(since) {
+            found.cleared.clear();
+        }
         let dead = if self.keeper.services.reach.is_apart() {
             match self.dead_left_on_this_bus(&found.cleared).await {
                 Ok(dead) => dead,

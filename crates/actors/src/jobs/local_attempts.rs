@@ -96,10 +96,7 @@ impl LocalAttempts {
 
     /// A node has connected and lists these.
     pub(super) fn connected_with(&self, node: &NodeId, listed: &[Slot]) {
-        for Slot { job, attempt } in listed {
-            let known = || LocalAttempt { node: node.clone(), since: None, policy: None };
-            self.attempts.entry((*job, *attempt)).or_insert_with(known);
-        }
+        self.listed(node, listed);
         // What it was to stop and does not list has stopped.
         let mut stopped = Vec::new();
         self.cancelled.retain(|(job, attempt), of| {
@@ -110,6 +107,14 @@ impl LocalAttempts {
             is_there
         });
         self.released().extend(stopped);
+    }
+
+    /// A node lists these: those that are not known are from now on.
+    pub(super) fn listed(&self, node: &NodeId, listed: &[Slot]) {
+        for Slot { job, attempt } in listed {
+            let known = || LocalAttempt { node: node.clone(), since: None, policy: None };
+            self.attempts.entry((*job, *attempt)).or_insert_with(known);
+        }
     }
 
     /// The ledger says that the node has the attempt, whoever else came with it.

@@ -181,11 +181,12 @@ impl NodeGateway {
         &self.attempts
     }
 
-    /// A node's new connection, which said hello then: from now on it gets what is for the node.
+    /// A node's new connection, which said hello then and listed these attempts: from now on it gets what is for the node.
     pub(super) fn attach(
         self: &Arc<Self>,
         node: &NodeId,
         since: Instant,
+        listed: &[Slot],
         slots: Arc<HolderSlots>,
     ) -> NodeOutbox {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
@@ -200,6 +201,8 @@ impl NodeGateway {
                 none.insert(Socket { since, outbox, slots, yielding: Mutex::default() });
             }
         }
+        // Since it said hello, some of them may have been found orphaned, when it could not be told so.
+        self.attempts.listed(node, listed);
         NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
     }
 

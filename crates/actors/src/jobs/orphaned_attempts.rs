@@ -30,7 +30,7 @@ pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle, stranded
     });
 }
 
-async fn look(
+pub(super) async fn look(
     gateway: &NodeGateway,
     ledger: &ledger::Handle,
     stranded: Duration,

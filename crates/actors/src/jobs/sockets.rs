@@ -27,11 +27,17 @@ pub(super) struct Sockets {
 }
 
 impl Jobs {
-    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Lanes take its slots from `slots`
-    /// while the bus does not give them. Returns the queue of requests for the node.
+    /// Attaches a node's connection, which said `hello` at `since` and listed the attempts `running`, to this instance.
+    /// Lanes take its slots from `slots` while the bus does not give them. Returns the queue of requests for the node.
     #[must_use]
-    pub fn attach(&self, node: &NodeId, since: Instant, slots: &Arc<HolderSlots>) -> NodeOutbox {
-        self.sockets.gateway.attach(node, since, Arc::clone(slots))
+    pub fn attach(
+        &self,
+        node: &NodeId,
+        since: Instant,
+        running: &[Slot],
+        slots: &Arc<HolderSlots>,
+    ) -> NodeOutbox {
+        self.sockets.gateway.attach(node, since, running, Arc::clone(slots))
     }
 
     /// Whether a socket of the node is held here.

@@ -278,8 +278,8 @@ impl Socket {
             epoch,
         };
         match effect {
-            Effect::Attach(since) => {
-                self.mailbox = Some(jobs.attach(node, since, self.node.holder_slots()));
+            Effect::Attach { since, running } => {
+                self.mailbox = Some(jobs.attach(node, since, &running, self.node.holder_slots()));
             }
             Effect::Acknowledged(Slot { job, attempt }) => jobs.acknowledged(node, job, attempt),
             Effect::Progressed { slot: Slot { job, attempt }, progress } => {

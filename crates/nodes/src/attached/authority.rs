@@ -56,7 +56,8 @@ impl AttachedNode {
         let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
         self.registered = Some(Registered { profile, epoch, is_provisional: true, is_late: false });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
-        self.out.extend([Effect::Attach(self.since), Effect::LookUp { running }]);
+        let attach = Effect::Attach { since: self.since, running: running.clone() };
+        self.out.extend([attach, Effect::LookUp { running }]);
         let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
         let early = std::mem::take(&mut self.early_results);

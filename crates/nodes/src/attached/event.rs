@@ -175,8 +175,13 @@ pub enum Effect {
         why: String,
     },
 
-    /// Attach the node to the lanes of this instance: it has been connected since then.
-    Attach(Instant),
+    /// Attach the node to the lanes of this instance.
+    Attach {
+        /// Since when it is connected.
+        since: Instant,
+        /// The attempts that it came with.
+        running: Vec<Slot>,
+    },
     /// Tell the lane that the node runs this attempt.
     Acknowledged(Slot),
     /// Send the progress of an attempt to the lane. It may be lost.

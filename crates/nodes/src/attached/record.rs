@@ -102,7 +102,7 @@ impl AttachedNode {
         match &self.registered {
             None => {
                 tracing::info!(%node, %epoch, "a node is connected");
-                self.out.push(Effect::Attach(self.since));
+                self.out.push(Effect::Attach { since: self.since, running: hello.running.clone() });
             }
             Some(Registered { is_provisional, .. }) => {
                 tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");

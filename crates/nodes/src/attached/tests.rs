@@ -78,7 +78,7 @@ fn name(effect: &Effect) -> String {
         Effect::Send(ToNode::Committed(slot)) => format!("committed {}", slot.job.as_u128()),
         Effect::Send(ToNode::Stale(slot)) => format!("stale {}", slot.job.as_u128()),
         Effect::Close { code, .. } => format!("close {}", code.number()),
-        Effect::Attach(_) => "attach".to_owned(),
+        Effect::Attach { .. } => "attach".to_owned(),
         Effect::Acknowledged(slot) => format!("acknowledged {}", slot.job.as_u128()),
         Effect::Progressed { slot, .. } => format!("progressed {}", slot.job.as_u128()),
         Effect::CameToNothing { slot, kind, .. } => format!("{} {}", kind.as_str(), slot.job.as_u128()),

@@ -339,3 +339,28 @@ async fn a_dead_instances_inbox_is_closed_on_its_own_bus_though_an_island_has_ta
     rig.instance(1).await.process().signal(Signal::Continue).unwrap();
     until("its inbox is closed", async || !inboxes().contains(&dead)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_instances_inbox_that_comes_back_with_an_older_state_of_redis_is_closed_again() {
+    let rig = Rig::shaped(2, true, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await;
+    let dead = rig.get(0, "/v1/cluster").await["instance"].as_str().unwrap().to_owned();
+    let redis = rig.redis.as_ref().unwrap();
+    let inbox = || {
+        let inboxes = redis.command(&["KEYS", "*{instance:*}:inbox"]).unwrap();
+        inboxes.lines().find(|inbox| inbox.contains(&dead)).map(str::to_owned)
+    };
+    let mut found = None;
+    until("it has an inbox", async || {
+        found = inbox();
+        found.is_some()
+    })
+    .await;
+    rig.end(0, Signal::Kill).await;
+    until("its inbox is closed", async || inbox().is_none()).await;
+    rig.instance(1).await.process().signal(Signal::Stop).unwrap();
+    redis.kill();
+    redis.boot().unwrap();
+    redis.command(&["XGROUP", "CREATE", &found.unwrap(), "g", "0", "MKSTREAM"]).unwrap();
+    rig.instance(1).await.process().signal(Signal::Continue).unwrap();
+    until("its inbox is closed again", async || inbox().is_none()).await;
+}

@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 
+use tokio::time::timeout;
+
 use super::*;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
 };
 use crate::jobs::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
+use crate::jobs::orphaned_attempts;
 
 const PLAN: &str = "plan:00000000-0000-0000-0000-000000000001";
 
@@ -57,7 +60,7 @@ async fn next(outbox: &mut NodeOutbox) -> String {
 #[tokio::test]
 async fn an_attempt_goes_to_its_node_and_is_expected_until_it_is_cancelled() {
     let mut here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut outbox).await, "dispatch 1");
     assert!(here.gateway.attempts().is_expected(job(1), FIRST));
@@ -82,7 +85,7 @@ impl std::task::Wake for Hasty {
 #[tokio::test]
 async fn a_slot_that_is_free_as_soon_as_its_node_is_told_is_noted() {
     let here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     let waker = Arc::new(Hasty(Arc::clone(&here.gateway))).into();
     let mut told = std::pin::pin!(outbox.next(1));
     assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
@@ -100,7 +103,7 @@ async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(here.revoked(1).await, Revoked::Undeliverable);
     assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
-    drop(here.gateway.attach(&node("n"), Instant::now(), Arc::default()));
+    drop(here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default()));
     here.gateway.deliver(dispatch(2, "n", "a"));
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
 }
@@ -108,7 +111,7 @@ async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
 #[tokio::test]
 async fn what_still_waits_when_a_socket_is_closed_is_undeliverable() {
     let mut here = here().await;
-    let outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     for number in [1, 2] {
         here.gateway.deliver(dispatch(number, "n", "a"));
     }
@@ -129,7 +132,7 @@ async fn the_holder_of_a_node_is_asked_to_share_it() {
     let entries = inbox.next().await.unwrap();
     let read: Vec<_> = entries.iter().map(|entry| InstanceMessage::from_bytes(&entry.payload)).collect();
     assert!(matches!(&read[..], [Some(InstanceMessage::Share(of))] if *of == node("m")), "{read:?}");
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     here.gateway.share(&node("n"));
     assert_eq!(next(&mut outbox).await, "[Share]");
 }
@@ -137,7 +140,7 @@ async fn the_holder_of_a_node_is_asked_to_share_it() {
 #[tokio::test]
 async fn slots_of_a_node_are_left_to_others_while_they_want_some() {
     let here = here().await;
-    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     assert!(!here.gateway.leave_to_others(&node("n")), "nobody wants one");
     here.gateway.share(&node("n"));
     assert!(!here.gateway.is_left_to_others(&node("n"), &instance("b")), "its socket would be there");
@@ -194,7 +197,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
 #[tokio::test]
 async fn what_a_node_says_of_an_attempt_is_reported_to_its_lane() {
     let mut here = here().await;
-    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     for number in [1, 2, 3] {
         here.gateway.deliver(dispatch(number, "n", "a"));
     }
@@ -215,7 +218,7 @@ async fn what_a_node_says_of_an_attempt_is_reported_to_its_lane() {
 #[tokio::test]
 async fn an_end_that_another_instance_wrote_stops_the_node_here() {
     let here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     here.gateway.attempts().connected_with(&node("n"), &[slot(1)]);
     here.gateway.attempt_is_over(job(9), FIRST);
     here.gateway.attempt_is_over(job(1), FIRST);
@@ -226,8 +229,8 @@ async fn an_end_that_another_instance_wrote_stops_the_node_here() {
 async fn a_newer_connection_of_a_node_gets_what_is_for_it() {
     let here = here().await;
     let (old, new) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-    let mut newer = here.gateway.attach(&node("n"), new, Arc::default());
-    let mut older = here.gateway.attach(&node("n"), old, Arc::default());
+    let mut newer = here.gateway.attach(&node("n"), new, &[], Arc::default());
+    let mut older = here.gateway.attach(&node("n"), old, &[], Arc::default());
     assert!(older.next(1).await.is_empty(), "it is replaced");
     drop(older);
     here.gateway.deliver(dispatch(1, "n", "a"));
@@ -248,10 +251,25 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
 }
 
 #[tokio::test]
+async fn an_attempt_that_is_found_orphaned_before_its_node_is_attached_is_cancelled_then() {
+    let here = here().await;
+    let no_wait = Duration::ZERO;
+    let look = async || {
+        orphaned_attempts::look(&here.gateway, &here.ledger.handle, no_wait, Instant::now()).await.unwrap();
+    };
+    // The ledger knows no such attempt.
+    here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap();
+    look().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[slot(1)], Arc::default());
+    look().await;
+    assert_eq!(timeout(Duration::from_secs(10), next(&mut outbox)).await.unwrap(), "cancel 1");
+}
+
+#[tokio::test]
 async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing() {
     let mut here = here().await;
     here.ledger.dispatch_all("b", &[1, 2, 3], "n", "a").await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     let notice = |number| {
         let notice = dispatch(number, "n", "a").notice();
         DispatchNotice { owner: Some(instance("b")), ..notice }
@@ -310,7 +328,7 @@ const FIT: u128 = (OUTGOING_BYTES_MAX >> 20) as u128;
 #[tokio::test]
 async fn attempts_that_wait_at_sockets_are_bounded_by_their_bytes_and_taken_few_at_once() {
     let mut here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     let large = large("a");
     (0..FIT).for_each(|number| here.gateway.deliver(large(number)));
     assert!(event_now(&mut here.owner).await.is_none(), "all of them wait");

@@ -210,7 +210,7 @@ async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
 #[tokio::test]
 async fn other_instances_get_finish_notices_unless_they_announce_that_nobody_waits_there() {
     let mut here = Here::open().await;
-    let _outbox = here.writer.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let _outbox = here.writer.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     let end = |here: &Here, number, at: &str| {
         here.writer.written_by_owner(job(number), &Class::default(), FIRST, &node(at), &lane("session:s"));
     };

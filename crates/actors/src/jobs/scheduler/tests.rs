@@ -148,7 +148,7 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
     // This instance gives the slots.
     here.lists(true, &[]).await;
     let attached = lent_here();
-    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::clone(attached.holder_slots()));
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::clone(attached.holder_slots()));
     let all = [Reserved::Yes, Reserved::Yes, Reserved::Full];
     assert_eq!(
         here.gateway.reserve(&node("n"), &instance("a"), &[claim(1), claim(2), claim(3)]),
@@ -170,7 +170,7 @@ async fn a_node_is_shared_for_a_job_that_has_waited_or_that_no_node_here_may_ser
     let needs = Requirements { pool: None, route: None, requires: Vec::new() };
     let shares = |waited, had_much_room| here.scheduler.is_to_be_shared(&needs, waited, had_much_room);
     assert!(shares(Duration::ZERO, false), "no node is here");
-    let _outbox = here.gateway.attach(&node("m"), Instant::now(), Arc::default());
+    let _outbox = here.gateway.attach(&node("m"), Instant::now(), &[], Arc::default());
     assert!(!shares(Duration::ZERO, true), "one has just connected");
     assert!(shares(SHARED_AFTER, true) && !shares(SHARED_AFTER, false));
     assert!(shares(SHARED_FULL_AFTER, false), "also by one that is nearly full");
