@@ -280,16 +280,17 @@ impl Daemon {
 
     /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger, which
     /// all of them write to, last. A request that takes long keeps no session and no plan from the other
-    /// instances: if it is for one of them, it is refused as fenced. After the drain timeout, the remaining
-    /// work is cut off: none of it was answered, and its leases expire by themselves.
+    /// instances: if it is for one of them, it is refused as fenced. If another instance takes the lease of this
+    /// one meanwhile, nothing of it can be written any more, and it is ended as fenced. After the drain timeout,
+    /// the remaining work is cut off: none of it was answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. }, .. } = self;
-        let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
+        let Parts { mut membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         // Whoever has no work gives its lease back at once: the others are waiting for it.
         signers.wind_down();
-        let drained = timeout_at(deadline, async {
+        let work = async {
             let of_signers = async {
                 tokio::join!(api.idle(), upkeep.stop());
                 signers.stop().await;
@@ -306,6 +307,15 @@ impl Daemon {
             };
             tokio::join!(of_signers, of_jobs);
             follower.stop().await;
+        };
+        let drained = timeout_at(deadline, async {
+            let mut work = pin!(work);
+            tokio::select! {
+                () = &mut work => return,
+                () = membership.lost() => {}
+            }
+            // The keys are others' now: what is under way can be written no more.
+            tokio::join!(signers.abandon(), jobs.abandon(), work);
         });
         if drained.await.is_err() {
             tracing::warn!(

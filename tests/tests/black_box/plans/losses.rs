@@ -103,6 +103,30 @@ async fn owner(plan: &Plan<'_>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whose_lease_is_taken_while_it_stops_ends_when_it_learns_so() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(2).await;
+    let node = rig.node(&[0, 1], "n", |_| {}).await;
+    let made = Plan::make(&rig, 0, plan(&[task("a", &[hold(json!({"context": {"n": 1}}))])])).await;
+    begun(&node, &made.tasks[0], 0, 1).await;
+    let before = owner(&made).await;
+    ways[before].cut().await.unwrap();
+    let me = rig.instance(before).await.ready().instance.clone();
+    let lease = format!("/v1/leases/instance:{me}");
+    until("its lease is taken", async || rig.get(1 - before, &lease).await["owner"] != json!(me)).await;
+    let mut stopping = rig.instance(before).await;
+    stopping.process().signal(Signal::Terminate).unwrap();
+    until("it stops", async || stopping.log().contains("stopping: no new work")).await;
+    ways[before].heal().await.unwrap();
+    // Sooner than after its drain timeout.
+    let status = stopping.ended(Duration::from_secs(20)).await;
+    let log = stopping.whole_log();
+    assert!(status.unwrap().success() && !log.contains("the drain timeout is over"), "{log}");
+    drop(stopping);
+    node.runs.release(1);
+    Plan { at: 1 - before, ..made }.is("SUCCEEDED").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_embedded_form_finds_everything_and_begins_nothing() {
     let rig = Rig::alone_and_patient().await;
     let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
