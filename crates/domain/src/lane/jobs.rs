@@ -487,6 +487,13 @@ impl LaneJobs {
         self.alarms.insert((at, job));
     }
 
+    /// Has the job looked at then, if no time is set for it yet.
+    pub(super) fn look_at_last(&mut self, job: JobId, at: Instant) {
+        if self.entries.get(&job).is_some_and(|entry| entry.alarm.is_none()) {
+            self.look_again(job, at);
+        }
+    }
+
     /// It is looked at for another reason.
     pub(super) fn look_no_more(&mut self, job: JobId) {
         if let Some(at) = self.entries.get_mut(&job).and_then(|entry| entry.alarm.take()) {

@@ -17,6 +17,24 @@ fn a_write_that_found_its_job_otherwise_has_it_read_again() {
     assert_eq!(words(&state.jobs_read(&[job(1)], Err(Unread), now)), "", "it is looked at later");
 }
 
+/// Nobody knows what became of it. It keeps the time that it has.
+#[test]
+fn a_lookup_that_fails_shortens_no_time_out_and_no_delay() {
+    let now = Instant::now();
+    for (phase, length, then) in [
+        ("running", Duration::from_secs(60), "commit(revoke)"),
+        ("delayed", Duration::from_secs(10), "enqueue"),
+    ] {
+        let mut state = with_job(phase, 1, now);
+        state.reread_at = now + Duration::from_secs(3_600);
+        assert_eq!(words(&give(&mut state, Command::Written(vec![job(1)]), now)), "read");
+        assert_eq!(words(&state.jobs_read(&[job(1)], Err(Unread), now)), "");
+        let before = now + length - Duration::from_millis(1);
+        assert_eq!(words(&state.flush(before)), "", "{phase}");
+        assert_eq!(words(&state.flush(now + length)), then, "{phase}");
+    }
+}
+
 #[test]
 fn a_job_that_another_has_written_in_the_lane_is_read_and_goes_on_its_way() {
     let now = Instant::now();
