@@ -353,6 +353,11 @@ impl LaneJobs {
     /// Of another one, whether it must be looked up, since it is to be served before some that are in the book.
     pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promotion {
         let PromotedJob { job, priority, group } = promoted;
+        let is_inside = |entry: &Entry| matches!(entry.phase, Phase::InFlight(_)) || entry.is_in_group;
+        if self.entries.get(&job).is_some_and(is_inside) {
+            // A group without a job would stay for good.
+            return Promotion::Inside;
+        }
         let known = self.groups.entry(group).or_default();
         let Some(entry) = self.entries.get_mut(&job) else {
             if known.inside >= GROUP_JOBS_LOW && known.outside.is_none_or(|outside| priority > outside) {
@@ -362,9 +367,6 @@ impl LaneJobs {
             known.enough = None;
             return Promotion::Outside;
         };
-        if matches!(entry.phase, Phase::InFlight(_)) || entry.is_in_group {
-            return Promotion::Inside;
-        }
         entry.is_in_group = true;
         known.inside += 1;
         known.bytes += weight(&entry.job);

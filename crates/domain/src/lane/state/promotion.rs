@@ -97,10 +97,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::job::{Due, LiveJob, Priority, WaitingGroup};
+    use crate::job::{CurrentAttempt, Due, LiveJob, Priority, WaitingGroup};
     use crate::lane::limits::GROUP_JOBS_LOW;
     use crate::lane::messages::{Command, PageId, Snapshot};
-    use crate::lane::testing::{Numbered, job, own_lane, submission, waiting, words};
+    use crate::lane::testing::{Numbered, job, own_lane, slot, submission, waiting, words};
     use crate::{Timestamp, Token};
 
     fn delayed(state: &LaneState<Numbered>, number: u64) -> LiveJob {
@@ -157,6 +157,18 @@ mod tests {
         assert_eq!(words(&state.promoted(promoted(1..4), now)), "enqueue enqueue read");
         let page = (1..4).map(|number| waiting(&state.lane, number)).collect();
         assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue");
+    }
+
+    /// A lane that knows of no job ends, if it is not the instance's own.
+    #[test]
+    fn a_promoted_job_that_is_under_way_leaves_no_group_behind_when_it_ends() {
+        let now = Instant::now();
+        let (mut state, _) = loaded(&[(1, 0)], true, false, now);
+        let under_way = waiting(&state.lane, 1);
+        state.jobs.begin(under_way.into(), CurrentAttempt::FIRST, slot("n").placed, now);
+        assert_eq!(words(&state.promoted(promoted(1..2), now)), "");
+        state.jobs.forget(job(1));
+        assert!(state.jobs.is_empty());
     }
 
     /// Many wait in the book, and nobody asks the ledger for more of them.
