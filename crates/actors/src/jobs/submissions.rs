@@ -6,6 +6,7 @@ use std::time::Instant;
 use domain::lane::{Accepted, Submission};
 use domain::{JobId, LaneId};
 use nodes::Registry;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::Refusal;
@@ -100,13 +101,51 @@ impl Submissions {
         let mut answered = Vec::with_capacity(answers.len());
         for answer in answers {
             answered.push(match answer {
-                Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
-                    Ok(answer) => answer.unwrap_or_else(|_| Err(self.lifetime.refusal_of_lost_owner())),
-                    Err(_) => Err(Refusal::LedgerUnavailable),
-                },
+                Ok(answer) => answer_by(deadline, answer, &self.lifetime).await,
                 Err(refusal) => Err(refusal),
             });
         }
         answered
+    }
+}
+
+/// The answer of the lane's owner, or the refusal where there is none. At the deadline the owner drops what it has not begun to write,
+/// which may be noticed before the deadline is.
+async fn answer_by(
+    deadline: Instant,
+    answer: oneshot::Receiver<Result<Accepted, Refusal>>,
+    lifetime: &Lifetime,
+) -> Result<Accepted, Refusal> {
+    match tokio::time::timeout_at(deadline.into(), answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) if Instant::now() < deadline => Err(lifetime.refusal_of_lost_owner()),
+        Ok(Err(_)) | Err(_) => Err(Refusal::LedgerUnavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cluster::FailureDetector;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::jobs::lifetime::Phase;
+
+    #[tokio::test]
+    async fn a_submission_that_its_owner_drops_at_the_deadline_is_no_defect() {
+        let (_serving, phase) = watch::channel(Phase::Serving);
+        let lifetime = Lifetime::new(phase, FailureDetector::alone());
+        let now = Instant::now();
+        for (deadline, expected) in [
+            (now, Refusal::LedgerUnavailable),
+            // The owner panicked.
+            (now + Duration::from_secs(3_600), Refusal::Internal),
+        ] {
+            let (reply, answer) = reply_channel();
+            drop(reply);
+            assert_eq!(answer_by(deadline, answer, &lifetime).await, Err(expected));
+        }
     }
 }
