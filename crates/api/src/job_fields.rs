@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::nodes::connection::{Dispatch, Percent, Progress};
 use actors::jobs::Submission;
 use domain::job::{Backoff, Due, Metadata, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
-use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
+use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT, RUN_AT_MICROS_MAX};
 use domain::{ClientRef, IdempotencyKey, JobKind, SessionId, TenantId, Timestamp};
 use ledger::{JobKey, JobRecord};
 use wire::jobs as shape;
@@ -176,9 +176,6 @@ pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
     })
 }
 
-/// Both databases keep times up to the year 2255 exactly.
-const RUN_AT_MICROS_MAX: i64 = 1 << 53;
-
 fn past_attempt(past: &PastAttempt) -> shape::PastAttempt {
     shape::PastAttempt {
         attempt: past.attempt.get(),
@@ -186,5 +183,19 @@ fn past_attempt(past: &PastAttempt) -> shape::PastAttempt {
         state: past.ended.as_str().to_owned(),
         reason: past.reason.clone(),
         at: time(past.at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_may_be_due_until_the_ledger_takes_no_later_time() {
+        let last = time_of("run_at", "2255-06-05T23:47:34.740991Z").unwrap();
+        assert_eq!(last.as_micros(), RUN_AT_MICROS_MAX);
+        for late in ["2255-06-05T23:47:34.740992Z", "1969-12-31T23:59:59.999999Z"] {
+            assert!(time_of("run_at", late).is_err(), "{late}");
+        }
     }
 }

@@ -184,7 +184,7 @@ impl From<actors::jobs::Refusal> for Refusal {
                 Self::new(Code::Conflict, detail)
             }
             Inside::SessionFull | Inside::TooManySessions => Self::new(Code::Overloaded, detail),
-            Inside::StrictPriority => Self::invalid(detail),
+            Inside::StrictPriority | Inside::TooManyLabels => Self::invalid(detail),
             Inside::NoBus => Self::new(Code::BusUnavailable, detail),
             Inside::Internal => Self::internal(),
         }

@@ -130,6 +130,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub const REASON_BYTES_MAX: usize = 2_048;
 /// Jobs in one batch of submissions, and in one retry of many.
 pub const BATCH_JOBS_MAX: usize = 1_000;
+/// The latest time at which a job may be due, in microseconds since 1970: in the year 2255. Both databases keep times up to
+/// here exactly.
+pub const RUN_AT_MICROS_MAX: i64 = (1 << 53) - 1;
 /// Labels that one job may require.
 pub const JOB_LABELS_MAX: usize = 16;
 /// Longest kind of a job, in characters.

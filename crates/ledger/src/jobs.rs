@@ -12,6 +12,7 @@ pub(crate) mod rows;
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
+use domain::limits::RUN_AT_MICROS_MAX;
 use domain::{
     AuditEntry, ClientRef, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId,
     Timestamp, Token,
@@ -26,7 +27,7 @@ use crate::{KeyScope, Result};
 /// Bytes of payloads and results after which a page of jobs ends: the job that crosses the limit is the last one.
 pub const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// When a held job is due that is CREATED, in microseconds since 1970: in the year 2255. No submit says so late a time.
-pub(crate) const HELD_DUE_MICROS: i64 = 1 << 53;
+pub(crate) const HELD_DUE_MICROS: i64 = RUN_AT_MICROS_MAX + 1;
 /// Days ahead for which the finished jobs have a partition of their own.
 pub const PARTITION_DAYS_AHEAD: u64 = 3;
 

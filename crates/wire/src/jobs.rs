@@ -148,7 +148,7 @@ pub struct JobRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// The job runs only on nodes that have all of these labels.
+    /// The job runs only on nodes that have all of these labels and those of its session, together 16 at most.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

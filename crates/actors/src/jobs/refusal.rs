@@ -50,6 +50,12 @@ pub enum Refusal {
     /// In a strict session the order of submission is the only one.
     #[error("a job of a strict session has no priority; its jobs run in the order of their submission")]
     StrictPriority,
+    /// A job requires its session's labels as well as its own.
+    #[error(
+        "`requires` of the job and of its session have more than {} labels together",
+        domain::limits::JOB_LABELS_MAX
+    )]
+    TooManyLabels,
     /// Sessions of several instances need the bus.
     #[error("sessions need Redis where several instances may run; start this one with --redis-url")]
     NoBus,
@@ -88,6 +94,7 @@ impl From<domain::lane::Refused> for Refusal {
             Refused::SessionClosed => Self::SessionClosed,
             Refused::SessionFull => Self::SessionFull,
             Refused::StrictPriority => Self::StrictPriority,
+            Refused::TooManyLabels => Self::TooManyLabels,
             Refused::AlreadyRetried => Self::AlreadyRetried,
         }
     }

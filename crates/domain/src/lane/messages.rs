@@ -83,6 +83,8 @@ pub enum Refused {
     SessionFull,
     /// In a strict session the order of submission is the only one.
     StrictPriority,
+    /// The job and its session together require more than [`crate::limits::JOB_LABELS_MAX`] labels.
+    TooManyLabels,
     /// It was to be the only retry of its job, and another job has retried the same job.
     AlreadyRetried,
 }

@@ -9,6 +9,7 @@ use super::limits::{SESSION_JOBS_MAX, SESSION_KEPT};
 use super::messages::{Affinity, Refused, SessionSnapshot, Submission};
 use super::recent_keys::RecentKeys;
 use crate::job::{JobKey, Priority, Spec as JobSpec};
+use crate::limits::JOB_LABELS_MAX;
 use crate::session::{Ordering, Spec};
 use crate::{JobId, NodeId, PoolName};
 
@@ -95,7 +96,7 @@ impl SessionState {
     /// Gives a new job its place. What the job does not ask for itself it has of its session.
     ///
     /// # Errors
-    /// [`Refused::SessionClosed`], [`Refused::SessionFull`] and [`Refused::StrictPriority`].
+    /// [`Refused::SessionClosed`], [`Refused::SessionFull`], [`Refused::StrictPriority`] and [`Refused::TooManyLabels`].
     pub fn admit(&mut self, job: &mut JobSpec, now: Instant) -> Result<u64, Refused> {
         if self.is_closed {
             return Err(Refused::SessionClosed);
@@ -106,13 +107,16 @@ impl SessionState {
         if self.fifo.is_some() && job.priority != Priority::default() {
             return Err(Refused::StrictPriority);
         }
-        job.tenant = job.tenant.take().or_else(|| self.spec.tenant.clone());
         let (usual, needs) = (&self.spec.needs, &mut job.needs);
-        needs.pool = needs.pool.take().or_else(|| usual.pool.clone());
-        needs.route = needs.route.take().or_else(|| usual.route.clone());
         needs.requires.extend(usual.requires.iter().cloned());
         needs.requires.sort_unstable();
         needs.requires.dedup();
+        if needs.requires.len() > JOB_LABELS_MAX {
+            return Err(Refused::TooManyLabels);
+        }
+        needs.pool = needs.pool.take().or_else(|| usual.pool.clone());
+        needs.route = needs.route.take().or_else(|| usual.route.clone());
+        job.tenant = job.tenant.take().or_else(|| self.spec.tenant.clone());
         self.active_at = now;
         self.last_seq += 1;
         // Counted as written until it is known not to be.

@@ -656,6 +656,9 @@ async fn what_a_client_says_wrong_is_told_and_sinks_nothing_else() {
     // The other side may be gone before all of it is written.
     let _ = long.socket.send(Message::text("x".repeat(8 << 20))).await;
     assert_eq!(long.closed().await, 4400);
+    let gpus = open(&rig, 0, json!({"requires": ["gpu"]})).await;
+    let labels: Vec<_> = (0..16).map(|number| format!("l{number}")).collect();
+    let many_labels = with(echo(1), json!({"session": gpus, "requires": labels}));
     for (method, path, body, status, code) in [
         ("POST", "/v1/sessions".to_owned(), json!({"ordering": "free"}), 400, "invalid"),
         ("POST", "/v1/sessions".to_owned(), json!({"idle_ms": 1}), 400, "invalid"),
@@ -669,6 +672,8 @@ async fn what_a_client_says_wrong_is_told_and_sinks_nothing_else() {
         ("PUT", format!("/v1/sessions/{session}"), Value::Null, 405, "method_not_allowed"),
         ("POST", "/v1/jobs".to_owned(), with(echo(1), json!({"session": "nobody"})), 404, "not_found"),
         ("POST", "/v1/jobs".to_owned(), with(echo(1), json!({"ref": "r"})), 400, "invalid"),
+        // One more than a job may require, with its session's label.
+        ("POST", "/v1/jobs".to_owned(), many_labels, 400, "invalid"),
     ] {
         let body = Some(&body).filter(|body| !body.is_null());
         let reply = rig.ask(0, method, &path, body).await;

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::job::{Requirements, RevokedAttempt};
+use crate::limits::JOB_LABELS_MAX;
 use crate::session::Spec;
-use crate::{ClientRef, TenantId};
+use crate::{ClientRef, Label, TenantId};
 
 /// A session with so many unfinished jobs, whose last place is 4.
 pub(super) fn snapshot(unfinished: u64, ordering: Ordering) -> SessionSnapshot {
@@ -52,6 +53,33 @@ fn a_job_without_a_tenant_of_its_own_is_its_sessions_tenants() {
         });
         assert_eq!(waits, Some(expected));
     }
+}
+
+#[test]
+fn a_job_that_requires_too_many_labels_with_its_session_is_refused_and_takes_no_place() {
+    let now = Instant::now();
+    let label = |number: usize| Label::parse(&format!("l{number}")).unwrap();
+    let mut session = snapshot(0, Ordering::Free);
+    session.spec.needs.requires = (1..JOB_LABELS_MAX).map(label).collect();
+    let (mut state, _) = opened(session, now);
+    let asked = |number, first: usize, key| {
+        let mut pending = submission(number, Due::InMs(60_000), key, now);
+        pending.submission.spec.needs.requires = (first..first + 2).map(label).collect();
+        pending
+    };
+    // The first has one label of the session's, and one more.
+    let jobs = vec![
+        asked(1, JOB_LABELS_MAX - 1, None),
+        asked(2, JOB_LABELS_MAX, None),
+        asked(3, JOB_LABELS_MAX, Some("k")),
+        asked(4, 1, None),
+    ];
+    let effects = give(&mut state, Command::Submit(jobs), now);
+    assert_eq!(words(&effects), "refused(TooManyLabels) by_key commit(submit,submit)");
+    assert_eq!(places(&effects), [5, 6]);
+    assert_eq!(state.session().map(SessionState::unfinished), Some(2));
+    let labels: Vec<_> = new_jobs(&effects).iter().map(|new| new.spec.needs.requires.len()).collect();
+    assert_eq!(labels, [JOB_LABELS_MAX, JOB_LABELS_MAX - 1]);
 }
 
 /// A strict session whose owner has two jobs, took the first one's attempt back, and does not know whether that is written.
