@@ -389,7 +389,8 @@ async fn write(
             }
             Err(error) => {
                 tracing::error!(%error, lane = %lane.id, "the ledger refused a batch that should be valid");
-                return Err(CommitFailure::Unknown);
+                // What is wrong in itself was not sent.
+                return Err(if batch.is_wrong() { CommitFailure::Refused } else { CommitFailure::Unknown });
             }
         }
     }

@@ -88,6 +88,7 @@ impl From<domain::lane::Refused> for Refusal {
         use domain::lane::Refused;
         match refused {
             Refused::OutcomeUnknown => Self::LedgerUnavailable,
+            Refused::Defect => Self::Internal,
             Refused::Fenced => Self::Fenced,
             Refused::Overloaded => Self::Overloaded,
             Refused::UnknownSession => Self::UnknownSession,

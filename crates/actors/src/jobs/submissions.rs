@@ -109,8 +109,8 @@ impl Submissions {
     }
 }
 
-/// The answer of the lane's owner, or the refusal where there is none. At the deadline the owner drops what it has not begun to write,
-/// which may be noticed before the deadline is.
+/// The answer of the lane's owner, or the refusal where there is none. At the deadline the owner drops what it has not begun
+/// to write, and this may see that before its own time is up.
 async fn answer_by(
     deadline: Instant,
     answer: oneshot::Receiver<Result<Accepted, Refusal>>,

@@ -97,6 +97,21 @@ async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_the_ledger_refuses_costs_its_callers_alone() {
+    let lanes = open().await;
+    let before = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    let token = async || lanes.ledger.lease(before.lane.lease()).await.unwrap().unwrap().token;
+    let first = token().await;
+    // No request can ask for it.
+    let mut wrong = submission();
+    wrong.spec.max_attempts = 0;
+    assert_eq!(lanes.jobs.submit(vec![wrong]).await, [Err(Refusal::Internal)]);
+    let after = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    assert_eq!((after.lane, token().await), (before.lane.clone(), first), "the lease was not acquired anew");
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
     let lanes = open().await;
     let many = (0..500).map(|_| submission()).collect();

@@ -71,6 +71,8 @@ pub struct Accepted {
 pub enum Refused {
     /// The outcome of the commit is not known.
     OutcomeUnknown,
+    /// The ledger takes no such batch as the one that it was in, which is a defect.
+    Defect,
     /// The lane's owner has ended.
     Fenced,
     /// Too many submissions wait.
@@ -503,4 +505,6 @@ pub enum CommitFailure {
     Unknown,
     /// Nothing was written; the same may be tried again.
     Again,
+    /// The ledger takes no such batch: nothing was written, and the same is refused again.
+    Refused,
 }

@@ -6,7 +6,8 @@
 //! written by two batches at once.
 //!
 //! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read
-//! again: nothing is decided on a guess.
+//! again: nothing is decided on a guess. A batch that the ledger does not take at all is undone: its callers are answered, and
+//! its jobs are read again.
 
 mod additions;
 mod after;
@@ -265,11 +266,19 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// The batch was not committed, or its outcome is not known: the owner acquires the lease again.
-    pub fn commit_failed(&mut self, batch: BatchId, _why: CommitFailure, _now: Instant) -> Vec<Effect<C>> {
+    /// The batch was not committed, or its outcome is not known: the owner acquires the lease again. After a batch that the
+    /// ledger does not take it goes on, since nothing was written.
+    pub fn commit_failed(&mut self, batch: BatchId, why: CommitFailure, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if self.in_flight.iter().any(|one| one.id == batch) {
-            self.begin_anew(&mut effects);
+        let Some(index) = self.in_flight.iter().position(|one| one.id == batch) else { return effects };
+        match why {
+            CommitFailure::Refused => {
+                let batch = self.in_flight.remove(index);
+                self.undo(batch, now, &mut effects);
+            }
+            CommitFailure::Fenced | CommitFailure::Unknown | CommitFailure::Again => {
+                self.begin_anew(&mut effects);
+            }
         }
         effects
     }
@@ -284,6 +293,7 @@ impl<C: Callers> LaneState<C> {
             Ok(()) => Ok(()),
             Err(CommitFailure::Fenced) => Err(Refused::Fenced),
             Err(CommitFailure::Unknown | CommitFailure::Again) => Err(Refused::OutcomeUnknown),
+            Err(CommitFailure::Refused) => Err(Refused::Defect),
         };
         for reply in self.closing.drain(..) {
             effects.push(Effect::Closed(reply, answer));
@@ -294,7 +304,7 @@ impl<C: Callers> LaneState<C> {
                     session.closed();
                 }
             }
-            Err(CommitFailure::Again) => {}
+            Err(CommitFailure::Again | CommitFailure::Refused) => {}
             Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
                 self.begin_anew(&mut effects);
                 return effects;

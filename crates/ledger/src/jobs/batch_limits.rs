@@ -96,6 +96,12 @@ impl Lane {
 }
 
 impl JobBatch {
+    /// Whether it is wrong in itself: then it is refused before it is sent, and nothing of it is written.
+    #[must_use]
+    pub fn is_wrong(&self) -> bool {
+        self.check().is_err()
+    }
+
     /// Whether it is what a lane writes most: new jobs, due at once, that retry none, attempts that begin, and good ends. Then nothing in
     /// it depends on the time.
     pub(crate) fn goes_at_once(&self) -> bool {

@@ -53,17 +53,99 @@ impl<C: Callers> LaneState<C> {
         let id = batch.id;
         self.pages.committed(&batch);
         self.follow_all(batch, verdicts, Moment { at, now }, &mut effects);
-        self.revoke_on_departed(id, &jobs);
+        self.go_on_after(id, &jobs, now, &mut effects);
+        effects
+    }
+
+    /// What follows from a batch is done: what waited for it has its turn.
+    fn go_on_after(&mut self, batch: BatchId, jobs: &[JobId], now: Instant, effects: &mut Vec<Effect<C>>) {
+        self.revoke_on_departed(batch, jobs);
         for job in jobs {
-            if !self.lookups.contains(&job) {
-                self.busy.remove(&job);
+            if !self.lookups.contains(job) {
+                self.busy.remove(job);
             }
         }
         for command in self.deferred.drain(..).rev() {
             self.inbox.push_front(command);
         }
-        self.advance(now, &mut effects);
-        effects
+        self.advance(now, effects);
+    }
+
+    /// The ledger does not take the batch, and nothing of it is written: its callers are answered, and the jobs that it was to
+    /// change are read again. A node's result is left to the instance that holds the node's socket.
+    pub(super) fn undo(&mut self, batch: CommittedBatch<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        self.send_batches(effects);
+        for key in batch.keys() {
+            self.busy_keys.remove(key);
+        }
+        let (id, jobs) = (batch.id, batch.jobs().collect::<Vec<_>>());
+        self.pages.committed(&batch);
+        let mut by_key = Vec::new();
+        for (then, write) in batch.thens.into_iter().zip(&*batch.writes) {
+            match then {
+                AfterCommit::Submitted { reply, placed, instead_of, .. } => {
+                    let own = placed.filter(|_| instead_of.is_none());
+                    self.not_submitted(write, reply, own, Refused::Defect, &mut by_key, effects);
+                }
+                AfterCommit::Dispatched { current, placed, instead_of, .. } => {
+                    let own = Some(placed).filter(|_| instead_of.is_none());
+                    self.not_dispatched(write, current.attempt, own, effects);
+                }
+                AfterCommit::Completed { .. } | AfterCommit::Revoked { .. } => {
+                    self.lookups.push_back(write.change.job());
+                }
+                AfterCommit::Ended { replies, .. } => {
+                    self.lookups.push_back(write.change.job());
+                    let refused = Err(Refused::Defect);
+                    effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, refused)));
+                }
+            }
+        }
+        if !by_key.is_empty() {
+            effects.push(Effect::AnswerByKey(by_key));
+        }
+        self.go_on_after(id, &jobs, now, effects);
+    }
+
+    /// A new job was not written. A slot of its own is given back.
+    fn not_submitted(
+        &mut self,
+        write: &JobWrite,
+        reply: C::Submit,
+        own: Option<Assignment>,
+        otherwise: Refused,
+        by_key: &mut Vec<KeyedAnswer<C>>,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        if let Some(placed) = own {
+            let (node, attempt, token) = (placed.node, Attempt::NONE.next(), self.token);
+            effects.push(Effect::ReleaseSlot { node, job: write.change.job(), attempt, token });
+        }
+        if let Some(session) = &mut self.session {
+            session.not_admitted();
+        }
+        match write.key.clone() {
+            Some(key) => by_key.push(KeyedAnswer { key, otherwise, reply }),
+            None => effects.push(Effect::Submitted(reply, Err(otherwise))),
+        }
+    }
+
+    /// The beginning of an attempt was not written. A slot of its own is given back, and the job is read again.
+    fn not_dispatched(
+        &mut self,
+        write: &JobWrite,
+        attempt: Attempt,
+        own: Option<Assignment>,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let job = write.change.job();
+        if let Some(placed) = own {
+            effects.push(Effect::ReleaseSlot { node: placed.node, job, attempt, token: self.token });
+        }
+        // One that was to begin behind another stands in the line as before.
+        if !matches!(write.change, Change::Dispatch { behind: Some(_), .. }) {
+            self.lookups.push_back(job);
+        }
     }
 
     /// Attempts that this batch has begun on nodes that departed meanwhile go elsewhere.
@@ -158,21 +240,12 @@ impl<C: Callers> LaneState<C> {
                     }
                     return;
                 }
-                if let (Some(placed), None) = (placed, instead_of) {
-                    let (node, attempt, token) = (placed.node, Attempt::NONE.next(), self.token);
-                    effects.push(Effect::ReleaseSlot { node, job: id, attempt, token });
-                }
-                if let Some(session) = &mut self.session {
-                    session.not_admitted();
-                }
                 let otherwise = match verdict {
                     JobVerdict::AlreadyRetried => Refused::AlreadyRetried,
                     JobVerdict::Written | JobVerdict::KeyTaken | JobVerdict::Stale => Refused::OutcomeUnknown,
                 };
-                match write.key.clone() {
-                    Some(key) => by_key.push(KeyedAnswer { key, otherwise, reply }),
-                    None => effects.push(Effect::Submitted(reply, Err(otherwise))),
-                }
+                let own = placed.filter(|_| instead_of.is_none());
+                self.not_submitted(write, reply, own, otherwise, by_key, effects);
             }
             AfterCommit::Dispatched { job, current, placed, instead_of } => {
                 if is_written {
@@ -183,15 +256,9 @@ impl<C: Callers> LaneState<C> {
                     send_on(order, instead_of, ends, effects);
                     return;
                 }
-                if instead_of.is_none() {
-                    let (node, attempt, token) = (placed.node, current.attempt, self.token);
-                    effects.push(Effect::ReleaseSlot { node, job: id, attempt, token });
-                }
-                // It is not as it was known here: what is so is read again. One that was to begin behind another stands in the
-                // line as before.
-                if !matches!(write.change, Change::Dispatch { behind: Some(_), .. }) {
-                    self.lookups.push_back(id);
-                }
+                // It is not as it was known here.
+                let own = Some(placed).filter(|_| instead_of.is_none());
+                self.not_dispatched(write, current.attempt, own, effects);
             }
             AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
                 ends.over.push((id, is_written, reply));

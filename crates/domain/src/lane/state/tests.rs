@@ -2,6 +2,7 @@
 
 mod additions;
 mod lookups;
+mod refused_batches;
 mod sessions;
 
 use std::collections::HashMap;
