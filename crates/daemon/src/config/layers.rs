@@ -356,5 +356,5 @@ fn unknown_key(key: &str, value: &Value, origin: &str, known: &BTreeMap<String, 
         }
         _ => "known: ".to_owned(),
     };
-    Problem::unknown(key, redact::value(key, value), origin, format!("{place}{}", beside.join(", ")))
+    Problem::unknown(key, redact::unknown(key, value), origin, format!("{place}{}", beside.join(", ")))
 }

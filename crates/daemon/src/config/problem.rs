@@ -1,6 +1,6 @@
 //! The messages about what is wrong with a configuration.
 //!
-//! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
+//! Every message names the key, its value (secrets hidden, and texts of unknown keys), where it was set, and what is allowed.
 //! What must never live here: the decision whether a value is wrong.
 
 use std::fmt;
@@ -25,8 +25,9 @@ impl Problem {
     }
 
     /// A key that does not exist.
-    pub(super) fn unknown(key: &str, value: String, origin: &str, known: String) -> Self {
-        Self(format!("{key} = {value} ({origin}): unknown key; {known}"))
+    pub(super) fn unknown(key: &str, value: Option<String>, origin: &str, known: String) -> Self {
+        let value = value.map(|value| format!(" = {value}")).unwrap_or_default();
+        Self(format!("{key}{value} ({origin}): unknown key; {known}"))
     }
 
     /// A file that cannot be read.

@@ -40,8 +40,13 @@ pub fn url(text: &str) -> String {
     parsed.to_string()
 }
 
-/// A value given for a key, fit to be shown. Also for keys that do not exist: a misspelt
-/// `[auth] token = "…"` must not be echoed.
+/// A value given for a key that does not exist, fit to be shown. `None` for a text: it may be a secret under a misspelt name
+/// (`[cluster] secert = "…"`).
+pub fn unknown(key: &str, given: &Value) -> Option<String> {
+    (!given.is_string()).then(|| value(key, given))
+}
+
+/// A value given for a key, fit to be shown.
 pub fn value(key: &str, value: &Value) -> String {
     if key.starts_with("auth") || sounds_secret(key) {
         return HIDDEN.to_owned();
@@ -106,16 +111,27 @@ mod tests {
         assert_eq!(url("data/ledger.db"), "data/ledger.db");
         assert_eq!(url("host=db user=f password=hunter2"), "***");
         assert_eq!(url("https://c/v1/traces?api-key=hunter2&a=b"), "https://c/v1/traces?api-key=***&a=b");
+        assert_eq!(url("https://c/v1/traces?key=hunter2"), "https://c/v1/traces?key=***");
     }
 
     #[test]
     fn values_of_unknown_keys_do_not_leak() {
-        for key in ["auth.token", "auth.tokens", "server.api_token", "ledger.password"] {
+        for key in ["auth.token", "server.api_token", "cluster.secert", "cluster.psk", "ledger.uri", "lonely"]
+        {
+            assert_eq!(unknown(key, &Value::from("hunter2")), None, "{key}");
+        }
+        assert_eq!(unknown("auth.token", &Value::from(5)).as_deref(), Some(HIDDEN));
+        assert_eq!(unknown("lease.signr_ms", &Value::from(5)).as_deref(), Some("5"));
+        assert_eq!(unknown("cluster.secerts", &Value::from(vec!["hunter2"])).as_deref(), Some("a list"));
+    }
+
+    #[test]
+    fn values_of_keys_that_sound_secret_do_not_leak() {
+        for key in ["auth.tokens", "cluster.secret", "ids.scramble_key"] {
             assert_eq!(value(key, &Value::from("hunter2")), HIDDEN);
         }
-        assert_eq!(value("lease.signr_ms", &Value::from(5)), "5");
         assert_eq!(
-            value("ledger.uri", &Value::from("postgres://u:hunter2@db/f")),
+            value("ledger.url", &Value::from("postgres://u:hunter2@db/f")),
             "\"postgres://u:***@db/f\""
         );
     }

@@ -188,6 +188,23 @@ fn unknown_keys_are_refused_by_name_value_and_neighbours() {
 }
 
 #[test]
+fn the_text_of_an_unknown_key_is_not_shown() {
+    let (_folder, path) =
+        file("secert = \"hunter2\"\n[cluster]\nsecert = \"hunter2\"\n[clustre]\nx = \"hunter2\"\n");
+    let of_file = refusal(&Sources { file: Some(path.clone()), ..Sources::default() });
+    let origin = path.to_str().unwrap();
+    for key in ["secert", "cluster.secert", "clustre.x"] {
+        assert!(of_file.contains(&format!("\n  {key} ({origin}): unknown key; known")), "{of_file}");
+    }
+    let of_environment = refusal(&sources(&[("FENCEPOST__CLUSTER__SECERT", "hunter2")]));
+    let said = "cluster.secert (FENCEPOST__CLUSTER__SECERT): unknown key; known in [cluster]: ";
+    assert!(of_environment.contains(said), "{of_environment}");
+    for message in [of_file, of_environment] {
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
 fn every_number_is_refused_outside_its_range_and_of_another_type() {
     for range in &limits::RANGES {
         let variable = format!("FENCEPOST__{}", range.key.to_ascii_uppercase().replace('.', "__"));
