@@ -29,7 +29,7 @@ use url::{Position, Url};
 use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO, Problem};
 
 use crate::auth::Principal;
-use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
+use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX};
 use crate::peer_credential::{PASSED_HEADERS, Subject};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
@@ -203,8 +203,8 @@ impl Forwarder {
     /// A forwarder with the services and settings of `state`.
     pub fn new(state: Arc<State>) -> Self {
         Self {
+            under_way: Semaphore::new(state.settings.forwards_max),
             state,
-            under_way: Semaphore::new(FORWARDS_MAX),
             hints: DashMap::new(),
             right_clock: ArcSwapOption::empty(),
         }

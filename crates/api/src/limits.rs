@@ -254,8 +254,8 @@ pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
 /// How far the time of a forwarded request's credential may be from the database's clock, either way.
 pub const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(30);
-/// Requests that are being forwarded at once. Much smaller than the number of connections that an instance
-/// accepts.
+/// Requests that are being forwarded at once, unless settings say otherwise. Much smaller than the number of connections that
+/// an instance accepts.
 pub const FORWARDS_MAX: usize = 2_000;
 /// How long requests go to the instance where a signer was last found, though the ring names another.
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);

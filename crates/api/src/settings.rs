@@ -6,9 +6,9 @@ use crate::auth::Auth;
 use crate::limits::{
     ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CALLER_KEYS_DEFAULT,
     CALLER_SESSIONS_DEFAULT, CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT,
-    JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
-    PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT,
-    SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
+    FORWARDS_MAX, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT,
+    PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT,
+    REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::shares::{Kind, Shares};
 use crate::tls::Tls;
@@ -51,6 +51,8 @@ pub struct Settings {
     pub workers: usize,
     /// Connections open at once, all threads together; more wait to be accepted.
     pub connections_max: usize,
+    /// Requests that are being forwarded to other instances at once.
+    pub forwards_max: usize,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
     /// How long a client may take to send a request's head, and again its body; 1 s at least.
@@ -87,6 +89,7 @@ impl Settings {
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
             workers: cores.min(WORKERS_MAX_DEFAULT),
             connections_max: CONNECTIONS_MAX_DEFAULT,
+            forwards_max: FORWARDS_MAX,
             keep_alive: KEEP_ALIVE_DEFAULT,
             client_request_timeout: CLIENT_REQUEST_TIMEOUT_DEFAULT,
             reading_bytes: READING_BYTES_DEFAULT,

@@ -3,8 +3,21 @@
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-/// Descriptors for everything but connections of callers: the ledger, the bus, other instances, files.
+/// Descriptors for everything that has no number of its own: the bus, the probes' connections, the runtimes, files.
 const OWN_DESCRIPTORS: u64 = 256;
+/// Descriptors for each forwarded request: its connection, and one that an earlier one left open to be used again.
+const FORWARD_DESCRIPTORS: u64 = 2;
+/// Where descriptors are short, forwards have one of so many that the ledger and [`OWN_DESCRIPTORS`] leave.
+const FORWARDS_PART: u64 = 5;
+
+/// How many connections there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Of callers.
+    pub callers: u64,
+    /// To other instances, for requests that are being forwarded.
+    pub forwards: u64,
+}
 
 /// From now on nobody but the user of this process reads what it creates: files are 0600, folders 0700.
 pub fn keep_files_private() {
@@ -19,19 +32,58 @@ pub fn most_descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Raises the limit of open descriptors as far as it goes; answers how many connections of callers that leaves, at most
-/// those that are wanted.
-pub fn connections(wanted: u64) -> u64 {
+/// Raises the limit of open descriptors as far as it goes; answers how many connections that leaves beside so many descriptors
+/// of the ledger, at most those that are wanted.
+pub fn connections(wanted: Connections, of_ledger: u64) -> Connections {
     let Some(limit) = most_descriptors() else { return wanted };
-    let room = limit.saturating_sub(OWN_DESCRIPTORS).max(1);
-    if room < wanted {
+    let room = room(limit, wanted, of_ledger);
+    if room != wanted {
         tracing::warn!(
             descriptors = limit,
-            connections = room,
-            wanted,
-            "the limit of open files leaves room for fewer connections than server.connections_max; raise it \
-             (ulimit -n, LimitNOFILE)"
+            connections = room.callers,
+            wanted = wanted.callers,
+            forwards = room.forwards,
+            "the limit of open files leaves room for fewer connections than server.connections_max, or for fewer forwarded \
+             requests; raise it (ulimit -n, LimitNOFILE)"
         );
     }
-    wanted.min(room)
+    room
+}
+
+/// What of the wanted fits the limit; one of each in any case. Forwards get what callers do not want, or their part.
+fn room(limit: u64, wanted: Connections, of_ledger: u64) -> Connections {
+    let rest = limit.saturating_sub(OWN_DESCRIPTORS).saturating_sub(of_ledger);
+    let of_forwards = rest.saturating_sub(wanted.callers).max(rest / FORWARDS_PART);
+    let forwards = (of_forwards / FORWARD_DESCRIPTORS).max(1).min(wanted.forwards);
+    let callers = rest.saturating_sub(forwards * FORWARD_DESCRIPTORS).max(1).min(wanted.callers);
+    Connections { callers, forwards }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Connections = Connections { callers: 10_000, forwards: 2_000 };
+
+    #[test]
+    fn callers_forwards_and_ledger_together_fit_the_limit() {
+        for of_ledger in [2, 16, 500] {
+            for limit in (800..40_000).step_by(97) {
+                let Connections { callers, forwards } = room(limit, WANTED, of_ledger);
+                let sum = callers + forwards * FORWARD_DESCRIPTORS + of_ledger + OWN_DESCRIPTORS;
+                assert!(sum <= limit, "{callers} callers, {forwards} forwards of {limit}");
+                assert!(callers >= 1 && forwards >= 1, "{callers} callers, {forwards} forwards of {limit}");
+            }
+        }
+        assert_eq!(room(1_024, WANTED, 16), Connections { callers: 602, forwards: 75 });
+    }
+
+    #[test]
+    fn a_high_limit_has_room_for_all_and_a_very_low_one_for_one_of_each() {
+        assert_eq!(room(14_272, WANTED, 16), WANTED);
+        assert_eq!(room(1_048_576, WANTED, 500), WANTED);
+        for limit in [0, 64, 256, 272] {
+            assert_eq!(room(limit, WANTED, 16), Connections { callers: 1, forwards: 1 }, "{limit}");
+        }
+    }
 }

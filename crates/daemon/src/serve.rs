@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
-use api::limits::{Limit, SOCKETS_OF_TEN_CONNECTIONS};
+use api::limits::{FORWARDS_MAX, Limit, SOCKETS_OF_TEN_CONNECTIONS};
 use domain::{ClusterSecret, Names, Pattern};
 use ids::limits::GIVE_BACK_MAX;
 use ids::snowflake::Keeping;
@@ -32,7 +32,7 @@ use crate::cli::Serve;
 use crate::config::{AuthToken, Config, Loaded, encryption, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use crate::process;
+use crate::process::{self, Connections};
 pub use endpoint::hostname;
 use generators::InMemory;
 use incarnation::{Incarnation, Parts};
@@ -483,7 +483,10 @@ fn settings(config: &Config) -> api::Settings {
         .find(|on_misroute| on_misroute.as_str() == config.worker_queue.on_misroute)
         .expect("it is checked");
     settings.body_bytes_max = size(server.body_bytes_max);
-    settings.connections_max = size(process::connections(server.connections_max));
+    let wanted = Connections { callers: server.connections_max, forwards: FORWARDS_MAX as u64 };
+    let room = process::connections(wanted, ledger_descriptors(config));
+    settings.connections_max = size(room.callers);
+    settings.forwards_max = size(room.forwards);
     let limit = |in_all: u64, of_token: u64| Limit { in_all: size(in_all), of_token: size(of_token) };
     settings.reading_bytes = limit(server.reading_bytes_max, server.caller_reading_bytes_max);
     settings.sending_bytes = limit(server.sending_bytes_max, server.caller_sending_bytes_max);
@@ -502,6 +505,14 @@ fn settings(config: &Config) -> api::Settings {
 }
 
 /// How many of so many connections may be sockets.
+/// How many descriptors the connections to the ledger need.
+fn ledger_descriptors(config: &Config) -> u64 {
+    // SQLite has the database, its log and that one's index open.
+    let of_each =
+        if matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite)) { 3 } else { 1 };
+    config.ledger.connections_max * of_each
+}
+
 fn most_sockets(connections: usize) -> usize {
     (connections / 10 * SOCKETS_OF_TEN_CONNECTIONS + connections % 10 * SOCKETS_OF_TEN_CONNECTIONS / 10)
         .max(1)
