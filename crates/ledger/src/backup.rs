@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::{Error, Kind, Options, Result, store};
 
 /// Copies the SQLite file, as it is at one moment, into a new file. A daemon that has the file goes on; the copy ends also
-/// where it writes all the time. Answers the length of the copy in bytes.
+/// where it writes all the time. Until the copy is on the disk, it is in a file with `.partial` behind the name. Answers the
+/// length of the copy in bytes.
 ///
 /// # Errors
 /// [`Error::Address`] for another kind of ledger, [`Error::File`] where the new file exists already or cannot be made, and

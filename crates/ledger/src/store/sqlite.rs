@@ -1,8 +1,8 @@
 //! The ledger in a SQLite file: one writer, a few readers, and the lock that keeps other processes out.
 
 mod lock;
+mod partial_file;
 
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, sql};
 pub(super) use lock::FileLock;
+use partial_file::PartialFile;
 
 /// The connections to the file. Cheap to clone.
 #[derive(Clone)]
@@ -142,13 +143,15 @@ async fn settle(writer: &SqlitePool, migrate: Migrate) -> Result<()> {
     })
 }
 
-/// Copies the file into a new one, from one snapshot. The daemon's lock does not matter to a reader.
+/// Copies the file into a new one, from one snapshot. The daemon's lock does not matter to a reader. The new file has its name
+/// once it is on the disk.
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
-    let text = copy.to_str().ok_or_else(|| file_error(copy, std::io::ErrorKind::InvalidFilename.into()))?;
-    // Made here, so that nobody else may read it.
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(copy);
-    made.map_err(|source| file_error(copy, source))?;
+    let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
+    let text = partial
+        .path()
+        .to_str()
+        .ok_or_else(|| file_error(copy, std::io::ErrorKind::InvalidFilename.into()))?;
     let connect = SqliteConnectOptions::new()
         .filename(&path)
         .read_only(true)
@@ -159,12 +162,8 @@ pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
         sqlx::query(sql::sql_file!("sqlite-only", "backup")).bind(text).execute(&mut source).await?;
         source.close().await
     };
-    if let Err(error) = copied.await {
-        // What was begun is no copy.
-        let _ = std::fs::remove_file(copy);
-        return Err(Error::refused(error));
-    }
-    Ok(())
+    copied.await.map_err(Error::refused)?;
+    partial.finish().map_err(|source| file_error(copy, source))
 }
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.

@@ -1,4 +1,4 @@
-//! A SQLite file on a disk that is full for a while.
+//! A SQLite file on a disk that is full for a while, and copies of such a file.
 
 use domain::{InstanceId, Resource, SignerId};
 
@@ -50,4 +50,29 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
     ledger.register(&large).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_copy_has_its_name_only_when_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let (file, partial) = (folder.path().join("copy"), folder.path().join("copy.partial"));
+    let options = |name: &str| Options {
+        url: format!("sqlite:{}", folder.path().join(name).display()),
+        connections_max: 2,
+        connect_timeout_ms: 1_000,
+        call_timeout_ms: CALL_TIMEOUT_MS,
+    };
+    std::fs::write(folder.path().join("no.db"), "no database, but a text that is long enough".repeat(100))
+        .unwrap();
+    crate::backup(&options("no.db"), &file).await.unwrap_err();
+    assert!(!file.exists() && !partial.exists(), "a copy that failed leaves nothing");
+    std::fs::write(&partial, "what a try that was killed has left").unwrap();
+    let bytes = crate::backup(&options("ledger.db"), &file).await.unwrap();
+    assert!(bytes > 0 && !partial.exists(), "{bytes}");
+    let again = crate::backup(&options("ledger.db"), &file).await.unwrap_err();
+    assert!(matches!(again, Error::File { .. }), "{again:?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), bytes);
+    drop(ledger);
+    crate::open(&options("copy")).await.unwrap();
 }

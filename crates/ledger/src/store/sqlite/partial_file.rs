@@ -1,0 +1,147 @@
+//! A file that gets its name once all of it is on the disk.
+//!
+//! Order: the data, then the data's sync, then the name, then the folder's sync. What a kill leaves behind is the partial
+//! file, which the next try removes; the name has nothing or the whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// A file that is being written, at its name with `.partial` behind it. It is removed on drop.
+pub(super) struct PartialFile {
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl PartialFile {
+    /// Begins the file that is to have the name `target`, empty. Removes what an earlier try left.
+    pub(super) fn create(target: &Path) -> io::Result<Self> {
+        let mut name = target.as_os_str().to_owned();
+        name.push(".partial");
+        let path = PathBuf::from(name);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        // Made here, so that nobody else may read it.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path, target: target.to_owned() })
+    }
+
+    /// Where it is written.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it its name, once it is on the disk. Never overwrites what has the name.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        if !self.is_at(&self.path) {
+            return Err(io::Error::other("another process has replaced the partial file"));
+        }
+        rename_to_new(&self.path, &self.target)?;
+        if !self.is_at(&self.target) {
+            // The other process did so just now: this file is that one's, and not whole.
+            let _ = fs::remove_file(&self.target);
+            return Err(io::Error::other("another process has replaced the partial file"));
+        }
+        sync_folder(&self.target)
+    }
+
+    /// Whether this name leads to the file that was begun.
+    fn is_at(&self, path: &Path) -> bool {
+        let (Ok(own), Ok(there)) = (self.file.metadata(), fs::symlink_metadata(path)) else { return false };
+        (own.dev(), own.ino()) == (there.dev(), there.ino())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        // Once it has its name, nothing is here.
+        if self.is_at(&self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Renames a file, and refuses where the new name is taken.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    let Err(error) = renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) else { return Ok(()) };
+    let error = io::Error::from(error);
+    if error.kind() == ErrorKind::AlreadyExists {
+        return Err(error);
+    }
+    // Some file systems, such as NFS, cannot do so in one step.
+    fs::hard_link(from, to)?;
+    fs::remove_file(from)
+}
+
+/// Makes a new name in a folder last.
+fn sync_folder(file: &Path) -> io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder)?.sync_all() {
+        // The file system has no sync of folders.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_name_has_nothing_until_the_whole_file_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("copy");
+        fs::write(folder.path().join("copy.partial"), "of an earlier try").unwrap();
+        let partial = PartialFile::create(&target).unwrap();
+        assert_eq!(
+            (names(folder.path()), partial.file.metadata().unwrap().len()),
+            (vec!["copy.partial".to_owned()], 0)
+        );
+        fs::write(partial.path(), "whole").unwrap();
+        partial.finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy"]);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "whole");
+        assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_nothing_and_a_taken_name_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("copy");
+        drop(PartialFile::create(&target).unwrap());
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        let partial = PartialFile::create(&target).unwrap();
+        fs::write(&target, "of somebody else").unwrap();
+        assert_eq!(partial.finish().unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(names(folder.path()), ["copy"]);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "of somebody else");
+    }
+
+    #[test]
+    fn a_second_try_at_the_same_time_ends_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("copy");
+        let first = PartialFile::create(&target).unwrap();
+        let second = PartialFile::create(&target).unwrap();
+        assert_eq!(first.finish().unwrap_err().kind(), ErrorKind::Other);
+        assert_eq!(names(folder.path()), ["copy.partial"]);
+        second.finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy"]);
+    }
+}
