@@ -36,7 +36,7 @@ pub fn most_descriptors() -> Option<u64> {
 /// of the ledger, at most those that are wanted.
 pub fn connections(wanted: Connections, of_ledger: u64) -> Connections {
     let Some(limit) = most_descriptors() else { return wanted };
-    let room = room(limit, wanted, of_ledger);
+    let room = divided(limit, wanted, of_ledger);
     if room != wanted {
         tracing::warn!(
             descriptors = limit,
@@ -51,7 +51,7 @@ pub fn connections(wanted: Connections, of_ledger: u64) -> Connections {
 }
 
 /// What of the wanted fits the limit; one of each in any case. Forwards get what callers do not want, or their part.
-fn room(limit: u64, wanted: Connections, of_ledger: u64) -> Connections {
+fn divided(limit: u64, wanted: Connections, of_ledger: u64) -> Connections {
     let rest = limit.saturating_sub(OWN_DESCRIPTORS).saturating_sub(of_ledger);
     let of_forwards = rest.saturating_sub(wanted.callers).max(rest / FORWARDS_PART);
     let forwards = (of_forwards / FORWARD_DESCRIPTORS).max(1).min(wanted.forwards);
@@ -69,21 +69,21 @@ mod tests {
     fn callers_forwards_and_ledger_together_fit_the_limit() {
         for of_ledger in [2, 16, 500] {
             for limit in (800..40_000).step_by(97) {
-                let Connections { callers, forwards } = room(limit, WANTED, of_ledger);
+                let Connections { callers, forwards } = divided(limit, WANTED, of_ledger);
                 let sum = callers + forwards * FORWARD_DESCRIPTORS + of_ledger + OWN_DESCRIPTORS;
                 assert!(sum <= limit, "{callers} callers, {forwards} forwards of {limit}");
                 assert!(callers >= 1 && forwards >= 1, "{callers} callers, {forwards} forwards of {limit}");
             }
         }
-        assert_eq!(room(1_024, WANTED, 16), Connections { callers: 602, forwards: 75 });
+        assert_eq!(divided(1_024, WANTED, 16), Connections { callers: 602, forwards: 75 });
     }
 
     #[test]
     fn a_high_limit_has_room_for_all_and_a_very_low_one_for_one_of_each() {
-        assert_eq!(room(14_272, WANTED, 16), WANTED);
-        assert_eq!(room(1_048_576, WANTED, 500), WANTED);
+        assert_eq!(divided(14_272, WANTED, 16), WANTED);
+        assert_eq!(divided(1_048_576, WANTED, 500), WANTED);
         for limit in [0, 64, 256, 272] {
-            assert_eq!(room(limit, WANTED, 16), Connections { callers: 1, forwards: 1 }, "{limit}");
+            assert_eq!(divided(limit, WANTED, 16), Connections { callers: 1, forwards: 1 }, "{limit}");
         }
     }
 }
