@@ -1,19 +1,40 @@
 //! Logs: structured, to stderr, so that stdout carries the ready line and answers only.
 //!
-//! A daemon whose log cannot be written (a full disk, a closed pipe) goes on without it. So nothing here, and nothing
-//! that `serve` runs, prints with `eprintln!`, which panics.
+//! A daemon whose log cannot be written (a full disk, a closed pipe) goes on without it, and so does one whose log is not
+//! read (a full pipe): only the thread of [`Queue`] waits for the reader. So nothing here, and nothing that `serve` runs,
+//! prints with `eprintln!`, which panics or waits.
 
+mod queue;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
+use std::panic;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
+use queue::{Limits, Queue};
+
+/// What may wait for the reader of standard error: some 16,000 lines, or 8 MiB where they are long.
+const QUEUE_MAX: Limits = Limits { lines: 1 << 14, bytes: 8 << 20 };
+/// How long the end of the process waits for the reader to take the last lines.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// The lines on their way to standard error, once logging has started.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Starts logging for the process; once.
 ///
 /// # Errors
-/// [`Exit::Config`] for a filter that cannot be read, which checking the configuration refuses earlier.
+/// [`Exit::Config`] for a filter that cannot be read, which checking the configuration refuses earlier; [`Exit::Software`]
+/// where the system gives no thread.
 pub fn start(log: &Log) -> Result<(), Failure> {
     let filter = EnvFilter::builder()
         .parse(&log.filter)
@@ -31,9 +52,13 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         "json" => false,
         _ => terminal,
     };
+    let queue = Queue::start(QUEUE_MAX, StandardError, move |lost| lost_lines(lost, pretty))
+        .map_err(|error| Failure::new(Exit::Software, format!("no thread for the log: {error}")))?;
+    let queue = QUEUE.get_or_init(|| queue);
+    panic::set_hook(Box::new(move |panic| queue.push(panic_message(panic).as_bytes())));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| StandardError)
+        .with_writer(move || Queued(queue))
         // The subscriber would report a line that it could not write by `eprintln!`.
         .log_internal_errors(false);
     if pretty {
@@ -46,9 +71,72 @@ pub fn start(log: &Log) -> Result<(), Failure> {
 
 /// Prints a failure to standard error, unless it was printed already. It is lost where standard error cannot be written.
 pub fn print_failure(failure: &Failure) {
-    if !failure.message.is_empty() {
+    if failure.message.is_empty() {
+        return;
+    }
+    let line = format!("fencepost: {}\n", failure.message);
+    match QUEUE.get() {
+        Some(queue) => queue.push(line.as_bytes()),
         // Never an error, see below.
-        let _ = writeln!(StandardError, "fencepost: {}", failure.message);
+        None => drop(StandardError.write_all(line.as_bytes())),
+    }
+}
+
+/// Waits until the log is written, for a short while at most. Every end of the process comes through here.
+pub fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        let _ = queue.flush(FLUSH_MAX);
+    }
+}
+
+/// Calls [`flush`] on drop, also where a panic ends `main`.
+pub struct FlushOnDrop;
+
+impl Drop for FlushOnDrop {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+/// The line that says how many lines were lost. No filter hides it.
+fn lost_lines(lost: u64, pretty: bool) -> Vec<u8> {
+    const TARGET: &str = module_path!();
+    const MESSAGE: &str = "lines of the log were lost, because nobody read standard error for too long";
+    let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
+    let line = if pretty {
+        format!("{now}  WARN {TARGET}: {MESSAGE} lost={lost}\n")
+    } else {
+        let line =
+            json!({"timestamp": now, "level": "WARN", "message": MESSAGE, "lost": lost, "target": TARGET});
+        format!("{line}\n")
+    };
+    line.into_bytes()
+}
+
+/// What the standard library would print, which would wait for the reader.
+fn panic_message(panic: &panic::PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    // Only with RUST_BACKTRACE.
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => format!("stack backtrace:\n{backtrace}\n"),
+        _ => String::new(),
+    };
+    format!("\nthread '{name}' {panic}\n{backtrace}")
+}
+
+/// Puts each line into the queue.
+struct Queued(&'static Queue);
+
+impl Write for Queued {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -63,5 +151,21 @@ impl Write for StandardError {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_count_of_lost_lines_has_the_form_of_the_log() {
+        let line = lost_lines(7, false);
+        let line: Value = serde_json::from_slice(line.strip_suffix(b"\n").unwrap()).unwrap();
+        assert_eq!((&line["lost"], &line["level"]), (&json!(7), &json!("WARN")), "{line}");
+        let line = String::from_utf8(lost_lines(7, true)).unwrap();
+        assert!(line.contains(" WARN ") && line.ends_with(" lost=7\n"), "{line}");
     }
 }

@@ -31,6 +31,7 @@ use exit::{Exit, Failure};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    let _flush = logging::FlushOnDrop;
     match run(Cli::parse_from(asked()).command).and_then(|()| commands::shown::all_written()) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {

@@ -104,31 +104,29 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
     let mut opened = None;
     let started = tokio::select! {
         // A start that waits for its ledger can be called off. A lease taken half-way runs out by itself.
-        signal = signals.next() => {
-            tracing::info!(%signal, "a signal to stop arrived before the start was complete");
-            None
-        }
-        started = Daemon::start(loaded, &mut opened) => Some(started),
+        signal = signals.next() => Err(signal),
+        started = Daemon::start(loaded, &mut opened) => Ok(started),
     };
     let mut daemon = match started {
-        Some(Ok(daemon)) => daemon,
-        failed => {
-            if let Some(serving) = opened {
-                serving.close(drain_timeout).await;
-            }
-            return failed.map_or(Ok(()), |failed| failed.map(|_| ()));
+        Ok(Ok(daemon)) => daemon,
+        Ok(Err(failure)) => {
+            close(opened, drain_timeout).await;
+            return Err(failure);
+        }
+        Err(signal) => {
+            signals.second_ends_at_once();
+            tracing::info!(%signal, "a signal to stop arrived before the start was complete");
+            close(opened, drain_timeout).await;
+            return Ok(());
         }
     };
     daemon.announce(&loaded.config.mode);
     let reloading = tokio::spawn(reloader.run(daemon.reloadable()));
-    let broken = loop {
+    let end = loop {
         tokio::select! {
-            signal = signals.next() => {
-                tracing::info!(%signal, ?drain_timeout, "stopping: no new work");
-                break None;
-            }
+            signal = signals.next() => break Ok((signal, "stopping: no new work")),
             () = daemon.incarnation.membership.lost() => {}
-            ended = &mut daemon.serving.ended => break Some(match ended {
+            ended = &mut daemon.serving.ended => break Err(match ended {
                 Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
                 Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
                 Err(error) => format!("the HTTP server died: {error}"),
@@ -136,23 +134,28 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
         }
         // Others found this incarnation dead. Nothing of it counts any more; the process goes on as another.
         tokio::select! {
-            signal = signals.next() => {
-                tracing::info!(%signal, "stopping, before a new incarnation has joined");
-                break None;
-            }
+            signal = signals.next() => break Ok((signal, "stopping, before a new incarnation has joined")),
             begun = daemon.begin_anew(&loaded.config) => {
                 if let Err(failure) = begun {
-                    break Some(format!("no new incarnation could start: {}", failure.message));
+                    break Err(format!("no new incarnation could start: {}", failure.message));
                 }
             }
         }
     };
-    reloading.abort();
+    // Before the first line of the stop: nothing of the stop is to delay this.
     signals.second_ends_at_once();
+    reloading.abort();
+    if let Ok((signal, what)) = &end {
+        tracing::info!(%signal, ?drain_timeout, "{what}");
+    }
     daemon.stop(drain_timeout).await;
-    match broken {
-        None => Ok(()),
-        Some(message) => Err(Failure::new(Exit::Software, message)),
+    end.map(|_| ()).map_err(|message| Failure::new(Exit::Software, message))
+}
+
+/// Closes the server of a start that came to nothing.
+async fn close(opened: Option<Serving>, drain_timeout: Duration) {
+    if let Some(serving) = opened {
+        serving.close(drain_timeout).await;
     }
 }
 

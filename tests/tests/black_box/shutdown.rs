@@ -1,6 +1,7 @@
 //! SIGTERM: nothing accepted is lost, leases are let go, and the end comes in time.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeReader, Read as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,14 +10,15 @@ use loadtest::history::Answer;
 use loadtest::tables;
 use testkit::PATIENCE;
 use testkit::fleet::Fleet;
-use testkit::instance::{Instance, Ready, Setup, fencepost};
+use testkit::http::Client;
+use testkit::instance::{Ready, Setup, fencepost};
 use testkit::ports;
 use testkit::process::Signal;
 use testkit::servers::Database;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::{Load, patient};
+use crate::{Load, patient, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_under_load_loses_nothing_and_lets_go_of_every_lease() {
@@ -49,8 +51,8 @@ async fn sigterm_under_load_loses_nothing_and_lets_go_of_every_lease() {
 }
 
 /// A request whose body never comes in full, and the connection that must stay open for it.
-async fn endless_request(instance: &Instance) -> TcpStream {
-    let host = instance.url().strip_prefix("http://").unwrap();
+async fn endless_request(url: &str) -> TcpStream {
+    let host = url.strip_prefix("http://").unwrap();
     let mut socket = TcpStream::connect(host).await.unwrap();
     let head = format!(
         "POST /v1/signers/slow/nonces HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
@@ -69,7 +71,7 @@ async fn endless_request(instance: &Instance) -> TcpStream {
 async fn a_request_that_never_ends_does_not_outlast_the_drain_time() {
     let setup = Setup::basic().unwrap().env("FENCEPOST__SERVER__DRAIN_TIMEOUT_MS", "1000");
     let mut instance = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "300000").start().await.unwrap();
-    let _open = endless_request(&instance).await;
+    let _open = endless_request(instance.url()).await;
     let status = instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     assert_eq!(status.code(), Some(0));
 }
@@ -78,7 +80,7 @@ async fn a_request_that_never_ends_does_not_outlast_the_drain_time() {
 async fn a_second_signal_stops_at_once() {
     let setup = Setup::basic().unwrap().env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
     let mut instance = setup.start().await.unwrap();
-    let _open = endless_request(&instance).await;
+    let _open = endless_request(instance.url()).await;
     instance.process().signal(Signal::Terminate).unwrap();
     let early = instance.process().wait(Duration::from_millis(500)).await;
     assert!(early.is_err(), "an open request is waited for: {early:?}");
@@ -103,11 +105,12 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `serve` with this as its standard error, and waits for the ready line.
-    fn start(dir: &std::path::Path, stderr: Stdio) -> Self {
+    /// Starts `serve` with this as its standard error and these variables, and waits for the ready line.
+    fn start(dir: &Path, stderr: Stdio, variables: &[(&str, &str)]) -> Self {
         let listen = format!("127.0.0.1:{}", ports::free().unwrap());
         let mut command = fencepost().unwrap();
         command.current_dir(dir).args(["serve", "--listen", &listen, "--mode", "basic"]);
+        command.envs(variables.iter().copied());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         // A pipe's reading end is closed here.
         drop(child.stderr.take());
@@ -117,6 +120,31 @@ impl Daemon {
             panic!("{line:?}, ended with {:?}", child.wait());
         };
         Self { child, ready }
+    }
+
+    /// Starts one whose standard error is a pipe that nobody reads, and has it log more than the pipe takes.
+    async fn stuck(dir: &Path, variables: &[(&str, &str)]) -> (Self, PipeReader) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut all = vec![("FENCEPOST__LOG__FILTER", "debug")];
+        all.extend(variables);
+        let daemon = Self::start(dir, writer.into(), &all);
+        // Each logs at least that a lease was acquired; a pipe takes 64 KiB.
+        let client = patient();
+        for number in 0..1_000 {
+            daemon.grants(&client, &format!("s{number}")).await;
+        }
+        (daemon, reader)
+    }
+
+    async fn grants(&self, client: &Client, signer: &str) {
+        let path = format!("{}/v1/signers/{signer}/nonces", self.ready.url);
+        let granted = client.request("POST", &path, None, None).await.unwrap();
+        assert_eq!(granted.status, 201, "{}", granted.text);
+    }
+
+    fn terminate(&self) {
+        let line = format!("kill -TERM {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
     }
 }
 
@@ -132,17 +160,55 @@ async fn a_daemon_whose_log_cannot_be_written_serves_and_drains_as_any_other() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap().into();
     for (what, stderr) in [("a full disk", full()), ("a closed pipe", Stdio::piped())] {
         let dir = tempfile::tempdir().unwrap();
-        let mut daemon = Daemon::start(dir.path(), stderr);
+        let mut daemon = Daemon::start(dir.path(), stderr, &[]);
         let url = &daemon.ready.url;
         let healthy = patient().get(&format!("{url}/healthz")).await.unwrap();
         assert_eq!(healthy["status"], "ok", "{what}");
-        let granted =
-            patient().request("POST", &format!("{url}/v1/signers/a/nonces"), None, None).await.unwrap();
-        assert_eq!(granted.status, 201, "{what}: {}", granted.text);
-        let pid = daemon.child.id();
-        assert!(Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().unwrap().success());
+        daemon.grants(&patient(), "a").await;
+        daemon.terminate();
         let ended = tokio::task::spawn_blocking(move || daemon.child.wait().unwrap());
         let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends in time").unwrap();
         assert_eq!(ended.code(), Some(0), "{what}");
     }
+}
+
+/// Whether the pipe had no room for the last line of the log.
+fn is_cut(mut reader: PipeReader, last: &str) -> bool {
+    let mut log = Vec::new();
+    reader.read_to_end(&mut log).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    log.contains("starting") && !log.contains(last)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_log_nobody_reads_serves_and_drains_as_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut daemon, reader) = Daemon::stuck(dir.path(), &[]).await;
+    let healthy = patient().get(&format!("{}/healthz", daemon.ready.url)).await.unwrap();
+    assert_eq!(healthy["status"], "ok");
+    daemon.grants(&patient(), "a").await;
+    daemon.terminate();
+    let ended = tokio::task::spawn_blocking(move || daemon.child.wait().unwrap());
+    let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends in time").unwrap();
+    assert_eq!(ended.code(), Some(0));
+    assert!(is_cut(reader, "\"stopped\""), "the pipe was full");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_a_daemon_whose_log_nobody_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = [
+        ("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "300000"),
+        ("FENCEPOST__SERVER__DRAIN_TIMEOUT_MS", "30000"),
+    ];
+    let (mut daemon, reader) = Daemon::stuck(dir.path(), &long).await;
+    let _open = endless_request(&daemon.ready.url).await;
+    // Signals soon after the first count as its echo.
+    until("a further signal ends it", async || {
+        daemon.terminate();
+        daemon.child.try_wait().unwrap().is_some()
+    })
+    .await;
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(143));
+    assert!(is_cut(reader, "a second signal to stop"), "the pipe was full");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
+use crate::logging;
 
 /// How long after the first signal another one counts as its echo: supervisors such as `timeout` signal the
 /// process and then its whole group.
@@ -74,6 +75,7 @@ impl Signals {
         tokio::spawn(async move {
             let exit = self.second().await;
             tracing::warn!("a second signal to stop: ending at once");
+            logging::flush();
             std::process::exit(i32::from(exit.status()));
         });
     }

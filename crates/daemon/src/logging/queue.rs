@@ -1,0 +1,205 @@
+//! The lines of the log on their way out: a bounded queue, which one thread of its own writes.
+//!
+//! A thread that logs never waits for the reader of the log. What does not fit is dropped and counted. From then on all lines
+//! are dropped until the queue is written, and the count follows; so the lines that are written, and the count, are in order.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How much may wait to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Lines, with the one that is being written.
+    pub lines: usize,
+    /// Bytes of these lines.
+    pub bytes: usize,
+}
+
+/// The queue. Cheap to clone; clones share it.
+#[derive(Clone)]
+pub struct Queue {
+    limits: Limits,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// The writer waits for a line here.
+    queued: Condvar,
+    /// [`Queue::flush`] waits for the end of all lines here.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Vec<u8>>,
+    /// Lines that wait or are being written, and their bytes.
+    lines: usize,
+    bytes: usize,
+    /// Lines that were dropped since the last count was written.
+    lost: u64,
+    /// Whether the writer writes the count.
+    is_counting: bool,
+}
+
+impl State {
+    const fn is_empty(&self) -> bool {
+        self.lines == 0 && self.lost == 0 && !self.is_counting
+    }
+}
+
+impl Queue {
+    /// Starts the thread that writes to `out`; `count` makes the line that says how many lines were lost.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        limits: Limits,
+        out: impl Write + Send + 'static,
+        count: impl Fn(u64) -> Vec<u8> + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let queue = Self { limits, shared: Arc::clone(&shared) };
+        thread::Builder::new().name("log".to_owned()).spawn(move || shared.write(out, count))?;
+        Ok(queue)
+    }
+
+    /// Adds a line, or counts it as lost. Never waits for the writer.
+    pub fn push(&self, line: &[u8]) {
+        let mut state = self.shared.state();
+        let fits = state.lines < self.limits.lines && state.bytes + line.len() <= self.limits.bytes;
+        if state.lost > 0 || !fits {
+            state.lost += 1;
+            return;
+        }
+        state.lines += 1;
+        state.bytes += line.len();
+        state.waiting.push_back(line.to_vec());
+        drop(state);
+        self.shared.queued.notify_one();
+    }
+
+    /// Waits until all lines are written, at most so long; whether they are.
+    pub fn flush(&self, longest: Duration) -> bool {
+        let state = self.shared.state();
+        let waited = self.shared.written.wait_timeout_while(state, longest, |state| !state.is_empty());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_empty()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until the process ends.
+    fn write(&self, mut out: impl Write, count: impl Fn(u64) -> Vec<u8>) {
+        let mut state = self.state();
+        loop {
+            if let Some(line) = state.waiting.pop_front() {
+                drop(state);
+                // What cannot be written is dropped.
+                let _ = out.write_all(&line);
+                state = self.state();
+                state.lines -= 1;
+                state.bytes -= line.len();
+            } else if state.lost > 0 {
+                let lost = std::mem::take(&mut state.lost);
+                state.is_counting = true;
+                drop(state);
+                let _ = out.write_all(&count(lost));
+                state = self.state();
+                state.is_counting = false;
+            } else {
+                self.written.notify_all();
+                state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const LIMITS: Limits = Limits { lines: 4, bytes: 100 };
+
+    /// A reader that takes nothing until it is let go: each write waits for the other end of `go` to be dropped.
+    struct Stuck {
+        go: mpsc::Receiver<()>,
+        written: mpsc::Sender<String>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.go.recv();
+            let _ = self.written.send(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn stuck() -> (Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
+        let ((let_go, go), (written, lines)) = (mpsc::channel(), mpsc::channel());
+        let count = |lost: u64| format!("{lost} lost").into_bytes();
+        (Queue::start(LIMITS, Stuck { go, written }, count).unwrap(), let_go, lines)
+    }
+
+    #[test]
+    fn a_stuck_reader_delays_no_thread_and_gets_the_number_of_lost_lines_later() {
+        let (queue, let_go, lines) = stuck();
+        for number in 0..10 {
+            queue.push(format!("line {number}").as_bytes());
+        }
+        assert!(!queue.flush(Duration::ZERO), "nothing is written yet");
+        drop(let_go);
+        assert!(queue.flush(LONG));
+        queue.push(b"later");
+        assert!(queue.flush(LONG));
+        let written: Vec<_> = lines.try_iter().collect();
+        assert_eq!(written, ["line 0", "line 1", "line 2", "line 3", "6 lost", "later"]);
+    }
+
+    #[test]
+    fn bytes_are_bounded_as_lines_are() {
+        let (queue, let_go, lines) = stuck();
+        queue.push(&[b'a'; 60]);
+        queue.push(&[b'b'; 60]);
+        queue.push(b"short, but behind a lost one");
+        drop(let_go);
+        assert!(queue.flush(LONG));
+        let written: Vec<_> = lines.try_iter().collect();
+        assert_eq!(written, ["a".repeat(60), "2 lost".to_owned()]);
+    }
+
+    #[test]
+    fn all_lines_of_many_threads_are_written_each_threads_in_order() {
+        let (queue, let_go, lines) = stuck();
+        drop(let_go);
+        let queue = Queue { limits: Limits { lines: 1_000, bytes: 100_000 }, ..queue };
+        thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let queue = &queue;
+                scope.spawn(move || (0..400).for_each(|n| queue.push(format!("{name} {n}").as_bytes())));
+            }
+        });
+        assert!(queue.flush(LONG));
+        let written: Vec<_> = lines.try_iter().collect();
+        for name in ["a", "b"] {
+            let of_thread: Vec<_> = written.iter().filter(|line| line.starts_with(name)).cloned().collect();
+            let wanted: Vec<_> = (0..400).map(|n| format!("{name} {n}")).collect();
+            assert_eq!(of_thread, wanted);
+        }
+    }
+}
