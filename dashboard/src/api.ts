@@ -116,11 +116,6 @@ type Method = 'POST' | 'PUT' | 'DELETE';
 
 /** A request that changes something. One that creates has an idempotency `key`: repeated with the same one, it creates nothing more. */
 export async function send<T>(method: Method, target: string, body?: unknown, key?: string): Promise<T> {
-    return (await sendDated<T>(method, target, body, key)).answer;
-}
-
-/** The same, with the time of the answer by the daemon's clock: the beginning of its second. */
-export async function sendDated<T>(method: Method, target: string, body?: unknown, key?: string): Promise<{ answer: T; at: number }> {
     const extra: Record<string, string> = {};
     if (body !== undefined) extra['content-type'] = 'application/json';
     if (key !== undefined) extra['idempotency-key'] = key;
@@ -129,8 +124,7 @@ export async function sendDated<T>(method: Method, target: string, body?: unknow
     try {
         const response = await ask(method, target, init);
         const text = await response.text();
-        const answer = (text === '' ? undefined : parse(text)) as T;
-        return { answer, at: Date.parse(response.headers.get('date') ?? '') };
+        return (text === '' ? undefined : parse(text)) as T;
     } finally {
         changedAt = Date.now();
     }

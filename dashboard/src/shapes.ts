@@ -55,6 +55,8 @@ export type Job = {
 };
 
 export type BulkAction = 'retry' | 'cancel' | 'delete' | 'dismiss';
+/** The answer to a dry run. With `at_least` the count ended early, and more jobs may match. */
+export type BulkTrial = { matched: number; at_least: boolean; before: string };
 export type Bulk = {
     id: string;
     action: BulkAction;

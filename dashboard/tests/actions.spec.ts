@@ -187,15 +187,17 @@ test('a bulk dialog leaves out what came after its dry run', async ({ page, worl
     const submit = async () => (await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'bounded' })).id;
     const counted = await submit();
     await enter(page, world, 'root', '#/jobs?tenant=bounded');
+    const trial = page.waitForResponse('**/v1/bulk');
     await page.getByRole('button', { name: 'Cancel all' }).click();
+    const { before } = await (await trial).json();
     const dialog = page.getByRole('dialog');
     await expect(dialog).toContainText('1 job matches now');
     await expect(dialog).toContainText('Jobs that are submitted from now on are left out.');
-    // The daemon tells its time in whole seconds.
-    await page.waitForTimeout(2_000);
     const later = await submit();
     await dialog.getByLabel(/^Type/).fill('1');
+    const begun = page.waitForRequest('**/v1/bulk');
     await dialog.getByRole('button', { name: 'Cancel 1 job' }).click();
+    expect((await begun).postDataJSON().before).toBe(before);
     await expect(page.locator('main .bar')).toContainText('DONE');
     await daemon.reaches(counted, 'FINISHED');
     expect((await daemon.ask('GET', `/v1/jobs/${later}`)).state).toBe('CREATED');
@@ -204,12 +206,19 @@ test('a bulk dialog leaves out what came after its dry run', async ({ page, worl
 
 test('a bulk dialog says that more jobs may match than are counted', async ({ page, world }) => {
     await enter(page, world, 'root', '#/jobs?outcome=succeeded');
-    await page.route('**/v1/bulk', (route) => route.fulfill({ json: { matched: 1_000_000 }, headers: { date: new Date().toUTCString() } }));
-    await page.getByRole('button', { name: 'Delete all' }).click();
+    let matched = 0;
+    await page.route('**/v1/bulk', (route) => route.fulfill({ json: { matched, at_least: true, before: '2026-01-31T08:00:00Z' } }));
     const dialog = page.getByRole('dialog');
-    await expect(dialog).toContainText('at least 1,000,000 jobs match now');
-    await dialog.getByLabel(/^Type/).fill('1000000');
-    await expect(dialog.getByRole('button', { name: 'Delete at least 1,000,000 jobs' })).toBeEnabled();
+    // The count ends also when its time is over, whatever it has found by then.
+    for (const [number, shown] of [[1_000_000, '1,000,000'], [4_711, '4,711'], [0, '0']] as const) {
+        matched = number;
+        await page.getByRole('button', { name: 'Delete all' }).click();
+        await expect(dialog).toContainText(`at least ${shown} jobs match now`);
+        await dialog.getByLabel(/^Type/).fill(String(number));
+        await expect(dialog.getByRole('button', { name: `Delete at least ${shown} jobs` })).toBeEnabled();
+        await page.keyboard.press('Escape');
+        await expect(dialog).toBeHidden();
+    }
 });
 
 test('a bulk operation that has begun is cancelled', async ({ page, world: { daemon }, world }) => {

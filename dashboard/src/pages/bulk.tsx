@@ -1,17 +1,15 @@
 // Bulk operations: one action on all jobs that match a filter. They are begun at the list of jobs, and followed here.
 
-import { get, path, send, sendDated } from '../api';
+import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { count, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
-import type { Bulk, BulkAction } from '../shapes';
+import type { Bulk, BulkAction, BulkTrial } from '../shapes';
 import { Action, Ago, Badge, Card, Facts, Found, Listed, Maybe, When } from '../ui';
 
 const RATE = 200;
 const RATE_MAX = 10_000;
-/** The daemon counts as many jobs at most. */
-const MATCHED_MAX = 1_000_000;
 
 /** What each does, and what can be done with a stage of a plan, which all of them leave out. */
 const ACTIONS: Record<BulkAction, { title: string; about: string; stages?: string; isFinal: boolean }> = {
@@ -72,16 +70,15 @@ function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
                 danger: isFinal,
                 fields: [{ name: 'rate', label: 'Jobs per second at most', value: String(RATE), most: RATE_MAX, required: true }],
                 first: async () => {
-                    const { answer, at } = await sendDated<{ matched: number }>('POST', '/v1/bulk', { action, filter, dry_run: true });
-                    const { matched } = answer;
-                    // The moment of the dry run: what is done is done to the jobs that it has counted.
-                    const before = new Date(at + 1_000).toISOString();
-                    const jobs = `${matched < MATCHED_MAX ? '' : 'at least '}${count(matched)} ${matched === 1 ? 'job' : 'jobs'}`;
+                    // `before` is the moment of the dry run: what is done is done to the jobs that it has counted.
+                    const { matched, at_least, before } = await send<BulkTrial>('POST', '/v1/bulk', { action, filter, dry_run: true });
+                    const jobs = `${at_least ? 'at least ' : ''}${count(matched)} ${matched === 1 ? 'job' : 'jobs'}`;
+                    const isNone = matched === 0 && !at_least;
                     return {
                         about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none={EVERY} /></p><p>{about}</p><p>Jobs that {action === 'cancel' ? 'are submitted' : 'finish'} from now on are left out.</p><p>Stages of plans are not counted and stay as they are, even if the list shows them. {stages}</p></>,
-                        forbids: matched === 0,
+                        forbids: isNone,
                         confirm: `${title.split(' ')[0]} ${jobs}`,
-                        ...(isFinal && matched > 0 ? { type: String(matched) } : {}),
+                        ...(isFinal && !isNone ? { type: String(matched) } : {}),
                         run: async ({ rate }, key) => {
                             const made = await send<{ id: string }>('POST', '/v1/bulk', { action, filter, before, rate: Number(rate) }, key);
                             go(['bulk', made.id]);
