@@ -6,6 +6,11 @@ export function count(value: unknown): string {
     return typeof value === 'number' ? whole.format(value) : String(value);
 }
 
+/** A whole number as people write it, also with the commas that `count` writes; undefined where the text is none. */
+export function wholeOf(text: string): number | undefined {
+    return /^(\d+|\d{1,3}(,\d{3})+)$/.test(text) ? Number(text.replaceAll(',', '')) : undefined;
+}
+
 export function rate(value: number): string {
     if (value === 0) return '0';
     if (value < 0.01) return '< 0.01';

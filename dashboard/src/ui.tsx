@@ -2,8 +2,8 @@
 
 import type { ComponentChildren, TargetedEvent } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { idempotencyKey, refusal, type Refusal } from './api';
-import { age, count, moment, short } from './format';
+import { idempotencyKey, Refusal, refusal } from './api';
+import { age, count, moment, short, wholeOf } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
 import { link, setFilters } from './router';
@@ -320,8 +320,22 @@ export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
     );
 }
 
-function numeric({ most, least = 1 }: Field): { type: 'text' } | { type: 'number'; min: number; max: number; step: number } {
-    return most === undefined ? { type: 'text' } : { type: 'number', min: least, max: most, step: 1 };
+/**
+ * The values as `run` takes them: a whole number in digits alone. It is no `input type="number"`: some browsers read `1,000`
+ * there as 1, by the language of their user.
+ */
+function checked(fields: Field[], values: Record<string, string>): Record<string, string> {
+    const whole = ({ name, label, most, least = 1, required }: Field): [string, string] => {
+        const text = values[name]!.trim();
+        if (most === undefined) return [name, values[name]!];
+        if (text === '' && !required) return [name, ''];
+        const number = wholeOf(text);
+        if (number === undefined || number < least || number > most) {
+            throw new Refusal(400, 'invalid', `${label}: not a whole number from ${count(least)} to ${count(most)}`);
+        }
+        return [name, String(number)];
+    };
+    return Object.fromEntries(fields.map(whole));
 }
 
 function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
@@ -357,7 +371,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
         setBusy(true);
         setError(undefined);
         try {
-            await ask.run?.(values, key);
+            await ask.run?.(checked(ask.fields ?? [], values), key);
             done?.();
             close();
         } catch (thrown) {
@@ -389,7 +403,8 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
                             <input
                                 value={values[field.name]}
                                 required={field.required}
-                                {...numeric(field)}
+                                type="text"
+                                inputMode={field.most === undefined ? undefined : 'numeric'}
                                 onInput={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}
                                 spellcheck={false}
                                 autocomplete="off"

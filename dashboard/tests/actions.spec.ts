@@ -382,14 +382,48 @@ test('a dialog stays until it knows what became of its action', async ({ page, w
     await expect(dialog).toBeHidden();
 });
 
+test('a number that is none, or too large, is refused in its dialog and changes no policy', async ({ page, world: { daemon }, world }) => {
+    const signer = 'eip155:1:0xef';
+    const policy = async () => (await daemon.ask('GET', `/v1/signers/${signer}`)).policy;
+    await daemon.ask('POST', `/v1/signers/${signer}/nonces`, { count: 1 });
+    await daemon.ask('PUT', `/v1/signers/${signer}/policy`, { hold_ms: 60_000, max_in_flight: 64 });
+    await enter(page, world, 'root', `#/signers/${signer}`);
+    const sent: unknown[] = [];
+    page.on('request', (request) => request.method() === 'PUT' && sent.push(request.postDataJSON()));
+    await page.getByRole('button', { name: 'Change policy' }).click();
+    const dialog = page.getByRole('dialog');
+    const refuses = async (label: string, kept: string, most: string, texts: string[]) => {
+        for (const text of texts) {
+            await dialog.getByLabel(label).fill(text);
+            await dialog.getByRole('button', { name: 'Change policy' }).click();
+            await expect(dialog.getByRole('alert'), text).toContainText(`${label}: not a whole number from 1 to ${most}`);
+            await dialog.getByLabel(label).fill(kept);
+        }
+    };
+    const wrong = ['1OO', '1,00', '1.5', '1e3', '-1', '0', '1 000', '1.000', 'none'];
+    await refuses('Most nonces in flight', '64', '1,000,000', [...wrong, '1000001']);
+    await refuses('Hold, in ms', '60000', '604,800,000', [...wrong, '604800001']);
+    expect(sent).toEqual([]);
+    expect(await policy()).toMatchObject({ hold_ms: 60_000, max_in_flight: 64 });
+    // As the page writes it.
+    await dialog.getByLabel('Most nonces in flight').fill(' 1,000,000 ');
+    await dialog.getByRole('button', { name: 'Change policy' }).click();
+    await expect(dialog).toBeHidden();
+    expect(sent).toEqual([{ max_in_flight: 1_000_000 }]);
+    await expect(page.locator('main')).toContainText('1,000,000');
+    await act(page, 'Change policy', { 'Most nonces in flight': '' });
+    expect(await policy()).toMatchObject({ hold_ms: 60_000, max_in_flight: null });
+});
+
 test('a refused decision keeps its dialog and says why', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'root', `#/signers/${world.signer}`);
+    await page.route('**/policy', (route) => route.fulfill({ status: 400, json: { code: 'invalid', detail: 'hold_ms is too short' } }));
     await page.getByRole('button', { name: 'Change policy' }).click();
     const dialog = page.getByRole('dialog');
-    await dialog.getByLabel('Hold, in ms').fill('-1');
+    await dialog.getByLabel('Hold, in ms').fill('1');
     await dialog.getByRole('button', { name: 'Change policy' }).click();
-    await expect(dialog.getByRole('alert')).toContainText('invalid');
+    await expect(dialog.getByRole('alert')).toContainText('hold_ms is too short');
     await dialog.getByRole('button', { name: 'Back' }).click();
     await expect(dialog).toBeHidden();
 });

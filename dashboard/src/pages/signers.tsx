@@ -168,6 +168,10 @@ function Resolve({ signer, nonce, done }: { signer: string; nonce: Nonce; done: 
     );
 }
 
+/** Seven days. */
+const HOLD_MS_MAX = 604_800_000;
+const MAX_IN_FLIGHT_MAX = 1_000_000;
+
 function Policy({ signer, done }: { signer: Signer; done: () => void }) {
     const { policy } = signer;
     return (
@@ -178,8 +182,8 @@ function Policy({ signer, done }: { signer: Signer; done: () => void }) {
                 about: 'Only fields that differ are sent. The holds that exist keep their time.',
                 fields: [
                     { name: 'on_expiry', label: 'When a hold expires', options: policy.on_expiry === 'release' ? ['release', 'quarantine'] : ['quarantine', 'release'] },
-                    { name: 'hold_ms', label: 'Hold, in ms', value: policy.hold_ms === null ? '' : String(policy.hold_ms), hint: 'empty: no change' },
-                    { name: 'max_in_flight', label: 'Most nonces in flight', value: policy.max_in_flight === null ? '' : String(policy.max_in_flight), hint: 'empty: no limit' },
+                    { name: 'hold_ms', label: 'Hold, in ms', value: policy.hold_ms === null ? '' : String(policy.hold_ms), most: HOLD_MS_MAX, hint: 'empty: no change' },
+                    { name: 'max_in_flight', label: 'Most nonces in flight', value: policy.max_in_flight === null ? '' : String(policy.max_in_flight), most: MAX_IN_FLIGHT_MAX, hint: 'empty: no limit' },
                     { name: 'keys', label: 'Idempotency keys', options: policy.shared_keys ? [SHARED, OWN] : [OWN, SHARED] },
                 ],
                 run: ({ on_expiry, hold_ms, max_in_flight, keys }) => {
