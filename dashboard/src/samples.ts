@@ -4,8 +4,12 @@
 import type { Stats } from './shapes';
 
 const SAMPLES_MAX = 1_200;
-/** A longer time between two samples is shown as a gap, in seconds. */
+/** While the page asks for nothing for longer than this, the charts have a gap, in seconds. */
 const GAP_S = 15;
+/** So have they where counts are further apart. The daemon counts more seldom the longer a count takes. */
+const COUNTS_GAP_S = 180;
+/** The daemon begins a count every 3 s at most. Counts that seem closer are one: an answer is under way for a moment, or shared. */
+const SAME_S = 2;
 
 export const series = {
     times: [] as number[],
@@ -33,14 +37,24 @@ function push(time: number, values: Omit<{ [name in keyof typeof series]: number
     }
 }
 
+let askedAt = -Infinity;
+let isGap = false;
+
+/** Takes the counts of an answer, at the time when the daemon counted: while it cannot count, it answers the last counts again. */
 export function sample(stats: Stats, now = Date.now() / 1_000): void {
+    // The browser's clock was set back: what is there would be in the future.
+    if (now < askedAt) for (const list of Object.values(series)) list.length = 0;
+    if (now - askedAt > GAP_S) isGap = true;
+    askedAt = now;
+    const counted = now - stats.counted_ms_ago / 1_000;
     const last = series.times.at(-1);
-    if (last !== undefined && now - last < 0.5) return;
-    if (last !== undefined && now - last > GAP_S) {
+    if (last !== undefined && counted - last < SAME_S) return;
+    if (last !== undefined && (isGap || counted - last > COUNTS_GAP_S)) {
         const none = { waiting: null, dispatched: null, running: null, oldest: null };
         push(last + 1, none);
     }
-    push(now, {
+    isGap = false;
+    push(counted, {
         waiting: stats.jobs.CREATED - stats.delayed,
         dispatched: stats.jobs.DISPATCHED,
         running: stats.jobs.RUNNING,

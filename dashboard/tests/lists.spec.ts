@@ -65,6 +65,27 @@ test('the overview counts what failed, and leads to it', async ({ page, world })
     await expect(page).toHaveURL(/#\/jobs\?dead=true$/);
 });
 
+test('the overview says how old its counts are where the daemon has not counted for long', async ({ page, world }) => {
+    let ages = { counted_ms_ago: 15_000, finished_counted_ms_ago: 15_000, plans_counted_ms_ago: 15_000 };
+    await page.route('**/v1/stats', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), ...ages } });
+    });
+    await enter(page, world, 'viewer');
+    const figure = (name: string) => page.locator('.figure').filter({ hasText: new RegExp(`^${name}`) });
+    const plans = page.getByRole('region', { name: 'Plans and tasks' });
+    await expect(page.locator('.figures')).toContainText('Running');
+    await expect(page.locator('.figures')).not.toContainText('counted');
+    await expect(plans).not.toContainText('counted');
+    ages = { counted_ms_ago: 125_000, finished_counted_ms_ago: 245_000, plans_counted_ms_ago: 365_000 };
+    for (const name of ['Oldest waiting job', 'Waiting', 'Dispatched', 'Running']) await expect(figure(name)).toContainText('counted 2 min 5 s ago');
+    await expect(figure('Waiting')).toContainText(/\+ \d+ delayed, counted/);
+    await expect(figure('Finished')).toContainText('counted 4 min 5 s ago');
+    await expect(plans).toContainText('counted 6 min 5 s ago');
+    await expect(figure('Slots in use')).not.toContainText('counted');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('each event of a plan names the task that it is about, also on a narrow screen', async ({ page, world }) => {
     await page.setViewportSize({ width: 390, height: 800 });
     await enter(page, world, 'viewer', `#/plans/${world.failedPlan}`);

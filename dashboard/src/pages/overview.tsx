@@ -13,6 +13,8 @@ import { Ago, Badge, Card, Cut, Empty, Facts, Found, Table, Trouble, When } from
 import { Paused, usePools } from './pools';
 
 const SLOW_MS = 60_000;
+/** Older counts say how old they are: the daemon counts every few seconds, but where it cannot, or a count takes long. */
+const OLD_MS = 15_000;
 const OUTCOMES: Outcome[] = ['succeeded', 'failed', 'timed_out', 'cancelled'];
 
 export function Overview() {
@@ -62,19 +64,26 @@ function Health({ of: { data, error } }: { of: Polled<Ready> }) {
     );
 }
 
+/** How old counts are that are not of a moment ago. */
+function since(countedMsAgo: number): string | undefined {
+    return countedMsAgo > OLD_MS ? `counted ${length(countedMsAgo)} ago` : undefined;
+}
+
 function Figures({ stats }: { stats: Stats }) {
     const { jobs, delayed, oldest_waiting_ms: oldest, slots } = stats;
+    const counted = since(stats.counted_ms_ago);
+    const ofPlans = since(stats.plans_counted_ms_ago);
     const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
     return (
         <>
             <div class="figures">
-                <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} lead>
+                <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} under={counted} lead>
                     {oldest === null ? 'none waits' : length(oldest)}
                 </Figure>
-                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={delayed === 0 ? undefined : `+ ${count(delayed)} delayed`}>{count(jobs.CREATED - delayed)}</Figure>
-                <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })}>{count(jobs.DISPATCHED)}</Figure>
-                <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })}>{count(jobs.RUNNING)}</Figure>
-                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })}>{count(jobs.FINISHED)}</Figure>
+                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={[delayed === 0 ? undefined : `+ ${count(delayed)} delayed`, counted].filter(Boolean).join(', ') || undefined}>{count(jobs.CREATED - delayed)}</Figure>
+                <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })} under={counted}>{count(jobs.DISPATCHED)}</Figure>
+                <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })} under={counted}>{count(jobs.RUNNING)}</Figure>
+                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={since(stats.finished_counted_ms_ago)}>{count(jobs.FINISHED)}</Figure>
                 <Failures history={stats.history} />
                 <Figure name="Slots in use" to={link(['nodes'])}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
             </div>
@@ -122,7 +131,7 @@ function Figures({ stats }: { stats: Stats }) {
                     <Silent of={stats.instances} />
                     <Rates stats={stats} />
                 </Card>
-                <Card title="Plans and tasks">
+                <Card title="Plans and tasks" aside={ofPlans ? <span class="aside">{ofPlans}</span> : null}>
                     <Statuses name="Plans" of={stats.plans} to={(status) => link(['plans'], { status })} />
                     <Statuses name="Tasks of plans that are not over" of={stats.tasks} />
                     {stats.unknown_stages > 0 ? (
