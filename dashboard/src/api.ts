@@ -1,5 +1,6 @@
 // Requests to the daemon. The token is in session storage and leaves in a header only; no other origin is asked.
 
+import { heardDate } from './clock';
 import { parse } from './json';
 import type { Checks } from './shapes';
 
@@ -72,6 +73,7 @@ async function ask(method: string, target: string, init: RequestInit): Promise<R
         const late = init.signal?.aborted === true;
         throw new Refusal(0, 'unreachable', late ? `no answer within ${TIMEOUT_MS / 1000} s` : 'the daemon cannot be reached');
     }
+    heardDate(response.headers.get('date'));
     // The policy of the page forbids other origins, and a token is for one daemon.
     if (response.type === 'opaqueredirect') {
         throw new Refusal(307, 'redirected', 'another instance owns this, and this one redirects (worker_queue.on_misroute); open the other instance');

@@ -115,6 +115,18 @@ test('an instance that is not ready says why, and nothing of when it was', async
     await expect(health).toContainText('snowflakes');
 });
 
+test('ages are by the clock of the daemon, not by that of the browser', async ({ page, world: { daemon }, world }) => {
+    await page.addInitScript(() => {
+        const real = Date.now;
+        Date.now = () => real() + 7_200_000;
+    });
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'of-now' });
+    await enter(page, world, 'viewer', '#/jobs?tenant=of-now');
+    const created = page.locator('main tbody tr').filter({ hasText: id }).locator('td.age').first();
+    await expect(created).toHaveText(/^\d+ (s|min)( \d+ s)? ago$/);
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+});
+
 test('the charts draw what the page has collected', async ({ page, world }) => {
     await enter(page, world, 'viewer');
     await expect(page.locator('.chart canvas')).toHaveCount(3);
