@@ -3,6 +3,7 @@
 import type { ComponentChildren, TargetedEvent } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { idempotencyKey, Refusal, refusal } from './api';
+import { daemonTime } from './clock';
 import { age, count, moment, short, wholeOf } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
@@ -24,7 +25,7 @@ export function Badge({ of }: { of: string }) {
 export function Ago({ at }: { at: string | null | undefined }) {
     const now = useNow();
     if (!at) return <span class="none">–</span>;
-    return <time dateTime={at} title={at}>{age(now - Date.parse(at))} ago</time>;
+    return <time dateTime={at} title={at}>{age(daemonTime(now) - Date.parse(at))} ago</time>;
 }
 
 export function When({ at }: { at: string | null | undefined }) {
@@ -277,7 +278,8 @@ export function LookUp({ label, placeholder, go }: { label: string; placeholder?
 export type Field = {
     name: string;
     label: string;
-    value?: string;
+    /** What it has at first: a function is called when the dialog opens. */
+    value?: string | (() => string);
     options?: string[];
     required?: boolean;
     hint?: string;
@@ -338,12 +340,15 @@ function checked(fields: Field[], values: Record<string, string>): Record<string
     return Object.fromEntries(fields.map(whole));
 }
 
+function first({ value, options }: Field): string {
+    return (typeof value === 'function' ? value() : value) ?? options?.[0] ?? '';
+}
+
 function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
     const ask: Ask = { ...asked, ...learned };
-    const begin = Object.fromEntries((ask.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? '']));
-    const [values, setValues] = useState<Record<string, string>>(begin);
+    const [values, setValues] = useState(() => Object.fromEntries((ask.fields ?? []).map((field) => [field.name, first(field)])));
     const [typed, setTyped] = useState('');
     const [key] = useState(idempotencyKey);
     const [error, setError] = useState<Refusal>();

@@ -273,10 +273,16 @@ test('a pool is paused with a reason and an end, and resumed', async ({ page, wo
     await expect(row).toContainText('paused');
     const { reason, since, until: end } = await pause();
     expect([reason, Date.parse(end) - Date.parse(since)]).toEqual(['a new disk', 90 * 60_000]);
-    await fill('Change pause', { Reason: 'the disk is late' });
+    // A change of the reason leaves the end where it is, to the minute.
+    await fill('Change pause', { Reason: 'the disk is on its way' });
+    await expect(paused).toContainText('the disk is on its way');
+    const kept = Date.parse((await pause()).until) - Date.parse(end);
+    expect(kept).toBeGreaterThanOrEqual(0);
+    expect(kept).toBeLessThanOrEqual(60_000);
+    await fill('Change pause', { Reason: 'the disk is late', 'For how many minutes': '' });
     await expect(paused).toContainText('until somebody resumes it');
     expect(await pause()).toMatchObject({ reason: 'the disk is late', until: null });
-    expect(await audited('pause_pool')).toBe(2);
+    expect(await audited('pause_pool')).toBe(3);
     await visit(page, '#/');
     await expect(paused).toContainText('the disk is late');
     await expect(page.getByRole('region', { name: 'Pools' }).last().getByRole('row', { name: /idle/ })).toContainText('paused');
@@ -508,6 +514,34 @@ test('a task is paused and resumed', async ({ page, world: { daemon }, world }) 
     expect((await daemon.ask('GET', `/v1/tasks/${world.task}`)).intent).toBe('pause');
     await act(page, 'Resume task');
     expect((await daemon.ask('GET', `/v1/tasks/${world.task}`)).intent).toBe('run');
+});
+
+test('a stage is resolved for the job that the dialog names, although the stage has another one by then', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    const [job, other] = [world.failed, world.succeeded];
+    let current = job;
+    await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
+        const response = await route.fetch();
+        const task = await response.json();
+        const [first, ...others] = task.stages;
+        await route.fulfill({ response, json: { ...task, stages: [{ ...first, status: 'UNKNOWN', job: current }, ...others] } });
+    });
+    const asked: unknown[] = [];
+    await page.route('**/resolve', (route) => {
+        asked.push(route.request().postDataJSON());
+        return route.fulfill({ status: 409, json: { code: 'conflict', detail: 'the stage has another job now' } });
+    });
+    await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
+    await page.getByRole('button', { name: 'Resolve' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText(job);
+    current = other;
+    await expect(page.locator(`main a[href="#/jobs/${other}"]`)).toHaveCount(1);
+    await dialog.getByLabel('Reason').fill('the table is there');
+    await dialog.getByRole('button', { name: 'Resolve' }).click();
+    await expect(dialog.getByRole('alert')).toContainText('the stage has another job now');
+    expect(asked).toEqual([{ outcome: 'done', reason: 'the table is there', job }]);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
 test('a second press of the button that tries a retry only tries it again', async ({ page, world }) => {

@@ -2,6 +2,7 @@
 
 import { get, path, send } from '../api';
 import { useCaller, useCan } from '../caller';
+import { daemonTime } from '../clock';
 import { count, length } from '../format';
 import { usePoll, type Polled } from '../live';
 import { link } from '../router';
@@ -121,6 +122,13 @@ function Resume({ pool, done }: { pool: string; done: () => void }) {
     );
 }
 
+/** What is left of a pause that ends by itself, in whole minutes: a change of its reason leaves its end where it is. */
+function minutesLeft(pause: PoolPause | undefined): string {
+    if (!pause?.until) return '';
+    const minutes = Math.ceil((Date.parse(pause.until) - daemonTime()) / MINUTE_MS);
+    return String(Math.min(Math.max(minutes, 1), PAUSE_MINUTES_MAX));
+}
+
 function Pause({ pool, pause, done }: { pool: string; pause: PoolPause | undefined; done: () => void }) {
     return (
         <Action
@@ -131,7 +139,7 @@ function Pause({ pool, pause, done }: { pool: string; pause: PoolPause | undefin
                 danger: true,
                 fields: [
                     { name: 'reason', label: 'Reason', value: pause?.reason ?? '', required: true },
-                    { name: 'minutes', label: 'For how many minutes', most: PAUSE_MINUTES_MAX, hint: 'empty: until somebody resumes the pool' },
+                    { name: 'minutes', label: 'For how many minutes', value: () => minutesLeft(pause), most: PAUSE_MINUTES_MAX, hint: 'empty: until somebody resumes the pool' },
                 ],
                 run: ({ reason, minutes }) =>
                     send('POST', `${path('/v1/pools', pool)}/pause`, { reason, ...(minutes ? { for_ms: Number(minutes) * MINUTE_MS } : {}) }),

@@ -6,7 +6,7 @@ import { useCan } from '../caller';
 import { length } from '../format';
 import { useList, usePoll } from '../live';
 import { link } from '../router';
-import type { Checkpoint, Task, Tenant } from '../shapes';
+import type { Checkpoint, Stage, Task, Tenant } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, When } from '../ui';
 import { Change, Events, TaskList } from './plans';
 
@@ -66,7 +66,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                             { head: 'stage', cell: ({ stage }) => stage.name },
                             { head: 'status', cell: ({ stage }) => <Badge of={stage.status} /> },
                             { head: 'job', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} label="job" /> : <Maybe /> },
-                            { head: 'action', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} name={stage.name} number={number} done={refresh} /> : null },
+                            { head: 'action', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} stage={stage} number={number} done={refresh} /> : null },
                         ]}
                     />
                 </Card>
@@ -80,20 +80,26 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
     );
 }
 
-function Resolve({ at, name, number, done }: { at: string; name: string; number: number; done: () => void }) {
+/** Decides about the stage's job that the dialog names: the daemon refuses it where the stage has another one by then. */
+function Resolve({ at, stage: { name, job }, number, done }: { at: string; stage: Stage; number: number; done: () => void }) {
     if (!useCan('admin')) return null;
     return (
         <Action
             done={done}
             ask={{
                 title: 'Resolve',
-                about: <>Nobody knows whether the stage <b>{name}</b> was done. Look at its effect, then say so.</>,
+                about: (
+                    <>
+                        <p>Nobody knows whether the stage <b>{name}</b> was done. Look at its effect, then say so.</p>
+                        {job ? <p>Its job is <span class="id">{job}</span>.</p> : null}
+                    </>
+                ),
                 danger: true,
                 fields: [
                     { name: 'outcome', label: 'Outcome', options: ['done', 'not_done'] },
                     { name: 'reason', label: 'Reason', required: true },
                 ],
-                run: ({ outcome, reason }) => send('POST', `${at}/stages/${number}/resolve`, { outcome, reason }),
+                run: ({ outcome, reason }) => send('POST', `${at}/stages/${number}/resolve`, { outcome, reason, ...(job ? { job } : {}) }),
             }}
         />
     );
