@@ -100,17 +100,18 @@ function limited(signal: AbortSignal | undefined): AbortSignal {
     return signal === undefined ? late : AbortSignal.any([signal, late]);
 }
 
-/** Answers of this age are shared with other pages, except right after this page has changed something. */
+/** Answers of this age are shared with other pages, except right after this page has changed something, or has heard of a change. */
 const SHARED_AGE_S = 1;
 let changedAt = 0;
 
-function accepted(): Record<string, string> {
-    const isFresh = Date.now() - changedAt < 2_000 * SHARED_AGE_S;
+function accepted(heardAt: number): Record<string, string> {
+    const isFresh = Date.now() - Math.max(changedAt, heardAt) < 2_000 * SHARED_AGE_S;
     return isFresh ? {} : { 'cache-control': `max-age=${SHARED_AGE_S}` };
 }
 
-export async function get<T>(target: string, query?: Query, signal?: AbortSignal): Promise<T> {
-    const response = await ask('GET', withQuery(target, query), { headers: headers(accepted()), signal: limited(signal) });
+/** Reads. The answer is no older than what the page has heard, at `heardAt` for the last time, of what it asks for. */
+export async function get<T>(target: string, query?: Query, signal?: AbortSignal, heardAt = 0): Promise<T> {
+    const response = await ask('GET', withQuery(target, query), { headers: headers(accepted(heardAt)), signal: limited(signal) });
     return parse(await response.text()) as T;
 }
 

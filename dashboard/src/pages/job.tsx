@@ -1,6 +1,6 @@
 // One job: where it is, what was tried, why it waits; cancel, retry, dismiss and delete.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { between, length, short } from '../format';
@@ -9,24 +9,42 @@ import { go, link } from '../router';
 import type { Job } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, When } from '../ui';
 
+/** What the stream has told, each with the number of its event: the job, and its progress since. */
+type Heard = { job?: Partial<Job>; jobIn: number; progress?: Job['progress']; progressIn: number };
+
 export function JobPage({ id }: { id: string }) {
-    const polled = usePoll(`job ${id}`, (signal) => get<Job>(path('/v1/jobs', id), {}, signal));
-    const [heard, setHeard] = useState<Partial<Job>>();
-    useEffect(() => setHeard(undefined), [id, polled.data]);
-    const isOver = polled.data?.state === 'FINISHED';
+    // How many events were heard, when the last one was, and how many of them an answer has.
+    const events = useRef({ count: 0, at: 0, known: 0 });
+    const [heard, setHeard] = useState<Heard>({ jobIn: 0, progressIn: 0 });
+    // An answer has all that was heard before it was asked for. One under way at an event may be older, so what was heard stays.
+    const polled = usePoll(`job ${id}`, async (signal) => {
+        const { count, at, known } = events.current;
+        const job = await get<Job>(path('/v1/jobs', id), {}, signal, count > known ? Date.now() : at);
+        events.current.known = count;
+        return { job, knows: count };
+    });
+    const isOver = polled.data?.job.state === 'FINISHED';
     const isLive = useStream(`${path('/v1/jobs', id)}/events`, ({ event, data }) => {
+        if (event !== 'job' && event !== 'progress') return;
+        events.current.at = Date.now();
+        const count = (events.current.count += 1);
         if (event === 'job') {
-            setHeard(data as Partial<Job>);
-            if ((data as Job).state !== polled.data?.state) polled.refresh();
-        } else if (event === 'progress') {
-            setHeard((before) => ({ ...before, progress: data as Job['progress'] }));
+            setHeard({ job: data as Partial<Job>, jobIn: count, progressIn: 0 });
+            if ((data as Job).state !== polled.data?.job.state) polled.refresh();
+        } else {
+            setHeard((before) => ({ ...before, progress: data as Job['progress'], progressIn: count }));
         }
     }, isOver);
+    const newest = ({ job, knows }: { job: Job; knows: number }): Job => ({
+        ...job,
+        ...(heard.jobIn > knows ? heard.job : {}),
+        ...(heard.progressIn > knows ? { progress: heard.progress ?? null } : {}),
+    });
     return (
         <>
             <p class="crumbs"><a href={link(['jobs'])}>Jobs</a></p>
             <h1><span class="id">{id}</span></h1>
-            <Found of={polled}>{(job) => <Shown job={{ ...job, ...heard }} isLive={isLive} refresh={polled.refresh} />}</Found>
+            <Found of={polled}>{(found) => <Shown job={newest(found)} isLive={isLive} refresh={polled.refresh} />}</Found>
         </>
     );
 }
