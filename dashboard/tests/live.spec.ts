@@ -13,6 +13,36 @@ test('a job\u2019s page follows its events', async ({ page, world: { daemon }, w
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('a job\u2019s page does not go back to what it was before an event', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await enter(page, world, 'viewer', `#/jobs/${id}`);
+    await expect(page.getByText('events are streamed')).toBeVisible();
+    const polls: (string | undefined)[] = [];
+    let isAsked = (): void => undefined;
+    const asked = new Promise<void>((resolve) => (isAsked = resolve));
+    let release = (): void => undefined;
+    const released = new Promise<void>((resolve) => (release = resolve));
+    // The poll under way at the event answers after it, with what was before. The next one gets no answer.
+    await page.route(`**/v1/jobs/${id}`, async (route) => {
+        polls.push(route.request().headers()['cache-control']);
+        if (polls.length > 1) return;
+        const response = await route.fetch();
+        isAsked();
+        await released;
+        await route.fulfill({ response });
+    });
+    await asked;
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    const state = page.locator('main .bar .badge').first();
+    await expect(state).toHaveText('cancelled');
+    release();
+    // The page asks anew once it has that answer, and accepts none that others share.
+    await expect.poll(() => polls.length).toBe(2);
+    expect(polls[1]).not.toBe('max-age=1');
+    await expect(state).toHaveText('cancelled');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('rows do not move: new jobs wait behind a button, and rows change in their place', async ({ page, world: { daemon }, world }) => {
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
     await enter(page, world, 'root', '#/jobs');
@@ -113,6 +143,42 @@ test('an instance that is not ready says why, and nothing of when it was', async
     await page.unroute('**/readyz');
     await expect(health.locator('header .badge')).toBeVisible();
     await expect(health).toContainText('snowflakes');
+});
+
+test('the events of a large plan show page by page, and a page that fails is read again alone', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    const at = '2026-01-31T08:00:00Z';
+    const events = Array.from({ length: 3_500 }, (_, seq) => ({
+        seq, at, kind: 'noted', task: null, run: null, stage: null, before: null, after: null, principal: null, reason: `event number ${seq};`,
+    }));
+    const asked: (string | null)[] = [];
+    let goOn = (): void => undefined;
+    const mayGoOn = new Promise<void>((resolve) => (goOn = resolve));
+    await page.route(`**/v1/plans/${world.plan}/events?*`, async (route) => {
+        const cursor = new URL(route.request().url()).searchParams.get('cursor');
+        asked.push(cursor);
+        if (asked.length === 2) {
+            await mayGoOn;
+            return route.fulfill({ status: 503, json: { code: 'ledger_unavailable', detail: 'it is away' } });
+        }
+        const from = Number(cursor ?? 0);
+        const next = from + 1_000 < events.length ? String(from + 1_000) : null;
+        await route.fulfill({ json: { items: events.slice(from, from + 1_000), next_cursor: next } });
+    });
+    await enter(page, world, 'viewer', `#/plans/${world.plan}`);
+    const card = page.getByRole('region', { name: 'Events' }).first();
+    await expect(card).toContainText('event number 999;');
+    await expect(card).toContainText('Reading on');
+    goOn();
+    await expect(card).toContainText('event number 3499;');
+    await expect(card).toContainText('These are the newest 300 events');
+    await expect(card).not.toContainText('event number 999;');
+    await expect(card.getByRole('alert')).toHaveCount(0);
+    expect(asked.slice(0, 5)).toEqual([null, '1000', '1000', '2000', '3000']);
+    // From then on the last page is asked alone.
+    await expect.poll(() => asked.length).toBeGreaterThan(5);
+    expect(asked[5]).toBe('3000');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
 test('ages are by the clock of the daemon, not by that of the browser', async ({ page, world: { daemon }, world }) => {

@@ -167,46 +167,52 @@ export function Change(props: { at: string; title: string; verb: string; about: 
 const EVENTS_MAX = 2_000;
 const EVENTS_SHOWN = 300;
 
-/** The events that were read, and the cursor of the last page, so that a poll reads only what is new. */
+/** The newest events that were read, and the cursor of the page that is read next: of the last one, so that a poll reads only what is new. */
 type Kept = { of: string; events: PlanEvent[]; cursor: string | undefined };
+type Read = { events: PlanEvent[]; isCut: boolean; goesOn: boolean };
 
 /** As many tasks as a plan has at most. */
 const TASKS_MAX = 1_000;
+const NAMES_MS = 60_000;
 
 /**
- * The events of a plan or a task, the newest first. The API lists them from the oldest on, and names tasks by their ids: the
- * tasks of the plan `tasks` are read once, since a plan never gets others.
+ * The events of a plan or a task, the newest first. The API lists them from the oldest on, so each page shows when it is read, and
+ * what was read stays while the next one fails. It names tasks by their ids: the tasks of the plan `tasks` are read once, since
+ * a plan never gets others.
  */
 export function Events({ of, tasks }: { of: string; tasks?: string }) {
     const kept = useRef<Kept>({ of, events: [], cursor: undefined });
-    const names = useRef<{ of?: string; tasks: Map<string, Task> }>({ tasks: new Map() });
-    const polled = usePoll(`events ${of}`, async (signal) => {
-        const { events: before, cursor: last }: Kept = kept.current.of === of ? kept.current : { of, events: [], cursor: undefined };
-        const events = new Map(before.map((event) => [event.seq, event]));
-        let cursor = last;
-        for (;;) {
-            const page: List<PlanEvent> = await get(`${of}/events`, { limit: 1_000, cursor }, signal);
-            for (const event of page.items) events.set(event.seq, event);
-            if (page.next_cursor === null) break;
-            cursor = page.next_cursor;
-        }
-        kept.current = { of, events: [...events.values()].slice(-EVENTS_MAX), cursor };
-        const all = kept.current.events;
-        if (tasks !== undefined && names.current.of !== tasks && all.some((event) => event.task !== null)) {
-            const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX }, signal);
-            names.current = { of: tasks, tasks: new Map(page.items.map((task) => [task.id, task])) };
-        }
-        return { events: all.slice(-EVENTS_SHOWN).reverse(), isCut: all.length > EVENTS_SHOWN };
+    const polled: Polled<Read> = usePoll(`events ${of}`, async (signal) => {
+        const { events: before, cursor }: Kept = kept.current.of === of ? kept.current : { of, events: [], cursor: undefined };
+        const page: List<PlanEvent> = await get(`${of}/events`, { limit: 1_000, cursor }, signal);
+        const events = new Map([...before, ...page.items].map((event) => [event.seq, event]));
+        const all = [...events.values()].slice(-EVENTS_MAX);
+        kept.current = { of, events: all, cursor: page.next_cursor ?? cursor };
+        const goesOn = page.next_cursor !== null;
+        if (goesOn) polled.refresh();
+        return { events: all.slice(-EVENTS_SHOWN).reverse(), isCut: all.length > EVENTS_SHOWN, goesOn };
     });
+    const known = useRef<{ of: string; tasks: Map<string, Task> } | undefined>(undefined);
+    const isOfTasks = tasks !== undefined && (polled.data?.events ?? []).some((event) => event.task !== null);
+    const names = usePoll(isOfTasks ? `names ${tasks}` : undefined, async (signal) => {
+        if (known.current?.of === tasks) return known.current!.tasks;
+        const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX }, signal);
+        known.current = { of: tasks!, tasks: new Map(page.items.map((task) => [task.id, task])) };
+        return known.current.tasks;
+    }, NAMES_MS);
     return (
         <Card title="Events">
             <Found of={polled}>
-                {({ events, isCut }) =>
+                {({ events, isCut, goesOn }) =>
                     events.length === 0 ? (
-                        <Empty>Nothing has happened yet.</Empty>
+                        <Empty>{goesOn ? 'Reading on\u2026' : 'Nothing has happened yet.'}</Empty>
                     ) : (
                         <>
-                            {isCut ? <p class="note">These are the newest {EVENTS_SHOWN} events; <code>fencepost plan events</code> lists all.</p> : null}
+                            {goesOn ? (
+                                <p class="note">Reading on: newer events than these follow.</p>
+                            ) : isCut ? (
+                                <p class="note">These are the newest {EVENTS_SHOWN} events; <code>fencepost plan events</code> lists all.</p>
+                            ) : null}
                             <Table
                                 label="Events"
                                 rows={events}
@@ -215,7 +221,7 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
                                     { head: 'at', class: 'at', cell: (event) => <When at={event.at} /> },
                                     ...(tasks === undefined
                                         ? []
-                                        : [{ head: 'tenant / task', class: 'text', cell: (event: PlanEvent) => <About event={event} task={names.current.tasks.get(event.task ?? '')} /> }]),
+                                        : [{ head: 'tenant / task', class: 'text', cell: (event: PlanEvent) => <About event={event} task={names.data?.get(event.task ?? '')} /> }]),
                                     {
                                         head: 'what',
                                         cell: (event) => (
