@@ -7,7 +7,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { get, Refusal, refusal, setToken, token, whenUnauthorized } from './api';
 import { Caller } from './caller';
 import { length } from './format';
-import { useLink, useNow } from './live';
+import { useLink, useNow, usePoll } from './live';
 import { link, usePlace, type Place } from './router';
 import type { Whoami } from './shapes';
 import { choice, choose, type Choice } from './theme';
@@ -64,6 +64,11 @@ function NoPage() {
     return <><h1>No such page</h1><Empty>Nothing is at this address. <a href={link([])}>Go to the overview.</a></Empty></>;
 }
 
+const WHOAMI_MS = 60_000;
+
+/** The version of the daemon when the page was loaded, which is that of the page. */
+let ownVersion: string | undefined;
+
 type Known = { whoami?: Whoami; error?: Refusal; asks?: boolean };
 
 function App() {
@@ -78,7 +83,9 @@ function App() {
             return;
         }
         try {
-            set({ whoami: await get<Whoami>('/v1/whoami') });
+            const whoami = await get<Whoami>('/v1/whoami');
+            ownVersion ??= whoami.version;
+            set({ whoami });
         } catch (thrown) {
             const error = refusal(thrown);
             if (error.status === 401) {
@@ -109,7 +116,28 @@ function App() {
     if (known.whoami === undefined) {
         return <div class="door"><Brand /><Trouble error={known.error} />{known.error ? <p class="note">Trying again…</p> : <p class="loading">Loading…</p>}</div>;
     }
-    return <Caller.Provider value={known.whoami}><Frame whoami={known.whoami} leave={leave} /></Caller.Provider>;
+    return <Inside entered={known.whoami} leave={leave} />;
+}
+
+/** What a token may do changes while the page is open, and so does the daemon's version. */
+function Inside({ entered, leave }: { entered: Whoami; leave: () => void }) {
+    const isNew = useRef(true);
+    const { data: whoami = entered } = usePoll('whoami', async (signal) => {
+        if (!isNew.current) return get<Whoami>('/v1/whoami', {}, signal);
+        isNew.current = false;
+        return entered;
+    }, WHOAMI_MS);
+    return <Caller.Provider value={whoami}><Frame whoami={whoami} leave={leave} /></Caller.Provider>;
+}
+
+function Newer({ version }: { version: string }) {
+    if (version === ownVersion) return null;
+    return (
+        <div class="notice" role="status">
+            <span>The daemon has the version <b>{version}</b> now, and this page is of the version <b>{ownVersion}</b>.</span>
+            <button type="button" onClick={() => location.reload()}>Reload</button>
+        </div>
+    );
 }
 
 function Brand() {
@@ -184,6 +212,7 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
                 </div>
             </div>
             <main ref={main} id="content" tabIndex={-1}>
+                <Newer version={whoami.version} />
                 {canSee ? <Page place={place} /> : <Empty>The token <b>{whoami.name}</b> has the scopes {whoami.scopes.join(', ')}. The dashboard needs <code>read</code>.</Empty>}
             </main>
         </div>

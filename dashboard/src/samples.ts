@@ -46,15 +46,15 @@ export function sample(stats: Stats, now = Date.now() / 1_000): void {
     if (now < askedAt) for (const list of Object.values(series)) list.length = 0;
     if (now - askedAt > GAP_S) isGap = true;
     askedAt = now;
-    const counted = now - stats.counted_ms_ago / 1_000;
+    const countedAt = now - stats.counted_ms_ago / 1_000;
     const last = series.times.at(-1);
-    if (last !== undefined && counted - last < SAME_S) return;
-    if (last !== undefined && (isGap || counted - last > COUNTS_GAP_S)) {
+    if (last !== undefined && countedAt - last < SAME_S) return;
+    if (last !== undefined && (isGap || countedAt - last > COUNTS_GAP_S)) {
         const none = { waiting: null, dispatched: null, running: null, oldest: null };
         push(last + 1, none);
     }
     isGap = false;
-    push(counted, {
+    push(countedAt, {
         waiting: stats.jobs.CREATED - stats.delayed,
         dispatched: stats.jobs.DISPATCHED,
         running: stats.jobs.RUNNING,

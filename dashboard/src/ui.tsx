@@ -340,7 +340,7 @@ function checked(fields: Field[], values: Record<string, string>): Record<string
     return Object.fromEntries(fields.map(whole));
 }
 
-function first({ value, options }: Field): string {
+function initial({ value, options }: Field): string {
     return (typeof value === 'function' ? value() : value) ?? options?.[0] ?? '';
 }
 
@@ -348,7 +348,7 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
     const ask: Ask = { ...asked, ...learned };
-    const [values, setValues] = useState(() => Object.fromEntries((ask.fields ?? []).map((field) => [field.name, first(field)])));
+    const [values, setValues] = useState(() => Object.fromEntries((ask.fields ?? []).map((field) => [field.name, initial(field)])));
     const [typed, setTyped] = useState('');
     const [key] = useState(idempotencyKey);
     const [error, setError] = useState<Refusal>();

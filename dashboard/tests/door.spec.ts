@@ -117,6 +117,36 @@ test('when the token is taken away, the page forgets it and asks anew', async ({
     expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
 });
 
+test('the page takes the new scopes of its token within a minute, and offers a reload when the daemon has another version', async ({ page, world }) => {
+    let changes = {};
+    await page.route('**/v1/whoami', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), ...changes } });
+    });
+    await page.clock.install();
+    await enter(page, world, 'viewer', `#/jobs/${world.failed}`);
+    await expect(page.locator('main')).toContainText(world.failed);
+    await expect(page.locator('main .bar')).toContainText('failed');
+    const retry = page.getByRole('button', { name: 'Retry job' });
+    const reload = page.getByRole('button', { name: 'Reload' });
+    await expect(retry).toHaveCount(0);
+    await expect(reload).toHaveCount(0);
+    changes = { scopes: ['read', 'submit'], version: '99.0.0' };
+    await page.clock.fastForward(60_000);
+    await expect(retry).toBeVisible();
+    await expect(page.locator('.notice')).toContainText('The daemon has the version 99.0.0 now');
+    const loaded = page.waitForEvent('load');
+    await reload.click();
+    await loaded;
+    await expect(retry).toBeVisible();
+    await expect(reload).toHaveCount(0);
+    // Scopes may also be taken away.
+    changes = { scopes: ['read'], version: '99.0.0' };
+    await page.clock.fastForward(60_000);
+    await expect(retry).toHaveCount(0);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a redirect to another instance is not followed', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/cluster');
     await page.route('**/v1/cluster', (route) => route.fulfill({ status: 307, headers: { location: 'http://127.0.0.1:1/v1/cluster' } }));

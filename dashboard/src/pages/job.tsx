@@ -10,12 +10,12 @@ import type { Job } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, When } from '../ui';
 
 /** What the stream has told, each with the number of its event: the job, and its progress since. */
-type Heard = { job?: Partial<Job>; jobIn: number; progress?: Job['progress']; progressIn: number };
+type Streamed = { job?: Partial<Job>; jobIn: number; progress?: Job['progress']; progressIn: number };
 
 export function JobPage({ id }: { id: string }) {
     // How many events were heard, when the last one was, and how many of them an answer has.
     const events = useRef({ count: 0, at: 0, known: 0 });
-    const [heard, setHeard] = useState<Heard>({ jobIn: 0, progressIn: 0 });
+    const [heard, setHeard] = useState<Streamed>({ jobIn: 0, progressIn: 0 });
     // An answer has all that was heard before it was asked for. One under way at an event may be older, so what was heard stays.
     const polled = usePoll(`job ${id}`, async (signal) => {
         const { count, at, known } = events.current;
@@ -35,7 +35,7 @@ export function JobPage({ id }: { id: string }) {
             setHeard((before) => ({ ...before, progress: data as Job['progress'], progressIn: count }));
         }
     }, isOver);
-    const newest = ({ job, knows }: { job: Job; knows: number }): Job => ({
+    const current = ({ job, knows }: { job: Job; knows: number }): Job => ({
         ...job,
         ...(heard.jobIn > knows ? heard.job : {}),
         ...(heard.progressIn > knows ? { progress: heard.progress ?? null } : {}),
@@ -44,7 +44,7 @@ export function JobPage({ id }: { id: string }) {
         <>
             <p class="crumbs"><a href={link(['jobs'])}>Jobs</a></p>
             <h1><span class="id">{id}</span></h1>
-            <Found of={polled}>{(found) => <Shown job={newest(found)} isLive={isLive} refresh={polled.refresh} />}</Found>
+            <Found of={polled}>{(found) => <Shown job={current(found)} isLive={isLive} refresh={polled.refresh} />}</Found>
         </>
     );
 }

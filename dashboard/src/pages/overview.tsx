@@ -71,18 +71,18 @@ function since(countedMsAgo: number): string | undefined {
 
 function Figures({ stats }: { stats: Stats }) {
     const { jobs, delayed, oldest_waiting_ms: oldest, slots } = stats;
-    const counted = since(stats.counted_ms_ago);
+    const ofJobs = since(stats.counted_ms_ago);
     const ofPlans = since(stats.plans_counted_ms_ago);
     const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
     return (
         <>
             <div class="figures">
-                <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} under={counted} lead>
+                <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} under={ofJobs} lead>
                     {oldest === null ? 'none waits' : length(oldest)}
                 </Figure>
-                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={[delayed === 0 ? undefined : `+ ${count(delayed)} delayed`, counted].filter(Boolean).join(', ') || undefined}>{count(jobs.CREATED - delayed)}</Figure>
-                <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })} under={counted}>{count(jobs.DISPATCHED)}</Figure>
-                <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })} under={counted}>{count(jobs.RUNNING)}</Figure>
+                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={[delayed === 0 ? undefined : `+ ${count(delayed)} delayed`, ofJobs].filter(Boolean).join(', ') || undefined}>{count(jobs.CREATED - delayed)}</Figure>
+                <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })} under={ofJobs}>{count(jobs.DISPATCHED)}</Figure>
+                <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })} under={ofJobs}>{count(jobs.RUNNING)}</Figure>
                 <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={since(stats.finished_counted_ms_ago)}>{count(jobs.FINISHED)}</Figure>
                 <Failures history={stats.history} />
                 <Figure name="Slots in use" to={link(['nodes'])}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
