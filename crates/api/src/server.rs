@@ -83,6 +83,9 @@ impl Server {
                 .keep_alive(keep_alive)
                 .client_request_timeout(client_request_timeout)
                 .client_disconnect_timeout(CLIENT_DISCONNECT_MAX)
+                // A caller that closes its connection waits for no answer: its request ends, and its place is free. What the
+                // request has begun to write goes on without it.
+                .h1_allow_half_closed(false)
                 .local_addr(address)
                 .h1(map_config(app, |()| AppConfig::default()))
                 .map_err(drop)
