@@ -303,7 +303,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
         "submit_jobs" => &[KeyReused, BusUnavailable],
         "retry_job" => &[NotFound, Conflict, KeyReused],
-        "create_plan" => &[KeyReused, TenantLocked],
+        "create_plan" => &[NotFound, KeyReused, TenantLocked],
         "start_plan" => &[NotFound, Conflict, TenantLocked],
         "plan_events" | "task_events" => &[NotFound, Overloaded],
         "retry_task" | "retry_tenant" => {

@@ -55,8 +55,13 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
         visibility::of_new_stages(principal.sees(), &task.stages)?;
     }
     let (spec, tasks) = from_wire::plan(&asked)?;
+    let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
     let id = state.call(state.incarnation().plans.create(plan, author(&request, None))).await?;
+    // Under a key it may have been made long ago: its stages may be in other pools since.
+    if has_key && !visibility::plan(&state, principal.sees(), id).await? {
+        return Err(actors::plans::Refusal::UnknownPlan.into());
+    }
     let location = (LOCATION, format!("/v1/plans/{id}"));
     Ok(HttpResponse::Created().insert_header(location).json(records::plan(&state, id).await?))
 }

@@ -40,7 +40,7 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
     let id = tasks::task(&request)?;
     let state = forwarder.state();
     let asked = Asked::read(&request, payload, state, &format!("task:{id}")).await?;
-    if let Some(answer) = asked.kept(state).await? {
+    if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
     let record = records::task_record(state, id).await?;
@@ -66,7 +66,7 @@ pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: F
     let tenant = tenants::tenant(&request)?;
     let state = forwarder.state();
     let asked = Asked::read(&request, payload, state, &format!("tenant:{}", tenant.as_str())).await?;
-    if let Some(answer) = asked.kept(state).await? {
+    if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
     let record = records::newest_task(state, Principal::of(&request).sees(), &tenant).await?;
@@ -103,10 +103,10 @@ impl Asked {
     }
 
     /// The answer to a repetition: the task that was retried then, as it is now.
-    async fn kept(&self, state: &State) -> Result<Option<HttpResponse>, Refusal> {
+    async fn kept(&self, request: &HttpRequest, state: &State) -> Result<Option<HttpResponse>, Refusal> {
         let Some(key) = &self.key else { return Ok(None) };
         match state.call(state.incarnation().plans.kept_retry(key)).await? {
-            Some(task) => Ok(Some(HttpResponse::Accepted().json(records::task(state, task).await?))),
+            Some(task) => Ok(Some(accepted(request, state, task).await?)),
             None => Ok(None),
         }
     }
@@ -133,9 +133,18 @@ async fn retry(request: &HttpRequest, asked: Asked, forwarder: &Forwarding, reco
     };
     let served = forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await;
     match served.map_err(|refusal| of(task, refusal))? {
-        Routed::Here(retried) => Ok(HttpResponse::Accepted().json(records::task(state, retried).await?)),
+        Routed::Here(retried) => accepted(request, state, retried).await,
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// The answer with the task that was retried, which under a key may be long ago: its stages may be in other pools since.
+async fn accepted(request: &HttpRequest, state: &State, task: TaskId) -> Answer {
+    let record = records::task_record(state, task).await?;
+    if !visibility::task(Principal::of(request).sees(), &record) {
+        return Err(actors::plans::Refusal::UnknownTask.into());
+    }
+    Ok(HttpResponse::Accepted().json(records::shown_task(state, &record).await?))
 }
 
 /// A refusal of a retry. One for the sake of an UNKNOWN stage names the task, which the caller need not have named.

@@ -30,9 +30,24 @@ impl Subject {
     }
 
     async fn send(&self, who: &str, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        self.send_under(None, who, method, path, body).await
+    }
+
+    /// The same under an idempotency key.
+    async fn send_under(
+        &self,
+        key: Option<&str>,
+        who: &str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
         let service = init_service(app(&forwarder(&self.state))).await;
         let mut request = TestRequest::default().method(method).uri(path);
         request = request.insert_header((AUTHORIZATION, format!("Bearer {who}")));
+        if let Some(key) = key {
+            request = request.insert_header(("idempotency-key", key));
+        }
         if let Some(body) = body {
             request = request.set_json(body);
         }
@@ -79,6 +94,16 @@ impl Subject {
         (id, ids.collect())
     }
 
+    /// Cancels a task, and waits until its tenant is free.
+    async fn cancel(&self, task: &str) {
+        assert_eq!(self.send("ops", Method::POST, &format!("{task}/cancel"), None).await.0, 200);
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        while !self.get("ops", task).await["lock"].is_null() {
+            assert!(tokio::time::Instant::now() < until, "the task is not cancelled");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// The ids on all pages of a list.
     async fn listed(&self, who: &str, path: &str, limit: u32) -> Vec<String> {
         let (mut ids, mut cursor) = (Vec::new(), String::new());
@@ -108,17 +133,20 @@ fn again() -> Value {
     json!({"from": "start", "reason": "again"})
 }
 
+/// The same, with the stage in another pool.
+fn again_in(pool: &str) -> Value {
+    json!({"from": "start", "reason": "again", "stages": [{"name": "0", "payload": 1, "pool": pool}]})
+}
+
 /// Every request about a task.
 fn about_task(task: &str) -> Vec<(Method, String, Option<Value>)> {
     let path = |end: &str| format!("/v1/tasks/{task}{end}");
     let reads = ["", "/checkpoints", "/events"].map(|end| (Method::GET, path(end), None));
     let changes = ["/pause", "/resume", "/cancel"].map(|change| (Method::POST, path(change), None));
     let resolution = json!({"outcome": "done", "reason": "seen"});
-    let stages =
-        json!({"from": "start", "reason": "again", "stages": [{"name": "0", "payload": 1, "pool": "a"}]});
     let decisions = [
         (Method::POST, path("/retry"), Some(again())),
-        (Method::POST, path("/retry"), Some(stages)),
+        (Method::POST, path("/retry"), Some(again_in("a"))),
         (Method::POST, path("/stages/1/resolve"), Some(resolution)),
     ];
     reads.into_iter().chain(changes).chain(decisions).collect()
@@ -212,14 +240,8 @@ async fn a_stream_of_a_plan_ends_when_a_retry_gives_the_plan_to_a_pool_that_its_
     let subject = Subject::start().await;
     let (plan, tasks) = subject.plan(&[("x", &[Some("a")])]).await;
     let (plan, task) = (format!("/v1/plans/{plan}"), format!("/v1/tasks/{}", tasks[0]));
-    for change in [format!("{plan}/start"), format!("{task}/cancel")] {
-        assert_eq!(subject.send("ops", Method::POST, &change, None).await.0, 200);
-    }
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
-    while !subject.get("ops", &task).await["lock"].is_null() {
-        assert!(tokio::time::Instant::now() < until, "the task is not cancelled");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eq!(subject.send("ops", Method::POST, &format!("{plan}/start"), None).await.0, 200);
+    subject.cancel(&task).await;
     let service = init_service(app(&forwarder(&subject.state))).await;
     let mut streams = Vec::new();
     for path in [&plan, &task] {
@@ -230,8 +252,7 @@ async fn a_stream_of_a_plan_ends_when_a_retry_gives_the_plan_to_a_pool_that_its_
         assert_eq!(answer.status(), StatusCode::OK);
         streams.push(answer);
     }
-    let mut retry = again();
-    retry["stages"] = json!([{"name": "0", "payload": 1, "pool": "b"}]);
+    let retry = again_in("b");
     let (status, retried) = subject.send("ops", Method::POST, &format!("{task}/retry"), Some(retry)).await;
     assert_eq!(status, 202, "{retried}");
     for stream in streams {
@@ -241,5 +262,33 @@ async fn a_stream_of_a_plan_ends_when_a_retry_gives_the_plan_to_a_pool_that_its_
     }
     for path in [&plan, &task] {
         subject.hides("a", &[(Method::GET, format!("{path}/events"), None)]).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_repetition_under_a_key_shows_nothing_that_its_token_sees_no_more() {
+    let subject = Subject::start().await;
+    let stage = json!({"name": "0", "payload": 1, "pool": "a"});
+    let asked = json!({"start": true, "tasks": [{"tenant": "x", "stages": [stage]}]});
+    let make =
+        async || subject.send_under(Some("k"), "a", Method::POST, "/v1/plans", Some(asked.clone())).await;
+    let retry =
+        async || subject.send_under(Some("k"), "a", Method::POST, "/v1/tenants/x/retry", Some(again())).await;
+    let (status, plan) = make().await;
+    assert_eq!(status, 201, "{plan}");
+    let tasks = subject.get("a", &format!("/v1/plans/{}/tasks", plan["id"].as_str().unwrap())).await;
+    let task = format!("/v1/tasks/{}", tasks["items"][0]["id"].as_str().unwrap());
+    subject.cancel(&task).await;
+    let (status, retried) = retry().await;
+    assert_eq!((status, &retried["run"]), (202, &json!(2)), "{retried}");
+    subject.cancel(&task).await;
+    for (status, (answered, answer)) in [(201, make().await), (202, retry().await)] {
+        assert_eq!(status, answered, "it is seen still, and not made again: {answer}");
+    }
+    let (status, moved) =
+        subject.send("ops", Method::POST, &format!("{task}/retry"), Some(again_in("b"))).await;
+    assert_eq!((status, &moved["run"]), (202, &json!(3)), "{moved}");
+    for (status, answer) in [make().await, retry().await] {
+        assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
     }
 }
