@@ -1,5 +1,7 @@
 //! The cluster over HTTP: the live instances, and the owners of resources.
 
+use std::time::Instant;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{Resource, ResourceKind};
 use wire::Code;
@@ -12,15 +14,16 @@ use crate::to_wire;
 /// Shows the cluster
 ///
 /// The answer lists the live instances by their leases in the ledger, each with its number of leases (up to
-/// two seconds old), the ring as the answering instance sees it, and the mode.
+/// two seconds old; while they cannot be counted, the last count), the ring as the answering instance sees it, and the mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The live instances", body = wire::cluster::Cluster)),
 )]
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
+    let deadline = Instant::now() + state.settings.request_timeout;
     let instances = state.read(state.ledger.live_instances()).await?;
-    let counts = state.lease_counts().await?;
+    let counts = state.lease_counts(deadline).await?;
     let incarnation = state.incarnation();
     let view = incarnation.cluster_view.view();
     let on_ring = |id: &str| view.ring().members().iter().any(|member| member == id);

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
@@ -69,7 +69,7 @@ pub struct State {
     pub bulk_started: AtomicBool,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
-    lease_counts: Recent<LeaseCounts>,
+    lease_counts: Recent<LeaseCounts, Refusal>,
 }
 
 /// How far the server's start has come.
@@ -202,9 +202,7 @@ impl State {
     pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
         match self.ask(self.settings.request_timeout, question).await {
             Some(answer) => answer.map_err(Refusal::from),
-            None => {
-                Err(Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again"))
-            }
+            None => Err(unanswered()),
         }
     }
 
@@ -248,11 +246,16 @@ impl State {
         Some(url)
     }
 
-    /// The number of leases of each instance. Counting reads the whole table, so one request counts at a time, and its
-    /// result serves the others for a moment.
-    pub async fn lease_counts(&self) -> Result<LeaseCounts, Refusal> {
-        let count = || async { self.read(self.ledger.lease_counts()).await.map(Arc::new) };
-        self.lease_counts.get(LEASE_COUNTS_AGE_MAX, count).await
+    /// The number of leases of each instance, by a deadline. Counting reads the whole table, so one request counts at a time,
+    /// and its result serves the others for a moment. Where they cannot be counted, these are the last that were.
+    pub async fn lease_counts(&self, deadline: Instant) -> Result<LeaseCounts, Refusal> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let count = || async {
+            let counted = self.ask(left(), self.ledger.lease_counts()).await;
+            counted.ok_or_else(unanswered).and_then(|counted| counted.map(Arc::new).map_err(Refusal::from))
+        };
+        let counts = self.lease_counts.get_or_older(LEASE_COUNTS_AGE_MAX, left(), count).await;
+        counts.unwrap_or_else(|| Err(unanswered()))
     }
 
     fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {
@@ -287,4 +290,9 @@ impl State {
             traffic: &self.traffic,
         }
     }
+}
+
+/// The refusal of what the ledger was asked for a bounded time.
+pub fn unanswered() -> Refusal {
+    Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
 }

@@ -29,7 +29,7 @@ use crate::limits::{
     BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
 };
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{State, unanswered};
 use crate::visibility;
 
 /// The operations that this instance works on.
@@ -109,10 +109,6 @@ async fn take(
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
     Ok(())
-}
-
-fn unanswered() -> Refusal {
-    Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
 }
 
 /// Why an owner stops before the operation is over.
