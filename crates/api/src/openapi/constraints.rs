@@ -112,6 +112,7 @@ fn of_field(schema: &str, field: &str) -> Option<Value> {
         (_, "kind") => printable(l::JOB_KIND_CHARS_MAX),
         (_, "ref") => printable(l::CLIENT_REF_CHARS_MAX),
         (_, "tx_hash") => printable(l::TX_HASH_CHARS_MAX),
+        ("StageResolveRequest", "job") => json!({ "format": "uuid", "pattern": format!("^{UUID}$") }),
         ("Route", _) => safe(l::LANGUAGE_CHARS_MAX),
         (_, "reason" | "description") => json!({ "pattern": PROSE }),
         ("PlanRequest" | "TaskRequest" | "StageRequest", "name") => json!({ "pattern": NAME }),

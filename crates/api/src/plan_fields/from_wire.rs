@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use actors::plans::{RetryFrom, RetryRequest};
-use domain::TenantId;
 use domain::limits::{
     PLAN_CONCURRENCY_DEFAULT, PLAN_TIMEOUT_MS_DEFAULT, STAGE_TIMEOUT_MS_DEFAULT, TASK_TIMEOUT_MS_DEFAULT,
 };
 use domain::plan::{OnFailure, OnUnknown, PlanSpec, Resolution, Seen, StageSpec, TaskSpec, spec};
+use domain::{JobId, TenantId};
 use wire::plans as shape;
 
 use crate::from_wire;
@@ -75,6 +75,13 @@ pub fn resolution(asked: &shape::StageResolveRequest) -> Result<Resolution, Refu
             Err(Refusal::invalid("context goes with the outcome done only"))
         }
     }
+}
+
+/// The job of the stage that the person means.
+pub fn resolved_job(asked: &shape::StageResolveRequest) -> Result<Option<JobId>, Refusal> {
+    let parse =
+        |id: &String| JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("job: {id:?} is no job's id")));
+    asked.job.as_ref().map(parse).transpose()
 }
 
 /// How a task is to be run again.

@@ -134,7 +134,7 @@ async fn change(
 ///
 /// A person says what the stage did. With `done` the stage becomes SUCCEEDED and leaves a checkpoint; with `not_done` it
 /// becomes PENDING. The task stays INTERRUPTED until it is retried, unless the stage was its last one. A stage that is not
-/// UNKNOWN is refused as `conflict`.
+/// UNKNOWN is refused as `conflict`, and so is one that has another job by now than the `job` of the request.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/stages/{stage}/resolve", tag = "plans", operation_id = "resolve_stage",
     params(
@@ -151,7 +151,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
     Query::read(&request, &[])?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     let asked: shape::StageResolveRequest = extract::object(&request, &body)?;
-    let resolution = from_wire::resolution(&asked)?;
+    let (job, resolution) = (from_wire::resolved_job(&asked)?, from_wire::resolution(&asked)?);
     let record = records::task_record(state, id).await?;
     let named = decoded(extract::segment(&request, "stage"));
     let stage = stage_of(&record.task.spec.stages, &named)
@@ -160,7 +160,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
     entry.after = Some(format!("{:?}", asked.outcome).to_lowercase());
     entry.reason = Some(asked.reason.as_str().into());
     audit::note(state, &request, &entry).await?;
-    let command = Command::Resolve { task: id, stage, resolution };
+    let command = Command::Resolve { task: id, stage, job, resolution };
     decide(&request, body, &forwarder, record.plan, id, command, Some(&asked.reason)).await
 }
 

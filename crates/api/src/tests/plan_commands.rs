@@ -277,6 +277,12 @@ async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
     let done = json!({ "outcome": "done", "context": { "disk": 1 }, "reason": "I looked" });
     subject.refused(&resolve("50%25%20%2F%20half"), done.clone(), "conflict").await;
     subject.refused(&resolve("2"), done.clone(), "conflict").await;
+    let mut of_another = done.clone();
+    of_another["job"] = shown["id"].clone();
+    subject.refused(&resolve("prepare"), of_another, "conflict").await;
+    assert_eq!(subject.get(&task).await["stages"][0]["status"], "UNKNOWN", "nothing changes");
+    let mut done = done;
+    done["job"] = shown["stages"][0]["job"].clone();
     let (_, shown) = subject.post(&resolve("prepare"), done.clone()).await;
     assert_eq!((&shown["stages"][0]["status"], &shown["stage"]), (&json!("SUCCEEDED"), &json!(2)));
     assert_eq!(shown["checkpoint"]["context"], json!({ "disk": 1 }));

@@ -106,6 +106,7 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
     let resolution = StageResolveRequest {
         outcome: StageOutcome::Done,
         context: Some(Json::parse("{}").unwrap()),
+        job: Some("j".to_owned()),
         reason: "r".to_owned(),
     };
     tasks.resolve("k", "4", &resolution).await.unwrap();
@@ -121,7 +122,7 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
             r#"POST /v1/tasks/k/cancel {"reason":"no"}"#,
             "GET /v1/tasks/k/checkpoints",
             "GET /v1/tasks/k/events",
-            r#"POST /v1/tasks/k/stages/4/resolve {"outcome":"done","context":{},"reason":"r"}"#,
+            r#"POST /v1/tasks/k/stages/4/resolve {"outcome":"done","context":{},"job":"j","reason":"r"}"#,
             "GET /v1/tenants/a:b",
             "GET /v1/tenants/t/tasks",
             r#"POST /v1/tenants/t/unlock {"token":7,"reason":"r"}"#,

@@ -306,7 +306,8 @@ async fn a_change_without_a_key_that_an_earlier_attempt_may_have_made_does_not_e
     is_unknown(client(&[&server]).tenants().unlock("t", &unlock).await.unwrap_err());
     let server = lost(Code::Conflict).await;
     let outcome = wire::plans::StageOutcome::NotDone;
-    let resolution = wire::plans::StageResolveRequest { outcome, context: None, reason: "r".to_owned() };
+    let resolution =
+        wire::plans::StageResolveRequest { outcome, context: None, job: None, reason: "r".to_owned() };
     is_unknown(client(&[&server]).tasks().resolve("k", "1", &resolution).await.unwrap_err());
 }
 

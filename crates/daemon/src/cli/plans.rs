@@ -114,6 +114,9 @@ pub enum Plan {
         /// With `done`: the context for the next stage, a JSON object [default: the context that this stage got]
         #[arg(long, value_name = "JSON", value_parser = json_object)]
         context: Option<Json>,
+        /// The stage's job that was looked at: refused if the stage has another one by now
+        #[arg(long)]
+        job: Option<String>,
         /// How this is known, for the history
         #[arg(long, value_name = "TEXT")]
         reason: String,

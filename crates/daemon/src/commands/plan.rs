@@ -106,8 +106,8 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             })?;
             change_task(change, async |tasks, id, why| tasks.cancel(id, why).await).await?
         }
-        Plan::Resolve { task, stage, outcome, context, reason, remote } => {
-            let request = StageResolveRequest { outcome, context, reason };
+        Plan::Resolve { task, stage, outcome, context, job, reason, remote } => {
+            let request = StageResolveRequest { outcome, context, job, reason };
             let answer = connect(&remote)?.tasks().resolve(&task, &stage, &request).await;
             let about = About { stage: Some(&stage), ..About::task(&task) };
             let task = answer.map_err(|error| shown::failure_about(about, remote.json, error))?;

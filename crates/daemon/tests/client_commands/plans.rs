@@ -120,13 +120,14 @@ async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
 async fn a_stage_is_resolved_by_its_name() {
     let (listener, url) = listener().await;
     let heard = answering(listener, vec![(200, task("INTERRUPTED", "1", ""))]);
-    let line = ["plan", "resolve", "k-1", "check", "not_done", "--reason", "r", "--url", &url];
+    let line =
+        ["plan", "resolve", "k-1", "check", "not_done", "--job", "j-1", "--reason", "r", "--url", &url];
     let output = ended(fencepost(&line)).await;
     assert_eq!(
         output.stdout,
         b"task k-1 is INTERRUPTED; `fencepost plan retry k-1 --reason TEXT` opens its next run\n"
     );
-    let asked = r#"POST /v1/tasks/k-1/stages/check/resolve {"outcome":"not_done","reason":"r"}"#;
+    let asked = r#"POST /v1/tasks/k-1/stages/check/resolve {"outcome":"not_done","job":"j-1","reason":"r"}"#;
     assert_eq!(*heard.lock().unwrap(), [asked]);
 }
 

@@ -121,6 +121,8 @@ pub enum Command {
         task: TaskId,
         /// Which stage, from 0.
         stage: usize,
+        /// The job of the stage that is meant. `None` means whichever it has.
+        job: Option<JobId>,
         /// What it did.
         resolution: Resolution,
     },
@@ -519,7 +521,9 @@ impl PlanState {
             Command::PauseTask(task) => draft.pause_task(*task)?,
             Command::ResumeTask(task) => draft.resume_task(*task)?,
             Command::CancelTask(task) => draft.cancel_task(*task)?,
-            Command::Resolve { task, stage, resolution } => draft.resolve(*task, *stage, resolution)?,
+            Command::Resolve { task, stage, job, resolution } => {
+                draft.resolve(*task, *stage, *job, resolution)?
+            }
             Command::Retry(task, retry) => draft.retry(*task, retry)?,
             Command::StageEnded { task, job, end } => draft.stage_ended(*task, *job, end),
             Command::OlderEnded { task, job } => draft.older_ended(*task, *job),

@@ -358,7 +358,8 @@ pub async fn a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else(b:
     owner.is_as_loaded().await;
     assert_eq!(owner.state.tasks[0].status, TaskStatus::Interrupted);
     // A retry after somebody's word takes it anew, one token on.
-    let resolve = Command::Resolve { task: task_id(1, 0), stage: 0, resolution: Resolution::NotDone };
+    let resolve =
+        Command::Resolve { task: task_id(1, 0), stage: 0, job: None, resolution: Resolution::NotDone };
     owner.step(&resolve).await;
     let retry = domain::plan::Retry {
         from: domain::plan::From::Checkpoint,
@@ -742,7 +743,7 @@ pub async fn stages_jobs_are_kept_while_waited_for(b: &Bench) {
     assert_eq!(owner.state.tasks[0].stages[1].status, StageStatus::Unknown);
     only_others_are_purged(b, 3, &[second]).await;
     let task = owner.state.tasks[0].id;
-    owner.step(&Command::Resolve { task, stage: 1, resolution: Resolution::NotDone }).await;
+    owner.step(&Command::Resolve { task, stage: 1, job: None, resolution: Resolution::NotDone }).await;
     is_purged(b, second).await;
 }
 

@@ -11,10 +11,10 @@ use super::{OnFailure, OnUnknown, RetryPoint, StageOutcome};
 use crate::jobs::{Backoff, Route};
 use crate::json::Json;
 use crate::limits::{
-    CHECKPOINT_VERSION_MAX, CONTEXT_BYTES_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN,
-    LABEL_CHARS_MAX, MAX_ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PLAN_CONCURRENCY_MAX, PLAN_NAME_CHARS_MAX,
-    PLAN_STAGES_MAX, PLAN_TASKS_MAX, PLAN_TIMEOUT_MS_MAX, POOL_NAME_CHARS_MAX, REASON_CHARS_MAX,
-    TASK_CONFIG_BYTES_MAX, TASK_RUNS_MAX, TENANT_ID_CHARS_MAX, TOKEN_MAX,
+    CHECKPOINT_VERSION_MAX, CONTEXT_BYTES_MAX, JOB_ID_CHARS_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX,
+    JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX, MAX_ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, PLAN_CONCURRENCY_MAX,
+    PLAN_NAME_CHARS_MAX, PLAN_STAGES_MAX, PLAN_TASKS_MAX, PLAN_TIMEOUT_MS_MAX, POOL_NAME_CHARS_MAX,
+    REASON_CHARS_MAX, TASK_CONFIG_BYTES_MAX, TASK_RUNS_MAX, TENANT_ID_CHARS_MAX, TOKEN_MAX,
 };
 use crate::strict;
 
@@ -205,6 +205,14 @@ pub struct StageResolveRequest {
     )]
     #[schema(nullable = false, value_type = Option<Object>)]
     pub context: Option<Json>,
+    /// The job of the stage that the person has looked at. If the stage has another one by now, nothing changes (`conflict`).
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<JOB_ID_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false)]
+    pub job: Option<String>,
     /// How the person knows, without the character NUL. The events show it.
     #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]

@@ -30,7 +30,7 @@ fn requests_are_written_as_they_are_read() {
     keeps::<ReasonRequest>(&["{}", r#"{"reason":"r"}"#]);
     keeps::<StageResolveRequest>(&[
         r#"{"outcome":"done","context":{"a" :1},"reason":"r"}"#,
-        r#"{"outcome":"not_done","reason":"r"}"#,
+        r#"{"outcome":"not_done","job":"j","reason":"r"}"#,
     ]);
     keeps::<TaskRetryRequest>(&[
         r#"{"from":"checkpoint","reason":"r"}"#,
@@ -101,6 +101,8 @@ fn what_is_wrong_with_a_change_is_said() {
         (r#"{"outcome":"skip","reason":"r"}"#, "one of \"done\", \"not_done\""),
         (r#"{"outcome":"done","reason":"r","context":null}"#, "an object"),
         (r#"{"outcome":"done","reason":"r","context":[]}"#, "an object"),
+        (r#"{"outcome":"done","reason":"r","job":null}"#, "1 to 128 characters"),
+        (r#"{"outcome":"done","reason":"r","job":""}"#, "1 to 128 characters"),
         (&large, "at most 262144 bytes"),
     ]);
     refuses::<TaskRetryRequest>(&[

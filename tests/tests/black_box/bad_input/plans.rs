@@ -154,6 +154,7 @@ impl Plans {
                     vec![
                         field("outcome", true, r#""done""#, Kind::Word(&["succeeded"])),
                         field("context", false, "{}", Kind::Json(256 << 10, true)),
+                        field("job", false, format!("{NOBODY:?}"), Kind::Text(false)),
                         must_reason(),
                     ],
                 ),

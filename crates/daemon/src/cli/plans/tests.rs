@@ -116,14 +116,16 @@ fn plans_are_listed_shown_and_watched() {
 
 #[test]
 fn a_stage_is_resolved_by_name_or_number() {
-    let Plan::Resolve { task, stage, outcome, context, reason, .. } =
-        plan("plan resolve k migrate done --context {\"a\":1}", &REASON)
+    let Plan::Resolve { task, stage, outcome, context, job, reason, .. } =
+        plan("plan resolve k migrate done --context {\"a\":1} --job j", &REASON)
     else {
         panic!("resolve")
     };
     assert_eq!((task.as_str(), stage.as_str(), outcome), ("k", "migrate", StageOutcome::Done));
     assert_eq!((context.unwrap().as_str(), reason.as_str()), ("{\"a\":1}", "because of it"));
-    let Plan::Resolve { stage, outcome, context, .. } = plan("plan resolve k 4 not_done", &REASON) else {
+    assert_eq!(job.as_deref(), Some("j"));
+    let Plan::Resolve { stage, outcome, context, job: None, .. } = plan("plan resolve k 4 not_done", &REASON)
+    else {
         panic!("resolve")
     };
     assert_eq!((stage.as_str(), outcome, context), ("4", StageOutcome::NotDone, None));

@@ -308,12 +308,16 @@ impl StepBuilder {
         &mut self,
         task: TaskId,
         stage: usize,
+        job: Option<JobId>,
         resolution: &Resolution,
     ) -> Result<(), Refused> {
         let at = self.place(task)?;
         let state = *self.task(at).stages.get(stage).ok_or(Refused::UnknownStage)?;
         if state.status != StageStatus::Unknown {
             return Err(refused("only a stage that is UNKNOWN can be resolved"));
+        }
+        if job.is_some() && job != state.job {
+            return Err(refused("the stage has another job by now than the one that the request names"));
         }
         if matches!(resolution, Resolution::Done(_)) && self.task(at).last_checkpoint >= CHECKPOINTS_MAX {
             return Err(Refused::TooMany("checkpoints"));

@@ -370,7 +370,8 @@ fn an_unknown_stage_runs_again_only_by_somebodys_word() {
     assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)));
     assert_eq!(rig.retry(0, |retry| retry.from = From::Start), Err(Refused::StageUnknown(0)));
     let older = rig.task(0).in_flight().unwrap().1;
-    let not_done = |stage| Command::Resolve { task: id(0), stage, resolution: Resolution::NotDone };
+    let not_done =
+        |stage| Command::Resolve { task: id(0), stage, job: None, resolution: Resolution::NotDone };
     assert_eq!(rig.apply(not_done(1)), Err(refused_unless_unknown()));
     assert_eq!(rig.apply(not_done(2)), Err(Refused::UnknownStage));
     rig.must(not_done(0));
@@ -384,7 +385,7 @@ fn an_unknown_stage_runs_again_only_by_somebodys_word() {
     rig.must(Command::TakenOver);
     let done = Resolution::Done(Some("[]".into()));
     let older = rig.task(0).in_flight().unwrap().1;
-    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: done });
+    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: done });
     assert_eq!((&*rig.task(0).context(), rig.begun()), ("[]", vec![]));
     rig.retry(0, |_| {}).unwrap();
     assert!(rig.begun().is_empty(), "what was resolved may still run");
@@ -589,7 +590,7 @@ fn a_lost_lock_interrupts_and_a_retry_takes_it_anew() {
     rig.must(Command::LockLost(id(0), rig.task(0).lock));
     assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Interrupted, None));
     assert_eq!(rig.stages(0)[0], StageStatus::Unknown);
-    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
+    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone });
     rig.retry(0, |_| {}).unwrap();
     assert!(rig.task(0).lock.is_some());
 }
@@ -603,7 +604,7 @@ fn with_a_lost_lock_the_job_in_flight_is_called_off() {
     rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
     // How far it came nobody knows.
     assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
-    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
+    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone });
     assert_eq!(rig.task(0).waits_for, Some(job));
 }
 
@@ -612,7 +613,7 @@ fn a_last_stage_that_is_resolved_as_done_keeps_the_lock_until_its_attempt_is_ove
     let mut rig = Rig::started(1);
     let (_, job) = rig.task(0).in_flight().unwrap();
     rig.must(Command::TakenOver);
-    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::Done(None) });
+    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::Done(None) });
     assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Succeeded, StageStatus::Succeeded));
     assert!(rig.task(0).lock.is_some());
     rig.must(Command::OlderEnded { task: id(0), job });
@@ -670,7 +671,7 @@ fn every_command_in_every_status_is_carried_out_or_refused() {
         assert_eq!(allowed(Command::CancelTask(id(0))), !is(&[T::Succeeded]), "{status:?}");
         let may_retry = is(&[T::Failed, T::Paused, T::Cancelled]);
         assert_eq!(allowed(Command::Retry(id(0), retry())), may_retry, "{status:?}");
-        let resolve = Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone };
+        let resolve = Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone };
         assert_eq!(allowed(resolve), is(&[T::Interrupted]), "{status:?}");
         for command in [Command::Pause, Command::Resume, Command::Cancel, Command::Start, Command::TakenOver]
         {
@@ -731,11 +732,8 @@ fn random_sequences_run_no_stage_twice_without_somebodys_word() {
                 7 => Command::Resolve {
                     task: id(at),
                     stage: random.below(3),
-                    resolution: if random.below(2) == 0 {
-                        Resolution::NotDone
-                    } else {
-                        Resolution::Done(None)
-                    },
+                    job: None,
+                    resolution: [Resolution::NotDone, Resolution::Done(None)][random.below(2)].clone(),
                 },
                 8 => Command::Retry(
                     id(at),

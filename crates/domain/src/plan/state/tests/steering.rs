@@ -161,3 +161,27 @@ fn no_task_behind_one_that_is_retried_has_its_turn() {
     assert_eq!(rig.begun(), [(2, 0)]);
     assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Running; 2]);
 }
+
+#[test]
+fn the_word_of_a_person_about_an_earlier_attempt_of_a_stage_is_not_taken_for_a_later_one() {
+    let mut rig = Rig::started(2);
+    let interrupt = |rig: &mut Rig| {
+        let (_, job) = rig.task(0).in_flight().unwrap();
+        rig.must(Command::LockLost(id(0), rig.task(0).lock));
+        rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+        job
+    };
+    let about = |job, resolution| Command::Resolve { task: id(0), stage: 0, job: Some(job), resolution };
+    let earlier = interrupt(&mut rig);
+    rig.must(about(earlier, Resolution::NotDone));
+    rig.retry(0, |_| {}).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: earlier });
+    let later = interrupt(&mut rig);
+    assert_ne!(earlier, later);
+    let before = rig.state.clone();
+    let why = "the stage has another job by now than the one that the request names";
+    assert_eq!(rig.apply(about(earlier, Resolution::Done(None))), Err(Refused::Status(why.to_owned())));
+    assert_eq!(rig.state, before, "nothing changes");
+    rig.must(about(later, Resolution::Done(None)));
+    assert_eq!(rig.stages(0)[0], StageStatus::Succeeded);
+}
