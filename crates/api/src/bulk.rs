@@ -1,6 +1,7 @@
 //! Bulk operations over HTTP: begun, shown and cancelled here. What is done to the jobs is done in the background, by the
 //! [`runner`] of the instance that owns the operation.
 
+mod doubts;
 pub mod runner;
 
 use std::sync::Arc;

@@ -304,6 +304,12 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error`]; [`crate::Error::Impossible`] for one that cannot be read. After [`crate::Error::Unknown`] it may be the owner.
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>>;
 
+    /// Leaves it to whichever instance takes it next. From then on nobody is its owner.
+    ///
+    /// # Errors
+    /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be left.
+    async fn leave_bulk(&self, bulk: &BulkRecord) -> Result<Option<BulkRecord>>;
+
     /// The next jobs that match, the oldest first, among so many rows of one index or of the table: one bounded statement,
     /// however few of them match.
     ///

@@ -601,6 +601,9 @@ impl Bulks for Flaky {
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>> {
         self.real.take_bulk(open, me).await
     }
+    async fn leave_bulk(&self, bulk: &BulkRecord) -> Result<Option<BulkRecord>> {
+        self.real.leave_bulk(bulk).await
+    }
     async fn next_of_bulk(
         &self,
         action: BulkAction,

@@ -21,6 +21,7 @@ use rand::RngExt;
 use sha2::{Digest, Sha256};
 use wire::Code;
 
+use super::doubts::Doubts;
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
@@ -35,15 +36,23 @@ use crate::visibility;
 /// The operations that this instance works on.
 type Running = Rc<RefCell<HashSet<BulkId>>>;
 
+/// What the runner keeps in memory.
+#[derive(Default)]
+struct Kept {
+    running: Running,
+    doubts: Rc<RefCell<Doubts>>,
+    /// Those that cannot be read.
+    unreadable: HashSet<BulkId>,
+}
+
 /// Takes what has no owner, and works on it, until the instance drains.
 pub async fn run(forwarder: Arc<Forwarder>) {
     let state = Arc::clone(forwarder.state());
-    let running = Running::default();
-    let mut unreadable = HashSet::new();
+    let mut kept = Kept::default();
     let mut purge_at = Instant::now() + BULK_PURGE_EVERY;
     while !state.traffic.is_draining() {
         if state.is_open() && state.went_back().is_none() {
-            if let Err(refusal) = take(&forwarder, &running, &mut unreadable).await {
+            if let Err(refusal) = take(&forwarder, &mut kept).await {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
             if Instant::now() >= purge_at {
@@ -65,20 +74,28 @@ pub async fn run(forwarder: Arc<Forwarder>) {
 
 /// Begins to work on operations of this instance, and on those whose owner is dead. Those that cannot be read, such as a later
 /// release's, are noted, and left to another instance.
-async fn take(
-    forwarder: &Arc<Forwarder>,
-    running: &Running,
-    unreadable: &mut HashSet<BulkId>,
-) -> Result<(), Refusal> {
+async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept) -> Result<(), Refusal> {
+    let Kept { running, doubts, unreadable } = kept;
     let state = forwarder.state();
     let me = state.incarnation().identity.id.clone();
-    for open in state.read(state.ledger.open_bulks()).await? {
+    let found = state.read(state.ledger.open_bulks()).await?;
+    doubts.borrow_mut().look(&found, &me);
+    for open in found {
         if running.borrow().len() >= BULKS_AT_ONCE {
             return Ok(());
         }
         let is_anothers = open.is_owned && open.owner != me;
         if is_anothers || running.borrow().contains(&open.id) || unreadable.contains(&open.id) {
             continue;
+        }
+        let is_known = |name: &str| submitter(state, name).is_ok();
+        let is_left = doubts.borrow().leaves(open.id, Instant::now(), is_known);
+        if is_left {
+            // Any instance may end one that somebody cancelled.
+            let left = state.read(state.ledger.bulk(open.id)).await.ok().flatten();
+            if left.is_none_or(|left| left.status != BulkStatus::Cancelling) {
+                continue;
+            }
         }
         let taken = state.ask(state.settings.request_timeout, state.ledger.take_bulk(&open, &me)).await;
         if let Some(Err(error @ ledger::Error::Impossible(_))) = &taken {
@@ -97,18 +114,28 @@ async fn take(
             Err(refusal) => return Err(refusal),
         };
         if open.owner != me {
-            tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation of a dead instance is taken over");
+            tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation without a live owner is taken over");
         }
         running.borrow_mut().insert(bulk.id);
         let worker = Worker {
             forwarder: Arc::clone(forwarder),
             running: Rc::clone(running),
+            doubts: Rc::clone(doubts),
             id: bulk.id,
             scan_size: Cell::new(ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS }),
         };
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
     Ok(())
+}
+
+/// The caller for whom an operation is done, or why it is not done any more.
+fn submitter(state: &State, name: &str) -> Result<Arc<Principal>, &'static str> {
+    match state.settings.auth.named(name) {
+        Ok(principal) if principal.has(Scope::Submit) => Ok(principal),
+        Ok(_) => Err("its token lost the scope submit"),
+        Err(_) => Err("its token is not configured any more, or has expired"),
+    }
 }
 
 /// Why an owner stops before the operation is over.
@@ -129,6 +156,7 @@ impl From<Refusal> for Stop {
 struct Worker {
     forwarder: Arc<Forwarder>,
     running: Running,
+    doubts: Rc<RefCell<Doubts>>,
     id: BulkId,
     scan_size: Cell<ScanSize>,
 }
@@ -166,25 +194,20 @@ impl Worker {
         }
     }
 
-    /// One page. `true` when the operation is over.
+    /// One page. `true` when the operation is over, or left to another instance.
     async fn step(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
         let state = self.state();
         if ends_now(bulk.status, &bulk.page) {
             return self.finish(bulk, BulkStatus::Cancelled, None).await;
         }
-        let principal = match state.settings.auth.named(&bulk.principal) {
-            Ok(principal) if principal.has(Scope::Submit) => principal,
-            _ if bulk.status == BulkStatus::Cancelling => {
+        let principal = match submitter(state, &bulk.principal) {
+            Ok(principal) => principal,
+            Err(_) if bulk.status == BulkStatus::Cancelling => {
                 return self.finish(bulk, BulkStatus::Cancelled, None).await;
             }
-            Ok(_) => {
-                return self.finish(bulk, BulkStatus::Failed, Some("its token lost the scope submit")).await;
-            }
-            Err(_) => {
-                let why = "its token is not configured any more, or has expired";
-                return self.finish(bulk, BulkStatus::Failed, Some(why)).await;
-            }
+            Err(why) => return self.leave(bulk, why).await,
         };
+        self.doubts.borrow_mut().forget(self.id);
         let begun = Instant::now();
         let is_resumed = !bulk.page.is_empty();
         let (page, next) = match is_resumed {
@@ -284,6 +307,22 @@ impl Worker {
             }
             _ => Err(Stop::Lost),
         }
+    }
+
+    /// Leaves the operation to an instance that knows its token, which may have newer ones. Ends it where that has been tried
+    /// for long enough.
+    async fn leave(&self, bulk: &BulkRecord, why: &str) -> Result<bool, Stop> {
+        let is_over = self.doubts.borrow_mut().note(self.id, &bulk.principal, Instant::now());
+        if is_over {
+            return self.finish(bulk, BulkStatus::Failed, Some(why)).await;
+        }
+        let left = self.state().read(self.state().ledger.leave_bulk(bulk)).await?;
+        left.ok_or(Stop::Lost)?;
+        tracing::warn!(
+            bulk = %self.id, principal = %bulk.principal, why,
+            "a bulk operation is left to an instance that knows its token"
+        );
+        Ok(true)
     }
 
     async fn finish(&self, bulk: &BulkRecord, status: BulkStatus, why: Option<&str>) -> Result<bool, Stop> {

@@ -23,6 +23,7 @@ const KEPT: Statement = statement!(both "bulk_kept");
 const LIST: Statement = statement!(both "bulk_list");
 const OPEN: Statement = statement!("bulk_open");
 const TAKE: Statement = statement!("bulk_take");
+const LEAVE: Statement = statement!(both "bulk_leave");
 const PAGE: Statement = statement!(both "bulk_page");
 const PROGRESS: Statement = statement!(both "bulk_progress");
 const FINISH: Statement = statement!("bulk_finish");
@@ -204,6 +205,10 @@ impl Bulks for Store {
         }
         let ask = self.ask(&TAKE).bind(BulkKey(open.id)).bind(token(open.token)).bind(me.as_str());
         self.changed_bulk(ask).await
+    }
+
+    async fn leave_bulk(&self, bulk: &BulkRecord) -> Result<Option<BulkRecord>> {
+        self.changed_bulk(self.owned(&LEAVE, bulk)).await
     }
 
     async fn next_of_bulk(

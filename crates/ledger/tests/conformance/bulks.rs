@@ -299,7 +299,16 @@ pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
         None,
         "what it sent before is void"
     );
-    assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(own));
+    assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(own.clone()));
+    // Unless the owner leaves it: then it writes nothing more, and another one takes it.
+    let left = b.ledger.leave_bulk(&own).await.unwrap().unwrap();
+    assert_eq!((left.id, left.token, left.status), (own.id, 3, BulkStatus::Running));
+    assert_eq!(b.ledger.leave_bulk(&own).await.unwrap(), None);
+    assert_eq!(b.ledger.note_progress(&own, job(1), &step).await.unwrap(), None);
+    let open = b.ledger.open_bulks().await.unwrap();
+    assert!(!open[0].is_owned && open[0].owner != live);
+    let taken = b.ledger.take_bulk(&open[0], &other).await.unwrap().unwrap();
+    assert_eq!((&taken.owner, taken.token), (&other, 4));
 }
 
 pub async fn a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list(b: Bench) {

@@ -14,8 +14,8 @@ use testkit::node::{Message, Socket};
 use testkit::process::Signal;
 use tokio::sync::watch;
 
-use super::world;
-use crate::tokens::{Guarded, HEARTBEAT, digest_of, first, write};
+use super::world::{self, Ground};
+use crate::tokens::{Guarded, HEARTBEAT, digest_of, first, root, write};
 use crate::{patient, until};
 
 fn entry(name: &str, secrets: &[String], scopes: &[&str]) -> Value {
@@ -259,4 +259,37 @@ fn date(at: Duration) -> String {
     let seconds = format!("@{}", at.as_secs());
     let said = Command::new("date").args(["-u", "-d", &seconds, "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_operation_is_left_by_an_instance_with_older_tokens_to_one_that_knows_its_token() {
+    const JOBS: usize = 12;
+    let ground = Ground::fresh();
+    let new = json!({"name": "new", "token": "new", "scopes": ["submit"]});
+    let mut newer = Guarded::on(ground.setup(), &json!([root(), new])).await;
+    let older = Guarded::on(ground.setup(), &json!([root()])).await;
+    for _ in 0..JOBS {
+        let job = json!({"payload": 1, "kind": "k", "delay_ms": 600_000});
+        let job = newer.done("new", "POST", "/v1/jobs", job).await;
+        let cancel = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+        newer.done("new", "POST", &cancel, json!({})).await;
+    }
+    // Slow enough for its owner to die in the middle.
+    let asked = json!({"action": "delete", "filter": {"kind": "k"}, "rate": 2});
+    let begun = newer.done("new", "POST", "/v1/bulk", asked).await;
+    assert_eq!(begun["matched"], JOBS);
+    let bulk = format!("/v1/bulk/{}", begun["id"].as_str().unwrap());
+    newer.instance.end_by(Signal::Kill, testkit::PATIENCE).await.unwrap();
+    until("the other instance leaves it", async || {
+        older.instance.whole_log().contains("is left to an instance that knows its token")
+    })
+    .await;
+    newer.instance.start().await.unwrap();
+    let mut shown = Value::Null;
+    until("the bulk operation is over", async || {
+        shown = older.ask("root", "GET", &bulk, None).await.1;
+        !shown["finished_at"].is_null()
+    })
+    .await;
+    assert_eq!((&shown["status"], &shown["done"]), (&json!("DONE"), &json!(JOBS)), "{shown}");
 }
