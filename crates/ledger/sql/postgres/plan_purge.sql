@@ -1,13 +1,17 @@
 -- Forgets plans that ended long ago, with their tasks and histories; answers them. Their own leases go too. One whose
--- lease somebody has stays.
+-- lease somebody has stays, and takes nobody's place among those that are looked at.
 -- $1 age in ms, $2 limit
 WITH old AS (
-    SELECT id
-    FROM plan
-    WHERE finished_at < now() - $1 * interval '1 millisecond'
-    ORDER BY finished_at
+    SELECT p.id
+    FROM plan p
+    WHERE p.finished_at < now() - $1 * interval '1 millisecond'
+      AND NOT EXISTS (
+          SELECT FROM lease l
+          WHERE l.resource = 'plan:' || p.id AND l.owner IS NOT NULL AND l.expires_at >= now()
+      )
+    ORDER BY p.finished_at
     LIMIT $2
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF p SKIP LOCKED
 ), freed AS (
     DELETE FROM lease l
     USING old

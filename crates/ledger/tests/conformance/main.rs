@@ -237,7 +237,8 @@ on_every_ledger! {
         a_step_renews_the_locks_that_it_holds,
         tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted,
         a_lock_is_broken_at_its_token_and_the_history_says_by_whom,
-        plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not;
+        plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not,
+        an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten;
     instances:
         an_instance_lives_while_its_lease_does,
         an_instance_that_was_found_dead_never_gets_its_lease_back,

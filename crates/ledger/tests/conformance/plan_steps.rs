@@ -692,6 +692,21 @@ pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_ar
     assert_eq!(b.counted_at_last(left).await, 211);
 }
 
+pub async fn an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten(b: Bench) {
+    for (n, tenant) in [(1, "x"), (2, "y")] {
+        let mut over = PlanOwner::started(&b, plan(n, &[tenant])).await;
+        over.complete(0, None).await;
+        over.complete(0, None).await;
+        if n == 2 {
+            b.ledger.release(&Resource::plan(plan_id(n)), &over.me, over.token).await.unwrap();
+        }
+    }
+    // The older one has an owner.
+    eventually("the younger one is forgotten", async || b.ledger.purge_plans(0, 1).await.unwrap() == 1).await;
+    assert!(b.ledger.load_plan(plan_id(1)).await.unwrap().is_some());
+    assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
+}
+
 pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {
     let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
     let job = owner.in_flight(0);
