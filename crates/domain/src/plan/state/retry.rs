@@ -142,9 +142,8 @@ impl StepBuilder {
         self.task_event(at, EventKind::Retried, Some(change), Some(Arc::clone(&retry.reason)));
         // A plan that was over, or whose owner has changed, goes on with this task alone.
         if self.next.intent != Intent::Run {
-            self.next.intent = Intent::Run;
+            self.set_plan_intent(Intent::Run);
             self.next.is_halted = true;
-            self.writes.plan = true;
         }
         Ok(())
     }

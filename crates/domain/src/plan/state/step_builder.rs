@@ -159,7 +159,7 @@ impl StepBuilder {
         self.cancel.extend(job);
     }
 
-    fn set_plan_intent(&mut self, intent: Intent) {
+    pub(super) fn set_plan_intent(&mut self, intent: Intent) {
         if self.next.intent != intent {
             let change = (self.next.intent.as_str(), intent.as_str());
             self.plan_event(EventKind::Intent, Some(change));
@@ -209,9 +209,15 @@ impl StepBuilder {
         if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
             return Err(refused("only a plan that was started and is not over can be resumed"));
         }
+        let was_meant_to_run = self.next.intent == Intent::Run;
         self.set_plan_intent(Intent::Run);
         if std::mem::take(&mut self.next.is_halted) {
             self.writes.plan = true;
+            if was_meant_to_run {
+                // The history has who let the other tasks start.
+                let run = Intent::Run.as_str();
+                self.plan_event(EventKind::Intent, Some((run, run)));
+            }
         }
         for at in 0..self.next.tasks.len() {
             if self.task(at).intent == Intent::Pause

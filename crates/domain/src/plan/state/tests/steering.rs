@@ -185,3 +185,34 @@ fn the_word_of_a_person_about_an_earlier_attempt_of_a_stage_is_not_taken_for_a_l
     rig.must(about(later, Resolution::Done(None)));
     assert_eq!(rig.stages(0)[0], StageStatus::Succeeded);
 }
+
+/// The changes of the plan's own intent that the last command wrote.
+fn plan_intents(rig: &Rig) -> Vec<(Option<&'static str>, Option<&'static str>)> {
+    let events = rig.writes.iter().flat_map(|writes| &writes.events);
+    let of_plan = events.filter(|event| event.task.is_none() && event.kind == EventKind::Intent);
+    of_plan.map(|event| (event.before, event.after)).collect()
+}
+
+#[test]
+fn the_history_has_every_decision_that_changes_what_the_plan_starts() {
+    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.must(Command::TakenOver);
+    assert!(rig.state.is_halted);
+    rig.must(Command::Resume);
+    assert_eq!((rig.begun(), plan_intents(&rig)), (vec![(1, 0)], vec![(Some("run"), Some("run"))]));
+    rig.must(Command::Resume);
+    assert_eq!(plan_intents(&rig), [], "it changes nothing");
+    rig.must(Command::CancelTask(id(0)));
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "cancelled".into()));
+    rig.must(Command::Pause);
+    assert_eq!(plan_intents(&rig), [(Some("run"), Some("pause"))]);
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!((rig.state.is_halted, plan_intents(&rig)), (true, vec![(Some("pause"), Some("run"))]));
+    rig.must(Command::Pause);
+    rig.must(Command::Resume);
+    assert_eq!(plan_intents(&rig), [(Some("pause"), Some("run"))], "one decision, one event");
+    rig.must(Command::Cancel);
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(plan_intents(&rig), [(Some("cancel"), Some("run"))]);
+}
