@@ -4,6 +4,7 @@
 //! next write is fenced, and it goes on under the token that the lease has by then.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::job::{CurrentAttempt, LiveJob, NewJob};
@@ -28,6 +29,8 @@ pub(crate) struct PlanLane {
     jobs: Jobs,
     id: LaneId,
     lease: Arc<LaneLease>,
+    /// Whether the lane was opened for this owner of the plan, and not for one before.
+    was_opened: AtomicBool,
 }
 
 impl Jobs {
@@ -43,7 +46,8 @@ impl Jobs {
         Ok(match self.keeper.share(&id).await? {
             Adoption::Taken(lease, token) => {
                 tracing::info!(resource = %id, owner = %self.me(), %token, "a plan is acquired");
-                Ok(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease) })
+                let was_opened = AtomicBool::new(false);
+                Ok(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease), was_opened })
             }
             Adoption::Held(owner) => Err(Some(owner)),
             Adoption::Missed => Err(None),
@@ -102,8 +106,13 @@ impl PlanLane {
     /// Has the lane served here. Jobs from before, if there can be any, are held first: the answer says whether they may be.
     /// To be called before the plan's owner adds jobs to the lane.
     pub(crate) async fn open(&self) -> Result<bool, Lost> {
-        if self.is_open() {
+        let (directory, was_opened) = (&self.keeper().directory, self.was_opened.load(Ordering::Acquire));
+        if was_opened && self.is_open() {
             return Ok(false);
+        }
+        if !was_opened && directory.contains_key(&self.id) {
+            // An owner that died of a defect has left it. It has read jobs that are not held, and would dispatch them.
+            directory.until_none(|lane| *lane == self.id, || LaneCommand::Stop).await;
         }
         // Under the first token nobody else can have added jobs.
         let is_to_hold = self.token() > Token::FIRST;
@@ -129,6 +138,7 @@ impl PlanLane {
             }
             tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
         }
+        self.was_opened.store(true, Ordering::Release);
         Ok(is_to_hold)
     }
 
@@ -196,10 +206,16 @@ impl PlanLane {
     /// The plan's owner has ended: the lane is not served for its sake any more, and with the last share the lease is given
     /// back.
     pub(crate) async fn release(&self) {
+        self.stop();
+        self.lease.release(None).await;
+    }
+
+    /// The plan's owner dies of a defect, or ends: the lane ends too, and its share of the lease keeps the plan from no other
+    /// owner.
+    pub(crate) fn stop(&self) {
         if let Some(owner) = self.keeper().directory.get(&self.id) {
             owner.send(LaneCommand::Stop);
         }
-        self.lease.release(None).await;
     }
 
     fn keeper(&self) -> &LaneKeeper {

@@ -133,6 +133,7 @@ pub(super) struct PlanActor {
 /// Reports an owner that dies of a defect. An owner that ends in order says so before.
 struct Obituary {
     plan: PlanId,
+    lane: Arc<PlanLane>,
     handle: PlanHandle,
     deaths: mpsc::UnboundedSender<(PlanId, PlanHandle)>,
     is_expected: bool,
@@ -141,6 +142,8 @@ struct Obituary {
 impl Drop for Obituary {
     fn drop(&mut self) {
         if !self.is_expected {
+            // Before the next owner opens it.
+            self.lane.stop();
             // Where the receiver is gone, so is the whole incarnation.
             let _ = self.deaths.send((self.plan, self.handle.clone()));
         }
@@ -314,12 +317,18 @@ impl PlanActor {
             (PlanState::new(plan, Arc::default(), Vec::new()), clock)
         };
         let (state, clock) = made.unwrap_or_else(unread);
-        let obituary =
-            Obituary { plan, handle: handle.clone(), deaths: inner.deaths.clone(), is_expected: false };
+        let lane = Arc::new(lane);
+        let obituary = Obituary {
+            plan,
+            lane: Arc::clone(&lane),
+            handle: handle.clone(),
+            deaths: inner.deaths.clone(),
+            is_expected: false,
+        };
         Self {
             inner,
             plan,
-            lane: Arc::new(lane),
+            lane,
             handle,
             handled: 0,
             stage: OwnerStage::Loading,

@@ -43,6 +43,9 @@ pub struct Plan {
     faults: Mutex<VecDeque<Fault>>,
     pub commits: Mutex<usize>,
     do_jobs_panic: AtomicBool,
+    do_plans_panic: AtomicBool,
+    /// Plans' rows cannot be read by themselves.
+    pub plans_are_away: AtomicBool,
     /// Signers are loaded as after a recovery of the ledger.
     pub is_recovering: AtomicBool,
     /// How often a signer was loaded.
@@ -65,6 +68,11 @@ impl Plan {
     /// The next commit of jobs is a defect of its caller.
     pub fn next_jobs_panic(&self) {
         self.do_jobs_panic.store(true, Ordering::Relaxed);
+    }
+
+    /// The next step of a plan is a defect of its caller.
+    pub fn next_plans_panic(&self) {
+        self.do_plans_panic.store(true, Ordering::Relaxed);
     }
 
     pub fn is_used_up(&self) -> bool {
@@ -435,12 +443,16 @@ impl Plans for Flaky {
         self.real.create_plan(plan).await
     }
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+        assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
         self.real.commit_plan(batch).await
     }
     async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {
         self.real.kept_retry(scope).await
     }
     async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
+        if self.plan.plans_are_away.load(Ordering::Relaxed) {
+            return Err(Error::unavailable(lost()));
+        }
         self.real.plan(id).await
     }
     async fn load_plan(&self, id: PlanId) -> Result<Option<PlanState>> {

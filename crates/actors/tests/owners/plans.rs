@@ -1,22 +1,25 @@
 //! The owner of a plan over a real SQLite ledger.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::jobs::Refusal;
 use actors::plans::{Dependencies, NewPlan, PlanConfig, Plans};
 use cluster::FailureDetector;
-use domain::job::{Outcome, State};
+use domain::job::{OnRecovery, Outcome, State};
 use domain::plan::{Command, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus};
-use domain::{PlanId, TenantId};
+use domain::{JobId, PlanId, Resource, TenantId};
 use ledger::Author;
 
+use crate::flaky::Flaky;
 use crate::lanes::{Lanes, open};
 use crate::until;
 
 fn start(lanes: &Lanes) -> Plans {
     let dependencies = Dependencies {
-        ledger: lanes.ledger.clone(),
+        ledger: Arc::new(Flaky { real: lanes.ledger.clone(), plan: lanes.plan.clone() }),
         jobs: lanes.jobs.clone(),
         failure_detector: FailureDetector::alone(),
         cluster_view: lanes.cluster_view.clone(),
@@ -32,17 +35,68 @@ async fn task(lanes: &Lanes, plan: PlanId) -> TaskState {
     lanes.ledger.plan_tasks(plan, None, 1).await.unwrap().remove(0).task
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_that_panics_during_a_stage_is_opened_again_as_after_a_takeover() {
-    let lanes = open().await;
-    let plans = start(&lanes);
+/// A plan with one task, whose first stage waits for a node; with the task and the stage's job.
+async fn begin(lanes: &Lanes, plans: &Plans) -> (PlanId, TaskState, JobId) {
     let stages = ["first", "second"].map(|name| StageSpec::new(name, "{}"));
     let spec = TaskSpec::new(TenantId::parse("t").unwrap(), stages);
     let new = NewPlan { spec: PlanSpec::default(), tasks: vec![spec], is_started: true, key: None };
     let plan = plans.create(new, Author::default()).await.unwrap();
-    until("the first stage begins", async || task(&lanes, plan).await.in_flight().is_some()).await;
-    let begun = task(&lanes, plan).await;
+    until("the first stage begins", async || task(lanes, plan).await.in_flight().is_some()).await;
+    let begun = task(lanes, plan).await;
     let (_, job) = begun.in_flight().unwrap();
+    (plan, begun, job)
+}
+
+/// The plan's owner dies of a defect.
+async fn kill_owner(lanes: &Lanes, plans: &Plans, plan: PlanId) {
+    lanes.plan.next_plans_panic();
+    let lost = plans.carry_out(plan, Command::Pause, Author::default()).await;
+    assert!(matches!(lost, Err(actors::plans::Refusal::Internal)), "{lost:?}");
+}
+
+/// A new owner of the plan has had its jobs held, and has then said that its task is interrupted.
+async fn is_taken_over(lanes: &Lanes, plan: PlanId, job: JobId) {
+    until("its owner sees to it", async || task(lanes, plan).await.status == TaskStatus::Interrupted).await;
+    let held = lanes.ledger.live_jobs(&[job]).await.unwrap().remove(0);
+    assert_eq!(held.spec.on_recovery, OnRecovery::Held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_panics_is_followed_by_one_that_holds_the_jobs_first() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, begun, job) = begin(&lanes, &plans).await;
+    kill_owner(&lanes, &plans, plan).await;
+    is_taken_over(&lanes, plan, job).await;
+    plans.carry_out(plan, Command::CancelTask(begun.id), Author::default()).await.unwrap();
+    until("the task ends", async || task(&lanes, plan).await.status == TaskStatus::Cancelled).await;
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_whose_owner_panicked_is_adopted_later_if_that_fails_at_first() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, _, job) = begin(&lanes, &plans).await;
+    lanes.plan.plans_are_away.store(true, Ordering::Relaxed);
+    kill_owner(&lanes, &plans, plan).await;
+    let lease = Resource::plan(plan);
+    let is_free =
+        async || lanes.ledger.lease(&lease).await.unwrap().is_some_and(|lease| lease.owner.is_none());
+    until("its lane gives the lease back", is_free).await;
+    assert!(!plans.owns(plan));
+    lanes.plan.plans_are_away.store(false, Ordering::Relaxed);
+    is_taken_over(&lanes, plan, job).await;
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_panics_during_a_stage_is_opened_again_as_after_a_takeover() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, begun, job) = begin(&lanes, &plans).await;
     lanes.plan.next_jobs_panic();
     assert_eq!(lanes.jobs.cancel(job).await.unwrap_err(), Refusal::Internal);
     until("its owner sees to it", async || task(&lanes, plan).await.status == TaskStatus::Interrupted).await;
