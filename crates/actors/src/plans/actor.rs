@@ -488,7 +488,7 @@ impl PlanActor {
                     step::count_locks(&next, &locks);
                     next.locked(locks);
                     actor.state = Arc::new(next);
-                    actor.clock = Clock::new(at);
+                    actor.clock = actor.clock.followed_by(Clock::new(at));
                     // Before the lane knows of them, so that no end is missed.
                     actor.watch(true, context);
                     actor.written(&writes, &taken);
@@ -597,7 +597,7 @@ impl PlanActor {
             }
             load(&inner, &lane, plan, None).await
         };
-        spawn(context, loaded, |loaded, actor, context| {
+        spawn(context, loaded, |mut loaded, actor, context| {
             if let Ok(Loaded { state: Some(state), clock, are_jobs_held, .. }) = &loaded {
                 let is_known = |known: &Arc<PlanState>| is_same_but_locks(known, state);
                 match actor.attempted.take() {
@@ -621,6 +621,9 @@ impl PlanActor {
                 } else {
                     actor.queue.push_back(Pending::own(Command::Advance));
                 }
+            }
+            if let Ok(Loaded { clock, .. }) = &mut loaded {
+                *clock = actor.clock.followed_by(*clock);
             }
             actor.loaded(loaded, context);
         });

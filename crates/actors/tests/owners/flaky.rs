@@ -1,7 +1,7 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -46,6 +46,8 @@ pub struct Plan {
     do_plans_panic: AtomicBool,
     /// Plans' rows cannot be read by themselves.
     pub plans_are_away: AtomicBool,
+    /// By how much the database's clock has stepped forward, as steps of plans show it.
+    pub plans_ahead_ms: AtomicU64,
     /// Signers are loaded as after a recovery of the ledger.
     pub is_recovering: AtomicBool,
     /// How often a signer was loaded.
@@ -444,7 +446,13 @@ impl Plans for Flaky {
     }
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
         assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
-        self.real.commit_plan(batch).await
+        match self.real.commit_plan(batch).await? {
+            PlanVerdict::Written { at, locks } => {
+                let at = at.plus_ms(self.plan.plans_ahead_ms.load(Ordering::Relaxed));
+                Ok(PlanVerdict::Written { at, locks })
+            }
+            other => Ok(other),
+        }
     }
     async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {
         self.real.kept_retry(scope).await

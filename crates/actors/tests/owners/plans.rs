@@ -111,3 +111,20 @@ async fn a_lane_that_panics_during_a_stage_is_opened_again_as_after_a_takeover()
     plans.stop().await;
     lanes.jobs.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_forward_of_the_databases_clock_ends_no_run() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, begun, _) = begin(&lanes, &plans).await;
+    lanes.plan.plans_ahead_ms.store(begun.spec.timeout_ms * 2, Ordering::Relaxed);
+    // The owner hears of the time with the first step, and decides by it on the others.
+    for command in [Command::PauseTask(begun.id), Command::ResumeTask(begun.id), Command::PauseTask(begun.id)]
+    {
+        plans.carry_out(plan, command, Author::default()).await.unwrap();
+    }
+    let found = task(&lanes, plan).await;
+    assert_eq!((found.failing.clone(), found.in_flight()), (None, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
