@@ -123,7 +123,7 @@ pub enum Plan {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Run a task again that is FAILED, INTERRUPTED, PAUSED or CANCELLED
+    /// Run a task again that is FAILED, INTERRUPTED, PAUSED or CANCELLED, or one that a plan over its time did not start
     Retry {
         /// The task's id
         task: String,

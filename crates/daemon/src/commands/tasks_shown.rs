@@ -265,7 +265,8 @@ fn plan_status(plan: &Plan) -> String {
         text += "; no further task starts until `fencepost plan resume`: its owner changed, or a task was retried alone";
     }
     if plan.over_time {
-        text += "; it ran over its time: no further task starts";
+        text +=
+            "; it ran over its time: no further task starts, until it is retried with `fencepost plan retry`";
     }
     text
 }

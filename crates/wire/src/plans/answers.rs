@@ -29,7 +29,7 @@ pub struct Plan {
     /// The plan's owner died or changed while tasks ran or waited, or a task of a plan that was paused or cancelled was
     /// retried alone. No further task starts until somebody resumes the plan.
     pub halted: bool,
-    /// The plan ran over its time. No further task starts.
+    /// The plan ran over its time. No further task starts, whether the plan is resumed or not; each can be retried.
     pub over_time: bool,
     /// The plan's tasks, counted.
     pub progress: PlanProgress,

@@ -120,7 +120,8 @@ fn a_plan_that_starts_nothing_more_says_why() {
     (view.plan.halted, view.plan.over_time) = (true, true);
     let text = plan(&view);
     let status = "status  ATTENTION; no further task starts until `fencepost plan resume`: its owner changed, or a task \
-                  was retried alone; it ran over its time: no further task starts\n";
+                  was retried alone; it ran over its time: no further task starts, until it is \
+                  retried with `fencepost plan retry`\n";
     assert!(text.contains(status), "{text}");
     view.plan.status = PlanStatus::Succeeded;
     (view.plan.halted, view.plan.over_time) = (true, false);

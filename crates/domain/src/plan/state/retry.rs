@@ -70,7 +70,10 @@ impl StepBuilder {
         {
             return Err(Refused::NotAsSeen);
         }
+        // A plan that is over its time never gives it a turn.
+        let has_no_turn = now.status == TaskStatus::Pending && !now.was_begun() && self.next.is_over_time;
         match now.status {
+            TaskStatus::Pending if has_no_turn => {}
             TaskStatus::Running | TaskStatus::Pending => return Err(Refused::StillRunning),
             status if !status.may_retry() => {
                 return Err(refused(&format!("a task that is {} cannot be retried", status.as_str())));

@@ -216,3 +216,34 @@ fn the_history_has_every_decision_that_changes_what_the_plan_starts() {
     rig.retry(0, |_| {}).unwrap();
     assert_eq!(plan_intents(&rig), [(Some("cancel"), Some("run"))]);
 }
+
+#[test]
+fn a_task_to_which_a_plan_over_its_time_gives_no_turn_can_be_retried() {
+    let mut rig = Rig::new(3, 2, |spec| {
+        (spec.max_concurrency, spec.timeout_ms, spec.on_failure) = (1, 1_000, OnFailure::Continue)
+    });
+    rig.must(Command::Start);
+    rig.must(Command::Pause);
+    assert_eq!(rig.retry(1, |_| {}), Err(Refused::StillRunning), "it waits for its turn");
+    rig.now = START.plus_ms(1_000);
+    rig.must(Command::Advance);
+    rig.complete(0);
+    rig.must(Command::Resume);
+    assert_eq!(
+        (rig.begun(), rig.state.status()),
+        (vec![(0, 1)], PlanStatus::Attention),
+        "what was begun goes on"
+    );
+    rig.complete(0);
+    assert_eq!((rig.status(1), rig.begun()), (TaskStatus::Pending, vec![]));
+    let before = rig.task(1).lock;
+    rig.retry(1, |_| {}).unwrap();
+    assert_eq!((rig.begun(), rig.task(1).run), (vec![(1, 0)], 2));
+    assert!(rig.task(1).lock > before, "no attempt of another run has its token");
+    // One that was retried has its turn, behind the one that runs.
+    rig.retry(2, |_| {}).unwrap();
+    assert_eq!(rig.retry(2, |_| {}), Err(Refused::StillRunning));
+    rig.complete(1);
+    rig.complete(1);
+    assert_eq!((rig.status(1), rig.begun()), (TaskStatus::Succeeded, vec![(2, 0)]));
+}
