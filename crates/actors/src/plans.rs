@@ -8,6 +8,7 @@
 mod actor;
 mod adoption;
 mod clock;
+mod owned_bytes;
 mod refusal;
 mod retry;
 mod stage;
@@ -22,7 +23,7 @@ use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
 use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
 use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
@@ -34,6 +35,8 @@ use crate::mailbox::Handle;
 use crate::pause::jittered;
 use actor::{Opening, PlanActor};
 use clock::Clock;
+pub use owned_bytes::OWNED_PLANS_BYTES_MAX;
+use owned_bytes::{LOADS_MAX, OwnedBytes};
 pub use refusal::Refusal;
 use refusal::of_ledger;
 pub use retry::{RetryFrom, RetryRequest};
@@ -56,6 +59,8 @@ pub struct PlanConfig {
     pub request_timeout: Duration,
     /// How long plans are kept after their end.
     pub retention: Duration,
+    /// Bytes of owned plans beyond which no further plan is started: see [`OWNED_PLANS_BYTES_MAX`].
+    pub owned_bytes_max: usize,
 }
 
 /// What the owners of plans depend on.
@@ -135,6 +140,10 @@ struct Inner {
     counts: Counted<PlanCounts>,
     /// One lock for each row of plans, held while a plan is taken, so that none is taken twice.
     taking: [Mutex<()>; TAKING_ROWS],
+    /// The bytes of the plans that are owned here.
+    owned: OwnedBytes,
+    /// One permit for each plan that may be read at the same time.
+    loading: Semaphore,
 }
 
 /// The plans and tasks of all instances.
@@ -166,6 +175,7 @@ impl Plans {
     pub fn start(dependencies: Dependencies, config: PlanConfig) -> Self {
         let Dependencies { ledger, jobs, failure_detector, cluster_view, arbiters, clock } = dependencies;
         let (deaths, reported) = mpsc::unbounded_channel();
+        let owned = OwnedBytes::new(config.owned_bytes_max);
         let inner = Arc::new(Inner {
             ledger,
             jobs,
@@ -179,6 +189,8 @@ impl Plans {
             late: dashmap::DashMap::new(),
             counts: Counted::default(),
             taking: std::array::from_fn(|_| Mutex::default()),
+            owned,
+            loading: Semaphore::new(LOADS_MAX),
         });
         adoption::start(&inner, reported);
         Self { inner }
@@ -188,7 +200,8 @@ impl Plans {
     /// Under a key that was used, the plan that was made then. The ring puts a new plan on this instance.
     ///
     /// # Errors
-    /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], and what the ledger says.
+    /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], [`Refusal::Overloaded`] where it is to be started and the plans that
+    /// are owned here have too many bytes, and what the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
         let tasks = new
@@ -198,6 +211,9 @@ impl Plans {
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
         let (mut events, mut take) = (vec![made], Vec::new());
+        // Kept until its owner has a share of its own.
+        let reserved = new.is_started.then(|| inner.owned.reserve(&plan).ok_or(Refusal::Overloaded));
+        let _reserved = reserved.transpose()?;
         if new.is_started {
             let step = plan.apply(&Command::Start, inner.now().await?, &mut new_job);
             let step = step.map_err(Refusal::Refused)?;

@@ -95,6 +95,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     let terms = actors::plans::PlanConfig {
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
+        owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
     };
     let plans = actors::plans::Plans::start(ground, terms);
     let signers = actors::signers::Signers::start(

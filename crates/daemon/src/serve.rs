@@ -461,6 +461,7 @@ fn plans(config: &Config) -> actors::plans::PlanConfig {
     actors::plans::PlanConfig {
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         retention: Duration::from_millis(config.plans.retention_ms),
+        owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
     }
 }
 

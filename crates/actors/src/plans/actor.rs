@@ -24,6 +24,7 @@ use domain::{JobId, PlanId, Resource, TaskId, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{self, Clock};
+use super::owned_bytes::PlanShare;
 use super::step::{self, Outcome};
 use super::{By, Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
@@ -105,6 +106,8 @@ pub(super) struct PlanActor {
     is_stopping: bool,
     /// The plan as it is committed; without tasks before it was read.
     state: Arc<PlanState>,
+    /// What the state has of the bytes that this instance may own.
+    share: PlanShare,
     clock: Clock,
     queue: VecDeque<Pending>,
     meter: QueueMeter,
@@ -262,20 +265,10 @@ async fn read(
     if let Some((known, clock)) = known {
         return Ok((Some(known), clock));
     }
+    // It is never closed.
+    let _turn = inner.loading.acquire().await.ok();
     let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
     Ok((inner.ledger.load_plan(plan).await?.map(Arc::new), clock))
-}
-
-/// Whether two states are the same but for the locks, whose tokens a commit draws.
-fn is_same_but_locks(one: &PlanState, other: &PlanState) -> bool {
-    let without = |plan: &PlanState| {
-        let mut plan = plan.clone();
-        for task in &mut plan.tasks {
-            Arc::make_mut(task).lock = None;
-        }
-        plan
-    };
-    without(one) == without(other)
 }
 
 /// A future on the actor's context, and what is done with its answer.
@@ -317,7 +310,7 @@ impl PlanActor {
             (PlanState::new(plan, Arc::default(), Vec::new()), clock)
         };
         let (state, clock) = made.unwrap_or_else(unread);
-        let lane = Arc::new(lane);
+        let (lane, share) = (Arc::new(lane), inner.owned.share(&state));
         let obituary = Obituary {
             plan,
             lane: Arc::clone(&lane),
@@ -334,6 +327,7 @@ impl PlanActor {
             stage: OwnerStage::Loading,
             is_stopping: false,
             state: Arc::new(state),
+            share,
             is_first,
             clock,
             queue: VecDeque::new(),
@@ -356,6 +350,7 @@ impl PlanActor {
         match loaded {
             Ok(Loaded { state: Some(state), token, clock, .. }) => {
                 self.stage = OwnerStage::Serving;
+                self.share.set(&state);
                 self.state = state;
                 self.token = token;
                 self.clock = clock;
@@ -404,6 +399,12 @@ impl PlanActor {
                 }
             }
             self.idle_since = None;
+            if self.may_not_start(&taken) {
+                taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Overloaded)));
+                // It was read for this alone.
+                self.idle_since = Instant::now().checked_sub(IDLE_KEPT);
+                continue;
+            }
             match self.decide(&taken) {
                 Err(refused) => taken
                     .into_iter()
@@ -456,6 +457,13 @@ impl PlanActor {
         }
     }
 
+    /// Whether the plan is to be started and this instance owns too much for that.
+    fn may_not_start(&self, taken: &[Pending]) -> bool {
+        matches!(taken, [Pending { command: Command::Start, .. }])
+            && self.state.started_at.is_none()
+            && self.inner.owned.is_exceeded()
+    }
+
     /// They wait again, before all others and in their order.
     fn put_back(&mut self, taken: Vec<Pending>) {
         taken.into_iter().rev().for_each(|pending| self.queue.push_front(pending));
@@ -487,6 +495,7 @@ impl PlanActor {
                     let mut next = Arc::unwrap_or_clone(next);
                     step::count_locks(&next, &locks);
                     next.locked(locks);
+                    actor.share.follow(&actor.state, &next, &writes.tasks);
                     actor.state = Arc::new(next);
                     actor.clock = actor.clock.followed_by(Clock::new(at));
                     // Before the lane knows of them, so that no end is missed.
@@ -599,7 +608,7 @@ impl PlanActor {
         };
         spawn(context, loaded, |mut loaded, actor, context| {
             if let Ok(Loaded { state: Some(state), clock, are_jobs_held, .. }) = &loaded {
-                let is_known = |known: &Arc<PlanState>| is_same_but_locks(known, state);
+                let is_known = |known: &Arc<PlanState>| step::is_same_but_locks(known, state);
                 match actor.attempted.take() {
                     // What was begun by a commit that was not heard of.
                     Some(Attempted { state, token, jobs }) if is_known(&state) => {

@@ -111,6 +111,18 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
     Outcome::NotWritten
 }
 
+/// Whether two states are the same but for the locks, whose tokens a commit draws.
+pub(super) fn is_same_but_locks(one: &PlanState, other: &PlanState) -> bool {
+    let without = |plan: &PlanState| {
+        let mut plan = plan.clone();
+        for task in &mut plan.tasks {
+            Arc::make_mut(task).lock = None;
+        }
+        plan
+    };
+    without(one) == without(other)
+}
+
 /// Logs and counts a step that was fenced.
 fn reject(op: &'static str, plan: PlanId, token: Token, inner: &Inner) {
     metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::jobs::Refusal;
-use actors::plans::{Dependencies, NewPlan, PlanConfig, Plans};
+use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PlanConfig, Plans};
 use cluster::FailureDetector;
 use domain::job::{OnRecovery, Outcome, State};
 use domain::plan::{Command, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus};
@@ -18,6 +18,11 @@ use crate::lanes::{Lanes, open};
 use crate::until;
 
 fn start(lanes: &Lanes) -> Plans {
+    start_with(lanes, OWNED_PLANS_BYTES_MAX)
+}
+
+/// An instance that may own so many bytes of plans.
+fn start_with(lanes: &Lanes, owned_bytes_max: usize) -> Plans {
     let dependencies = Dependencies {
         ledger: Arc::new(Flaky { real: lanes.ledger.clone(), plan: lanes.plan.clone() }),
         jobs: lanes.jobs.clone(),
@@ -26,7 +31,8 @@ fn start(lanes: &Lanes) -> Plans {
         arbiters: lanes.arbiters.clone(),
         clock: SharedClock::new(Duration::from_secs(1)),
     };
-    let config = PlanConfig { request_timeout: Duration::from_secs(5), retention: Duration::from_secs(60) };
+    let (request_timeout, retention) = (Duration::from_secs(5), Duration::from_secs(60));
+    let config = PlanConfig { request_timeout, retention, owned_bytes_max };
     Plans::start(dependencies, config)
 }
 
@@ -125,6 +131,26 @@ async fn a_step_forward_of_the_databases_clock_ends_no_run() {
     }
     let found = task(&lanes, plan).await;
     assert_eq!((found.failing.clone(), found.in_flight()), (None, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, 1_500);
+    let create = async |tenant: &str, is_started: bool| {
+        let payload = format!("\"{}\"", "x".repeat(1_000));
+        let tasks = vec![TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", payload)])];
+        let new = NewPlan { spec: PlanSpec::default(), tasks, is_started, key: None };
+        plans.create(new, Author::default()).await
+    };
+    create("a", true).await.unwrap();
+    assert_eq!(create("b", true).await, Err(actors::plans::Refusal::Overloaded));
+    let later = create("b", false).await.expect("it is not owned");
+    let started = plans.carry_out(later, Command::Start, Author::default()).await;
+    assert_eq!(started, Err(actors::plans::Refusal::Overloaded));
+    assert_eq!(lanes.ledger.plan(later).await.unwrap().unwrap().status, PlanStatus::Created);
     plans.stop().await;
     lanes.jobs.stop().await;
 }
