@@ -40,8 +40,8 @@ pub enum Refusal {
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Too many requests wait for the plan.
-    #[error("too many requests wait for the plan")]
+    /// Too many requests wait for the plan, or it was to be started where the plans that are owned have too many bytes.
+    #[error("too many requests wait for the plan, or this instance owns too many plans to start another one")]
     Overloaded,
     /// The ledger did not answer in time. Whether anything was written is not known.
     #[error("the ledger did not answer in time")]
