@@ -70,13 +70,14 @@ pub(super) struct Scheduler {
     gateway: Arc<NodeGateway>,
     reach: Reach,
     queue: Mutex<Queue<QueuedJob>>,
-    /// Something was put into the queue.
-    queued: Notify,
+    /// Something was put into the queue, or this is dropped. The task that places jobs waits for it, and keeps nothing else of this
+    /// meanwhile.
+    queued: Arc<Notify>,
 }
 
 impl Scheduler {
     pub(super) fn new(registry: Registry, bus: bus::Handle, gateway: Arc<NodeGateway>, reach: Reach) -> Self {
-        Self { registry, bus, gateway, reach, queue: Mutex::default(), queued: Notify::new() }
+        Self { registry, bus, gateway, reach, queue: Mutex::default(), queued: Arc::default() }
     }
 
     /// Whether the nodes that are connected to other instances are known here and can be reached.
@@ -236,7 +237,7 @@ impl Scheduler {
     /// Places waiting jobs on this runtime, as long as another handle to this exists.
     pub(super) fn start(self: &Arc<Self>, runtime: &Handle) {
         let mut openings = self.registry.openings(None);
-        let scheduler = Arc::downgrade(self);
+        let (scheduler, woken) = (Arc::downgrade(self), Arc::clone(&self.queued));
         runtime.spawn(async move {
             let mut next_look = Instant::now();
             loop {
@@ -246,10 +247,14 @@ impl Scheduler {
                     next_look = Instant::now() + jittered(LOOK_EVERY);
                 }
                 // Registered before the pass, so that what comes meanwhile is not missed.
-                let queued = this.queued.notified();
+                let queued = woken.notified();
                 openings.borrow_and_update();
-                let pause = match this.pass().await {
-                    Passed::All if this.queue().len() == 0 => None,
+                let passed = this.pass().await;
+                let is_empty = this.waiting() == 0;
+                // While the task waits, the last handle may be dropped, which wakes it.
+                drop(this);
+                let pause = match passed {
+                    Passed::All if is_empty => None,
                     Passed::All => Some(LOOK_EVERY),
                     Passed::More => continue,
                     Passed::Away => {
@@ -570,6 +575,13 @@ impl Scheduler {
 
     fn queue(&self) -> MutexGuard<'_, Queue<QueuedJob>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Scheduler {
+    /// Ends the task that places jobs.
+    fn drop(&mut self) {
+        self.queued.notify_one();
     }
 }
 

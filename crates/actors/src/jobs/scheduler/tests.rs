@@ -12,6 +12,8 @@ use crate::jobs::messages::Directory;
 use crate::jobs::progress_store::ProgressStore;
 
 const RESERVATION: Duration = NodeTimeouts::DEFAULT.reservation;
+/// After so many yields every task of a test has come to where it waits.
+const YIELDS: usize = 100;
 
 /// Instance `a`, and the bus that keeps the record of node `n`.
 struct Here {
@@ -85,6 +87,28 @@ fn lent_here() -> AttachedNode {
     let known = Ok(Registering::Done(Known { connected, taken: vec![], unlisted: vec![] }));
     attached.apply(Event::Registered { known, is_lent: true, provisional: bus::Epoch::new(1) }, moment);
     attached
+}
+
+#[tokio::test]
+async fn a_scheduler_that_waits_for_jobs_ends_with_its_last_handle() {
+    let here = here().await;
+    let registry = here.scheduler.registry.clone();
+    let mut openings = registry.openings(None);
+    let (known, woken) = (Arc::downgrade(&here.scheduler), Arc::downgrade(&here.scheduler.queued));
+    let others_take_turns = async || {
+        for _ in 0..YIELDS {
+            tokio::task::yield_now().await;
+        }
+    };
+    openings.mark_unchanged();
+    here.scheduler.start(&Handle::current());
+    others_take_turns().await;
+    assert_eq!(woken.strong_count(), 2, "its task waits: the queue is empty");
+    drop(here.scheduler);
+    assert!(known.upgrade().is_none(), "the task does not hold it meanwhile");
+    others_take_turns().await;
+    assert_eq!(woken.strong_count(), 0, "the task has ended");
+    assert!(!openings.has_changed().unwrap(), "nothing else woke it");
 }
 
 #[tokio::test]
