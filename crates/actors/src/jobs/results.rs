@@ -260,7 +260,7 @@ impl ResultWriter {
     }
 
     /// Commits those that are `left`, and takes out each whose answer is known. Where an earlier commit of them may have been
-    /// written, what follows from it has not been done.
+    /// written, what follows from it has not been done. After an error those that are left have no answer yet.
     async fn commit_results(
         &self,
         node: &NodeId,
@@ -296,27 +296,29 @@ impl ResultWriter {
             // There is no lease to it; whatever it was, nothing was written.
             JobsVerdict::Fenced | JobsVerdict::Again => return Ok(()),
         };
-        let mut written = std::mem::take(left).into_iter();
-        for (write, verdict) in batch.writes.iter().zip(verdicts) {
-            let Some(n) = written.next() else { break };
-            let NodeResult { job, attempt, .. } = results[n];
-            let policy = self.gateway.recorded(job, attempt);
+        let (written, mut failed) = (std::mem::take(left), None);
+        for ((n, write), verdict) in written.into_iter().zip(batch.writes.iter()).zip(verdicts) {
             let is_written = verdict == JobVerdict::Written;
             answers[n] = if is_written {
                 Answer::Committed
             } else {
-                let answer = self.answer_again(node, &results[n]).await;
-                if answer.is_err() {
-                    left.push(n);
-                    left.extend(&mut written);
+                match self.answer_again(node, &results[n]).await {
+                    Ok(answer) => answer,
+                    // It alone is asked for again: what follows from the others is done once, now.
+                    Err(error) => {
+                        left.push(n);
+                        failed.get_or_insert(error);
+                        continue;
+                    }
                 }
-                answer?
             };
+            let NodeResult { job, attempt, .. } = results[n];
+            let policy = self.gateway.recorded(job, attempt);
             if is_written || (is_unsure && answers[n] == Answer::Committed) {
                 self.recorded(&write.change, node, attempt, policy).await;
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// A failure was the end of its job, which an unanswered commit has written.

@@ -59,6 +59,8 @@ pub struct Plan {
     pub stalled: AtomicUsize,
     /// What is kept under keys of jobs cannot be read.
     pub job_keys_are_away: AtomicBool,
+    /// So many of the next reads of one job fail.
+    pub failing_job_reads: AtomicUsize,
     pub gate: tokio::sync::Notify,
 }
 
@@ -276,6 +278,10 @@ impl Jobs for Flaky {
         self.real.hold_jobs(lane).await
     }
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        let left = &self.plan.failing_job_reads;
+        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(Error::unavailable(lost()));
+        }
         self.real.job(id).await
     }
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
-use actors::jobs::{Dependencies, Jobs, LaneConfig, Refusal, Submission};
+use actors::jobs::{
+    Answer, Dependencies, JobEventKind, Jobs, LaneConfig, NodeResult, Notification, Refusal, Submission,
+    Topic,
+};
 use cluster::{ClusterView, FailureDetector, Identity, JoinOptions, Membership, Process};
-use domain::job::{Due, Spec, State};
-use domain::{InstanceId, Mode};
-use ledger::Handle;
+use domain::job::{Assignment, Attempt, Change, Due, NewJob, Outcome, Spec, State};
+use domain::{InstanceId, JobId, LaneId, Mode, NodeId};
+use futures_util::FutureExt;
+use ledger::{Acquisition, Handle, JobBatch, JobWrite};
 
 use crate::flaky::{Flaky, Plan};
 
@@ -119,6 +123,50 @@ async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
     assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(Refusal::Fenced))));
     let refused = lanes.jobs.submit(vec![submission()]).await.remove(0);
     assert_eq!(refused, Err(Refusal::Fenced));
+}
+
+/// A job of another instance's lane, whose first attempt is at a node.
+async fn dispatch_elsewhere(ledger: &Handle, job: JobId, node: &NodeId) {
+    let owner = InstanceId::parse("other-1").unwrap();
+    let id = LaneId::parse("instance:other-1").unwrap();
+    let Acquisition::Acquired { token, .. } = ledger.acquire(id.lease(), &owner, 60_000).await.unwrap()
+    else {
+        panic!("nobody else has it");
+    };
+    let new = NewJob {
+        id: job,
+        spec: Spec::new("{}"),
+        seq: None,
+        client_ref: None,
+        due: Due::Now,
+        retry: None,
+        placed: Some(Assignment { node: node.clone(), holder: owner.clone() }),
+    };
+    let write = JobWrite { change: Change::Submit(Box::new(new)), key: None };
+    let batch = JobBatch { lane: Some(ledger::Lane { id, owner, token }), writes: [write].into() };
+    ledger.commit_jobs(batch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_is_written_is_told_although_the_one_before_it_could_not_be_answered_yet() {
+    let lanes = open().await;
+    let (node, attempt) = (NodeId::parse("n").unwrap(), Attempt::new(1));
+    let (nobodys, written) = (JobId::from_u128(1), JobId::from_u128(2));
+    dispatch_elsewhere(&lanes.ledger, written, &node).await;
+    let mut watch = lanes.jobs.watch(Topic::Job(written)).unwrap();
+    let result = |job| NodeResult { job, attempt, output: Ok("7".to_owned()) };
+    lanes.plan.failing_job_reads.store(1, Ordering::SeqCst);
+    let answers = lanes.jobs.results(&node, vec![result(nobodys), result(written)], false).await;
+    let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer).collect();
+    assert_eq!(answers, [Answer::Stale, Answer::Committed]);
+    assert_eq!(lanes.plan.failing_job_reads.load(Ordering::SeqCst), 0, "the first was asked for again");
+    // It was told before it was answered.
+    match watch.next().now_or_never() {
+        Some(Notification::Event(event)) => {
+            assert_eq!(event.kind, JobEventKind::Changed(State::Finished, Some(Outcome::Succeeded)));
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
