@@ -10,7 +10,8 @@
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself.
-//! - **Early results**: a result that comes before the record is taken over waits, and is committed then.
+//! - **Early results**: a result that comes before the record is taken over waits, and is committed then. A connection with
+//!   too many bytes of them ends.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
 //!   and freed when a reservation would have expired.
 //!
@@ -81,6 +82,8 @@ pub struct AttachedNode {
     held_back: Vec<Dispatch>,
     /// Results that came before the node was registered.
     early_results: Vec<(Slot, End)>,
+    /// The bytes of those.
+    early_bytes: usize,
     /// Slots of unfinished attempts that the node does not list.
     unlisted: Vec<Slot>,
     unlisted_until: Instant,
@@ -136,6 +139,7 @@ impl AttachedNode {
             called_off: HashSet::new(),
             held_back: Vec::new(),
             early_results: Vec::new(),
+            early_bytes: 0,
             unlisted: Vec::new(),
             unlisted_until: now,
             has_left: false,

@@ -33,6 +33,9 @@ pub const SHARED_MS: u64 = 10_000;
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
+/// Results of one connection that wait for its node to be registered, in bytes: with their text. Beyond that the connection ends,
+/// and the node sends them again when it is welcomed on its next one.
+pub const EARLY_RESULTS_BYTES_MAX: usize = 8 << 20;
 /// Attempts that one connection remembers as answered until the node's heartbeat shows that it has heard the
 /// answer. Beyond that the oldest are forgotten.
 pub const ANSWERED_MAX: usize = 16_384;

@@ -60,7 +60,7 @@ impl AttachedNode {
         self.out.extend([attach, Effect::LookUp { running }]);
         let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
-        let early = std::mem::take(&mut self.early_results);
+        let early = self.take_early();
         self.commit(early);
         self.note();
     }

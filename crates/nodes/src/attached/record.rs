@@ -88,7 +88,7 @@ impl AttachedNode {
         let Some(hello) = &self.hello else { return };
         let why = format!("the node {} is connected with another token", hello.node);
         tracing::info!(principal = &*hello.principal, why, "access is refused");
-        self.early_results.clear();
+        self.take_early();
         self.refuse_held_back();
         self.end(CloseCode::Unauthorized, why);
     }
@@ -120,7 +120,7 @@ impl AttachedNode {
         let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
         self.free(over);
-        let early = std::mem::take(&mut self.early_results);
+        let early = self.take_early();
         self.commit(early);
         if !is_complete {
             // The ledger could not be asked. The record is made anew until it can.

@@ -8,7 +8,8 @@ use bus::Slot;
 use domain::job::Revoked;
 
 use super::{AttachedNode, CommitTerms, Committed, Effect, FromLane};
-use crate::connection::{self, Dispatch, End, Refused};
+use crate::connection::{self, CloseCode, Dispatch, End, Refused};
+use crate::limits::EARLY_RESULTS_BYTES_MAX;
 
 impl AttachedNode {
     /// What the lanes want of the node.
@@ -150,7 +151,7 @@ impl AttachedNode {
             return;
         }
         if self.registered.is_none() {
-            return self.early_results.extend(results);
+            return self.keep_early(results);
         }
         let now = self.moment.now;
         let may_pass = match self.gives() {
@@ -162,6 +163,24 @@ impl AttachedNode {
             self.passing += results.len();
         }
         self.out.push(Effect::Commit { results, terms: CommitTerms { may_pass, came_at: now } });
+    }
+
+    /// Keeps results until the node is registered; not without a bound, however long that takes.
+    fn keep_early(&mut self, results: Vec<(Slot, End)>) {
+        let bytes = |(_, end): &(Slot, End)| size_of::<(Slot, End)>() + end.text_bytes();
+        self.early_bytes += results.iter().map(bytes).sum::<usize>();
+        self.early_results.extend(results);
+        if self.early_bytes > EARLY_RESULTS_BYTES_MAX {
+            self.take_early();
+            let why = "too many results came before `welcome`; send them again after the next one";
+            self.end(CloseCode::Overloaded, why.to_owned());
+        }
+    }
+
+    /// Results that came before the node was registered. They wait no longer.
+    pub(super) fn take_early(&mut self) -> Vec<(Slot, End)> {
+        self.early_bytes = 0;
+        std::mem::take(&mut self.early_results)
     }
 
     /// Whether a slot may go from one attempt to the next at the bus, which knows of the connection and gives the slots.

@@ -1,6 +1,7 @@
 //! Tables of what an attached node does at each event, and random sequences against a bus that answers as it likes.
 
 mod contest;
+mod early;
 mod lending;
 
 use std::collections::HashSet;
@@ -339,22 +340,6 @@ fn a_node_of_another_token_is_turned_away_with_what_it_said() {
     for event in [anothers(), Event::Tick, Event::RegisterAgain] {
         assert_eq!(alone.apply(event), Vec::<String>::new());
     }
-}
-
-#[test]
-fn results_before_the_record_wait_for_it() {
-    let mut rig = Rig::greeted(&[1, 2]);
-    assert_eq!(rig.frames([result(1)]), Vec::<String>::new());
-    let effects = rig.apply(registered(&[1, 2], &[], true));
-    assert_eq!(effects[3..], ["acknowledged 2", "commit [1] passing", "refresh [] None"]);
-    let mut alone = Rig::greeted(&[1]);
-    alone.is_bus_up = false;
-    alone.frames([result(1)]);
-    let effects = alone.apply(register_failed(away()));
-    assert_eq!(
-        effects,
-        ["attach", "look up [1]", "welcome", "commit [1] passing", "note used 1", "register later"]
-    );
 }
 
 #[test]
