@@ -15,8 +15,8 @@
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
 //!   and freed when a reservation would have expired.
 //!
-//! After the end ([`AttachedNode::leave`]) only commits that were under way matter; [`AttachedNode::departure`] says what
-//! is left.
+//! After the end ([`AttachedNode::leave`]) only commits and dispatches that were under way matter; [`AttachedNode::departure`]
+//! says what is left.
 
 mod authority;
 mod event;
@@ -185,10 +185,15 @@ impl AttachedNode {
         std::mem::take(&mut self.out)
     }
 
-    /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance.
-    pub fn leave(&mut self) {
+    /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance. Dispatches that are
+    /// held back are not sent any more, and their lanes are to hear so.
+    pub fn leave(&mut self) -> Vec<Effect> {
         self.has_left = true;
         self.holder_slots.end();
+        for dispatch in std::mem::take(&mut self.held_back) {
+            self.too_late(dispatch.slot);
+        }
+        std::mem::take(&mut self.out)
     }
 
     /// What is left of the node, once every call that was under way is answered; nothing of a node that was never
@@ -269,6 +274,10 @@ impl AttachedNode {
             }
             Event::Passed { dispatches, .. } => {
                 dispatches.into_iter().for_each(|dispatch| self.not_passed(dispatch.slot));
+            }
+            // Its slot is freed with those of all that the node does not have.
+            Event::Sent { dispatches, .. } => {
+                dispatches.into_iter().for_each(|dispatch| self.too_late(dispatch.slot));
             }
             _ => {}
         }

@@ -247,6 +247,10 @@ impl Socket {
     fn apply(&mut self, event: Event) {
         let is_bus_up = self.link.borrow().up_for().is_some();
         let effects = self.node.apply(event, Moment { now: Instant::now(), is_bus_up });
+        self.carry_out_all(effects);
+    }
+
+    fn carry_out_all(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             self.carry_out(effect);
         }
@@ -393,13 +397,15 @@ impl Socket {
     /// The socket is over. What the node runs it goes on with; it has a while to connect again, to any instance.
     async fn depart(mut self) {
         self.say_goodbye();
-        self.node.leave();
+        let effects = self.node.leave();
+        self.carry_out_all(effects);
+        // What still waits for the node is refused now, not when the last call has ended.
+        self.mailbox = None;
         while let Some(event) = self.calls.next().await {
             if let Some(event) = event {
                 self.apply(event);
             }
         }
-        self.mailbox = None;
         let Some(departure) = self.node.departure() else { return };
         let jobs = &self.incarnation.jobs;
         for Slot { job, attempt } in &departure.unanswered {

@@ -235,6 +235,16 @@ impl AttachedNode {
         }
     }
 
+    /// The socket was closed before this attempt was sent.
+    pub(super) fn too_late(&mut self, slot: Slot) {
+        self.called_off.remove(&slot);
+        self.came_to_nothing(
+            slot,
+            Revoked::Undeliverable,
+            "the node's socket was closed before the attempt was sent",
+        );
+    }
+
     /// This attempt was to have a slot that was not passed on to it.
     pub(super) fn not_passed(&mut self, slot: Slot) {
         self.came_to_nothing(slot, Revoked::Undeliverable, "its slot could not be passed on");

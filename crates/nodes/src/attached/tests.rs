@@ -2,6 +2,7 @@
 
 mod contest;
 mod early;
+mod leaving;
 mod lending;
 
 use std::collections::HashSet;
@@ -550,46 +551,6 @@ fn what_ends_a_connection_closes_it_once() {
     silent.apply(sent([1], Ok(vec![true])));
     silent.after(TIMEOUTS.unanswered);
     assert_eq!(silent.apply(Event::Tick), ["close 4400"]);
-}
-
-#[test]
-fn after_the_end_only_what_was_dispatched_by_a_commit_is_told() {
-    assert!(Rig::registered(&[]).node.departure().is_none(), "it has not left");
-    let mut nobody = Rig::greeted(&[1]);
-    nobody.node.leave();
-    assert!(nobody.node.departure().is_none(), "it was never registered");
-
-    let mut rig = Rig::busy(&[1, 2]);
-    rig.apply(wanted([own(3)]));
-    rig.apply(sent([3], Ok(vec![true])));
-    rig.frames([result(1)]);
-    rig.after(Duration::from_secs(1));
-    rig.node.leave();
-    assert_eq!(rig.apply(committed(1, true, Some(4))), ["undeliverable 4"]);
-    let passed = Event::Passed { passed: Ok(vec![true]), over: slots(&[1]), dispatches: vec![dispatch(5)] };
-    assert_eq!(rig.apply(passed), ["undeliverable 5"]);
-    for event in [refreshed(9), Event::Tick, sent([6], Ok(vec![true])), Event::RegisterAgain, contested()] {
-        assert_eq!(rig.apply(event), Vec::<String>::new());
-    }
-    let departure = rig.node.departure().unwrap();
-    let held: HashSet<_> = departure.slots.iter().copied().collect();
-    assert_eq!(held, slots(&[1, 2, 3]).into_iter().collect());
-    assert_eq!(
-        (departure.unanswered, departure.is_provisional, departure.is_late),
-        (slots(&[3]), false, false)
-    );
-    assert_eq!(departure.record.status.state, NodeState::Unhealthy);
-    assert_eq!(departure.heard, rig.now.checked_sub(Duration::from_secs(1)).unwrap());
-
-    // Registered too late: its record is taken back like any other.
-    for (mut late, is_news) in
-        [(Rig::greeted(&[1]), true), (Rig::alone(&[1]), true), (Rig::registered(&[1]), false)]
-    {
-        late.node.leave();
-        assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
-        let departure = late.node.departure().unwrap();
-        assert_eq!((departure.record.stamp.epoch, departure.is_late), (Epoch::new(7), is_news));
-    }
 }
 
 /// What is under way at the bus and the lanes, in one random run.

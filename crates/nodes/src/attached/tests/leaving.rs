@@ -1,0 +1,71 @@
+//! What is left of a node whose socket is closed, and what becomes of what was on its way to it.
+
+use super::*;
+
+#[test]
+fn after_the_end_only_what_was_dispatched_is_told() {
+    assert!(Rig::registered(&[]).node.departure().is_none(), "it has not left");
+    let mut nobody = Rig::greeted(&[1]);
+    nobody.node.leave();
+    assert!(nobody.node.departure().is_none(), "it was never registered");
+
+    let mut rig = Rig::busy(&[1, 2]);
+    rig.apply(wanted([own(3)]));
+    rig.apply(sent([3], Ok(vec![true])));
+    rig.frames([result(1)]);
+    rig.after(Duration::from_secs(1));
+    rig.node.leave();
+    assert_eq!(rig.apply(committed(1, true, Some(4))), ["undeliverable 4"]);
+    let passed = Event::Passed { passed: Ok(vec![true]), over: slots(&[1]), dispatches: vec![dispatch(5)] };
+    assert_eq!(rig.apply(passed), ["undeliverable 5"]);
+    for event in [refreshed(9), Event::Tick, Event::RegisterAgain, contested()] {
+        assert_eq!(rig.apply(event), Vec::<String>::new());
+    }
+    let departure = rig.node.departure().unwrap();
+    let held: HashSet<_> = departure.slots.iter().copied().collect();
+    assert_eq!(held, slots(&[1, 2, 3]).into_iter().collect());
+    assert_eq!(
+        (departure.unanswered, departure.is_provisional, departure.is_late),
+        (slots(&[3]), false, false)
+    );
+    assert_eq!(departure.record.status.state, NodeState::Unhealthy);
+    assert_eq!(departure.heard, rig.now.checked_sub(Duration::from_secs(1)).unwrap());
+
+    // Registered too late: its record is taken back like any other.
+    for (mut late, is_news) in
+        [(Rig::greeted(&[1]), true), (Rig::alone(&[1]), true), (Rig::registered(&[1]), false)]
+    {
+        late.node.leave();
+        assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
+        let departure = late.node.departure().unwrap();
+        assert_eq!((departure.record.stamp.epoch, departure.is_late), (Epoch::new(7), is_news));
+    }
+}
+
+#[test]
+fn dispatches_on_their_way_to_a_node_that_leaves_are_told_to_be_undeliverable() {
+    for (what, answer) in
+        [("sent", Ok(vec![true, true])), ("gone", Ok(vec![false, false])), ("not known", Err(unknown()))]
+    {
+        let mut rig = Rig::busy(&[1]);
+        assert_eq!(rig.apply(wanted([own(2), own(3)])), ["send slots [2, 3]"]);
+        assert!(rig.node.leave().is_empty(), "they are answered first");
+        assert_eq!(rig.apply(sent([2, 3], answer)), ["undeliverable 2", "undeliverable 3"], "{what}");
+        assert_eq!(rig.node.departure().unwrap().slots, slots(&[1]), "{what}");
+    }
+}
+
+#[test]
+fn dispatches_that_are_held_back_are_refused_when_the_node_leaves() {
+    let mut rig = Rig::registered(&[]);
+    rig.after(AUTHORITY);
+    assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]), "nobody vouches for it");
+    assert_eq!(rig.frames([heartbeat(&[])])[0], "refresh [] Some([1])");
+    assert_eq!(rig.apply(wanted([own(5), own(6)])), Vec::<String>::new());
+    rig.apply(wanted([FromLane::Cancel(slot(6))]));
+    let effects: Vec<_> = rig.node.leave().iter().map(name).collect();
+    assert_eq!(effects, ["undeliverable 5", "undeliverable 6"]);
+    assert_eq!(rig.node.called_off, HashSet::new());
+    let late = answered(Ok(Written::Done(Version::new(2))), Some(&[1]));
+    assert_eq!(rig.apply(late), Vec::<String>::new(), "once");
+}
