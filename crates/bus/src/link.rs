@@ -27,13 +27,19 @@ impl Link {
         matches!(self, Self::Up { .. })
     }
 
+    /// Since when it has been up without a break; `None` while it is down.
+    #[must_use]
+    pub const fn up_since(&self) -> Option<Instant> {
+        match self {
+            Self::Up { since } => Some(*since),
+            Self::Down { .. } => None,
+        }
+    }
+
     /// How long it has been up without a break; `None` while it is down.
     #[must_use]
     pub fn up_for(&self) -> Option<Duration> {
-        match self {
-            Self::Up { since } => Some(since.elapsed()),
-            Self::Down { .. } => None,
-        }
+        self.up_since().map(|since| since.elapsed())
     }
 }
 

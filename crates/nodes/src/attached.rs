@@ -9,7 +9,8 @@
 //!   [`crate::limits::contested_max`]; or goes over the other connection, if that one's instance is gone.
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
-//! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself.
+//! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself. A bus that
+//!   was away is told all that is taken before anything is asked of it.
 //! - **Early results**: a result that comes before the record is taken over waits, and is committed then. A connection with
 //!   too many bytes of them ends.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
@@ -68,6 +69,10 @@ pub struct AttachedNode {
     refresh_again: bool,
     /// When the heartbeat came that is not written down yet.
     heartbeat_at: Option<Instant>,
+    /// Since when the link to the bus was up at the last event.
+    bus_up_since: Option<Instant>,
+    /// The bus may have an older state of the record than was written, and no word was sent since that lists all that is taken.
+    is_doubted: bool,
     /// Slots to be freed with the next write of the record.
     gone: Vec<Slot>,
     /// How many results are being committed that may pass their slots on.
@@ -132,6 +137,8 @@ impl AttachedNode {
             is_refreshing: false,
             refresh_again: false,
             heartbeat_at: None,
+            bus_up_since: None,
+            is_doubted: false,
             gone: Vec::new(),
             passing: 0,
             shares_when_passed: false,
@@ -143,7 +150,7 @@ impl AttachedNode {
             unlisted: Vec::new(),
             unlisted_until: now,
             has_left: false,
-            moment: Moment { now, is_bus_up: true },
+            moment: Moment { now, bus_up_since: None },
             out: Vec::new(),
         }
     }
@@ -177,7 +184,11 @@ impl AttachedNode {
         self.moment = moment;
         match self.has_left {
             false => {
+                let is_new_link = self.look_at_link();
                 self.take_up(event);
+                if is_new_link && self.is_doubted && !self.connection.is_over() {
+                    self.refresh();
+                }
                 self.settle_slots();
             }
             true => self.take_up_late(event),

@@ -245,8 +245,8 @@ impl Socket {
     }
 
     fn apply(&mut self, event: Event) {
-        let is_bus_up = self.link.borrow().up_for().is_some();
-        let effects = self.node.apply(event, Moment { now: Instant::now(), is_bus_up });
+        let bus_up_since = self.link.borrow().up_since();
+        let effects = self.node.apply(event, Moment { now: Instant::now(), bus_up_since });
         self.carry_out_all(effects);
     }
 

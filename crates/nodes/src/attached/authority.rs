@@ -1,5 +1,8 @@
 //! Who gives the node's slots: the bus; or, while the bus lends them or is away, this instance to its own lanes. The first
 //! word that has the bus give them again lists the slots that are taken; until then no instance reserves one there.
+//!
+//! The bus may come back with an older state, in which the record has slots that are free by now and lacks others that are
+//! taken. So the first word over a new link, and the first one after a call that failed, lists the slots that are taken too.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,6 +20,26 @@ impl AttachedNode {
             Ok(_) if is_done || !is_lent => self.authority.heard(is_lent, self.moment.now),
             Err(error) if error.may_have_run() => self.authority.may_be_heard(is_lent, self.moment.now),
             Ok(_) | Err(_) => self.authority.unheard(is_lent),
+        }
+    }
+
+    /// Takes note of how the link to the bus is. Whether it was made anew.
+    pub(super) fn look_at_link(&mut self) -> bool {
+        let up_since = self.moment.bus_up_since;
+        let is_other = self.bus_up_since != up_since;
+        if is_other {
+            self.bus_up_since = up_since;
+            self.doubt();
+        }
+        is_other && up_since.is_some()
+    }
+
+    /// The bus may have lost what was written of the node: from now on the record counts as one that does not list all that is
+    /// taken, until a word has listed it that was not sent yet.
+    pub(super) fn doubt(&mut self) {
+        if self.is_known() {
+            self.is_doubted = true;
+            self.authority.ahead(true);
         }
     }
 
@@ -82,11 +105,14 @@ impl AttachedNode {
     pub(super) fn listed(&mut self, listed: &[Slot]) {
         let listed: HashSet<_> = listed.iter().copied().collect();
         let is_all = self.given_or_with_node().iter().all(|slot| listed.contains(slot));
-        self.authority.ahead(!is_all);
+        self.authority.ahead(!is_all || self.is_doubted);
     }
 
     /// Sends the dispatches that came before the record listed the taken slots.
     pub(super) fn send_held_back(&mut self) {
+        if self.is_doubted {
+            return;
+        }
         let held_back = std::mem::take(&mut self.held_back);
         if !held_back.is_empty() {
             self.send_out(held_back);
@@ -123,6 +149,7 @@ impl AttachedNode {
             // The record is made anew first.
             Ok(Written::Lost | Written::Replaced) => {}
             Err(_) => {
+                self.doubt();
                 self.refuse_held_back();
                 self.note();
             }

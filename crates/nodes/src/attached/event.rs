@@ -8,13 +8,13 @@ use domain::job::Revoked;
 use crate::connection::{CloseCode, Dispatch, End, FromNode, Progress, ToNode};
 use crate::record::Record;
 
-/// When something happens, and whether the link to the bus is up then.
+/// When something happens, and how the link to the bus is then.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The time.
     pub now: Instant,
-    /// Whether the link to the bus is up.
-    pub is_bus_up: bool,
+    /// Since when the link to the bus is up; `None` while it is down. With another link the bus may have an older state.
+    pub bus_up_since: Option<Instant>,
 }
 
 /// One thing that has happened.

@@ -18,6 +18,7 @@ impl AttachedNode {
         let listed = self.registered.is_none().then(|| hello.running.clone());
         let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
         self.is_registering = true;
+        self.is_doubted = false;
         let is_lent = self.authority.wants_them_lent(self.moment.now);
         self.say(is_lent);
         let running = listed.unwrap_or_else(|| self.given_or_with_node());
@@ -168,6 +169,7 @@ impl AttachedNode {
         }
         let Some(record) = self.record_of(&registered.profile, Version::new(0)) else { return };
         self.is_refreshing = true;
+        self.is_doubted = false;
         self.say(is_lent);
         let (freed, taken) = (std::mem::take(&mut self.gone), lists_all.then(|| self.all_taken()));
         self.out.push(Effect::Refresh { report: record.report(&self.timeouts, is_lent), freed, taken });

@@ -91,6 +91,9 @@ impl AttachedNode {
 
     /// What has its slot goes to the node; what has none does not.
     pub(super) fn on_sent(&mut self, sent: bus::Result<Vec<bool>>, dispatches: Vec<Dispatch>) {
+        if sent.is_err() {
+            self.doubt();
+        }
         let mut freed = Vec::new();
         let sent = sent.unwrap_or_else(|error| {
             tracing::debug!(%error, "dispatches are dropped: their slots may not be marked as sent");
@@ -185,7 +188,10 @@ impl AttachedNode {
 
     /// Whether a slot may go from one attempt to the next at the bus, which knows of the connection and gives the slots.
     fn may_pass_at_bus(&self) -> bool {
-        self.moment.is_bus_up && self.is_known() && !self.authority.is_ahead() && !self.is_registering
+        self.moment.bus_up_since.is_some()
+            && self.is_known()
+            && !self.authority.is_ahead()
+            && !self.is_registering
     }
 
     /// Sends `committed` or `stale` to the node, and the attempts that take over its slots. An attempt whose commit took
@@ -257,6 +263,9 @@ impl AttachedNode {
         over: Vec<Slot>,
         dispatches: Vec<Dispatch>,
     ) {
+        if passed.is_err() {
+            self.doubt();
+        }
         match &passed {
             Ok(passed) if self.registered.is_some() => {
                 let kept = passed.iter().filter(|is_passed| !**is_passed).count();
@@ -293,13 +302,14 @@ impl AttachedNode {
         self.out.push(Effect::FreeSlots { slots, was_full });
     }
 
-    /// What could not be freed is, with the next refresh.
+    /// What could not be freed is, with the next refresh, which lists all that is taken.
     pub(super) fn on_freed(&mut self, left: Vec<Slot>, was_full: bool) {
         // The other instances do not ask a full node again before an update of it.
         if was_full && self.is_known() {
             self.out.push(Effect::TellOf);
         }
         if !left.is_empty() {
+            self.doubt();
             self.gone.extend(left);
             self.refresh();
         }

@@ -4,6 +4,7 @@ mod contest;
 mod early;
 mod leaving;
 mod lending;
+mod older_bus;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -119,6 +120,8 @@ struct Rig {
     node: AttachedNode,
     now: Instant,
     is_bus_up: bool,
+    /// Since when, while it is.
+    up_since: Instant,
     /// Whether the last word had the bus lend the slots.
     is_lent: bool,
     /// The terms of the last commit.
@@ -131,7 +134,7 @@ impl Rig {
         let me = InstanceId::parse("here-1").unwrap();
         let node = AttachedNode::opened(me, TIMEOUTS, now);
         let terms = CommitTerms { may_pass: false, came_at: now };
-        Self { node, now, is_bus_up: true, is_lent: false, terms }
+        Self { node, now, is_bus_up: true, up_since: now, is_lent: false, terms }
     }
 
     /// Of a node of which another instance wanted slots a moment ago.
@@ -195,7 +198,8 @@ impl Rig {
             Event::Committed { terms, .. } => *terms = self.terms,
             _ => {}
         }
-        let effects = self.node.apply(event, Moment { now: self.now, is_bus_up: self.is_bus_up });
+        let bus_up_since = self.is_bus_up.then_some(self.up_since);
+        let effects = self.node.apply(event, Moment { now: self.now, bus_up_since });
         for effect in &effects {
             if let Effect::Register { report, .. } | Effect::Refresh { report, .. } = effect {
                 self.is_lent = report.vouched.is_none();
@@ -479,7 +483,11 @@ fn a_result_is_answered_and_its_slot_is_freed_or_passed_on() {
     for (what, answer, expected) in [
         ("passed", Ok(vec![true]), &["dispatch 2"][..]),
         ("not passed", Ok(vec![false]), &["count freed 1", "undeliverable 2"]),
-        ("not known", Err(unknown()), &["refresh [1] None", "undeliverable 2", "slot freed 2", "free [2]"]),
+        (
+            "not known",
+            Err(unknown()),
+            &["undeliverable 2", "slot freed 2", "free [2]", "refresh [1] Some([])"],
+        ),
     ] {
         let mut rig = with_result();
         rig.apply(committed(1, true, Some(2)));
@@ -498,10 +506,11 @@ fn what_the_node_lists_no_more_is_told_and_freed_with_the_heartbeat() {
     // What was not heard by the bus is said again.
     let event = Event::Refreshed { written: Err(away()), is_lent: false, freed: slots(&[1]), taken: None };
     assert_eq!(rig.apply(event), ["note used 1"]);
-    assert_eq!(rig.frames([heartbeat(&[2])]), ["refresh [1] None", "heartbeat_ok"]);
+    assert_eq!(rig.frames([heartbeat(&[2])]), ["refresh [1] Some([2])", "heartbeat_ok"]);
     // One refresh at a time; the next says how it is then.
     assert_eq!(rig.frames([heartbeat(&[2])]), ["heartbeat_ok"]);
-    assert_eq!(rig.apply(refreshed(9)), ["record 9 used 1 of a heartbeat", "refresh [] None"]);
+    let done = answered(Ok(Written::Done(Version::new(9))), Some(&[2]));
+    assert_eq!(rig.apply(done), ["record 9 used 1 of a heartbeat", "refresh [] None"]);
 }
 
 #[test]
@@ -510,7 +519,7 @@ fn what_could_not_be_freed_is_freed_with_the_next_refresh() {
     let freed = |left: &[u128], was_full| Event::Freed { left: slots(left), was_full };
     assert_eq!(rig.apply(freed(&[], false)), Vec::<String>::new());
     assert_eq!(rig.apply(freed(&[], true)), ["tell of"], "the others do not ask a full node again");
-    assert_eq!(rig.apply(freed(&[7], false)), ["refresh [7] None"]);
+    assert_eq!(rig.apply(freed(&[7], false)), ["refresh [7] Some([1])"]);
     let mut alone = Rig::alone(&[]);
     assert_eq!(alone.apply(freed(&[7], true)), ["note used 0"], "the bus does not know of the node");
 }

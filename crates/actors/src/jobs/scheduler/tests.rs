@@ -70,7 +70,7 @@ impl Here {
 fn lent_here() -> AttachedNode {
     let now = Instant::now();
     let mut attached = AttachedNode::opened(instance("a"), NodeTimeouts::DEFAULT, now);
-    let moment = Moment { now, is_bus_up: true };
+    let moment = Moment { now, bus_up_since: Some(now) };
     let hello = Hello {
         node: node("n"),
         capacity: 2,

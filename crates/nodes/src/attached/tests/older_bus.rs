@@ -1,0 +1,84 @@
+//! What an attached node does when the bus may have come back with an older state of its record.
+
+use super::*;
+
+impl Rig {
+    /// The link to the bus broke and was made anew.
+    fn bus_comes_back(&mut self) {
+        self.up_since = self.after(Duration::from_millis(1)).now;
+    }
+}
+
+fn done(version: u64, taken: &[u128]) -> Event {
+    answered(Ok(Written::Done(Version::new(version))), Some(taken))
+}
+
+#[test]
+fn a_bus_that_comes_back_is_told_all_that_is_taken_before_anything_is_asked_of_it() {
+    let mut rig = Rig::busy(&[1, 2]);
+    rig.bus_comes_back();
+    assert_eq!(rig.apply(Event::Tick), ["refresh [] Some([1, 2])"]);
+    assert_eq!(rig.apply(Event::Tick), Vec::<String>::new(), "once");
+    assert_eq!(rig.apply(wanted([own(3)])), Vec::<String>::new(), "held back");
+    assert_eq!(rig.frames([result(1)]), ["commit [1]"], "its slot is not passed on there");
+    assert_eq!(rig.apply(committed(1, true, None)), ["committed 1", "slot freed 1", "free [1]"]);
+    let effects = rig.apply(done(9, &[1, 2]));
+    assert_eq!(effects, ["slot freed 1", "free [1]", "send slots [3]", "record 9 used 1", "refresh [] None"]);
+    assert_eq!(rig.apply(sent([3], Ok(vec![true]))), ["dispatch 3"]);
+}
+
+#[test]
+fn a_word_that_was_sent_before_the_bus_came_back_does_not_count() {
+    let mut rig = Rig::busy(&[1]);
+    assert_eq!(rig.frames([heartbeat(&[1])])[0], "refresh [] None");
+    rig.bus_comes_back();
+    assert_eq!(rig.apply(refreshed(5)), ["record 5 used 1 of a heartbeat", "refresh [] Some([1])"]);
+    // Nor does a list.
+    rig.bus_comes_back();
+    assert_eq!(rig.apply(wanted([own(2)])), Vec::<String>::new());
+    assert_eq!(rig.apply(done(6, &[1])), ["record 6 used 1", "refresh [] Some([1])"]);
+    assert_eq!(rig.apply(done(7, &[1])), ["send slots [2]", "record 7 used 1"]);
+}
+
+#[test]
+fn what_is_on_its_way_to_the_node_when_the_bus_comes_back_is_on_the_list() {
+    let mut rig = Rig::busy(&[1]);
+    assert_eq!(rig.apply(wanted([own(2)])), ["send slots [2]"]);
+    rig.bus_comes_back();
+    assert_eq!(rig.apply(Event::Tick), Vec::<String>::new());
+    assert_eq!(rig.apply(sent([2], Ok(vec![true]))), ["dispatch 2", "refresh [] Some([1, 2])"]);
+}
+
+#[test]
+fn a_word_that_is_sent_while_the_link_is_down_lists_all_that_is_taken() {
+    let mut rig = Rig::busy(&[1]);
+    rig.is_bus_up = false;
+    assert_eq!(rig.apply(Event::Tick), Vec::<String>::new(), "nobody is there to be told");
+    assert_eq!(rig.frames([heartbeat(&[1])])[0], "refresh [] Some([1])");
+    rig.is_bus_up = true;
+    rig.bus_comes_back();
+    assert_eq!(rig.apply(done(5, &[1])), ["record 5 used 1 of a heartbeat", "refresh [] Some([1])"]);
+    // One that does not know of the connection is told when it is registered there.
+    let mut alone = Rig::alone(&[1]);
+    alone.is_bus_up = true;
+    alone.bus_comes_back();
+    assert_eq!(alone.apply(Event::Tick), Vec::<String>::new());
+}
+
+#[test]
+fn after_a_call_that_failed_all_that_is_taken_is_listed_although_the_link_was_not_broken() {
+    let refresh = |rig: &mut Rig| {
+        rig.frames([heartbeat(&[1])]);
+        rig.apply(answered(Err(unknown()), None));
+    };
+    let send = |rig: &mut Rig| {
+        rig.apply(wanted([own(2)]));
+        rig.apply(sent([2], Err(away())));
+    };
+    for (what, fail) in [("refresh", &refresh as &dyn Fn(&mut Rig)), ("send", &send)] {
+        let mut rig = Rig::busy(&[1]);
+        fail(&mut rig);
+        assert_eq!(rig.apply(wanted([own(3)])), ["refresh [] Some([1])"], "{what}");
+        assert_eq!(rig.apply(done(8, &[1]))[0], "send slots [3]", "{what}");
+    }
+}
