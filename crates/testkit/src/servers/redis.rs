@@ -75,13 +75,14 @@ impl Redis {
         self.running.lock().expect("no holder of this lock panics").as_ref().map(Process::pid)
     }
 
-    /// Kills it; all that it knew is gone.
+    /// Kills it; all that it knew is gone, but for what a `SAVE` has kept.
     pub fn kill(&self) {
         let process = self.running.lock().expect("no holder of this lock panics").take();
         drop(process);
     }
 
-    /// Starts the killed server again, empty and on the same port, and waits until it takes connections.
+    /// Starts the killed server again on the same port, empty or as it was at its last `SAVE`, and waits until it takes
+    /// connections.
     ///
     /// # Errors
     /// It does not start; its log is in the message.

@@ -280,6 +280,43 @@ async fn redis_that_is_away_for_long_takes_no_work_from_a_healthy_node_of_anothe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_slots_of_a_node_are_right_again_when_redis_comes_back_with_an_older_state() {
+    let rig = Rig::with_own_redis(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    let redis = rig.redis.as_ref().unwrap();
+    let over = rig.submit(1, hold(1)).await;
+    rig.in_state(1, &over, "RUNNING").await;
+    redis.command(&["SAVE"]).unwrap();
+    // Of what follows Redis will know nothing.
+    node.runs.release(1);
+    rig.finished(1, &over).await;
+    let running = rig.submit(1, hold(2)).await;
+    rig.in_state(1, &running, "RUNNING").await;
+    redis.kill();
+    redis.boot().unwrap();
+    // The second instance goes on wanting slots: one is free, and one job waits.
+    let second = rig.submit(1, hold(3)).await;
+    let waiting = rig.submit(1, echo(4)).await;
+    let mut held_by = [running.as_str(), second.as_str()];
+    held_by.sort_unstable();
+    until("its slots are those of what it runs", async || {
+        let keys = redis.command(&["KEYS", "*{node:n}:*:slots"]).unwrap();
+        let Some(slots) = keys.lines().find(|key| !key.is_empty()) else { return false };
+        let slots = redis.command(&["HKEYS", slots]).unwrap();
+        let mut jobs: Vec<_> = slots.lines().filter_map(|slot| Some(slot.split_once('/')?.0)).collect();
+        jobs.sort_unstable();
+        jobs == held_by
+    })
+    .await;
+    node.runs.release(2);
+    for (id, result) in [(&running, 2), (&second, 3), (&waiting, 4)] {
+        assert_eq!(rig.finished(1, id).await["result"], result);
+    }
+    assert_eq!(node.runs.of(&running).len(), 1, "it was not taken back");
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_full_or_evicts_is_reported_and_costs_no_job() {
     let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
