@@ -18,3 +18,4 @@ mod releases;
 mod renewals;
 mod replies;
 pub mod signers;
+mod uncut;

@@ -33,10 +33,11 @@ use crate::directory::{Directory, Found};
 use crate::jobs::Jobs;
 use crate::mailbox::Handle;
 use crate::pause::jittered;
+use crate::uncut::uncut;
 use actor::{Opening, PlanActor};
 use clock::Clock;
 pub use owned_bytes::OWNED_PLANS_BYTES_MAX;
-use owned_bytes::{LOADS_MAX, OwnedBytes};
+use owned_bytes::{LOADS_MAX, OwnedBytes, PlanShare};
 pub use refusal::Refusal;
 use refusal::of_ledger;
 pub use retry::{RetryFrom, RetryRequest};
@@ -164,6 +165,9 @@ pub struct PlanStatistics {
     pub counted_ago: Duration,
 }
 
+/// A plan that was made here a moment ago, by the database's time, and its share of the bytes that are owned.
+type Made = (PlanState, Clock, PlanShare);
+
 /// An id that was never used.
 fn new_job() -> JobId {
     JobId::from_u128(Uuid::now_v7().as_u128())
@@ -211,9 +215,8 @@ impl Plans {
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
         let (mut events, mut take) = (vec![made], Vec::new());
-        // Kept until its owner has a share of its own.
         let reserved = new.is_started.then(|| inner.owned.reserve(&plan).ok_or(Refusal::Overloaded));
-        let _reserved = reserved.transpose()?;
+        let reserved = reserved.transpose()?;
         if new.is_started {
             let step = plan.apply(&Command::Start, inner.now().await?, &mut new_job);
             let step = step.map_err(Refusal::Refused)?;
@@ -222,7 +225,6 @@ impl Plans {
             // Its rows are new, whatever was decided before they were written.
             plan = PlanState { version: plan.version, ..step.next };
         }
-        let body_hash = new.key.as_ref().map(|key| key.body_hash);
         let rows = NewRows {
             plan: Arc::new(plan.clone()),
             take,
@@ -231,34 +233,9 @@ impl Plans {
             key: new.key,
             author,
         };
-        let created = tokio::time::timeout(inner.config.request_timeout, inner.ledger.create_plan(rows));
-        let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
-        match created.map_err(|error| of_ledger(&error))? {
-            PlanCreated::Made { at, locks } => {
-                let id = plan.id;
-                step::count_locks(&plan, &locks);
-                plan.locked(locks);
-                if new.is_started {
-                    self.begin(plan, Clock::new(at)).await;
-                }
-                Ok(id)
-            }
-            PlanCreated::Kept { body_hash: kept, plan } if body_hash == Some(kept) => Ok(plan),
-            PlanCreated::Kept { .. } => Err(Refusal::KeyReused),
-            PlanCreated::Locked(locker) => {
-                step::count_conflict(&locker);
-                Err(Refusal::TenantLocked(locker))
-            }
-        }
-    }
-
-    /// Owns a plan that was made a moment ago. Where that does not succeed it is adopted like any other, and somebody has to
-    /// resume it.
-    async fn begin(&self, plan: PlanState, clock: Clock) {
-        let id = plan.id;
-        if let Err(error) = self.inner.open(id, Some((plan, clock))).await {
-            tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
-        }
+        let inner = Arc::clone(inner);
+        // A caller that gives up must not leave a plan that was made and not begun.
+        uncut(async move { inner.make(plan, rows, reserved).await }).await
     }
 
     /// Whether the plan's owner is here.
@@ -400,9 +377,46 @@ impl Inner {
         }
     }
 
-    /// Acquires a plan and starts its owner. `made` is the plan where it was made here a moment ago, so that nobody can have
-    /// owned it before.
-    async fn open(self: &Arc<Self>, plan: PlanId, made: Option<(PlanState, Clock)>) -> Result<(), Refusal> {
+    /// Writes a plan that may be started, which has `reserved` its share, and owns it then.
+    async fn make(
+        self: &Arc<Self>,
+        mut plan: PlanState,
+        rows: NewRows,
+        reserved: Option<PlanShare>,
+    ) -> Result<PlanId, Refusal> {
+        let body_hash = rows.key.as_ref().map(|key| key.body_hash);
+        let created = tokio::time::timeout(self.config.request_timeout, self.ledger.create_plan(rows));
+        let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
+        match created.map_err(|error| of_ledger(&error))? {
+            PlanCreated::Made { at, locks } => {
+                let id = plan.id;
+                step::count_locks(&plan, &locks);
+                plan.locked(locks);
+                if let Some(share) = reserved
+                    && let Err(error) = self.open(id, Some((plan, Clock::new(at), share))).await
+                {
+                    // It is adopted like any other, and somebody has to resume it.
+                    tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
+                }
+                Ok(id)
+            }
+            PlanCreated::Kept { body_hash: kept, plan } if body_hash == Some(kept) => Ok(plan),
+            PlanCreated::Kept { .. } => Err(Refusal::KeyReused),
+            PlanCreated::Locked(locker) => {
+                step::count_conflict(&locker);
+                Err(Refusal::TenantLocked(locker))
+            }
+        }
+    }
+
+    /// Acquires a plan and starts its owner, whether or not the caller waits for it: nobody else would renew the lease.
+    /// `made` is the plan where it was made here a moment ago, so that nobody can have owned it before.
+    async fn open(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {
+        let this = Arc::clone(self);
+        uncut(async move { this.acquire(plan, made).await }).await
+    }
+
+    async fn acquire(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {
         let _turn = self.taking[shard_of(Resource::plan(plan).as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(&plan) {
             Found::Served(_) => return Ok(()),
@@ -424,8 +438,11 @@ impl Inner {
         };
         // Under a higher token somebody else has owned it since it was made.
         let is_first = lane.token() == Token::FIRST;
-        let made = made.filter(|_| is_first);
-        self.start_actor(Opening { plan, lane, made, is_first });
+        let (made, share) = match made {
+            Some((plan, clock, share)) => (is_first.then_some((plan, clock)), Some(share)),
+            None => (None, None),
+        };
+        self.start_actor(Opening { plan, lane, made, share, is_first });
         Ok(())
     }
 

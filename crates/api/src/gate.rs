@@ -37,6 +37,9 @@ use crate::state::State;
 use crate::traces;
 use crate::visibility;
 
+/// The status by which a request counts whose caller went away before it was answered. None is sent; nginx counts so too.
+const CLIENT_CLOSED: u16 = 499;
+
 /// The listener that a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
@@ -74,6 +77,7 @@ pub async fn pass(
         request_span(method, pattern, &id)
     };
     let quiet = span.is_none();
+    let mut cut_off = CutOff { tally: &tally, pattern, method, started, span: &span, is_answered: false };
     let traced = if quiet { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
     if let Some(traced) = &traced {
         span.record("trace_id", traced.trace_id());
@@ -101,6 +105,7 @@ pub async fn pass(
     let status =
         answer.as_ref().map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
     let took = started.elapsed();
+    cut_off.is_answered = true;
     tally.count(pattern, method, status, took);
     if let Some(traced) = traced {
         let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
@@ -113,6 +118,31 @@ pub async fn pass(
         span.in_scope(|| tracing::debug!(status = status.as_u16(), ms = took.as_millis() as u64, "answered"));
     }
     answer
+}
+
+/// Counts a request that is dropped before it has an answer, since its caller has closed the connection: as a
+/// [`CLIENT_CLOSED`].
+struct CutOff<'r> {
+    tally: &'r Tally,
+    pattern: &'static str,
+    method: &'static str,
+    started: Instant,
+    span: &'r Span,
+    is_answered: bool,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (took, status) = (self.started.elapsed(), StatusCode::from_u16(CLIENT_CLOSED));
+        self.tally.count(self.pattern, self.method, status.expect("it is between 100 and 999"), took);
+        if !self.span.is_none() {
+            let ms = took.as_millis() as u64;
+            self.span.in_scope(|| tracing::debug!(ms, "the caller went away before it was answered"));
+        }
+    }
 }
 
 async fn serve(

@@ -16,6 +16,7 @@ use super::messages::{Directory, LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
 use crate::directory::Found;
 use crate::pause::jittered;
+use crate::uncut::uncut;
 
 /// Lanes are taken in this many rows side by side.
 const TAKING_ROWS: usize = 64;
@@ -62,8 +63,17 @@ impl LaneKeeper {
         self.adopting.adopt(lane).await
     }
 
-    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
-    pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
+    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known. It goes on where the
+    /// caller waits no longer: nobody else would renew the lease.
+    pub(super) async fn adopt(
+        self: &Arc<Self>,
+        lane: &LaneId,
+    ) -> ledger::Result<Result<(), Option<InstanceId>>> {
+        let (this, lane) = (Arc::clone(self), lane.clone());
+        uncut(async move { this.acquire(&lane).await }).await
+    }
+
+    async fn acquire(&self, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
         let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(lane) {
             Found::Served(_) => return Ok(Ok(())),
@@ -84,7 +94,7 @@ impl LaneKeeper {
     /// Serves a lane that has no owner from now on, unless another instance is quicker: who has it then, if that is known.
     /// `reason` is a value of the metric's label.
     pub(super) async fn adopt_for(
-        &self,
+        self: &Arc<Self>,
         reason: &'static str,
         lane: &LaneId,
     ) -> ledger::Result<Option<InstanceId>> {

@@ -218,7 +218,7 @@ impl PlanLane {
         }
     }
 
-    fn keeper(&self) -> &LaneKeeper {
+    fn keeper(&self) -> &Arc<LaneKeeper> {
         &self.jobs.keeper
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Opening {
     pub(super) lane: PlanLane,
     /// The plan, where it was made a moment ago, so that nobody can have owned it before; and the database's time.
     pub(super) made: Option<(PlanState, Clock)>,
+    /// Its share of the bytes that the instance owns, where that was reserved before it was made.
+    pub(super) share: Option<PlanShare>,
     /// Whether nobody has owned the plan before, so that nothing of it was begun.
     pub(super) is_first: bool,
 }
@@ -304,13 +306,13 @@ impl PlanActor {
     }
 
     fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
-        let Opening { plan, lane, made, is_first } = opening;
+        let Opening { plan, lane, made, share, is_first } = opening;
         let unread = || {
             let clock = Clock::new(domain::Timestamp::from_micros(0));
             (PlanState::new(plan, Arc::default(), Vec::new()), clock)
         };
         let (state, clock) = made.unwrap_or_else(unread);
-        let (lane, share) = (Arc::new(lane), inner.owned.share(&state));
+        let (lane, share) = (Arc::new(lane), share.unwrap_or_else(|| inner.owned.share(&state)));
         let obituary = Obituary {
             plan,
             lane: Arc::clone(&lane),
@@ -401,8 +403,9 @@ impl PlanActor {
             self.idle_since = None;
             if self.may_not_start(&taken) {
                 taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Overloaded)));
-                // It was read for this alone.
+                // It was read for this alone, and has no locks that were due.
                 self.idle_since = Instant::now().checked_sub(IDLE_KEPT);
+                self.renew_at = Instant::now() + jittered(RENEW_LOCKS_EVERY);
                 continue;
             }
             match self.decide(&taken) {

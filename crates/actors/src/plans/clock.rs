@@ -1,9 +1,9 @@
 //! The database's time, as it is known between two answers of the database.
 //!
 //! What lives here: the clock by which a plan's owner says whether a run, or the plan, is over its time. It goes at the pace of
-//! this process's monotonic clock, so that a step forward of the database's clock ends nothing that runs. An owner that has
-//! just begun cannot know of a step before: of the runs that it finds it ends none, and the plan's own time is what the
-//! database's clock says.
+//! this process's monotonic clock, so that a step of the database's clock ends nothing that runs, and lets nothing run longer.
+//! Runs begin by it too, so it need not be right. An owner that has just begun cannot know of a step before: its clock begins
+//! with what the database says.
 
 use std::time::{Duration, Instant};
 
@@ -35,11 +35,11 @@ impl Clock {
         self.shows(Instant::now())
     }
 
-    /// The clock of the same owner once it has heard a later answer. After a step forward it goes on as before; a step back is
-    /// followed.
+    /// The clock of the same owner once it has heard a later answer. After a step, forward or back, it goes on as before.
     pub(super) fn followed_by(self, next: Self) -> Self {
-        let ahead_ms = next.at.ms_since(self.shows(next.heard));
-        if u128::from(ahead_ms) > STEP_MIN.as_millis() { self } else { next }
+        let expected = self.shows(next.heard);
+        let off_ms = next.at.ms_since(expected).max(expected.ms_since(next.at));
+        if u128::from(off_ms) > STEP_MIN.as_millis() { self } else { next }
     }
 
     fn shows(&self, now: Instant) -> Timestamp {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_forward_of_the_databases_clock_is_not_followed_and_one_back_is() {
+    fn a_step_of_the_databases_clock_is_not_followed_in_either_direction() {
         const HOUR_MS: u64 = 3_600_000;
         let begun = Instant::now();
         let heard = |ms, after_ms| Clock { at: from_ms(ms), heard: begun + Duration::from_millis(after_ms) };
@@ -70,10 +70,12 @@ mod tests {
             stepped = stepped.followed_by(heard(11 * HOUR_MS + after_ms, after_ms));
             assert_eq!(shown(stepped, after_ms), from_ms(10 * HOUR_MS + after_ms));
         }
-        // Set right again, and further back.
+        // Set right again, further back, and right again.
         let right = stepped.followed_by(heard(10 * HOUR_MS + 60_000, 60_000));
         assert_eq!(shown(right, 61_000), from_ms(10 * HOUR_MS + 61_000));
         let back = right.followed_by(heard(9 * HOUR_MS, 62_000));
-        assert_eq!(shown(back, 63_000), from_ms(9 * HOUR_MS + 1_000));
+        assert_eq!(shown(back, 63_000), from_ms(10 * HOUR_MS + 63_000));
+        let right = back.followed_by(heard(10 * HOUR_MS + 64_000, 64_000));
+        assert_eq!(shown(right, 65_000), from_ms(10 * HOUR_MS + 65_000));
     }
 }

@@ -141,13 +141,13 @@ impl StepBuilder {
         if is_new_definition {
             self.writes.definitions.push(at);
         }
-        let change = (was.as_str(), TaskStatus::Pending.as_str());
-        self.task_event(at, EventKind::Retried, Some(change), Some(Arc::clone(&retry.reason)));
         // A plan that was over, or whose owner has changed, goes on with this task alone.
         if self.next.intent != Intent::Run {
             self.set_plan_intent(Intent::Run);
             self.next.is_halted = true;
         }
+        let change = (was.as_str(), TaskStatus::Pending.as_str());
+        self.task_event(at, EventKind::Retried, Some(change), Some(Arc::clone(&retry.reason)));
         Ok(())
     }
 }
