@@ -269,45 +269,59 @@ impl ResultWriter {
         is_unsure: bool,
         answers: &mut [Answer],
     ) -> ledger::Result<()> {
-        let mut writes = Vec::with_capacity(left.len());
-        let mut written = Vec::with_capacity(left.len());
-        for &n in &*left {
+        let (mut writes, mut written) = (Vec::with_capacity(left.len()), Vec::with_capacity(left.len()));
+        let mut waiting = std::mem::take(left).into_iter();
+        while let Some(n) = waiting.next() {
             let result = &results[n];
-            match self.change(node, result).await? {
-                Some(change) => {
+            let answer = match self.change(node, result).await {
+                Ok(Some(change)) => {
                     writes.push(JobWrite { change, key: None });
                     written.push(n);
+                    continue;
                 }
-                None => {
-                    answers[n] = self.answer_again(node, result).await?;
+                Ok(None) => self.answer_again(node, result).await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(answer) => {
+                    answers[n] = answer;
                     if is_unsure && answers[n] == Answer::Committed {
                         self.recorded_as_last(node, result).await;
                     }
                 }
+                Err(error) => {
+                    left.extend(written.into_iter().chain([n]).chain(waiting));
+                    return Err(error);
+                }
             }
         }
-        *left = written;
         if writes.is_empty() {
             return Ok(());
         }
         let batch = JobBatch { lane: None, writes: writes.into() };
-        let verdicts = match self.ledger.commit_jobs(batch.clone()).await? {
-            JobsVerdict::Written { jobs, .. } => jobs,
-            // There is no lease to it; whatever it was, nothing was written.
-            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(()),
+        let verdicts = match self.ledger.commit_jobs(batch.clone()).await {
+            Ok(JobsVerdict::Written { jobs, .. }) => jobs,
+            not_written => {
+                *left = written;
+                // Without an error, there is no leased lane that it could be fenced by: whatever it was, nothing was written.
+                return not_written.map(drop);
+            }
         };
-        let (written, mut failed) = (std::mem::take(left), None);
+        let mut failed = None;
         for ((n, write), verdict) in written.into_iter().zip(batch.writes.iter()).zip(verdicts) {
             let is_written = verdict == JobVerdict::Written;
             answers[n] = if is_written {
                 Answer::Committed
+            } else if failed.is_some() {
+                left.push(n);
+                continue;
             } else {
                 match self.answer_again(node, &results[n]).await {
                     Ok(answer) => answer,
-                    // It alone is asked for again: what follows from the others is done once, now.
+                    // It is asked for again: what follows from those that are written is done once, now.
                     Err(error) => {
                         left.push(n);
-                        failed.get_or_insert(error);
+                        failed = Some(error);
                         continue;
                     }
                 }

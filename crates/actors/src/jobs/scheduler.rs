@@ -475,6 +475,11 @@ impl Scheduler {
         lane: LaneHandle,
     ) {
         let (this, node) = (Arc::clone(self), node.clone());
+        // A Redis that came back with an older state may have the reservation of what was sent since. By then it is over.
+        let is_settled = |up: Duration| up >= this.registry.timeouts().reservation;
+        if !this.gateway.gives(&node) && !this.bus.link().borrow().up_for().is_some_and(is_settled) {
+            return;
+        }
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
             // Otherwise it was sent, or it is over: its node says more of it, or its slot is missed.
@@ -553,10 +558,12 @@ impl Scheduler {
             let asked = Instant::now();
             match self.bus.held_slots(node, &slots).await {
                 Ok(Held { age: Some(age), is_taken }) => {
+                    let timeouts = self.registry.timeouts();
                     let settled = match (age.is_zero(), are_sent) {
-                        (true, _) => Duration::ZERO,
+                        // A Redis that came back with an older state lists what was taken up to that long ago.
+                        (true, _) => timeouts.vouched + LISTED_MARGIN,
                         (false, true) => age + LISTED_MARGIN,
-                        (false, false) => age + self.registry.timeouts().reservation + LISTED_MARGIN,
+                        (false, false) => age + timeouts.reservation + LISTED_MARGIN,
                     };
                     let is_missing = |(_, _, since): &(JobId, Attempt, Instant), is_taken: bool| {
                         !is_taken && asked.saturating_duration_since(*since) >= settled

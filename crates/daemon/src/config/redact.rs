@@ -40,10 +40,16 @@ pub fn url(text: &str) -> String {
     parsed.to_string()
 }
 
-/// A value given for a key that does not exist, fit to be shown. `None` for a text: it may be a secret under a misspelt name
-/// (`[cluster] secert = "…"`).
+/// The sections in which no key is a secret, or has one in it.
+const OPEN_SECTIONS: [&str; 8] = ["basic", "jobs", "lease", "log", "nodes", "nonce", "plans", "worker_queue"];
+
+/// A value given for a key that does not exist, fit to be shown. `None` for a text that may be a secret under a misspelt name
+/// (`[cluster] secert = "…"`): in a section that has secrets, and no number.
 pub fn unknown(key: &str, given: &Value) -> Option<String> {
-    (!given.is_string()).then(|| value(key, given))
+    let is_open = key.split_once('.').is_some_and(|(section, _)| OPEN_SECTIONS.contains(&section));
+    let is_number = |text: &str| text.len() <= 16 && text.parse::<f64>().is_ok();
+    let may_be_secret = given.as_str().is_some_and(|text| !is_open && !is_number(text));
+    (!may_be_secret).then(|| value(key, given))
 }
 
 /// A value given for a key, fit to be shown.
@@ -122,6 +128,10 @@ mod tests {
         }
         assert_eq!(unknown("auth.token", &Value::from(5)).as_deref(), Some(HIDDEN));
         assert_eq!(unknown("lease.signr_ms", &Value::from(5)).as_deref(), Some("5"));
+        // The environment has texts only.
+        assert_eq!(unknown("nowhere.key", &Value::from("7")).as_deref(), Some("\"7\""));
+        assert_eq!(unknown("lease.signr_ms", &Value::from("long")).as_deref(), Some("\"long\""));
+        assert_eq!(unknown("lease.secret", &Value::from("hunter2")).as_deref(), Some(HIDDEN));
         assert_eq!(unknown("cluster.secerts", &Value::from(vec!["hunter2"])).as_deref(), Some("a list"));
     }
 

@@ -111,6 +111,8 @@ impl AttachedNode {
     /// Sends the dispatches that came before the record listed the taken slots.
     pub(super) fn send_held_back(&mut self) {
         if self.is_doubted {
+            // Nor does the record's next list wait for the next heartbeat.
+            self.refresh_again |= !self.held_back.is_empty();
             return;
         }
         let held_back = std::mem::take(&mut self.held_back);
