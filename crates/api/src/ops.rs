@@ -2,8 +2,7 @@
 //! asks the ledger.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -11,7 +10,7 @@ use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
 use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX};
-use crate::recent::Recent;
+use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::routes;
 use crate::state::State;
@@ -42,8 +41,8 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
         return Err(not_open_yet(&state));
     }
     let (ledger, bus) = tokio::join!(
-        looked(&state.ledger_check, || look_at_ledger(&state)),
-        looked(&state.bus_check, || look_at_bus(&state)),
+        looked(&state, &state.ledger_check, look_at_ledger),
+        looked(&state, &state.bus_check, look_at_bus),
     );
     let down = ledger.status == CheckStatus::Down;
     // Without its bus an instance still serves.
@@ -76,12 +75,24 @@ fn named<const N: usize>(checks: [(&str, Check); N]) -> BTreeMap<String, Check> 
     checks.into_iter().map(|(name, check)| (name.to_owned(), check)).collect()
 }
 
-async fn looked<F: Future<Output = Check>>(last: &Recent<Check>, look: impl FnOnce() -> F) -> Check {
-    let found: Result<_, Infallible> = last.get(HEALTH_AGE_MAX, || async { Ok(look().await) }).await;
-    found.unwrap_or_else(|never| match never {})
+/// The result of a check, which goes on where the request is cut off.
+async fn looked<F: Future<Output = Check> + Send + 'static>(
+    state: &Arc<State>,
+    last: &Recent<Check>,
+    check: impl FnOnce(Arc<State>) -> F,
+) -> Check {
+    let begin = |look: Look<Check>| {
+        let check = check(Arc::clone(state));
+        state.spawn(async move { look.end(Ok(check.await)) });
+    };
+    // A check ends by itself, and earlier.
+    match last.get(HEALTH_AGE_MAX, HEALTH_TIMEOUT * 2, begin).await {
+        Some(Ok(found)) => found,
+        None => Check { status: CheckStatus::Down, detail: Some("the check did not end".to_owned()) },
+    }
 }
 
-async fn look_at_ledger(state: &State) -> Check {
+async fn look_at_ledger(state: Arc<State>) -> Check {
     match state.ask(HEALTH_TIMEOUT, state.ledger.check()).await {
         Some(Ok(ledger::Health { unwritable: Some(reason), .. })) => Check {
             status: CheckStatus::Down,
@@ -99,7 +110,7 @@ async fn look_at_ledger(state: &State) -> Check {
     }
 }
 
-async fn look_at_bus(state: &State) -> Check {
+async fn look_at_bus(state: Arc<State>) -> Check {
     let is_up = state.bus.link().borrow().is_up();
     match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
         Ok(Ok(health)) if is_up => {

@@ -1,83 +1,116 @@
-//! A result that is good for a while. One request computes it, and the others wait for it.
+//! A result that is good for a while. One look at a time computes it, and requests wait for it. A look is a task of its own: it
+//! goes on when the request that began it is cut off, and has its own time.
 
 use std::convert::Infallible;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::watch;
 
 /// The last result, or why there was none, and when it was computed.
-pub struct Recent<T, E = Infallible> {
-    last: Mutex<Last<T, E>>,
+pub struct Recent<T, E = Infallible>(Arc<Mutex<Kept<T, E>>>);
+
+struct Kept<T, E> {
+    last: Option<(Instant, Result<T, E>)>,
     /// The last one that was no failure.
-    known: std::sync::Mutex<Option<T>>,
+    known: Option<T>,
+    /// The result of the look that is under way, once there is one.
+    looking: Option<watch::Receiver<Found<T, E>>>,
 }
 
-type Last<T, E> = Option<(Instant, Result<T, E>)>;
+type Found<T, E> = Option<Result<T, E>>;
+
+/// A look that has begun. Dropped without a result, it is over, too, and the next request begins another one.
+pub struct Look<T, E = Infallible> {
+    kept: Arc<Mutex<Kept<T, E>>>,
+    waiting: watch::Sender<Found<T, E>>,
+}
 
 impl<T, E> Default for Recent<T, E> {
     fn default() -> Self {
-        Self { last: Mutex::new(None), known: std::sync::Mutex::new(None) }
+        Self(Arc::new(Mutex::new(Kept { last: None, known: None, looking: None })))
     }
 }
 
 impl<T: Clone, E: Clone> Recent<T, E> {
-    /// The last result if it is younger than `age_max`, or else a new one. A failure is kept as long: those who waited for it do
-    /// not try again one after the other.
-    ///
-    /// # Errors
-    /// What `look` says, or said last.
-    pub async fn get<F: Future<Output = Result<T, E>>>(
-        &self,
-        age_max: Duration,
-        look: impl FnOnce() -> F,
-    ) -> Result<T, E> {
-        let last = self.last.lock().await;
-        self.found(last, age_max, look).await
-    }
-
-    /// The same for a caller that waits for the others no longer than `wait_max`, and takes an older result where there is no new
-    /// one. `None` where the others take longer and there is no older one.
-    pub async fn get_or_older<F: Future<Output = Result<T, E>>>(
+    /// The last result if it is younger than `age_max`, or else a new one: that of the look under way, or of one that `begin`
+    /// starts in a task of its own. A failure is kept as long: those who waited for it do not try again one after the other.
+    /// `None` where that takes longer than `wait_max`, or the look ended without a result.
+    pub async fn get(
         &self,
         age_max: Duration,
         wait_max: Duration,
-        look: impl FnOnce() -> F,
+        begin: impl FnOnce(Look<T, E>),
     ) -> Option<Result<T, E>> {
-        let found = match tokio::time::timeout(wait_max, self.last.lock()).await {
-            Ok(last) => Some(self.found(last, age_max, look).await),
-            Err(_) => None,
+        let mut looking = match self.last_or_looking(age_max, begin) {
+            Ok(last) => return Some(last),
+            Err(looking) => looking,
         };
+        match tokio::time::timeout(wait_max, looking.wait_for(Option::is_some)).await {
+            Ok(Ok(found)) => found.clone(),
+            _ => None,
+        }
+    }
+
+    /// The same, but an older result where there is no new one, or it takes too long. `None` where there is no older one.
+    pub async fn get_or_older(
+        &self,
+        age_max: Duration,
+        wait_max: Duration,
+        begin: impl FnOnce(Look<T, E>),
+    ) -> Option<Result<T, E>> {
+        let found = self.get(age_max, wait_max, begin).await;
         if matches!(found, Some(Ok(_))) {
             return found;
         }
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = lock(&self.0).known.clone();
         known.map(Ok).or(found)
     }
 
-    async fn found<F: Future<Output = Result<T, E>>>(
+    fn last_or_looking(
         &self,
-        mut last: MutexGuard<'_, Last<T, E>>,
         age_max: Duration,
-        look: impl FnOnce() -> F,
-    ) -> Result<T, E> {
-        if let Some((at, found)) = &*last
+        begin: impl FnOnce(Look<T, E>),
+    ) -> Result<Result<T, E>, watch::Receiver<Found<T, E>>> {
+        let mut kept = lock(&self.0);
+        if let Some((at, found)) = &kept.last
             && at.elapsed() < age_max
         {
-            return found.clone();
+            return Ok(found.clone());
         }
-        let found = look().await;
-        if let Ok(found) = &found {
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        // The channel of a look that ended without a result is closed.
+        let under_way = kept.looking.as_ref().filter(|looking| looking.has_changed().is_ok());
+        if let Some(looking) = under_way {
+            return Err(looking.clone());
         }
-        *last = Some((Instant::now(), found.clone()));
-        found
+        let (waiting, looking) = watch::channel(None);
+        kept.looking = Some(looking.clone());
+        drop(kept);
+        begin(Look { kept: Arc::clone(&self.0), waiting });
+        Err(looking)
     }
+}
+
+impl<T: Clone, E: Clone> Look<T, E> {
+    /// The result.
+    pub fn end(self, found: Result<T, E>) {
+        let mut kept = lock(&self.kept);
+        if let Ok(found) = &found {
+            kept.known = Some(found.clone());
+        }
+        kept.last = Some((Instant::now(), found.clone()));
+        kept.looking = None;
+        drop(kept);
+        self.waiting.send_replace(Some(found));
+    }
+}
+
+fn lock<T, E>(kept: &Mutex<Kept<T, E>>) -> MutexGuard<'_, Kept<T, E>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
     use std::pin::pin;
 
     use futures_util::FutureExt;
@@ -86,37 +119,68 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    type Found = Result<u8, &'static str>;
+    type Looked = Look<u8, &'static str>;
+
+    fn finds(found: Result<u8, &'static str>) -> impl FnOnce(Looked) {
+        move |look| look.end(found)
+    }
+
+    fn nobody_looks(_: Looked) {
+        panic!("another look is under way, or not needed");
+    }
 
     #[tokio::test]
     async fn a_failure_is_kept_as_long_as_a_result() {
         let recent = Recent::<u8, &str>::default();
-        assert_eq!(recent.get(HOUR, || async { Err("away") }).await, Err("away"));
-        assert_eq!(recent.get(HOUR, || async { Ok(1) }).await, Err("away"), "it is not tried again");
-        assert_eq!(recent.get(Duration::ZERO, || async { Ok(1) }).await, Ok(1));
-        assert_eq!(recent.get(HOUR, || async { Ok(2) }).await, Ok(1));
+        assert_eq!(recent.get(HOUR, HOUR, finds(Err("away"))).await, Some(Err("away")));
+        assert_eq!(recent.get(HOUR, HOUR, nobody_looks).await, Some(Err("away")), "it is not tried again");
+        assert_eq!(recent.get(Duration::ZERO, HOUR, finds(Ok(1))).await, Some(Ok(1)));
+        assert_eq!(recent.get(HOUR, HOUR, nobody_looks).await, Some(Ok(1)));
     }
 
     #[tokio::test]
     async fn an_older_result_does_where_there_is_no_new_one() {
         let recent = Recent::<u8, &str>::default();
-        let fails = || async { Err("away") };
-        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails).await, Some(Err("away")));
-        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, || async { Ok(1) }).await, Some(Ok(1)));
-        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails).await, Some(Ok(1)));
-        assert_eq!(recent.get_or_older(HOUR, HOUR, || async { Ok(2) }).await, Some(Ok(1)), "kept, too");
+        let fails = || finds(Err("away"));
+        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails()).await, Some(Err("away")));
+        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, finds(Ok(1))).await, Some(Ok(1)));
+        assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails()).await, Some(Ok(1)));
+        assert_eq!(recent.get_or_older(HOUR, HOUR, nobody_looks).await, Some(Ok(1)), "kept, too");
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_the_others_longer_than_it_may() {
+    async fn nobody_waits_longer_than_it_may_and_the_look_goes_on_for_the_others() {
         let recent = Recent::<u8, &str>::default();
-        let mut slow = pin!(recent.get(HOUR, pending::<Found>));
-        assert!(slow.as_mut().now_or_never().is_none(), "it has begun");
-        assert_eq!(recent.get_or_older(HOUR, Duration::ZERO, || async { Ok(1) }).await, None);
+        let mut under_way = None;
+        let hasty = recent.get_or_older(HOUR, Duration::ZERO, |look| under_way = Some(look));
+        assert_eq!(hasty.await, None, "its time is over");
+        assert_eq!(recent.get_or_older(HOUR, Duration::ZERO, nobody_looks).await, None);
+        let mut waits = pin!(recent.get(HOUR, HOUR, nobody_looks));
+        assert!(waits.as_mut().now_or_never().is_none());
+        under_way.take().unwrap().end(Ok(1));
+        assert_eq!(waits.await, Some(Ok(1)));
+        let hasty = recent.get_or_older(Duration::ZERO, Duration::ZERO, |look| under_way = Some(look));
+        assert_eq!(hasty.await, Some(Ok(1)), "the older one");
+        assert!(under_way.is_some(), "and a look for a new one has begun");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_cut_off_ends_no_look() {
         let recent = Recent::<u8, &str>::default();
-        assert_eq!(recent.get(HOUR, || async { Ok(1) }).await, Ok(1));
-        let mut slow = pin!(recent.get(Duration::ZERO, pending::<Found>));
-        assert!(slow.as_mut().now_or_never().is_none(), "it has begun");
-        assert_eq!(recent.get_or_older(HOUR, Duration::ZERO, || async { Ok(2) }).await, Some(Ok(1)));
+        let mut under_way = None;
+        {
+            let mut cut_off = pin!(recent.get(HOUR, HOUR, |look| under_way = Some(look)));
+            assert!(cut_off.as_mut().now_or_never().is_none(), "it has begun");
+        }
+        assert_eq!(recent.get(HOUR, Duration::ZERO, nobody_looks).await, None, "no second look");
+        under_way.unwrap().end(Ok(1));
+        assert_eq!(recent.get(HOUR, HOUR, nobody_looks).await, Some(Ok(1)));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_ends_without_a_result_is_over() {
+        let recent = Recent::<u8, &str>::default();
+        assert_eq!(recent.get(HOUR, HOUR, drop).await, None);
+        assert_eq!(recent.get(HOUR, HOUR, finds(Ok(1))).await, Some(Ok(1)));
     }
 }

@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
-use crate::recent::Recent;
+use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
@@ -246,15 +246,19 @@ impl State {
         Some(url)
     }
 
-    /// The number of leases of each instance, by a deadline. Counting reads the whole table, so one request counts at a time,
-    /// and its result serves the others for a moment. Where they cannot be counted, these are the last that were.
+    /// The number of leases of each instance, by a deadline. Counting reads the whole table, so one count runs at a time, with
+    /// its own time, and its result serves all for a moment. Where they cannot be counted, these are the last that were.
     pub async fn lease_counts(&self, deadline: Instant) -> Result<LeaseCounts, Refusal> {
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let count = || async {
-            let counted = self.ask(left(), self.ledger.lease_counts()).await;
-            counted.ok_or_else(unanswered).and_then(|counted| counted.map(Arc::new).map_err(Refusal::from))
+        let (ledger, timeout) = (Arc::clone(&*self.ledger), self.settings.request_timeout);
+        let count = |look: Look<LeaseCounts, Refusal>| {
+            self.spawn(async move {
+                let counted = tokio::time::timeout(timeout, ledger.lease_counts()).await;
+                let counted = counted.map_err(|_| unanswered());
+                look.end(counted.and_then(|counted| counted.map(Arc::new).map_err(Refusal::from)));
+            });
         };
-        let counts = self.lease_counts.get_or_older(LEASE_COUNTS_AGE_MAX, left(), count).await;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let counts = self.lease_counts.get_or_older(LEASE_COUNTS_AGE_MAX, left, count).await;
         counts.unwrap_or_else(|| Err(unanswered()))
     }
 

@@ -2,7 +2,6 @@
 
 mod merge;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +10,7 @@ use actors::jobs::{HISTORY_STEP, JobCount, JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
 use domain::{InstanceId, PoolName, PoolPause, Timestamp};
+use wire::Code;
 use wire::stats::{
     InstanceRates, JobHistory, JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats,
     SlotStats, Stats, TaskStatuses,
@@ -19,6 +19,7 @@ use wire::stats::{
 use crate::extract::Query;
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::limits::{STATS_ASKED_MAX, STATS_OF_OTHERS_AGE_MAX};
+use crate::recent::Look;
 use crate::refusal::Refusal;
 use crate::routes;
 use crate::state::StatsOfOthers;
@@ -47,8 +48,16 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
     let mut shown = own(&incarnation.identity.id, &jobs, &plans, &pauses);
     // An instance that asks wants this one's own alone.
     if !ForwardedRequest::is_forwarded(&request) {
-        let others = state.stats_of_others.get(STATS_OF_OTHERS_AGE_MAX, || of_others(&forwarder, &request));
-        let Ok(others) = others.await;
+        let begin = |look: Look<StatsOfOthers>| {
+            let (forwarder, question) = (forwarder.clone(), ForwardedRequest::of(&request, Vec::new()));
+            // Another caller may wait for it when this one is gone.
+            actix_web::rt::spawn(async move { look.end(Ok(of_others(&forwarder, &question).await)) });
+        };
+        // The question ends by itself, and earlier.
+        let others = state.stats_of_others.get(STATS_OF_OTHERS_AGE_MAX, STATS_ASKED_MAX * 2, begin).await;
+        let Some(Ok(others)) = others else {
+            return Err(Refusal::new(Code::Internal, "the other instances could not be asked"));
+        };
         for (instance, said) in others.iter() {
             merge::add(&mut shown, instance, said);
         }
@@ -57,15 +66,14 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
 }
 
 /// What each other live instance says of itself.
-async fn of_others(forwarder: &Forwarder, request: &HttpRequest) -> Result<StatsOfOthers, Infallible> {
+async fn of_others(forwarder: &Forwarder, question: &ForwardedRequest) -> StatsOfOthers {
     let deadline = Instant::now() + STATS_ASKED_MAX;
-    let question = ForwardedRequest::of(request, Vec::new());
-    let answers = forwarder.ask_others(&question, routes::STATS.pattern, deadline).await;
+    let answers = forwarder.ask_others(question, routes::STATS.pattern, deadline).await;
     let read = |body: Vec<u8>| {
         serde_json::from_slice(&body)
             .map_err(|_| "its answer cannot be read: is it of another release?".to_owned())
     };
-    Ok(Arc::new(answers.into_iter().map(|(instance, body)| (instance, body.and_then(read))).collect()))
+    Arc::new(answers.into_iter().map(|(instance, body)| (instance, body.and_then(read))).collect())
 }
 
 fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, pauses: &[PoolPause]) -> Stats {
