@@ -119,7 +119,8 @@ pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
 /// Between two looks for operations whose owner is dead, before jitter.
 pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long an operation whose token an instance does not know is left to the others, before that instance ends it as FAILED:
-/// longer than it takes to give new tokens to all instances.
+/// longer than it takes to give new tokens to all instances. An instance that knows the token, but works on [`BULKS_AT_ONCE`]
+/// others for all of that time, does not keep the operation from its end.
 pub const BULK_TOKEN_UNKNOWN_MAX: Duration = Duration::from_secs(300);
 /// Between two purges of operations that were over long ago.
 pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);

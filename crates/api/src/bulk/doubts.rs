@@ -29,11 +29,15 @@ impl Doubt {
 }
 
 impl Doubts {
-    /// Notes that the token of an operation is not known here. Whether that has been so for [`BULK_TOKEN_UNKNOWN_MAX`], and no
-    /// other instance has gone on with it meanwhile.
-    pub fn note(&mut self, id: BulkId, principal: &str, now: Instant) -> bool {
+    /// Notes that an operation was left to the others, because its token is not known here.
+    pub fn note(&mut self, id: BulkId, principal: &str, now: Instant) {
         let new = || Doubt { principal: principal.to_owned(), since: now, held: None };
-        self.0.entry(id).or_insert_with(new).is_over(now)
+        self.0.entry(id).or_insert_with(new);
+    }
+
+    /// Whether an operation was left to the others [`BULK_TOKEN_UNKNOWN_MAX`] ago, and none has gone on with it meanwhile.
+    pub fn is_over(&self, id: BulkId, now: Instant) -> bool {
+        self.0.get(&id).is_some_and(|doubt| doubt.is_over(now))
     }
 
     /// The token of an operation is known here.
@@ -82,12 +86,14 @@ mod tests {
         let (mut doubts, now) = (Doubts::default(), Instant::now());
         let later = now + BULK_TOKEN_UNKNOWN_MAX;
         assert!(!doubts.leaves(ID, now, unknown), "it was never seen");
-        assert!(!doubts.note(ID, "new", now));
-        assert!(doubts.leaves(ID, now, unknown));
+        assert!(!doubts.is_over(ID, later), "it was not left to the others before");
+        doubts.note(ID, "new", now);
+        assert!(doubts.leaves(ID, now, unknown) && !doubts.is_over(ID, now));
         assert!(!doubts.leaves(ID, now, known), "the tokens were reloaded");
-        assert!(!doubts.leaves(ID, later, unknown) && doubts.note(ID, "new", later));
+        doubts.note(ID, "new", later);
+        assert!(!doubts.leaves(ID, later, unknown) && doubts.is_over(ID, later), "the time begins once");
         doubts.forget(ID);
-        assert!(!doubts.note(ID, "new", later), "it was known meanwhile");
+        assert!(!doubts.is_over(ID, later), "it was known meanwhile");
     }
 
     #[test]
@@ -99,15 +105,16 @@ mod tests {
         for open in [open("nobody", 2, false), open("a", 3, true), open("b", 5, true), open("b", 5, false)] {
             doubts.look(&[open], &me);
         }
-        assert!(doubts.note(ID, "new", later), "nobody goes on with it");
+        assert!(doubts.is_over(ID, later), "nobody goes on with it");
         for _ in 0..2 {
             doubts.look(&[open("me", 6, true)], &me);
         }
-        assert!(doubts.note(ID, "new", later), "this one has it itself");
+        assert!(doubts.is_over(ID, later), "this one has it itself");
         for _ in 0..2 {
             doubts.look(&[open("a", 7, true)], &me);
         }
-        assert!(!doubts.note(ID, "new", later));
+        assert!(!doubts.is_over(ID, later));
+        doubts.note(ID, "new", now);
         doubts.look(&[], &me);
         assert!(!doubts.leaves(ID, later, unknown), "it is over");
     }

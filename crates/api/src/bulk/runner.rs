@@ -312,12 +312,13 @@ impl Worker {
     /// Leaves the operation to an instance that knows its token, which may have newer ones. Ends it where that has been tried
     /// for long enough.
     async fn leave(&self, bulk: &BulkRecord, why: &str) -> Result<bool, Stop> {
-        let is_over = self.doubts.borrow_mut().note(self.id, &bulk.principal, Instant::now());
-        if is_over {
+        if self.doubts.borrow().is_over(self.id, Instant::now()) {
             return self.finish(bulk, BulkStatus::Failed, Some(why)).await;
         }
         let left = self.state().read(self.state().ledger.leave_bulk(bulk)).await?;
         left.ok_or(Stop::Lost)?;
+        // Only now: while the ledger takes no writes, no other instance can take it.
+        self.doubts.borrow_mut().note(self.id, &bulk.principal, Instant::now());
         tracing::warn!(
             bulk = %self.id, principal = %bulk.principal, why,
             "a bulk operation is left to an instance that knows its token"
