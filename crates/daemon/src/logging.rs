@@ -1,8 +1,8 @@
 //! Logs: structured, to stderr, so that stdout carries the ready line and answers only.
 //!
 //! A daemon whose log cannot be written (a full disk, a closed pipe) goes on without it, and so does one whose log is not
-//! read (a full pipe): only the thread of [`Queue`] waits for the reader. So nothing here, and nothing that `serve` runs,
-//! prints with `eprintln!`, which panics or waits.
+//! read (a full pipe): only the thread of [`Queue`] waits for the reader, and a thread that panics, for a moment. So nothing
+//! here, and nothing that `serve` runs, prints with `eprintln!`, which panics or waits.
 
 mod queue;
 
@@ -26,6 +26,8 @@ use queue::{Limits, Queue};
 const QUEUE_MAX: Limits = Limits { lines: 1 << 14, bytes: 8 << 20 };
 /// How long the end of the process waits for the reader to take the last lines.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// The same after a panic, which may end the process at once (a panic in a drop that runs during a panic).
+const PANIC_FLUSH_MAX: Duration = Duration::from_millis(100);
 
 /// The lines on their way to standard error, once logging has started.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -55,7 +57,10 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     let queue = Queue::start(QUEUE_MAX, StandardError, move |lost| lost_lines(lost, pretty))
         .map_err(|error| Failure::new(Exit::Software, format!("no thread for the log: {error}")))?;
     let queue = QUEUE.get_or_init(|| queue);
-    panic::set_hook(Box::new(move |panic| queue.push(panic_message(panic).as_bytes())));
+    panic::set_hook(Box::new(move |panic| {
+        queue.push(panic_message(panic).as_bytes());
+        let _ = queue.flush(PANIC_FLUSH_MAX);
+    }));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || Queued(queue))
