@@ -249,7 +249,7 @@ impl State {
     /// The number of leases of each instance, by a deadline. Counting reads the whole table, so one count runs at a time, with
     /// its own time, and its result serves all for a moment. Where they cannot be counted, these are the last that were.
     pub async fn lease_counts(&self, deadline: Instant) -> Result<LeaseCounts, Refusal> {
-        let (ledger, timeout) = (Arc::clone(&*self.ledger), self.settings.request_timeout);
+        let (ledger, timeout) = (ledger::Handle::clone(&self.ledger), self.settings.request_timeout);
         let count = |look: Look<LeaseCounts, Refusal>| {
             self.spawn(async move {
                 let counted = tokio::time::timeout(timeout, ledger.lease_counts()).await;

@@ -487,8 +487,7 @@ fn settings(config: &Config) -> api::Settings {
         .find(|on_misroute| on_misroute.as_str() == config.worker_queue.on_misroute)
         .expect("it is checked");
     settings.body_bytes_max = size(server.body_bytes_max);
-    let wanted = Connections { callers: server.connections_max, forwards: FORWARDS_MAX as u64 };
-    let room = process::connections(wanted, ledger_descriptors(config));
+    let room = process::connections(wanted_connections(config), ledger_descriptors(config));
     settings.connections_max = size(room.callers);
     settings.forwards_max = size(room.forwards);
     let limit = |in_all: u64, of_token: u64| Limit { in_all: size(in_all), of_token: size(of_token) };
@@ -508,15 +507,25 @@ fn settings(config: &Config) -> api::Settings {
     settings
 }
 
-/// How many of so many connections may be sockets.
+fn is_on_sqlite(config: &Config) -> bool {
+    matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite))
+}
+
+/// The connections for which there should be room.
+fn wanted_connections(config: &Config) -> Connections {
+    // An instance on SQLite is alone, and forwards nothing.
+    let forwards = if is_on_sqlite(config) { 1 } else { FORWARDS_MAX as u64 };
+    Connections { callers: config.server.connections_max, forwards }
+}
+
 /// How many descriptors the connections to the ledger need.
 fn ledger_descriptors(config: &Config) -> u64 {
     // SQLite has the database, its log and that one's index open.
-    let of_each =
-        if matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite)) { 3 } else { 1 };
+    let of_each = if is_on_sqlite(config) { 3 } else { 1 };
     config.ledger.connections_max * of_each
 }
 
+/// How many of so many connections may be sockets.
 fn most_sockets(connections: usize) -> usize {
     (connections / 10 * SOCKETS_OF_TEN_CONNECTIONS + connections % 10 * SOCKETS_OF_TEN_CONNECTIONS / 10)
         .max(1)
@@ -585,6 +594,17 @@ mod tests {
             then.clone()
         });
         (found.await, calls.get())
+    }
+
+    #[test]
+    fn an_instance_that_is_alone_keeps_no_room_for_forwards() {
+        let forwards_on = |url: &str| {
+            let mut config = Config::default();
+            config.ledger.url = url.to_owned();
+            wanted_connections(&config).forwards
+        };
+        assert_eq!(forwards_on("sqlite:./ledger.db"), 1);
+        assert_eq!(forwards_on("postgres://localhost/fencepost"), FORWARDS_MAX as u64);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,11 +15,15 @@ pub(super) struct PartialFile {
     file: File,
     path: PathBuf,
     target: PathBuf,
+    /// The target's.
+    folder: File,
 }
 
 impl PartialFile {
     /// Begins the file that is to have the name `target`, empty. Removes what an earlier try left.
     pub(super) fn create(target: &Path) -> io::Result<Self> {
+        // First: a folder that cannot be read cannot be synced in the end either.
+        let folder = File::open(folder_of(target))?;
         let mut name = target.as_os_str().to_owned();
         name.push(".partial");
         let path = PathBuf::from(name);
@@ -30,7 +34,7 @@ impl PartialFile {
         }
         // Made here, so that nobody else may read it.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { file, path, target: target.to_owned() })
+        Ok(Self { file, path, target: target.to_owned(), folder })
     }
 
     /// Where it is written.
@@ -50,7 +54,7 @@ impl PartialFile {
             let _ = fs::remove_file(&self.target);
             return Err(io::Error::other("another process has replaced the partial file"));
         }
-        sync_folder(&self.target)
+        sync_folder(&self.folder).map_err(named_but_not_synced)
     }
 
     /// Whether this name leads to the file that was begun.
@@ -76,19 +80,43 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     if error.kind() == ErrorKind::AlreadyExists {
         return Err(error);
     }
-    // Some file systems, such as NFS, cannot do so in one step.
-    fs::hard_link(from, to)?;
-    fs::remove_file(from)
+    // Some file systems, such as NFS, cannot do so in one step, and some have no second names either.
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from),
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            rename_if_absent(from, to)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The same in two steps: another process that makes the name between them loses its file.
+fn rename_if_absent(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(to) {
+        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == ErrorKind::NotFound => fs::rename(from, to),
+        Err(error) => Err(error),
+    }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes a new name in a folder last.
-fn sync_folder(file: &Path) -> io::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(folder)?.sync_all() {
+fn sync_folder(folder: &File) -> io::Result<()> {
+    match folder.sync_all() {
         // The file system has no sync of folders.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     }
+}
+
+/// The error where the file has its name.
+fn named_but_not_synced(error: io::Error) -> io::Error {
+    let what =
+        format!("the file is whole and has its name, but its name may not be on the disk yet: {error}");
+    io::Error::new(error.kind(), what)
 }
 
 #[cfg(test)]
@@ -143,5 +171,25 @@ mod tests {
         assert_eq!(names(folder.path()), ["copy.partial"]);
         second.finish().unwrap();
         assert_eq!(names(folder.path()), ["copy"]);
+    }
+
+    #[test]
+    fn a_file_system_without_second_names_gives_the_name_and_keeps_a_taken_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        fs::write(&from, "whole").unwrap();
+        rename_if_absent(&from, &to).unwrap();
+        assert_eq!(names(folder.path()), ["to"]);
+        fs::write(&from, "another").unwrap();
+        assert_eq!(rename_if_absent(&from, &to).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&to).unwrap(), "whole");
+    }
+
+    #[test]
+    fn a_failed_sync_of_the_folder_says_that_the_file_is_there() {
+        let error = named_but_not_synced(io::Error::new(ErrorKind::StorageFull, "no room"));
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let text = error.to_string();
+        assert!(text.contains("has its name") && text.contains("no room"), "{text}");
     }
 }
