@@ -102,15 +102,15 @@ function limited(signal: AbortSignal | undefined): AbortSignal {
 
 /** Answers of this age are shared with other pages, except right after this page has changed something, or has heard of a change. */
 const SHARED_AGE_S = 1;
-let changedAt = 0;
+let changedAt = -Infinity;
 
 function accepted(heardAt: number): Record<string, string> {
-    const isFresh = Date.now() - Math.max(changedAt, heardAt) < 2_000 * SHARED_AGE_S;
+    const isFresh = performance.now() - Math.max(changedAt, heardAt) < 2_000 * SHARED_AGE_S;
     return isFresh ? {} : { 'cache-control': `max-age=${SHARED_AGE_S}` };
 }
 
 /** Reads. The answer is no older than what the page has heard, at `heardAt` for the last time, of what it asks for. */
-export async function get<T>(target: string, query?: Query, signal?: AbortSignal, heardAt = 0): Promise<T> {
+export async function get<T>(target: string, query?: Query, signal?: AbortSignal, heardAt = -Infinity): Promise<T> {
     const response = await ask('GET', withQuery(target, query), { headers: headers(accepted(heardAt)), signal: limited(signal) });
     return parse(await response.text()) as T;
 }
@@ -129,7 +129,7 @@ export async function send<T>(method: Method, target: string, body?: unknown, ke
         const text = await response.text();
         return (text === '' ? undefined : parse(text)) as T;
     } finally {
-        changedAt = Date.now();
+        changedAt = performance.now();
     }
 }
 

@@ -179,12 +179,12 @@ export function useSoon(then: () => void): () => void {
     const latest = useRef(then);
     latest.current = then;
     useEffect(() => () => clearTimeout(timer.current), []);
-    const calledAt = useRef(0);
+    const calledAt = useRef(-Infinity);
     return useCallback(() => {
-        const pause = Math.max(SOON_MS, calledAt.current + SOON_EVERY_MS - Date.now());
+        const pause = Math.max(SOON_MS, calledAt.current + SOON_EVERY_MS - performance.now());
         timer.current ??= setTimeout(() => {
             timer.current = undefined;
-            calledAt.current = Date.now();
+            calledAt.current = performance.now();
             latest.current();
         }, pause);
     }, []);

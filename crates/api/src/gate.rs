@@ -136,8 +136,13 @@ impl Drop for CutOff<'_> {
         if self.is_answered {
             return;
         }
-        let (took, status) = (self.started.elapsed(), StatusCode::from_u16(CLIENT_CLOSED));
-        self.tally.count(self.pattern, self.method, status.expect("it is between 100 and 999"), took);
+        let took = self.started.elapsed();
+        if std::thread::panicking() {
+            metrics::counter!("fencepost_internal_errors_total").increment(1);
+            return self.tally.count(self.pattern, self.method, StatusCode::INTERNAL_SERVER_ERROR, took);
+        }
+        let status = StatusCode::from_u16(CLIENT_CLOSED).expect("it is between 100 and 999");
+        self.tally.count(self.pattern, self.method, status, took);
         if !self.span.is_none() {
             let ms = took.as_millis() as u64;
             self.span.in_scope(|| tracing::debug!(ms, "the caller went away before it was answered"));

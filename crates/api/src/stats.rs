@@ -56,7 +56,7 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
         // The question ends by itself, and earlier.
         let others = state.stats_of_others.get(STATS_OF_OTHERS_AGE_MAX, STATS_ASKED_MAX * 2, begin).await;
         let Some(Ok(others)) = others else {
-            return Err(Refusal::new(Code::Internal, "the other instances could not be asked"));
+            return Err(Refusal::new(Code::Overloaded, "the other instances could not be asked in time"));
         };
         for (instance, said) in others.iter() {
             merge::add(&mut shown, instance, said);

@@ -4,7 +4,7 @@ import { useRef, useState } from 'preact/hooks';
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
 import { between, length, short } from '../format';
-import { usePoll, useStream } from '../live';
+import { usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
 import type { Job } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, When } from '../ui';
@@ -14,23 +14,24 @@ type Streamed = { job?: Partial<Job>; jobIn: number; progress?: Job['progress'];
 
 export function JobPage({ id }: { id: string }) {
     // How many events were heard, when the last one was, and how many of them an answer has.
-    const events = useRef({ count: 0, at: 0, known: 0 });
+    const events = useRef({ count: 0, at: -Infinity, known: 0 });
     const [heard, setHeard] = useState<Streamed>({ jobIn: 0, progressIn: 0 });
     // An answer has all that was heard before it was asked for. One under way at an event may be older, so what was heard stays.
     const polled = usePoll(`job ${id}`, async (signal) => {
         const { count, at, known } = events.current;
-        const job = await get<Job>(path('/v1/jobs', id), {}, signal, count > known ? Date.now() : at);
+        const job = await get<Job>(path('/v1/jobs', id), {}, signal, count > known ? performance.now() : at);
         events.current.known = count;
         return { job, knows: count };
     });
+    const refreshSoon = useSoon(polled.refresh);
     const isOver = polled.data?.job.state === 'FINISHED';
     const isLive = useStream(`${path('/v1/jobs', id)}/events`, ({ event, data }) => {
         if (event !== 'job' && event !== 'progress') return;
-        events.current.at = Date.now();
+        events.current.at = performance.now();
         const count = (events.current.count += 1);
         if (event === 'job') {
             setHeard({ job: data as Partial<Job>, jobIn: count, progressIn: 0 });
-            if ((data as Job).state !== polled.data?.job.state) polled.refresh();
+            if ((data as Job).state !== polled.data?.job.state) refreshSoon();
         } else {
             setHeard((before) => ({ ...before, progress: data as Job['progress'], progressIn: count }));
         }

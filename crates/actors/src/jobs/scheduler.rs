@@ -475,15 +475,16 @@ impl Scheduler {
         lane: LaneHandle,
     ) {
         let (this, node) = (Arc::clone(self), node.clone());
-        // A Redis that came back with an older state may have the reservation of what was sent since. By then it is over.
-        let is_settled = |up: Duration| up >= this.registry.timeouts().reservation;
-        if !this.gateway.gives(&node) && !this.bus.link().borrow().up_for().is_some_and(is_settled) {
-            return;
-        }
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
+            let mut given_back = this.unreserve_here(&node, claim).await;
+            // A Redis that came back with an older state may have the reservation of what was sent since. By then it is over.
+            let is_settled = |up: Duration| up >= this.registry.timeouts().reservation;
+            if given_back.is_none() && this.bus.link().borrow().up_for().is_some_and(is_settled) {
+                given_back = this.unreserve_at_bus(&node, claim).await;
+            }
             // Otherwise it was sent, or it is over: its node says more of it, or its slot is missed.
-            if this.unreserve(&node, claim).await == Some(Unreserved::Removed) {
+            if given_back == Some(Unreserved::Removed) {
                 let reason = "the attempt was not sent to its node in time".to_owned();
                 let event = AttemptEvent::Revoked(Revoked::NotAcknowledged, reason);
                 lane.send(LaneCommand::Attempt(job, attempt, event));
@@ -493,17 +494,29 @@ impl Scheduler {
 
     /// What became of a reservation that is taken back, as this instance or the bus says, which gave it; `None` if neither knows.
     async fn unreserve(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
+        match self.unreserve_here(node, claim).await {
+            None => self.unreserve_at_bus(node, claim).await,
+            given_back => given_back,
+        }
+    }
+
+    /// The same of one that this instance gave; `None` if it did not.
+    async fn unreserve_here(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
         match self.gateway.give_back(node, claim) {
-            GivenBack::NotGiven => {}
-            GivenBack::Free => return Some(Unreserved::Removed),
+            GivenBack::NotGiven => None,
+            GivenBack::Free => Some(Unreserved::Removed),
             GivenBack::Listed => {
                 // Nobody sends it any more. Until the record lists it no longer, it takes a slot for nothing.
                 if let Err(error) = self.bus.free_slots(node, &[claim.slot]).await {
                     tracing::debug!(%error, %node, "a slot that was given back is freed with the next heartbeat");
                 }
-                return Some(Unreserved::Removed);
+                Some(Unreserved::Removed)
             }
         }
+    }
+
+    /// The same of one that the bus gave.
+    async fn unreserve_at_bus(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
         match self.bus.unreserve_slots(node, &[claim]).await {
             Ok(answers) => match answers.first().copied() {
                 Some(Unreserved::Removed) => {
