@@ -1,7 +1,7 @@
 //! Logs: structured, to stderr, so that stdout carries the ready line and answers only.
 //!
 //! A daemon whose log cannot be written (a full disk, a closed pipe) goes on without it, and so does one whose log is not
-//! read (a full pipe): only the thread of [`Queue`] waits for the reader, and a thread that panics, for a moment. So nothing
+//! read (a full pipe): then only the thread of [`Queue`] waits for the reader, and a thread that panics, for a moment. So nothing
 //! here, and nothing that `serve` runs, prints with `eprintln!`, which panics or waits.
 
 mod queue;
@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -28,6 +29,8 @@ const QUEUE_MAX: Limits = Limits { lines: 1 << 14, bytes: 8 << 20 };
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// The same after a panic, which may end the process at once (a panic in a drop that runs during a panic).
 const PANIC_FLUSH_MAX: Duration = Duration::from_millis(100);
+/// A pipe that can be written takes so many bytes without waiting: `PIPE_BUF` of Linux (pipe(7)).
+const AT_ONCE_MAX: usize = 4_096;
 
 /// The lines on their way to standard error, once logging has started.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -54,7 +57,7 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         "json" => false,
         _ => terminal,
     };
-    let queue = Queue::start(QUEUE_MAX, StandardError, move |lost| lost_lines(lost, pretty))
+    let queue = Queue::start(QUEUE_MAX, write_at_once, StandardError, move |lost| lost_lines(lost, pretty))
         .map_err(|error| Failure::new(Exit::Software, format!("no thread for the log: {error}")))?;
     let queue = QUEUE.get_or_init(|| queue);
     panic::set_hook(Box::new(move |panic| {
@@ -129,6 +132,18 @@ fn panic_message(panic: &panic::PanicHookInfo<'_>) -> String {
         _ => String::new(),
     };
     format!("\nthread '{name}' {panic}\n{backtrace}")
+}
+
+/// Writes a line to standard error if that waits for no reader; whether it did. Without a reader the line is dropped.
+fn write_at_once(line: &[u8]) -> bool {
+    let stderr = io::stderr();
+    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+    let has_room = line.len() <= AT_ONCE_MAX
+        && poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+    if has_room {
+        let _ = stderr.lock().write_all(line);
+    }
+    has_room
 }
 
 /// Puts each line into the queue.

@@ -1,7 +1,8 @@
 //! The lines of the log on their way out: a bounded queue, which one thread of its own writes.
 //!
-//! A thread that logs never waits for the reader of the log. What does not fit is dropped and counted. From then on all lines
-//! are dropped until the queue is written, and the count follows; so the lines that are written, and the count, are in order.
+//! A thread that logs never waits for the reader of the log. While nothing waits and the reader keeps up, it writes its line
+//! itself, so that a process that is killed loses none. What does not fit is dropped and counted. From then on all lines are
+//! dropped until the queue is written, and the count follows; so the lines that are written, and the count, are in order.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -22,6 +23,8 @@ pub struct Limits {
 #[derive(Clone)]
 pub struct Queue {
     limits: Limits,
+    /// Writes a line where that waits for nobody; whether it did.
+    at_once: fn(&[u8]) -> bool,
     shared: Arc<Shared>,
 }
 
@@ -53,24 +56,30 @@ impl State {
 }
 
 impl Queue {
-    /// Starts the thread that writes to `out`; `count` makes the line that says how many lines were lost.
+    /// Starts the thread that writes to `out`; `count` makes the line that says how many lines were lost. `at_once` writes a
+    /// line to the same place if that waits for nobody, and says whether it did.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(
         limits: Limits,
+        at_once: fn(&[u8]) -> bool,
         out: impl Write + Send + 'static,
         count: impl Fn(u64) -> Vec<u8> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let queue = Self { limits, shared: Arc::clone(&shared) };
+        let queue = Self { limits, at_once, shared: Arc::clone(&shared) };
         thread::Builder::new().name("log".to_owned()).spawn(move || shared.write(out, count))?;
         Ok(queue)
     }
 
-    /// Adds a line, or counts it as lost. Never waits for the writer.
+    /// Writes a line at once, adds it, or counts it as lost. Never waits for the writer.
     pub fn push(&self, line: &[u8]) {
         let mut state = self.shared.state();
+        // No other line can come between: the lock is held.
+        if state.is_empty() && (self.at_once)(line) {
+            return;
+        }
         let fits = state.lines < self.limits.lines && state.bytes + line.len() <= self.limits.bytes;
         if state.lost > 0 || !fits {
             state.lost += 1;
@@ -153,7 +162,22 @@ mod tests {
     fn stuck() -> (Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
         let ((let_go, go), (written, lines)) = (mpsc::channel(), mpsc::channel());
         let count = |lost: u64| format!("{lost} lost").into_bytes();
-        (Queue::start(LIMITS, Stuck { go, written }, count).unwrap(), let_go, lines)
+        (Queue::start(LIMITS, |_| false, Stuck { go, written }, count).unwrap(), let_go, lines)
+    }
+
+    #[test]
+    fn a_line_is_written_at_once_where_nothing_waits() {
+        let (queue, let_go, lines) = stuck();
+        queue.push(b"the reader is stuck");
+        let queue = Queue { at_once: |line| line != b"long", ..queue };
+        queue.push(b"in its turn");
+        drop(let_go);
+        assert!(queue.flush(LONG));
+        queue.push(b"at once");
+        queue.push(b"long");
+        assert!(queue.flush(LONG));
+        let queued: Vec<_> = lines.try_iter().collect();
+        assert_eq!(queued, ["the reader is stuck", "in its turn", "long"], "the other one went by no thread");
     }
 
     #[test]
