@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bus::Link;
 use cluster::{ClusterView, FailureDetector, KeyOwner, owners_among};
 use domain::{InstanceId, LaneId, PlanId, Resource};
 use futures_util::{StreamExt, stream};
@@ -149,8 +148,7 @@ impl Adopter {
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed: by one instance for each of them. A
     /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
     async fn clear_inboxes(&self, found: &mut Found) {
-        let link = *self.bus.link().borrow();
-        let Link::Up { since } = link else { return };
+        let Some(since) = self.bus.link().borrow().up_since() else { return };
         // A Redis that was away may have come back with an older state, in which they are open.
         if found.bus_up_since.replace(since) != Some(since) {
             found.cleared.clear();
