@@ -204,8 +204,8 @@ impl Plans {
     /// Under a key that was used, the plan that was made then. The ring puts a new plan on this instance.
     ///
     /// # Errors
-    /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], [`Refusal::Overloaded`] where it is to be started and the plans that
-    /// are owned here have too many bytes, and what the ledger says.
+    /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], [`Refusal::Overloaded`] where it is new and to be started and the
+    /// plans that are owned here have too many bytes, and what the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
         let tasks = new
@@ -215,8 +215,11 @@ impl Plans {
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
         let (mut events, mut take) = (vec![made], Vec::new());
-        let reserved = new.is_started.then(|| inner.owned.reserve(&plan).ok_or(Refusal::Overloaded));
-        let reserved = reserved.transpose()?;
+        let reserved = if new.is_started { inner.owned.reserve(&plan) } else { None };
+        if new.is_started && reserved.is_none() {
+            // A plan that was made before takes no room anew.
+            return inner.kept_plan(new.key.as_ref()).await?.ok_or(Refusal::Overloaded);
+        }
         if new.is_started {
             let step = plan.apply(&Command::Start, inner.now().await?, &mut new_job);
             let step = step.map_err(Refusal::Refused)?;
@@ -400,12 +403,21 @@ impl Inner {
                 }
                 Ok(id)
             }
-            PlanCreated::Kept { body_hash: kept, plan } if body_hash == Some(kept) => Ok(plan),
-            PlanCreated::Kept { .. } => Err(Refusal::KeyReused),
+            PlanCreated::Kept(kept) if body_hash == Some(kept.body_hash) => Ok(kept.plan),
+            PlanCreated::Kept(_) => Err(Refusal::KeyReused),
             PlanCreated::Locked(locker) => {
                 step::count_conflict(&locker);
                 Err(Refusal::TenantLocked(locker))
             }
+        }
+    }
+
+    /// The plan that was made under a key; `None` without a key, and if the key was not used.
+    async fn kept_plan(&self, key: Option<&JobKey>) -> Result<Option<PlanId>, Refusal> {
+        let Some(key) = key else { return Ok(None) };
+        match self.ledger.kept_plan(&key.scope).await.map_err(|error| of_ledger(&error))? {
+            Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
+            kept => Ok(kept.map(|kept| kept.plan)),
         }
     }
 

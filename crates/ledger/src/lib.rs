@@ -65,8 +65,8 @@ pub use nonces::{
     NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 pub use plans::{
-    Author, CheckpointRecord, FoundTask, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch, PlanCount,
-    PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,
+    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,
+    PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,
 };
 pub use recover::{
     Margins, RECOVERED_MARK_MS, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN, RECOVERED_RANGES,

@@ -56,14 +56,18 @@ pub enum PlanCreated {
         locks: Vec<(usize, Token)>,
     },
     /// The key was used before. Nothing was written.
-    Kept {
-        /// The hash of what was asked then.
-        body_hash: [u8; 32],
-        /// The plan that was made then.
-        plan: PlanId,
-    },
+    Kept(KeptPlan),
     /// Somebody else has the lock of a tenant. Nothing was written.
     Locked(Locker),
+}
+
+/// What is kept under the idempotency key of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptPlan {
+    /// The hash of what was asked then.
+    pub body_hash: [u8; 32],
+    /// The plan that was made then.
+    pub plan: PlanId,
 }
 
 /// What became of a lock that was to be broken.
@@ -262,6 +266,12 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire the lease anew and read the plan.
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict>;
+
+    /// Which plan was made under an idempotency key; `None` if it was not used, or is forgotten.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn kept_plan(&self, scope: &KeyScope) -> Result<Option<KeptPlan>>;
 
     /// What was retried under an idempotency key; `None` if it was not used, or is forgotten.
     ///

@@ -460,6 +460,9 @@ impl Plans for Flaky {
             other => Ok(other),
         }
     }
+    async fn kept_plan(&self, scope: &KeyScope) -> Result<Option<KeptPlan>> {
+        self.real.kept_plan(scope).await
+    }
     async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {
         self.real.kept_retry(scope).await
     }

@@ -10,8 +10,8 @@ use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PlanConfig, Pl
 use cluster::FailureDetector;
 use domain::job::{OnRecovery, Outcome, State};
 use domain::plan::{Command, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus};
-use domain::{JobId, PlanId, Resource, TenantId};
-use ledger::Author;
+use domain::{IdempotencyKey, JobId, PlanId, Resource, TenantId};
+use ledger::{Author, JobKey, KeyScope};
 
 use crate::flaky::Flaky;
 use crate::lanes::{Lanes, open};
@@ -151,6 +151,26 @@ async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let started = plans.carry_out(later, Command::Start, Author::default()).await;
     assert_eq!(started, Err(actors::plans::Refusal::Overloaded));
     assert_eq!(lanes.ledger.plan(later).await.unwrap().unwrap().status, PlanStatus::Created);
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repetition_of_a_plan_gets_it_however_many_bytes_of_plans_the_instance_owns() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, 1_500);
+    let create = async |key: &str, hash: u8| {
+        let payload = format!("\"{}\"", "x".repeat(1_000));
+        let tasks = vec![TaskSpec::new(TenantId::parse("a").unwrap(), [StageSpec::new("only", payload)])];
+        let scope = KeyScope { scope: "plan".to_owned(), key: IdempotencyKey::parse(key).unwrap() };
+        let key = Some(JobKey { scope, body_hash: [hash; 32] });
+        let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: true, key };
+        plans.create(new, Author::default()).await
+    };
+    let made = create("k", 1).await.unwrap();
+    assert_eq!(create("k", 1).await, Ok(made));
+    assert_eq!(create("k", 2).await, Err(actors::plans::Refusal::KeyReused));
+    assert_eq!(create("l", 1).await, Err(actors::plans::Refusal::Overloaded), "it would be a new one");
     plans.stop().await;
     lanes.jobs.stop().await;
 }

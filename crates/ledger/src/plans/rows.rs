@@ -12,7 +12,7 @@ use domain::plan::{
 use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Author, CheckpointRecord, FoundTask, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
+use super::{Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
 use crate::jobs::columns::number;
 use crate::records::{KeyRow, impossible};
 use crate::sql::{Moment, PlanKey, TaskKey, record};
@@ -156,8 +156,8 @@ pub(crate) fn kept_plan_text(plan: PlanId) -> String {
 }
 
 /// The plan that was made under a key.
-pub(crate) fn kept_plan(row: &KeyRow) -> Result<PlanId> {
-    kept(row, "plan", PlanId::parse)
+pub(crate) fn kept_plan(row: &KeyRow) -> Result<KeptPlan> {
+    Ok(KeptPlan { body_hash: row.body_hash()?, plan: kept(row, "plan", PlanId::parse)? })
 }
 
 /// The text that is kept under the idempotency key of a retry.

@@ -21,8 +21,9 @@ use crate::plans::rows::{
     kept_retry_text, plan_document, stages, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, FoundTask, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch, PlanCount,
-    PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent, lock_owner,
+    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,
+    PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,
+    lock_owner,
 };
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
@@ -86,7 +87,7 @@ impl Plans for Store {
             (Making::KeyTaken, key) => {
                 let scopes: Vec<_> = key.into_iter().map(|key| key.scope).collect();
                 match self.key_rows(&scopes).await?.first() {
-                    Some(row) => Ok(PlanCreated::Kept { body_hash: row.body_hash()?, plan: kept_plan(row)? }),
+                    Some(row) => Ok(PlanCreated::Kept(kept_plan(row)?)),
                     // It was purged between the two looks.
                     None => Err(changed_meanwhile(id)),
                 }
@@ -131,6 +132,10 @@ impl Plans for Store {
             })
         })
         .await
+    }
+
+    async fn kept_plan(&self, scope: &KeyScope) -> Result<Option<KeptPlan>> {
+        self.key_rows(slice::from_ref(scope)).await?.first().map(kept_plan).transpose()
     }
 
     async fn kept_retry(&self, scope: &KeyScope) -> Result<Option<KeptRetry>> {

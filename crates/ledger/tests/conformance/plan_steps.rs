@@ -9,7 +9,7 @@ use domain::plan::{
 };
 use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{
-    Acquisition, Author, JobKey, KeptRetry, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch,
+    Acquisition, Author, JobKey, KeptPlan, KeptRetry, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch,
     PlanCreated, PlanFilter, PlanVerdict, RetryKey,
 };
 
@@ -587,11 +587,15 @@ pub async fn a_key_of_a_retry_is_kept_with_its_step_and_counts_once(b: Bench) {
 pub async fn a_key_makes_one_plan(b: Bench) {
     let key = |hash: u8| key_of("plan ops", hash);
     let with_key = |n, hash| NewPlan { key: Some(key(hash)), ..new(&plan(n, &["x"])) };
+    let kept = async || b.ledger.kept_plan(&key(0).scope).await.unwrap();
+    assert_eq!(kept().await, None);
     assert!(matches!(b.ledger.create_plan(with_key(1, 7)).await.unwrap(), PlanCreated::Made { .. }));
+    let first_use = KeptPlan { body_hash: [7; 32], plan: plan_id(1) };
     for hash in [7, 8] {
-        let kept = PlanCreated::Kept { body_hash: [7; 32], plan: plan_id(1) };
-        assert_eq!(b.ledger.create_plan(with_key(2, hash)).await.unwrap(), kept);
+        let again = b.ledger.create_plan(with_key(2, hash)).await.unwrap();
+        assert_eq!(again, PlanCreated::Kept(first_use.clone()));
     }
+    assert_eq!(kept().await, Some(first_use));
     assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
     // A plan that is refused keeps no key.
     let mut refused = NewPlan { key: Some(key(7)), ..new_started(&plan(3, &["y"])) };
