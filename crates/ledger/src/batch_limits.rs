@@ -107,19 +107,22 @@ pub(crate) fn refuse(what: String) -> Result<()> {
 }
 
 /// Refuses a key that is too long for an index, and a key that is there twice.
-pub(crate) fn check_keys<'a>(keys: impl Iterator<Item = &'a KeyScope>) -> Result<()> {
-    let mut seen = HashSet::new();
-    for key in keys {
-        let scope = key.scope.as_str();
-        if scope.len() > SCOPE_BYTES_MAX || scope.contains('\0') {
-            return refuse(format!(
-                "the key's scope has {} bytes or a NUL; {SCOPE_BYTES_MAX} bytes without NUL are allowed",
-                scope.len()
-            ));
-        }
-        if !seen.insert(key) {
-            return refuse(format!("the batch keeps the key {} twice", key.key));
-        }
+pub(crate) fn check_keys<'a>(mut keys: impl Iterator<Item = &'a KeyScope>) -> Result<()> {
+    let mut before = HashSet::new();
+    keys.try_for_each(|key| check_key(key, &mut before))
+}
+
+/// The same for one key, behind those before it.
+pub(crate) fn check_key<'a>(key: &'a KeyScope, before: &mut HashSet<&'a KeyScope>) -> Result<()> {
+    let scope = key.scope.as_str();
+    if scope.len() > SCOPE_BYTES_MAX || scope.contains('\0') {
+        return refuse(format!(
+            "the key's scope has {} bytes or a NUL; {SCOPE_BYTES_MAX} bytes without NUL are allowed",
+            scope.len()
+        ));
+    }
+    if !before.insert(key) {
+        return refuse(format!("the batch keeps the key {} twice", key.key));
     }
     Ok(())
 }

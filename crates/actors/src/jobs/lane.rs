@@ -24,7 +24,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use cluster::{ClusterView, Reach};
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
-use ledger::{JobBatch, JobsVerdict};
+use ledger::{JobBatch, JobVerdict, JobsVerdict};
 use nodes::Registry;
 use tokio::sync::mpsc;
 
@@ -343,6 +343,9 @@ fn drain<A: Shell>(actor: &mut A, context: &mut Context<A>) {
     set_wake(actor, context);
 }
 
+/// When a batch was committed, by the database's clock, and what became of each of its writes.
+type Written = (domain::Timestamp, Vec<JobVerdict>);
+
 fn commit<A: Shell>(actor: &mut A, batch: WrittenBatch, context: &mut Context<A>) {
     let owner = actor.owner();
     let WrittenBatch { id, token, writes } = batch;
@@ -360,12 +363,34 @@ fn commit<A: Shell>(actor: &mut A, batch: WrittenBatch, context: &mut Context<A>
     });
 }
 
-/// Commits a batch.
+/// Commits a batch. Where the ledger does not take it for some of its writes, the others are committed.
 async fn write(
     services: &LaneServices,
     lease: &LaneLease,
     batch: JobBatch,
-) -> Result<(domain::Timestamp, Vec<ledger::JobVerdict>), CommitFailure> {
+) -> Result<Written, CommitFailure> {
+    let refused = match send(services, lease, &batch).await {
+        Err(refused @ CommitFailure::Refused) => Err(refused),
+        sent => return sent,
+    };
+    let wrong = batch.wrong_writes();
+    if wrong.is_empty() || wrong.len() == batch.writes.len() {
+        return refused;
+    }
+    let right = batch.writes.iter().enumerate().filter(|(place, _)| wrong.binary_search(place).is_err());
+    let writes = right.map(|(_, write)| write.clone()).collect();
+    let (at, mut verdicts) = send(services, lease, &JobBatch { lane: batch.lane, writes }).await?;
+    // In ascending order, so that each comes to its place.
+    wrong.into_iter().for_each(|place| verdicts.insert(place, JobVerdict::Refused));
+    Ok((at, verdicts))
+}
+
+/// Sends a batch to the ledger as it is.
+async fn send(
+    services: &LaneServices,
+    lease: &LaneLease,
+    batch: &JobBatch,
+) -> Result<Written, CommitFailure> {
     let Some(lane) = batch.lane.clone() else { return Err(CommitFailure::Fenced) };
     for _ in 0..COMMIT_TRIES_MAX {
         // Past the lease's end by the own clock no write leaves, whatever the database would say.

@@ -101,7 +101,7 @@ async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_the_ledger_refuses_costs_its_callers_alone() {
+async fn a_job_that_the_ledger_refuses_costs_its_caller_alone() {
     let lanes = open().await;
     let before = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
     let token = async || lanes.ledger.lease(before.lane.lease()).await.unwrap().unwrap().token;
@@ -109,7 +109,13 @@ async fn a_batch_that_the_ledger_refuses_costs_its_callers_alone() {
     // No request can ask for it.
     let mut wrong = submission();
     wrong.spec.max_attempts = 0;
-    assert_eq!(lanes.jobs.submit(vec![wrong]).await, [Err(Refusal::Internal)]);
+    assert_eq!(lanes.jobs.submit(vec![wrong.clone()]).await, [Err(Refusal::Internal)]);
+    // The others of its batch are written.
+    let answers = lanes.jobs.submit(vec![submission(), wrong, submission()]).await;
+    assert!(matches!(answers[..], [Ok(_), Err(Refusal::Internal), Ok(_)]), "{answers:?}");
+    for accepted in answers.iter().flatten() {
+        assert_eq!(lanes.jobs.get(accepted.id).await.unwrap().state, State::Created);
+    }
     let after = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
     assert_eq!((after.lane, token().await), (before.lane.clone(), first), "the lease was not acquired anew");
     lanes.jobs.stop().await;

@@ -36,6 +36,8 @@ pub enum JobVerdict {
     AlreadyRetried,
     /// The job is not as the change says it was: not in that lane, attempt, node or state any more, finished, or gone.
     Stale,
+    /// It is wrong in itself, which is a defect of its sender: the ledger takes no such write.
+    Refused,
 }
 
 /// A job that is not finished, with all that it takes to dispatch it.

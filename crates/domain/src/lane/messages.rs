@@ -505,6 +505,6 @@ pub enum CommitFailure {
     Unknown,
     /// Nothing was written; the same may be tried again.
     Again,
-    /// The ledger takes no such batch: nothing was written, and the same is refused again.
+    /// The ledger takes nothing of the batch: nothing was written, and the same is refused again.
     Refused,
 }

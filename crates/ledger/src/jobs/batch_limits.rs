@@ -10,7 +10,7 @@ use domain::limits::{
 use domain::{JobId, LaneId};
 
 use super::{HELD_DUE_MICROS, JobBatch, JobWrite, JobsVerdict, Lane};
-use crate::batch_limits::{BATCH_ROWS_MAX, check_keys, refuse};
+use crate::batch_limits::{BATCH_ROWS_MAX, check_key, refuse};
 use crate::train::{CommitBatch, FenceClaim};
 use crate::{KeyScope, Result};
 
@@ -20,6 +20,13 @@ pub(crate) enum JobClaim {
     Lane(LaneId),
     Job(JobId),
     Key(KeyScope),
+}
+
+/// What the writes of a batch before one have claimed.
+#[derive(Default)]
+struct Claimed<'a> {
+    jobs: HashSet<JobId>,
+    keys: HashSet<&'a KeyScope>,
 }
 
 impl CommitBatch for JobBatch {
@@ -35,28 +42,8 @@ impl CommitBatch for JobBatch {
                 self.rows()
             ));
         }
-        let mut jobs = HashSet::new();
-        for write in self.writes.iter() {
-            for job in write.change.written_jobs() {
-                if !jobs.insert(job) {
-                    return refuse(format!("the batch writes job {job} twice"));
-                }
-            }
-            if self.lane.is_none() && write.change.is_the_lanes() {
-                return refuse(format!(
-                    "only the owner of its lane may write this of job {}",
-                    write.change.job()
-                ));
-            }
-            if write.key.is_some() && !matches!(write.change, Change::Submit(_)) {
-                return refuse(format!(
-                    "the change of job {} has an idempotency key; only a submit may have one",
-                    write.change.job()
-                ));
-            }
-            check_change(&write.change)?;
-        }
-        check_keys(self.writes.iter().filter_map(|write| Some(&write.key.as_ref()?.scope)))
+        let mut before = Claimed::default();
+        self.writes.iter().try_for_each(|write| self.check_write(write, &mut before))
     }
 
     /// Holders have no order: each attempt of a job has one, and says one thing at a time.
@@ -100,6 +87,42 @@ impl JobBatch {
     #[must_use]
     pub fn is_wrong(&self) -> bool {
         self.check().is_err()
+    }
+
+    /// The places of its writes that are wrong in themselves, or write what a right one before them writes. Without these it may
+    /// still have too many rows.
+    #[must_use]
+    pub fn wrong_writes(&self) -> Vec<usize> {
+        let mut before = Claimed::default();
+        let writes = self.writes.iter().enumerate();
+        let wrong = writes.filter(|&(_, write)| self.check_write(write, &mut before).is_err());
+        wrong.map(|(place, _)| place).collect()
+    }
+
+    /// Checks a write, and notes what it claims, which no write behind it may.
+    fn check_write<'a>(&self, write: &'a JobWrite, before: &mut Claimed<'a>) -> Result<()> {
+        if self.lane.is_none() && write.change.is_the_lanes() {
+            return refuse(format!(
+                "only the owner of its lane may write this of job {}",
+                write.change.job()
+            ));
+        }
+        if write.key.is_some() && !matches!(write.change, Change::Submit(_)) {
+            return refuse(format!(
+                "the change of job {} has an idempotency key; only a submit may have one",
+                write.change.job()
+            ));
+        }
+        check_change(&write.change)?;
+        for job in write.change.written_jobs() {
+            if !before.jobs.insert(job) {
+                return refuse(format!("the batch writes job {job} twice"));
+            }
+        }
+        match &write.key {
+            Some(key) => check_key(&key.scope, &mut before.keys),
+            None => Ok(()),
+        }
     }
 
     /// Whether it is what a lane writes most: new jobs, due at once, that retry none, attempts that begin, and good ends. Then nothing in
@@ -194,4 +217,79 @@ fn check_ms(what: &str, ms: u64, min: u64, max: u64) -> Result<()> {
         return Ok(());
     }
     refuse(format!("the {what} is {ms} ms; {min} to {max} are allowed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use domain::job::{JobKey, Outcome, Spec};
+    use domain::{IdempotencyKey, InstanceId, Token};
+
+    use super::*;
+
+    fn submit(job: u128, key: Option<&str>) -> JobWrite {
+        let new = NewJob {
+            id: JobId::from_u128(job),
+            spec: Spec::new("{}"),
+            seq: None,
+            client_ref: None,
+            due: Due::Now,
+            retry: None,
+            placed: None,
+        };
+        let key = key.map(|key| JobKey {
+            scope: KeyScope { scope: "submit".to_owned(), key: IdempotencyKey::parse(key).unwrap() },
+            body_hash: [0; 32],
+        });
+        JobWrite { change: Change::Submit(Box::new(new)), key }
+    }
+
+    fn cancel(job: u128) -> JobWrite {
+        let change = Change::End {
+            job: JobId::from_u128(job),
+            outcome: Outcome::Cancelled,
+            dead: false,
+            attempt: None,
+            reason: "cancelled".to_owned(),
+        };
+        JobWrite { change, key: None }
+    }
+
+    /// A job that may have no attempt.
+    fn wrong(job: u128, key: Option<&str>) -> JobWrite {
+        let JobWrite { change: Change::Submit(mut new), key } = submit(job, key) else { unreachable!() };
+        new.spec.max_attempts = 0;
+        JobWrite { change: Change::Submit(new), key }
+    }
+
+    fn batch(writes: impl IntoIterator<Item = JobWrite>) -> JobBatch {
+        let owner = InstanceId::parse("a").unwrap();
+        let lane = Lane { id: LaneId::parse("instance:a").unwrap(), owner, token: Token::FIRST };
+        JobBatch { lane: Some(lane), writes: writes.into_iter().collect::<Arc<[_]>>() }
+    }
+
+    #[test]
+    fn the_wrong_writes_of_a_batch_are_those_without_which_it_is_right() {
+        let writes = [
+            submit(1, Some("k")),
+            wrong(2, Some("l")),
+            // Neither the job nor the key of a wrong write is claimed.
+            submit(2, Some("l")),
+            submit(3, Some("k")),
+            cancel(1),
+            submit(4, None),
+        ];
+        let all = batch(writes.clone());
+        assert!(all.is_wrong());
+        assert_eq!(all.wrong_writes(), [1, 3, 4]);
+        let right = batch([0, 2, 5].map(|place: usize| writes[place].clone()));
+        assert!(!right.is_wrong() && right.wrong_writes().is_empty());
+    }
+
+    #[test]
+    fn a_batch_of_too_many_rows_has_no_write_that_is_wrong() {
+        let many = batch((0..5_000).map(|job| submit(job, None)));
+        assert!(many.is_wrong() && many.wrong_writes().is_empty());
+    }
 }

@@ -242,6 +242,7 @@ impl<C: Callers> LaneState<C> {
                 }
                 let otherwise = match verdict {
                     JobVerdict::AlreadyRetried => Refused::AlreadyRetried,
+                    JobVerdict::Refused => Refused::Defect,
                     JobVerdict::Written | JobVerdict::KeyTaken | JobVerdict::Stale => Refused::OutcomeUnknown,
                 };
                 let own = placed.filter(|_| instead_of.is_none());
@@ -301,7 +302,8 @@ impl<C: Callers> LaneState<C> {
                 } else {
                     self.lookups.push_back(id);
                 }
-                effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, Ok(()))));
+                let answer = if verdict == JobVerdict::Refused { Err(Refused::Defect) } else { Ok(()) };
+                effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, answer)));
             }
         }
     }

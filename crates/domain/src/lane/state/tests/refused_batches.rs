@@ -29,6 +29,25 @@ fn the_callers_of_a_batch_that_the_ledger_refuses_are_answered_and_the_lane_goes
 }
 
 #[test]
+fn one_write_that_the_ledger_refuses_costs_its_caller_alone() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 2, now);
+    let later = |number| submission(number, Due::InMs(60_000), None, now);
+    state.apply(Command::Submit(vec![later(2), later(3)]), now);
+    state.apply(command("cancel", now), now);
+    let first = state.flush(now);
+    assert_eq!(words(&first), "dequeue commit(end,submit,submit)");
+    let verdicts = [JobVerdict::Refused, JobVerdict::Refused, JobVerdict::Written];
+    let effects = state.committed(batch(&first), AT, &verdicts, now);
+    assert_eq!(words(&effects), "not_cancelled(Defect) refused(Defect) accepted notify read");
+    let refused = effects.iter().find_map(|effect| match effect {
+        Effect::Submitted(reply, Err(_)) => Some(*reply),
+        _ => None,
+    });
+    assert_eq!(refused, Some(2));
+}
+
+#[test]
 fn slots_and_places_of_a_batch_that_the_ledger_refuses_are_free_again() {
     let now = Instant::now();
     let mut state = session(Ordering::Free, now);
