@@ -2,6 +2,7 @@
 //! [`runner`] of the instance that owns the operation.
 
 mod doubts;
+mod left;
 pub mod runner;
 
 use std::sync::Arc;

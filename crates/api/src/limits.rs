@@ -119,9 +119,11 @@ pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
 /// Between two looks for operations whose owner is dead, before jitter.
 pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long an operation whose token an instance does not know is left to the others, before that instance ends it as FAILED:
-/// longer than it takes to give new tokens to all instances. An instance that knows the token, but works on [`BULKS_AT_ONCE`]
-/// others for all of that time, does not keep the operation from its end.
+/// longer than it takes to give new tokens to all instances.
 pub const BULK_TOKEN_UNKNOWN_MAX: Duration = Duration::from_secs(300);
+/// How long an instance that works on [`BULKS_AT_ONCE`] operations leaves one that others have left to those with room. Then it
+/// takes it, if it knows its token, to work on it in its turn.
+pub const BULK_LEFT_MAX: Duration = Duration::from_secs(10);
 /// Between two purges of operations that were over long ago.
 pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// How long operations that are over are kept: 30 days.
@@ -274,6 +276,10 @@ const _: () =
     assert!(2 * EVENT_BATCH_BYTES_MAX <= UNCOUNTED_BYTES_MAX, "a batch of events needs no room of its own");
 const _: () =
     assert!(BULK_PAGE_JOBS <= BULK_SCAN_ROWS_MIN, "a page is found in one statement where all jobs match");
+const _: () = assert!(
+    BULK_LEFT_MAX.as_secs() * 10 <= BULK_TOKEN_UNKNOWN_MAX.as_secs(),
+    "an instance without room takes what others left long before they end it"
+);
 const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);

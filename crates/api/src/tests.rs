@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 
 mod bounds;
+mod bulks;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;

@@ -231,6 +231,17 @@ pub struct OpenBulk {
     pub is_owned: bool,
 }
 
+/// The owner of an operation that its last owner has left. No instance has such a name: theirs end in a unique part.
+const NO_OWNER: &str = "nobody";
+
+impl OpenBulk {
+    /// Whether its last owner has [left](Bulks::leave_bulk) it to the others.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.owner.as_str() == NO_OWNER
+    }
+}
+
 /// What was done to the jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BulkStep {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::body::MessageBody;
 use domain::job::Outcome;
-use domain::{BulkId, IdempotencyKey, JobId};
+use domain::{BulkId, IdempotencyKey, InstanceId, JobId};
 use futures_util::StreamExt;
 use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk};
 use rand::RngExt;
@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use wire::Code;
 
 use super::doubts::Doubts;
+use super::left::Left;
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
@@ -38,9 +39,10 @@ type Running = Rc<RefCell<HashSet<BulkId>>>;
 
 /// What the runner keeps in memory.
 #[derive(Default)]
-struct Kept {
-    running: Running,
+pub struct Kept {
+    pub running: Running,
     doubts: Rc<RefCell<Doubts>>,
+    left: Left,
     /// Those that cannot be read.
     unreadable: HashSet<BulkId>,
 }
@@ -52,7 +54,7 @@ pub async fn run(forwarder: Arc<Forwarder>) {
     let mut purge_at = Instant::now() + BULK_PURGE_EVERY;
     while !state.traffic.is_draining() {
         if state.is_open() && state.went_back().is_none() {
-            if let Err(refusal) = take(&forwarder, &mut kept).await {
+            if let Err(refusal) = take(&forwarder, &mut kept, Instant::now()).await {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
             if Instant::now() >= purge_at {
@@ -73,23 +75,31 @@ pub async fn run(forwarder: Arc<Forwarder>) {
 }
 
 /// Begins to work on operations of this instance, and on those whose owner is dead. Those that cannot be read, such as a later
-/// release's, are noted, and left to another instance.
-async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept) -> Result<(), Refusal> {
-    let Kept { running, doubts, unreadable } = kept;
+/// release's, are noted, and left to another instance. An instance that works on [`BULKS_AT_ONCE`] only takes those that others
+/// left.
+pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> Result<(), Refusal> {
+    let Kept { running, doubts, left, unreadable } = kept;
     let state = forwarder.state();
     let me = state.incarnation().identity.id.clone();
     let found = state.read(state.ledger.open_bulks()).await?;
     doubts.borrow_mut().look(&found, &me);
+    left.look(&found);
     for open in found {
-        if running.borrow().len() >= BULKS_AT_ONCE {
-            return Ok(());
-        }
         let is_anothers = open.is_owned && open.owner != me;
         if is_anothers || running.borrow().contains(&open.id) || unreadable.contains(&open.id) {
             continue;
         }
+        if running.borrow().len() >= BULKS_AT_ONCE {
+            // What becomes of it keeps the others from nothing.
+            if left.is_due(&open, now)
+                && let Err(refusal) = take_for_later(state, &open, &me).await
+            {
+                tracing::debug!(bulk = %open.id, %refusal, "a bulk operation that others left cannot be taken");
+            }
+            continue;
+        }
         let is_known = |name: &str| submitter(state, name).is_ok();
-        let is_left = doubts.borrow().leaves(open.id, Instant::now(), is_known);
+        let is_left = doubts.borrow().leaves(open.id, now, is_known);
         if is_left {
             // Any instance may end one that somebody cancelled.
             let left = state.read(state.ledger.bulk(open.id)).await.ok().flatten();
@@ -125,6 +135,17 @@ async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept) -> Result<(), Refusal
             scan_size: Cell::new(ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS }),
         };
         actix_web::rt::spawn(async move { worker.work(bulk).await });
+    }
+    Ok(())
+}
+
+/// Takes an operation that others left, if its token is known here: it waits for its turn, and the others do not end it.
+async fn take_for_later(state: &State, open: &OpenBulk, me: &InstanceId) -> Result<(), Refusal> {
+    let left = state.read(state.ledger.bulk(open.id)).await?;
+    if left.is_some_and(|left| submitter(state, &left.principal).is_ok())
+        && let Some(taken) = state.read(state.ledger.take_bulk(open, me)).await?
+    {
+        tracing::info!(bulk = %taken.id, "a bulk operation that others left waits here for its turn");
     }
     Ok(())
 }

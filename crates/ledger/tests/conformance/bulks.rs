@@ -306,9 +306,10 @@ pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
     assert_eq!(b.ledger.leave_bulk(&own).await.unwrap(), None);
     assert_eq!(b.ledger.note_progress(&own, job(1), &step).await.unwrap(), None);
     let open = b.ledger.open_bulks().await.unwrap();
-    assert!(!open[0].is_owned && open[0].owner != live);
+    assert!(!open[0].is_owned && open[0].owner != live && open[0].is_left());
     let taken = b.ledger.take_bulk(&open[0], &other).await.unwrap().unwrap();
     assert_eq!((&taken.owner, taken.token), (&other, 4));
+    assert!(!b.ledger.open_bulks().await.unwrap()[0].is_left());
 }
 
 pub async fn a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list(b: Bench) {
