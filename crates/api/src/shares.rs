@@ -17,7 +17,8 @@ use crate::signers_seen::SignersSeen;
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes of request bodies, and of socket messages, from their reading to the request's end.
+    /// Bytes of request bodies, and of socket messages, from their reading to the request's end; and of results of nodes until
+    /// they are written.
     Reading,
     /// Bytes of answers, and of socket messages, that their receivers have not taken.
     Sending,
@@ -88,15 +89,20 @@ impl Shares {
     /// # Errors
     /// The limit that is reached. Nothing is taken then.
     pub fn take(&self, kind: Kind, of_token: Option<&Arc<Used>>, amount: usize) -> Result<Share, Reached> {
-        let mut share = Share {
+        let mut share = self.none(kind, of_token);
+        share.grow(amount)?;
+        Ok(share)
+    }
+
+    /// A share of the same that is nothing yet.
+    pub fn none(&self, kind: Kind, of_token: Option<&Arc<Used>>) -> Share {
+        Share {
             kind,
             amount: 0,
             limit: self.limits[kind as usize],
             in_all: Arc::clone(&self.in_all),
             of_token: of_token.map(Arc::clone),
-        };
-        share.grow(amount)?;
-        Ok(share)
+        }
     }
 
     /// How much all callers have in use.
@@ -141,6 +147,21 @@ impl Share {
         }
         self.amount += by;
         Ok(())
+    }
+
+    /// Takes more or gives a part back, so that it is so much.
+    ///
+    /// # Errors
+    /// The limit that is reached. The share stays as it was.
+    pub fn set(&mut self, amount: usize) -> Result<(), Reached> {
+        match amount.checked_sub(self.amount) {
+            Some(0) => Ok(()),
+            Some(more) => self.grow(more),
+            None => {
+                self.shrink(self.amount - amount);
+                Ok(())
+            }
+        }
     }
 
     /// Gives a part back.
@@ -243,6 +264,20 @@ mod tests {
         assert_eq!((one.of(Kind::Sending), shares.in_use(Kind::Sending)), (1, 10));
         drop((share, rest));
         assert_eq!((one.of(Kind::Sending), shares.in_use(Kind::Sending)), (0, 0));
+    }
+
+    #[test]
+    fn a_share_is_set_to_what_is_in_use_now() {
+        let (shares, one) = (shares(), Arc::default());
+        let mut share = shares.none(Kind::Reading, Some(&one));
+        for amount in [0, 4, 4, 6, 1] {
+            share.set(amount).unwrap();
+            assert_eq!((share.amount(), one.of(Kind::Reading)), (amount, amount));
+        }
+        share.set(7).unwrap_err();
+        assert_eq!((share.amount(), shares.in_use(Kind::Reading)), (1, 1));
+        share.set(0).unwrap();
+        assert_eq!(shares.in_use(Kind::Reading), 0);
     }
 
     #[test]

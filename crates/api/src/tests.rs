@@ -138,13 +138,17 @@ fn early(options: Options) -> (Early, Keeping) {
 }
 
 async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {
+    state_with(dir, Settings::new(auth)).await
+}
+
+pub(crate) async fn state_with(dir: &TempDir, settings: Settings) -> Arc<State> {
     let (early, _) = early(Options::default());
-    let state = State::new(early, Settings::new(auth), runtime::Handle::current());
+    let state = State::new(early, settings, runtime::Handle::current());
     state.open(services(dir).await);
     Arc::new(state)
 }
 
-fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
+pub(crate) fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
     Arc::new(Forwarder::new(Arc::clone(state)))
 }
 

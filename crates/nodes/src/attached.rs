@@ -179,6 +179,12 @@ impl AttachedNode {
         self.hello.as_ref().is_some_and(|hello| hello.takes_batches)
     }
 
+    /// The bytes of the results that wait for the node to be registered.
+    #[must_use]
+    pub const fn early_bytes(&self) -> usize {
+        self.early_bytes
+    }
+
     /// Takes up one event, and says what is to be done about it.
     pub fn apply(&mut self, event: Event, moment: Moment) -> Vec<Effect> {
         self.moment = moment;
@@ -197,9 +203,10 @@ impl AttachedNode {
     }
 
     /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance. Dispatches that are
-    /// held back are not sent any more, and their lanes are to hear so.
+    /// held back are not sent any more, and their lanes are to hear so. Results that wait for the record are forgotten.
     pub fn leave(&mut self) -> Vec<Effect> {
         self.has_left = true;
+        self.take_early();
         self.holder_slots.end();
         for dispatch in std::mem::take(&mut self.held_back) {
             self.too_late(dispatch.slot);

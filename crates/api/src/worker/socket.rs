@@ -5,6 +5,8 @@
 mod calls;
 mod claims;
 mod disconnect;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use crate::auth::Principal;
 use crate::forwarder::Forwarder;
 use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
-use crate::shares::Kind;
+use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
 use crate::to_wire;
 use crate::traces::AttemptTraces;
@@ -54,6 +56,8 @@ pub struct Socket {
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
     traces: AttemptTraces,
+    /// What the results that wait for the node's record have of the bytes that are being read.
+    early: Share,
     /// The newest ping that is not answered.
     ping: Option<Bytes>,
     /// Calls under way. Each ends as an event, or with nothing to say.
@@ -86,6 +90,7 @@ impl Socket {
                 Instant::now(),
             ),
             link: state.bus.link(),
+            early: state.shares.none(Kind::Reading, principal.used()),
             state,
             forwarder,
             incarnation,
@@ -247,7 +252,17 @@ impl Socket {
     fn apply(&mut self, event: Event) {
         let bus_up_since = self.link.borrow().up_since();
         let effects = self.node.apply(event, Moment { now: Instant::now(), bus_up_since });
+        // First: what waits no longer takes its room anew when it is committed.
+        let counted = self.early.set(self.node.early_bytes());
         self.carry_out_all(effects);
+        if let Err(reached) = counted {
+            self.close_for_want_of_room(&reached);
+        }
+    }
+
+    /// The node sends its results again when it has connected again.
+    fn close_for_want_of_room(&mut self, reached: &Reached) {
+        self.closing = Some(Closing::ByInstance(CloseCode::Overloaded, reached.to_string()));
     }
 
     fn carry_out_all(&mut self, effects: Vec<Effect>) {
@@ -300,11 +315,7 @@ impl Socket {
                 let bytes: usize = results.iter().map(|(_, end)| end.text_bytes()).sum();
                 let share = match self.state.shares.take(Kind::Reading, self.principal.used(), bytes) {
                     Ok(share) => Arc::new(share),
-                    Err(reached) => {
-                        // The node sends them again when it has connected again.
-                        self.closing = Some(Closing::ByInstance(CloseCode::Overloaded, reached.to_string()));
-                        return;
-                    }
+                    Err(reached) => return self.close_for_want_of_room(&reached),
                 };
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
@@ -398,6 +409,7 @@ impl Socket {
     async fn depart(mut self) {
         self.say_goodbye();
         let effects = self.node.leave();
+        self.early.shrink(self.early.amount());
         self.carry_out_all(effects);
         // What still waits for the node is refused now, not when the last call has ended.
         self.mailbox = None;

@@ -43,6 +43,16 @@ fn results_before_the_record_that_are_too_many_bytes_end_the_socket() {
     }
     let effects = rig.apply(registered(&RUNNING, &[], true));
     assert!(effects.contains(&"commit [1, 2, 3, 4, 5, 6, 7] passing".to_owned()), "{effects:?}");
-    assert_eq!(rig.node.early_bytes, 0);
+    assert_eq!(rig.node.early_bytes(), 0);
     assert_eq!(rig.frames([large(8)]), ["commit [8] passing"]);
+}
+
+#[test]
+fn results_that_wait_for_the_record_are_forgotten_when_the_socket_is_closed() {
+    let mut rig = Rig::greeted(&[1]);
+    rig.frames([large(1)]);
+    assert!(rig.node.early_bytes() > EARLY_RESULTS_BYTES_MAX / 8);
+    rig.node.leave();
+    assert!(rig.node.early_results.is_empty());
+    assert_eq!(rig.node.early_bytes(), 0);
 }

@@ -1,0 +1,86 @@
+//! What results that come before a node's `welcome` take of what callers share.
+
+use actix_web::test::TestRequest;
+use actix_web::{FromRequest, web};
+use bus::{Connected, Epoch, Version};
+use domain::JobId;
+use domain::job::Attempt;
+use nodes::attached::{Known, Registering};
+use nodes::connection::Hello;
+use tempfile::TempDir;
+
+use super::*;
+use crate::auth::Auth;
+use crate::limits::Limit;
+use crate::settings::Settings;
+use crate::tests::{forwarder, state_with};
+use crate::websocket::Opened;
+
+/// Of one result.
+const BYTES: usize = 1_000_000;
+
+fn slot(n: u128) -> Slot {
+    Slot { job: JobId::from_u128(n), attempt: Attempt::new(1) }
+}
+
+/// A node that has said hello, runs two attempts, and is not registered yet.
+async fn greeted(state: &Arc<State>, name: &str) -> Socket {
+    let request = TestRequest::get()
+        .insert_header(("connection", "upgrade"))
+        .insert_header(("upgrade", "websocket"))
+        .insert_header(("sec-websocket-version", "13"))
+        .insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="));
+    let (request, mut payload) = request.to_http_parts();
+    let payload = web::Payload::from_request(&request, &mut payload).await.unwrap();
+    let Opened { outlet, .. } = websocket::open(&request, payload, state).unwrap();
+    let mut socket = Socket::new(forwarder(state), state.incarnation(), Principal::of(&request), outlet);
+    let hello = Hello {
+        node: domain::NodeId::parse(name).unwrap(),
+        capacity: 2,
+        takes_batches: false,
+        labels: Arc::default(),
+        services: Arc::default(),
+        pools: None,
+        software: None,
+        running: vec![slot(1), slot(2)],
+        principal: "".into(),
+    };
+    socket.apply(Event::Frames(vec![FromNode::Hello(hello)]));
+    socket
+}
+
+fn ends(socket: &mut Socket, n: u128) {
+    let end = End::Succeeded { output: "1".repeat(BYTES) };
+    socket.apply(Event::Frames(vec![FromNode::Result { slot: slot(n), end }]));
+}
+
+#[actix_web::test]
+async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_being_read() {
+    let dir = TempDir::new().unwrap();
+    let mut settings = Settings::new(Auth::open());
+    settings.reading_bytes = Limit { in_all: 5 * BYTES / 2, of_token: 5 * BYTES / 2 };
+    let state = state_with(&dir, settings).await;
+    let in_use = || state.shares.in_use(Kind::Reading);
+    let (mut one, mut other) = (greeted(&state, "a").await, greeted(&state, "b").await);
+    assert_eq!(in_use(), 0);
+    ends(&mut one, 1);
+    ends(&mut other, 1);
+    assert!(in_use() > 2 * BYTES && one.closing.is_none() && other.closing.is_none());
+    ends(&mut other, 2);
+    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    drop(other);
+    ends(&mut one, 2);
+    assert!(in_use() > 2 * BYTES && one.closing.is_none());
+    // They are committed now, and their room is not taken twice.
+    let connected = Connected { epoch: Epoch::new(7), version: Version::new(1), is_complete: true };
+    let known = Known { connected, taken: vec![slot(1), slot(2)], unlisted: Vec::new() };
+    one.apply(Event::Registered {
+        known: Ok(Registering::Done(known)),
+        is_lent: false,
+        provisional: Epoch::new(1),
+    });
+    assert_eq!(in_use(), 2 * BYTES);
+    assert!(one.closing.is_none());
+    drop(one);
+    assert_eq!(in_use(), 0);
+}
