@@ -356,41 +356,43 @@ fn commit<A: Shell>(actor: &mut A, batch: WrittenBatch, context: &mut Context<A>
     spawn(context, committed, move |written, actor, context| {
         let (state, now) = (&mut actor.owner().state, Instant::now());
         let effects = match written {
-            Ok((at, verdicts)) => state.committed(id, at, &verdicts, now),
-            Err(why) => state.commit_failed(id, why, now),
+            Ok(Some((at, verdicts))) => state.committed(id, at, &verdicts, now),
+            Ok(None) => state.commit_refused(id, now),
+            Err(_) => state.commit_failed(id),
         };
         run(actor, effects, context);
     });
 }
 
-/// Commits a batch. Where the ledger does not take it for some of its writes, the others are committed.
+/// Commits a batch. Where the ledger does not take it for some of its writes, the others are committed. `None` where it takes
+/// nothing of it.
 async fn write(
     services: &LaneServices,
     lease: &LaneLease,
     batch: JobBatch,
-) -> Result<Written, CommitFailure> {
-    let refused = match send(services, lease, &batch).await {
-        Err(refused @ CommitFailure::Refused) => Err(refused),
-        sent => return sent,
-    };
+) -> Result<Option<Written>, CommitFailure> {
+    if let Some(written) = send(services, lease, &batch).await? {
+        return Ok(Some(written));
+    }
     let wrong = batch.wrong_writes();
     if wrong.is_empty() || wrong.len() == batch.writes.len() {
-        return refused;
+        return Ok(None);
     }
     let right = batch.writes.iter().enumerate().filter(|(place, _)| wrong.binary_search(place).is_err());
     let writes = right.map(|(_, write)| write.clone()).collect();
-    let (at, mut verdicts) = send(services, lease, &JobBatch { lane: batch.lane, writes }).await?;
+    let right = JobBatch { lane: batch.lane, writes };
+    let Some((at, mut verdicts)) = send(services, lease, &right).await? else { return Ok(None) };
     // In ascending order, so that each comes to its place.
     wrong.into_iter().for_each(|place| verdicts.insert(place, JobVerdict::Refused));
-    Ok((at, verdicts))
+    Ok(Some((at, verdicts)))
 }
 
-/// Sends a batch to the ledger as it is.
+/// Sends a batch to the ledger as it is. `None` where the ledger does not take it.
 async fn send(
     services: &LaneServices,
     lease: &LaneLease,
     batch: &JobBatch,
-) -> Result<Written, CommitFailure> {
+) -> Result<Option<Written>, CommitFailure> {
     let Some(lane) = batch.lane.clone() else { return Err(CommitFailure::Fenced) };
     for _ in 0..COMMIT_TRIES_MAX {
         // Past the lease's end by the own clock no write leaves, whatever the database would say.
@@ -398,7 +400,7 @@ async fn send(
             return Err(CommitFailure::Fenced);
         }
         match services.ledger.commit_jobs(batch.clone()).await {
-            Ok(JobsVerdict::Written { at, jobs }) => return Ok((at, jobs)),
+            Ok(JobsVerdict::Written { at, jobs }) => return Ok(Some((at, jobs))),
             Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
             Ok(JobsVerdict::Fenced) => {
                 metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
@@ -415,7 +417,7 @@ async fn send(
             Err(error) => {
                 tracing::error!(%error, lane = %lane.id, "the ledger refused a batch that should be valid");
                 // What is wrong in itself was not sent.
-                return Err(if batch.is_wrong() { CommitFailure::Refused } else { CommitFailure::Unknown });
+                return if batch.is_wrong() { Ok(None) } else { Err(CommitFailure::Unknown) };
             }
         }
     }

@@ -368,7 +368,8 @@ pub struct WrittenBatch {
 pub enum Effect<C: Callers> {
     /// Call [`super::LaneState::flush`] when no command waits at hand.
     Flush,
-    /// Commit; answered by [`super::LaneState::committed`] or [`super::LaneState::commit_failed`].
+    /// Commit; answered by [`super::LaneState::committed`], [`super::LaneState::commit_refused`] or
+    /// [`super::LaneState::commit_failed`].
     Commit(WrittenBatch),
     /// Find slots; answered by [`super::LaneState::slots_found`].
     FindSlots(SlotSearch),
@@ -496,7 +497,7 @@ pub struct Snapshot {
     pub coming: Coming,
 }
 
-/// Why a batch or a close was not committed.
+/// Why a batch, a close, a transfer or a promotion was not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitFailure {
     /// The lease is another's, or was acquired anew: nothing was written.
@@ -505,6 +506,4 @@ pub enum CommitFailure {
     Unknown,
     /// Nothing was written; the same may be tried again.
     Again,
-    /// The ledger takes nothing of the batch: nothing was written, and the same is refused again.
-    Refused,
 }

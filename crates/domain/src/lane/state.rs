@@ -266,19 +266,21 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// The batch was not committed, or its outcome is not known: the owner acquires the lease again. After a batch that the
-    /// ledger does not take it goes on, since nothing was written.
-    pub fn commit_failed(&mut self, batch: BatchId, why: CommitFailure, now: Instant) -> Vec<Effect<C>> {
+    /// The batch was not committed, or its outcome is not known: the owner acquires the lease again.
+    pub fn commit_failed(&mut self, batch: BatchId) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        let Some(index) = self.in_flight.iter().position(|one| one.id == batch) else { return effects };
-        match why {
-            CommitFailure::Refused => {
-                let batch = self.in_flight.remove(index);
-                self.undo(batch, now, &mut effects);
-            }
-            CommitFailure::Fenced | CommitFailure::Unknown | CommitFailure::Again => {
-                self.begin_anew(&mut effects);
-            }
+        if self.in_flight.iter().any(|one| one.id == batch) {
+            self.begin_anew(&mut effects);
+        }
+        effects
+    }
+
+    /// The ledger takes nothing of the batch, and refuses the same again: the owner goes on, since nothing was written.
+    pub fn commit_refused(&mut self, batch: BatchId, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if let Some(index) = self.in_flight.iter().position(|one| one.id == batch) {
+            let batch = self.in_flight.remove(index);
+            self.undo(batch, now, &mut effects);
         }
         effects
     }
@@ -293,7 +295,6 @@ impl<C: Callers> LaneState<C> {
             Ok(()) => Ok(()),
             Err(CommitFailure::Fenced) => Err(Refused::Fenced),
             Err(CommitFailure::Unknown | CommitFailure::Again) => Err(Refused::OutcomeUnknown),
-            Err(CommitFailure::Refused) => Err(Refused::Defect),
         };
         for reply in self.closing.drain(..) {
             effects.push(Effect::Closed(reply, answer));
@@ -304,7 +305,7 @@ impl<C: Callers> LaneState<C> {
                     session.closed();
                 }
             }
-            Err(CommitFailure::Again | CommitFailure::Refused) => {}
+            Err(CommitFailure::Again) => {}
             Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
                 self.begin_anew(&mut effects);
                 return effects;

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::job::{Attempt, Due, JobVerdict};
     use crate::lane::limits::GROUP_JOBS_ALONE_MAX;
-    use crate::lane::messages::{BatchId, Command, CommitFailure, SlotsFound, Snapshot};
+    use crate::lane::messages::{BatchId, Command, SlotsFound, Snapshot};
     use crate::lane::testing::{Numbered, completion, job, own_lane, slot, submission, waiting, words};
     use crate::{Timestamp, Token};
 
@@ -488,7 +488,7 @@ mod tests {
         let now = Instant::now();
         let mut state = reading_more(now);
         submit(&mut state, 1, now);
-        let failed = state.commit_failed(BatchId(1), CommitFailure::Unknown, now);
+        let failed = state.commit_failed(BatchId(1));
         assert_eq!(words(&failed), "refused(OutcomeUnknown) dequeue_all anew");
         assert_eq!(words(&state.reloaded(Token::new(2), snapshot(), now)), "read");
         assert_eq!(second_page(&mut state, &[], true, now), "");

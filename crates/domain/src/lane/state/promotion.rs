@@ -82,7 +82,6 @@ impl<C: Callers> LaneState<C> {
                 }
             }
             Err(CommitFailure::Again) => self.promotion.is_wanted = true,
-            Err(CommitFailure::Refused) => {}
             Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
                 self.begin_anew(&mut effects);
                 return effects;
@@ -220,7 +219,6 @@ mod tests {
             (CommitFailure::Unknown, "dequeue_all anew"),
             (CommitFailure::Fenced, "dequeue_all anew"),
             (CommitFailure::Again, "promote"),
-            (CommitFailure::Refused, "enqueue"),
         ] {
             let (mut state, _) = loaded(&[(1, 0)], true, false, now);
             assert_eq!(words(&state.promoted(Err(failure), now)), expected);

@@ -440,7 +440,7 @@ impl World {
         let (batch, verdicts) = self.done.remove(index);
         let effects = match verdicts {
             Some(verdicts) => self.lane.committed(batch.id, AT, &verdicts, self.now),
-            None => self.lane.commit_failed(batch.id, CommitFailure::Unknown, self.now),
+            None => self.lane.commit_failed(batch.id),
         };
         self.take(effects);
     }

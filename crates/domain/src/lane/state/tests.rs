@@ -414,7 +414,7 @@ fn after_an_unknown_outcome_everything_is_read_again_under_a_new_token() {
     let mut state = with_job("waiting", 2, now);
     let first = give(&mut state, command("cancel", now), now);
     let second = give(&mut state, Command::Cancel(job(5), Class::default(), 5), now);
-    let effects = state.commit_failed(batch(&first), CommitFailure::Unknown, now);
+    let effects = state.commit_failed(batch(&first));
     assert_eq!(
         words(&effects),
         "not_cancelled(OutcomeUnknown) not_cancelled(OutcomeUnknown) dequeue_all anew"

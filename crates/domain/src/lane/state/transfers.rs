@@ -74,7 +74,7 @@ impl<C: Callers> LaneState<C> {
                     effects.push(Effect::Dequeue(job));
                 }
             }
-            Err(CommitFailure::Again | CommitFailure::Refused) => {}
+            Err(CommitFailure::Again) => {}
             Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
                 self.begin_anew(&mut effects);
                 return effects;
@@ -156,7 +156,6 @@ mod tests {
         let now = Instant::now();
         for (failure, expected) in [
             (CommitFailure::Again, ""),
-            (CommitFailure::Refused, ""),
             (CommitFailure::Fenced, "dequeue_all anew"),
             (CommitFailure::Unknown, "dequeue_all anew"),
         ] {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn refused(state: &mut LaneState<Numbered>, effects: &Effects, now: Instant) -> Effects {
-    state.commit_failed(batch(effects), CommitFailure::Refused, now)
+    state.commit_refused(batch(effects), now)
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn revoked_unheard(now: Instant) -> LaneState<Numbered> {
     let mut state = first_of_two_dispatched(now);
     let effects = give(&mut state, command("unsent", now), now);
     assert_eq!(words(&effects), "commit(revoke)");
-    let effects = state.commit_failed(batch(&effects), CommitFailure::Unknown, now);
+    let effects = state.commit_failed(batch(&effects));
     assert_eq!(words(&effects), "dequeue_all anew");
     state
 }
