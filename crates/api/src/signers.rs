@@ -267,9 +267,10 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 ///
 /// After the ledger was recovered from an earlier state, a signer grants nothing (`recovering`) until an operator has named
 /// the nonce of the account's next transaction, pending ones counted. Nonces below it become CONSUMED, also those that the
-/// ledger has lost; open ones from it on become QUARANTINED. A signer that the recovered ledger does not know is confirmed in
-/// the same way, which makes it, until `fencepost recover --unknown-signers-are-new` was run. Repeating the last confirmation is
-/// harmless. Any other one for a signer that is not recovering is refused as `conflict`.
+/// ledger has lost; open ones from it on become QUARANTINED under a new hold, so that earlier holds settle them no more. A signer
+/// that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
+/// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
+/// recovering is refused as `conflict`.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),

@@ -193,8 +193,8 @@ pub trait Nonces: Send + Sync {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>>;
 
     /// Confirms the next nonce of a signer that is recovering: those below it are CONSUMED, also those that the ledger has
-    /// lost; open ones from it on are QUARANTINED. A signer that a recovered ledger does not know is made. Ends the signer's
-    /// lease, so that its owner begins anew.
+    /// lost; open ones from it on are QUARANTINED under a new hold, which nobody was granted. A signer that a recovered ledger
+    /// does not know is made. Ends the signer's lease, so that its owner begins anew.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

@@ -1,9 +1,11 @@
 -- Nonces below the confirmed one are on the chain: CONSUMED. Those from it on may have been sent by whoever got them after
--- the ledger's last state: QUARANTINED. What is CONSUMED already is not read: there may be millions of it.
--- ?1 signer, ?2 next nonce, ?3 token, ?4 the transaction's time
+-- the ledger's last state: QUARANTINED, under a new hold, so that no hold from before the confirmation settles them. What is
+-- CONSUMED already is not read: there may be millions of it.
+-- ?1 signer, ?2 next nonce, ?3 token, ?4 the new hold, ?5 the transaction's time
 UPDATE signer_nonce_allocation
 SET status = CASE WHEN nonce < ?2 THEN 'CONSUMED' ELSE 'QUARANTINED' END,
-    fencing_token = ?3, owner = 'recover', updated_at = ?4
+    hold = CASE WHEN nonce < ?2 THEN hold ELSE ?4 END,
+    fencing_token = ?3, owner = 'recover', updated_at = ?5
 WHERE signer = ?1
   AND nonce IN (
       SELECT nonce FROM signer_nonce_allocation INDEXED BY signer_nonce_held
@@ -12,4 +14,3 @@ WHERE signer = ?1
       SELECT nonce FROM signer_nonce_allocation INDEXED BY signer_nonce_hole
       WHERE signer = ?1 AND status IN ('RELEASED', 'QUARANTINED')
   )
-  AND (nonce < ?2 OR status <> 'QUARANTINED')

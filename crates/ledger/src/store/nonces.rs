@@ -4,6 +4,7 @@ mod write;
 
 use domain::nonce::{Hole, Loaded, OnExpiry, Row, Status};
 use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
+use uuid::Uuid;
 
 use super::{Store, Way, audit};
 use crate::nonces::{
@@ -162,13 +163,12 @@ impl Nonces for Store {
                     // The signer's nonces begin where the chain is.
                     None => first_nonce = next,
                     Some(_) => {
-                        let known =
-                            CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token).at(at);
-                        transaction.touch(known).await?;
+                        // Nobody was granted a nonce under it.
+                        let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
+                        let known = CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token);
+                        transaction.touch(known.bind(hold).at(at)).await?;
                         let missing = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(next);
-                        transaction
-                            .touch(missing.bind(Hold(HoldId::from_u128(0))).bind(token).at(at))
-                            .await?;
+                        transaction.touch(missing.bind(hold).bind(token).at(at)).await?;
                     }
                 }
                 let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);

@@ -107,7 +107,8 @@ on_every_ledger! {
         a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
         a_confirmation_may_be_repeated_and_changes_nothing_then,
-        what_may_have_been_sent_after_the_backup_is_quarantined;
+        what_may_have_been_sent_after_the_backup_is_quarantined,
+        no_hold_from_before_a_confirmation_settles_what_it_quarantined;
     keys:
         a_key_is_kept_with_its_batch_and_taken_afterwards,
         a_key_is_not_kept_with_a_batch_that_failed,

@@ -76,7 +76,8 @@ async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was
         explained(&mut session, &format!("kept_{status}"), &list, "text, bigint, bigint", "'s', 7, 10").await;
     }
     let confirm = include_str!("../../sql/postgres/confirm_known.sql");
-    explained(&mut session, "confirm", confirm, "text, bigint, bigint", "'s', 99800, 7").await;
+    let values = "'s', 99800, 7, '00000000-0000-0000-0000-000000000001'";
+    explained(&mut session, "confirm", confirm, "text, bigint, bigint, uuid", values).await;
     for prepare in [FILL, "ANALYZE signer_nonce_allocation", "SET plan_cache_mode = force_custom_plan"] {
         sqlx::raw_sql(prepare).execute(&mut session).await.unwrap();
         for (status, index) in LISTS {
@@ -86,7 +87,7 @@ async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was
             assert_eq!(plan.contains("Sort"), status == "HELD", "{status}:\n{plan}");
             assert!(!plan.contains("Bitmap") || status == "HELD", "{status}:\n{plan}");
         }
-        let plan = run(&mut session, "confirm ('s', 99800, 7)").await;
+        let plan = run(&mut session, &format!("confirm ({values})")).await;
         assert!(plan.contains("signer_nonce_held") && plan.contains("signer_nonce_hole"), "{plan}");
         assert!(!plan.contains("Seq Scan"), "{plan}");
     }

@@ -1,7 +1,7 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
 use domain::limits::SEGMENT_STEP_MAX;
-use domain::nonce::Status;
+use domain::nonce::{Change, Outcome, Resolution, SettleRefusal, Settlement, Status, resolve, settle};
 use domain::{BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, WorkerNumber};
 use ledger::{
     Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter,
@@ -9,7 +9,7 @@ use ledger::{
     RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
-use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
 use crate::opening::execute;
 use crate::plan_steps::{PlanOwner, new, plan};
@@ -257,6 +257,45 @@ pub async fn what_may_have_been_sent_after_the_backup_is_quarantined(b: Bench) {
     assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCQQQ");
     assert_eq!(b.last(&s).await, Some(4));
+}
+
+pub async fn no_hold_from_before_a_confirmation_settles_what_it_quarantined(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
+    let rows = async || {
+        let mut rows = b.ledger.rows(&s, &[0, 1, 2, 3, 4].map(nonce)).await.unwrap().value;
+        rows.sort_by_key(|row| row.nonce);
+        rows
+    };
+    let confirmed = rows().await;
+    // Somebody else may have got them under holds that the ledger has lost.
+    for outcome in [Outcome::NeverSent, Outcome::Unknown, Outcome::Consumed(None)] {
+        let says = |number| Settlement {
+            nonce: nonce(number),
+            hold: Some(hold(u128::from(number))),
+            outcome: outcome.clone(),
+        };
+        let settled = settle(confirmed.clone(), &[2, 3, 4].map(says));
+        assert_eq!(settled.answers, vec![Err(SettleRefusal::StaleHold); 3], "{outcome:?}");
+        assert!(settled.changes.is_empty(), "{outcome:?}");
+    }
+    // Nor is anything written that names them.
+    let me = owner("b");
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    for number in [2, 3, 4] {
+        let late = batch(&s, &me, token, vec![moves(number, Status::Quarantined, Status::Released, None)]);
+        assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Diverged, "{number}");
+    }
+    assert_eq!(rows().await, confirmed);
+    assert_eq!(states(&b, &s).await, "CCQQQ");
+    // What is on the chain keeps its hold.
+    assert_eq!((confirmed[0].hold, confirmed[1].hold), (hold(0), hold(1)));
+    let new = confirmed[4].hold;
+    assert!(confirmed[2..].iter().all(|row| row.hold == new && new != hold(0)), "{confirmed:?}");
+    let decided = resolve(&confirmed[4], &Resolution::NeverSent).unwrap().unwrap();
+    assert!(matches!(decided, Change::Move { hold: named, .. } if named == new), "{decided:?}");
+    b.commits(batch(&s, &me, token, vec![decided])).await;
+    assert_eq!(states(&b, &s).await, "CCQQR");
 }
 
 pub async fn a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed(b: Bench) {
