@@ -106,7 +106,7 @@ pub enum Change {
         /// row is new.
         fills: Option<HoldId>,
     },
-    /// From one state to another under the same hold.
+    /// From one state to another under the same hold; or CONSUMED as before, and the transaction is named now.
     Move {
         /// Which nonce.
         nonce: Nonce,

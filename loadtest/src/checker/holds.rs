@@ -3,7 +3,7 @@
 
 use super::evidence::{Evidence, Hold};
 use super::{Rule, Violation, accuse};
-use crate::history::{Outcome, Verdict};
+use crate::history::{Outcome, Settlement, Verdict};
 
 pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
     for holds in evidence.by_nonce() {
@@ -109,7 +109,7 @@ fn alone(hold: &Hold<'_>, found: &mut Vec<Violation>) {
             );
         }
         if settle.is_refused_as("already_settled")
-            && others().all(|other| other.sent_us > settle.ended_us || other.line == settle.line)
+            && others().all(|other| other.sent_us > settle.ended_us || agree(other.line, settle.line))
         {
             accuse(
                 found,
@@ -131,4 +131,11 @@ fn alone(hold: &Hold<'_>, found: &mut Vec<Violation>) {
             }
         }
     }
+}
+
+/// Whether two settlements of one hold are both accepted, in any order: they say the same, or that the nonce was used, and one
+/// of them names no transaction.
+fn agree(one: &Settlement, other: &Settlement) -> bool {
+    let are_consumed = [one, other].iter().all(|line| line.outcome == Outcome::Consumed);
+    one == other || (are_consumed && (one.tx_hash.is_none() || other.tx_hash.is_none()))
 }

@@ -70,14 +70,17 @@ fn settled(hold: &Hold<'_>, row: &NonceRow, found: &mut Vec<Violation>) {
     let name = || format!("{}, row {} {:?}", hold.name(), row.status, row.tx_hash);
     let said = |outcome| hold.first_sent(outcome).is_some();
     let done = |outcome| hold.first_done(outcome).is_some();
-    if let Some(settle) = hold.first_done(Outcome::Consumed) {
-        if row.status != "CONSUMED" || row.tx_hash != settle.line.tx_hash {
-            accuse(
-                found,
-                Rule::AnsweredIsDurable,
-                format!("answered CONSUMED {:?}: {}", settle.line.tx_hash, name()),
-            );
-        }
+    // One that names no transaction leaves it to another.
+    let lost = hold.settles.iter().filter(|settle| settle.line.outcome == Outcome::Consumed).find(|settle| {
+        let is_hash_lost = settle.line.tx_hash.is_some() && row.tx_hash != settle.line.tx_hash;
+        settle.is_done() && (row.status != "CONSUMED" || is_hash_lost)
+    });
+    if let Some(settle) = lost {
+        accuse(
+            found,
+            Rule::AnsweredIsDurable,
+            format!("answered CONSUMED {:?}: {}", settle.line.tx_hash, name()),
+        );
         return;
     }
     let lost = match row.status.as_str() {

@@ -111,6 +111,33 @@ fn a_lawful_run_is_acquitted() {
     assert_eq!(lawful().verify(), []);
 }
 
+/// The first settlement of nonce 0 names no transaction, and a second one does.
+fn named_later(run: &mut Run) {
+    let Asked::Settle { settlements, .. } = &mut run.records[2].asked else { panic!("no settlement") };
+    settlements[0].tx_hash = None;
+}
+
+#[test]
+fn a_transaction_that_is_named_later_is_recorded() {
+    let mut run = lawful();
+    named_later(&mut run);
+    assert_eq!(run.verify(), []);
+    convicts(Rule::AnsweredIsDurable, |run| {
+        named_later(run);
+        run.tables.rows[0].tx_hash = None;
+    });
+    convicts(Rule::LiveHoldServes, |run| {
+        named_later(run);
+        run.records[3] = settle(0, "a", Outcome::Consumed, Some("already_settled"), 120);
+        run.tables.rows[0].tx_hash = None;
+    });
+    convicts(Rule::NothingFromNowhere, |run| {
+        named_later(run);
+        run.records.remove(3);
+        run.tables.rows[0].tx_hash = Some("0xother".into());
+    });
+}
+
 #[test]
 fn two_live_holds_of_one_nonce_are_found() {
     convicts(Rule::OneLiveHold, |run| {

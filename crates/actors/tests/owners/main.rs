@@ -182,6 +182,18 @@ async fn every_unknown_settlement_ends_as_it_was_asked(mode: Mode) {
         assert_eq!(settled, Ok(Status::Consumed), "{fault:?}");
         let again = shop.settle(granted.nonce.get(), granted.hold, Outcome::Consumed(tx_hash())).await;
         assert_eq!(again, Ok(Status::Consumed));
+        // One that names its transaction later.
+        let unnamed = shop.grants(1, None).await.unwrap().grants[0];
+        let settled = shop.settle(unnamed.nonce.get(), unnamed.hold, Outcome::Consumed(None)).await;
+        assert_eq!(settled, Ok(Status::Consumed));
+        shop.plan.next_are(&[fault]);
+        let named = shop.settle(unnamed.nonce.get(), unnamed.hold, Outcome::Consumed(tx_hash())).await;
+        assert_eq!(named, Ok(Status::Consumed), "{fault:?}");
+        let rows = shop.ledger.rows(&shop.signer, &[unnamed.nonce]).await.unwrap().value;
+        assert_eq!(rows[0].tx_hash, tx_hash(), "{fault:?}");
+        let other = Some(TxHash::parse("0xcd").unwrap());
+        let refused = shop.settle(unnamed.nonce.get(), unnamed.hold, Outcome::Consumed(other)).await;
+        assert_eq!(refused, Err(SettleRefusal::AlreadySettled(tx_hash())));
     }
 }
 

@@ -43,7 +43,8 @@ pub enum SettleRefusal {
     NeverGranted,
     /// The hold is not the nonce's last one.
     StaleHold,
-    /// The hold is the last one, but the nonce is CONSUMED already, by this transaction if named.
+    /// The hold is the last one, but the nonce is CONSUMED already, by this transaction if named: by another one than the
+    /// settlement names, or the settlement says that it was not.
     AlreadySettled(Option<TxHash>),
 }
 
@@ -82,6 +83,10 @@ pub fn settle(rows: Vec<Row>, settlements: &[Settlement]) -> Settled {
 fn settle_one(row: &mut Row, outcome: &Outcome) -> Result<Status, SettleRefusal> {
     match (row.status, outcome) {
         (Status::Consumed, Outcome::Consumed(again)) if again.is_none() || *again == row.tx_hash => {}
+        // The transaction was not named so far, and its hold names it now.
+        (Status::Consumed, Outcome::Consumed(tx_hash)) if row.tx_hash.is_none() => {
+            row.tx_hash.clone_from(tx_hash);
+        }
         (Status::Consumed, _) => return Err(SettleRefusal::AlreadySettled(row.tx_hash.clone())),
         (Status::Held | Status::Released | Status::Quarantined, Outcome::Consumed(tx_hash)) => {
             row.status = Status::Consumed;
@@ -118,7 +123,8 @@ pub fn resolve(row: &Row, resolution: &Resolution) -> Result<Option<Change>, Res
 }
 
 fn difference(before: &Row, after: &Row) -> Option<Change> {
-    (before.status != after.status).then(|| Change::Move {
+    let is_changed = before.status != after.status || before.tx_hash != after.tx_hash;
+    is_changed.then(|| Change::Move {
         nonce: before.nonce,
         hold: before.hold,
         from: before.status,
@@ -208,6 +214,33 @@ mod tests {
             panic!("{:?}", settled.changes);
         };
         assert_eq!(*tx_hash, tx("0xc"));
+    }
+
+    #[test]
+    fn the_hold_of_a_consumed_nonce_names_its_transaction_later_and_only_once() {
+        use Outcome::{Consumed, NeverSent, Unknown};
+        let unnamed = Row { tx_hash: None, ..row(Status::Consumed) };
+        let said = [
+            says(OTHER, Consumed(tx("0xb"))),
+            says(MINE, Consumed(None)),
+            says(MINE, Consumed(tx("0xa"))),
+            says(MINE, Consumed(tx("0xb"))),
+            says(MINE, Consumed(None)),
+            says(MINE, Consumed(tx("0xa"))),
+        ];
+        let settled = settle(vec![unnamed.clone()], &said);
+        let done = || Ok(Status::Consumed);
+        let another = Err(SettleRefusal::AlreadySettled(tx("0xa")));
+        let expected = vec![Err(SettleRefusal::StaleHold), done(), done(), another, done(), done()];
+        assert_eq!(settled.answers, expected);
+        let (nonce, from, to) = (unnamed.nonce, Status::Consumed, Status::Consumed);
+        assert_eq!(settled.changes, [Change::Move { nonce, hold: MINE, from, to, tx_hash: tx("0xa") }]);
+        for outcome in [Consumed(None), NeverSent, Unknown] {
+            let settled = settle(vec![unnamed.clone()], &[says(MINE, outcome.clone())]);
+            assert!(settled.changes.is_empty(), "{outcome:?}");
+            let is_refused = settled.answers == [Err(SettleRefusal::AlreadySettled(None))];
+            assert_eq!(is_refused, outcome != Consumed(None), "{outcome:?}");
+        }
     }
 
     #[test]

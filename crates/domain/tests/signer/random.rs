@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use domain::nonce::{Outcome, PolicyPatch, Resolution};
 use domain::signer::{Answer, Command, GrantRequest, Phase, Refusal, RequestKey, ResolveRequest};
-use domain::{HoldId, Mode};
+use domain::{HoldId, Mode, TxHash};
 
 use crate::world::{Call, Fate, Owner, World, grant, keyed_by, nonce, settle, shared_keys, window};
 
@@ -47,6 +47,10 @@ impl Drop for Seed {
     }
 }
 
+fn transaction(name: &str) -> TxHash {
+    TxHash::parse(name).unwrap()
+}
+
 /// `shares` says whether callers may share their keys in this case.
 fn command(random: &mut Random, world: &World, shares: bool) -> Command {
     let some_hold = |random: &mut Random| match world.granted.len() {
@@ -65,8 +69,11 @@ fn command(random: &mut Random, world: &World, shares: bool) -> Command {
         6..9 => {
             let count = 1 + random.below(3);
             let holds: Vec<_> = (0..count).map(|_| some_hold(random)).collect();
-            let outcome =
-                [Outcome::Consumed(None), Outcome::NeverSent, Outcome::Unknown][random.below(3)].clone();
+            let outcome = match random.below(3) {
+                0 => Outcome::Consumed([None, Some("0xa"), Some("0xb")][random.below(3)].map(transaction)),
+                1 => Outcome::NeverSent,
+                _ => Outcome::Unknown,
+            };
             settle(&holds, &outcome)
         }
         9 => {

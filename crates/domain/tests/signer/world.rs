@@ -430,6 +430,10 @@ impl World {
                         Some(row.hold) != settlement.hold || row.status == *status || was == Some(status),
                         "{settlement:?} {status:?} {row:?}"
                     );
+                    // CONSUMED is final, and so is the transaction once it is named.
+                    if let Outcome::Consumed(Some(tx_hash)) = &settlement.outcome {
+                        assert_eq!(row.tx_hash.as_ref(), Some(tx_hash), "{settlement:?} {row:?}");
+                    }
                 }
             }
             Ok(Answer::PolicySet(policy)) => self.policy_answered = Some(policy.clone()),
@@ -623,6 +627,8 @@ impl World {
                     match row.filter(|row| row.status == *from && row.hold == *hold).cloned() {
                         None => return Verdict::Diverged,
                         Some(row) => {
+                            let is_kept = row.tx_hash.is_none() || row.tx_hash == *tx_hash;
+                            assert!(is_kept, "a transaction is overwritten: {row:?} {change:?}");
                             rows.insert(*nonce, Row { status: *to, tx_hash: tx_hash.clone(), ..row })
                         }
                     };

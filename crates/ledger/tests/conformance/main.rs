@@ -82,6 +82,7 @@ on_every_ledger! {
         a_grant_is_loaded_by_the_next_owner,
         a_batch_with_one_wrong_row_writes_nothing,
         settlements_move_rows_and_keep_the_hold,
+        a_consumed_nonce_gets_its_transaction_under_its_hold,
         a_hold_expires_only_when_the_database_says_so,
         holes_come_lowest_first_and_say_whether_there_are_more,
         a_policy_is_kept_whole,

@@ -101,6 +101,24 @@ pub async fn settlements_move_rows_and_keep_the_hold(b: Bench) {
     assert_eq!(b.ledger.load(&s, 10).await.unwrap().in_flight, 2, "HELD and QUARANTINED count");
 }
 
+pub async fn a_consumed_nonce_gets_its_transaction_under_its_hold(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS), new_grant(1, LONG_MS)])).await;
+    let used = [0, 1].map(|n| moves(n, Status::Held, Status::Consumed, None));
+    b.commits(batch(&s, &a, token, used.into())).await;
+    // By one statement, and the general way.
+    b.commits(batch(&s, &a, token, vec![moves(0, Status::Consumed, Status::Consumed, Some("0xaa"))])).await;
+    let general = vec![moves(1, Status::Consumed, Status::Consumed, Some("0xbb"))];
+    b.commits(batch_with_policy(&s, &a, token, general)).await;
+    let filter = NonceFilter { signer: s.clone(), status: Some(Status::Consumed), after: None, limit: 10 };
+    let rows = b.ledger.nonces(&filter).await.unwrap();
+    let seen: Vec<_> = rows.iter().map(|r| (r.row.hold, r.tx_hash().map(TxHash::as_str))).collect();
+    assert_eq!(seen, [(hold(0), Some("0xaa")), (hold(1), Some("0xbb"))]);
+    let record = b.ledger.signer(&s).await.unwrap().unwrap();
+    assert_eq!((record.next_nonce, record.consumed, record.held), (2, 2, 0));
+}
+
 pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;

@@ -2,7 +2,9 @@
 
 use domain::limits::SEGMENT_STEP_MAX;
 use domain::nonce::{Change, Outcome, Resolution, SettleRefusal, Settlement, Status, resolve, settle};
-use domain::{BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, WorkerNumber};
+use domain::{
+    BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, TxHash, WorkerNumber,
+};
 use ledger::{
     Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter,
     Kind, Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS,
@@ -288,8 +290,15 @@ pub async fn no_hold_from_before_a_confirmation_settles_what_it_quarantined(b: B
     }
     assert_eq!(rows().await, confirmed);
     assert_eq!(states(&b, &s).await, "CCQQQ");
-    // What is on the chain keeps its hold.
+    // What is on the chain keeps its hold, which names the transaction.
     assert_eq!((confirmed[0].hold, confirmed[1].hold), (hold(0), hold(1)));
+    let tx_hash = Some(TxHash::parse("0xaa").unwrap());
+    let says =
+        Settlement { nonce: nonce(0), hold: Some(hold(0)), outcome: Outcome::Consumed(tx_hash.clone()) };
+    let settled = settle(confirmed.clone(), &[says]);
+    assert_eq!(settled.answers, [Ok(Status::Consumed)]);
+    b.commits(batch(&s, &me, token, settled.changes)).await;
+    assert_eq!(rows().await[0].tx_hash, tx_hash);
     let new = confirmed[4].hold;
     assert!(confirmed[2..].iter().all(|row| row.hold == new && new != hold(0)), "{confirmed:?}");
     let decided = resolve(&confirmed[4], &Resolution::NeverSent).unwrap().unwrap();
