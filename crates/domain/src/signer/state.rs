@@ -22,7 +22,7 @@ use crate::nonce::{Allocator, Loaded, Verdict};
 /// Before a batch whose lease row was locked is sent again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(1);
 /// Between two looks for holds that ran out, so that those that do one after the other are let go together. Those that were
-/// left, since there were too many or they are written just now, are looked for again after this.
+/// left, since they are written just now, are looked for again after this; those that were too many, in the next round.
 const OVERDUE_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Even if no hold is known to run out, its owner looks after this: one read of an index costs little.
 const OVERDUE_LOOK_EVERY: Duration = Duration::from_secs(60);

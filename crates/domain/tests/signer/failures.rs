@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::limits::BASIC_ROUND_COMMANDS_MAX;
+use domain::limits::{BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX};
 use domain::nonce::{Outcome, Policy, PolicyPatch, Row, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 use domain::{AuditEntry, HoldId, Mode, Timestamp};
@@ -385,6 +385,46 @@ fn a_sweep_expires_what_is_overdue() {
     world.settle_down();
     assert_eq!(world.outcomes[&sweep], Ok(Answer::Swept));
     assert!(world.rows.values().all(|row| row.status == Status::Released));
+}
+
+/// A signer whose window is filled by three times as many holds as one commit expires, all of which ran out.
+fn full_of_overdue() -> World {
+    let mut world = World::new(Mode::WorkerQueue, 2);
+    world.ask(window(Some(3 * EXPIRIES_MAX as u64)));
+    world.serve();
+    for _ in 0..3 {
+        world.ask(grant(EXPIRIES_MAX));
+        world.serve();
+    }
+    world.pass(Duration::from_millis(crate::world::HOLD_MS));
+    world.settle_down();
+    world
+}
+
+#[test]
+fn a_window_is_not_full_of_overdue_holds_however_many_they_are() {
+    let mut world = full_of_overdue();
+    // In the same moment.
+    for first in 0..3 {
+        let number = world.ask(grant(EXPIRIES_MAX));
+        world.serve();
+        let first = (first * EXPIRIES_MAX) as u64;
+        assert!(granted(&world, number).into_iter().eq(first..first + EXPIRIES_MAX as u64));
+    }
+    let number = world.ask(grant(1));
+    world.serve();
+    assert!(matches!(world.outcomes[&number], Err(Refusal::WindowFull { .. })), "by holds that run");
+}
+
+#[test]
+fn more_overdue_holds_are_looked_for_later_where_none_of_those_found_can_be_expired() {
+    let mut world = full_of_overdue();
+    // By the owner's own clock none has run out.
+    world.kept = world.rows.keys().copied().collect();
+    world.ask(Command::Sweep);
+    world.serve();
+    world.ask(grant(1));
+    assert!(!world.calls.iter().any(|call| matches!(call, Call::Overdue { .. })), "{:?}", world.calls);
 }
 
 #[test]

@@ -107,8 +107,11 @@ impl<R: Caller> SignerState<R> {
         let is_free = |due: &&DueHold| !self.pending.iter().any(|batch| batch.builder.writes(due.nonce));
         let due: Vec<_> = overdue.due.iter().filter(is_free).collect();
         let is_left = overdue.has_more || due.len() < overdue.due.len();
+        // As long as a look finds some to expire, the next round expires the next ones: what they fill is wanted now.
+        let goes_on = overdue.has_more && !due.is_empty();
+        let again = if goes_on { Duration::ZERO } else { OVERDUE_LOOK_AGAIN };
         let later = overdue.later.map(|later| later.max(OVERDUE_LOOK_AGAIN));
-        for look in [overdue.next, later, is_left.then_some(OVERDUE_LOOK_AGAIN)].into_iter().flatten() {
+        for look in [overdue.next, later, is_left.then_some(again)].into_iter().flatten() {
             lease.look_for_overdue = lease.look_for_overdue.min(moment.now + look);
         }
         let target = lease.allocator.policy().on_expiry.target();
