@@ -72,7 +72,7 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     }
 }
 
-/// Refuses a token that has used as many signers in this hour as it may.
+/// Refuses a token a further signer when it has used as many in this hour as it may.
 fn admit(state: &State, principal: &Principal, signer: &SignerId) -> Result<(), Refusal> {
     let max = state.settings.caller_signers_max;
     let is_admitted = principal.used().is_none_or(|used| used.signers.admits(signer, max, Instant::now()));

@@ -13,25 +13,42 @@ const PERIOD: Duration = Duration::from_secs(3_600);
 /// Tells signers apart, in eight bytes each. Nobody outside can make two of them look the same.
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The signers that one token has used in the present hour, on this instance.
+/// The signers that one token has used in the present hour and in the one before, on this instance.
 #[derive(Debug, Default)]
 pub struct SignersSeen(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
     began: Option<Instant>,
+    /// How many of this hour's were not used in the one before.
+    count: usize,
     signers: HashSet<u64>,
+    /// Those of the hour before. A repetition of what was asked then is served when no new signer would be.
+    before: HashSet<u64>,
 }
 
 impl SignersSeen {
-    /// Notes that a signer is used. Whether it is one of the first `max` of the hour.
+    /// Notes that a signer is used. Whether it is one of the first `max` of the hour, or was used in the hour before, and counts
+    /// for nothing. No more than `max` of the latter are remembered for the next hour.
     pub fn admits(&self, signer: &SignerId, max: usize, now: Instant) -> bool {
         let hash = HASHER.hash_one(signer.as_str());
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.began.is_none_or(|began| now.saturating_duration_since(began) >= PERIOD) {
-            *seen = Seen { began: Some(now), signers: HashSet::new() };
+            let before = std::mem::take(&mut seen.signers);
+            *seen = Seen { began: Some(now), before, ..Seen::default() };
         }
-        seen.signers.contains(&hash) || (seen.signers.len() < max && seen.signers.insert(hash))
+        if seen.signers.contains(&hash) {
+            return true;
+        }
+        let is_new = !seen.before.contains(&hash);
+        if is_new && seen.count >= max {
+            return false;
+        }
+        seen.count += usize::from(is_new);
+        if is_new || seen.signers.len() - seen.count < max {
+            seen.signers.insert(hash);
+        }
+        true
     }
 }
 
@@ -50,5 +67,27 @@ mod tests {
         assert!(!admits("c", Duration::ZERO) && !admits("c", PERIOD - Duration::from_millis(1)));
         assert!(admits("a", PERIOD - Duration::from_millis(1)), "it was used before");
         assert!(admits("c", PERIOD), "another hour");
+    }
+
+    #[test]
+    fn the_signers_of_the_hour_before_are_admitted_and_count_for_nothing() {
+        let (seen, now) = (SignersSeen::default(), Instant::now());
+        let admits =
+            |name: &str, hour: u32| seen.admits(&SignerId::parse(name).unwrap(), 2, now + PERIOD * hour);
+        assert!(admits("a", 0) && admits("b", 0) && !admits("c", 0));
+        for name in ["c", "d", "a", "b", "c"] {
+            assert!(admits(name, 1), "{name}");
+        }
+        assert!(!admits("e", 1));
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            assert!(admits(name, 2), "{name}");
+        }
+        assert!(!admits("g", 2));
+        let remembered = seen.0.lock().unwrap().signers.len();
+        assert_eq!(remembered, 4, "twice as many as may be used");
+        for name in ["g", "h", "a", "b", "e", "f"] {
+            assert!(admits(name, 3), "{name}");
+        }
+        assert!(!admits("c", 3), "it was used too long ago to be known");
     }
 }
