@@ -219,6 +219,30 @@ async fn a_lease_whose_row_is_locked_is_not_lost() {
     assert_eq!(b.ledger.renew(&a, renewal(token)).await.unwrap(), Renewed::Done);
 }
 
+/// A database may have another default than the statements are written for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_met_another_is_carried_out_whatever_isolation_the_database_has_by_default() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    b.acquired(&a, &s, LONG_MS).await;
+    let mut other = session(&b).await;
+    let serializable = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = \
+                        serializable', current_database()); END $$";
+    sqlx::query(serializable).execute(&mut other).await.unwrap();
+    let ledger = b.instances(2).await.remove(1);
+    sqlx::query("BEGIN").execute(&mut other).await.unwrap();
+    sqlx::query("UPDATE lease SET renewed_at = clock_timestamp()").execute(&mut other).await.unwrap();
+    let resource = Resource::signer(&s);
+    let acquiring = tokio::spawn(async move { ledger.acquire(&resource, &a, LONG_MS).await });
+    until_waiting(&b, 1).await;
+    sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+    let acquired = acquiring.await.unwrap().unwrap();
+    assert!(
+        matches!(acquired, Acquisition::Acquired { token, .. } if token == Token::new(2)),
+        "{acquired:?}"
+    );
+}
+
 /// Trap 4: a connection dies, its statement runs on, and the same owner begins anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_acquires_anew_waits_for_its_own_zombie() {

@@ -22,6 +22,10 @@ const PROCESS_HELD: &str = sql_file!("postgres-only", "session_process_held");
 /// free last, so that the first look finds it; the others are for a pooler that other instances keep busy.
 const LOOKS: usize = 3;
 
+/// What every session has, whatever is the default of the role or the database. All statements are written for read committed:
+/// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile.
+const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; ";
+
 /// How sessions of one kind are begun.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct ServerSessions {
@@ -35,7 +39,7 @@ pub(in crate::store) struct ServerSessions {
 impl ServerSessions {
     /// Sessions that the server shows under this name.
     pub(super) fn named(connect: &PgConnectOptions, name: &str) -> Self {
-        Self { connect: connect.clone().application_name(name), settings: "".into(), remembered: None }
+        Self { connect: connect.clone().application_name(name), settings: ALWAYS.into(), remembered: None }
     }
 
     /// The same, with these settings too, none of which is anybody else's text.
@@ -128,9 +132,15 @@ mod tests {
         ServerSessions::named(&connect, "some name").with([("lock_timeout", 1_234)]).with([("jit", "off")])
     }
 
-    async fn shown(session: &mut PgConnection) -> [String; 3] {
+    /// Sessions begin with a default that Fencepost's are not to have.
+    const SERIALIZABLE: &str = "do $$ begin execute format('alter database %I set default_transaction_isolation = \
+                                serializable', current_database()); end $$";
+
+    async fn shown(session: &mut PgConnection) -> [String; 4] {
         let mut shown = Vec::new();
-        for setting in ["SHOW lock_timeout", "SHOW jit", "SHOW application_name"] {
+        for setting in
+            ["SHOW lock_timeout", "SHOW jit", "SHOW application_name", "SHOW transaction_isolation"]
+        {
             shown.push(sqlx::query_scalar::<_, String>(setting).fetch_one(&mut *session).await.unwrap());
         }
         shown.try_into().unwrap()
@@ -140,13 +150,14 @@ mod tests {
     async fn every_session_has_its_settings_also_behind_a_pooler() {
         let started = tokio::task::spawn_blocking(|| {
             let database = Database::fresh().unwrap();
+            database.query(SERIALIZABLE).unwrap();
             let pooler = PgBouncer::start(&database, PoolMode::Session).unwrap();
             (database, pooler)
         });
         let (database, pooler) = started.await.unwrap();
         for url in [database.url(), pooler.url()] {
             let sessions = sessions_at(url);
-            let wanted = ["1234ms", "off", "some name"];
+            let wanted = ["1234ms", "off", "some name", "read committed"];
             assert_eq!(shown(&mut sessions.begin().await.unwrap()).await, wanted, "{url}");
             let pool = sessions.pool(PgPoolOptions::new().max_connections(2));
             let (mut first, mut second) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
