@@ -274,7 +274,8 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
 /// of another instance's migration among them, must be had soon, which the server sees to.
 async fn compared(connect: &PgConnectOptions, migrate: Migrate) -> Result<(PgConnection, bool)> {
     let session = ServerSessions::named(connect, "fencepost migration");
-    let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS)]);
+    // A limit of the role or the database would cut a long migration again and again.
+    let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS), ("statement_timeout", 0)]);
     let mut connection = session.begin().await.map_err(read_failed)?;
     server_sessions::refuse_shared(connect, &mut connection).await?;
     let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;

@@ -242,6 +242,31 @@ async fn a_migration_may_take_longer_than_the_server_is_waited_for() {
     opened_as_it_is(&b.options).await.unwrap();
 }
 
+#[tokio::test]
+async fn no_time_limit_that_the_database_has_by_default_is_a_migrations() {
+    let b = Bench::postgres().await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    // Servers before 17 have no limit for a transaction.
+    let limits = "DO $$ DECLARE limited text; BEGIN
+                      FOR limited IN SELECT s.name FROM pg_settings s
+                                     WHERE s.name IN ('statement_timeout', 'transaction_timeout') LOOP
+                          EXECUTE format('ALTER DATABASE %I SET %I = %L', current_database(), limited, '1min');
+                      END LOOP;
+                  END $$;
+                  CREATE FUNCTION refuse_limits() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+                      IF current_setting('statement_timeout') <> '0'
+                         OR coalesce(current_setting('transaction_timeout', true), '0') <> '0' THEN
+                          RAISE EXCEPTION 'the migration has a time limit';
+                      END IF;
+                  END $$;
+                  CREATE EVENT TRIGGER refuse_limits ON ddl_command_start WHEN TAG IN ('DROP INDEX')
+                      EXECUTE FUNCTION refuse_limits();";
+    sqlx::raw_sql(BEFORE_MIGRATION_21).execute(&mut hand).await.unwrap();
+    sqlx::raw_sql(limits).execute(&mut hand).await.unwrap();
+    ledger::migrate(&b.options, Migrate::Auto).await.unwrap();
+    opened_as_it_is(&b.options).await.unwrap();
+}
+
 async fn fresh() -> testkit::servers::Database {
     tokio::task::spawn_blocking(|| testkit::servers::Database::fresh().unwrap()).await.unwrap()
 }

@@ -23,8 +23,11 @@ const PROCESS_HELD: &str = sql_file!("postgres-only", "session_process_held");
 const LOOKS: usize = 3;
 
 /// What every session has, whatever is the default of the role or the database. All statements are written for read committed:
-/// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile.
-const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; ";
+/// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile. The
+/// sessions' own limits end a transaction that takes too long; a migration and a recovery take as long as they take. Servers
+/// before 17 have no `transaction_timeout`.
+const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; \
+     SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; ";
 
 /// How sessions of one kind are begun.
 #[derive(Clone, Debug)]
