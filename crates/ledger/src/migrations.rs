@@ -7,7 +7,8 @@
 //!
 //! Statements that read all columns of a table (`SELECT *`) cannot go on, on the connections that have prepared them, when a
 //! column is added. So such a migration for PostgreSQL also ends the connections of the instances that run; they connect
-//! anew, as after a restart of the server.
+//! anew, as after a restart of the server. Where its role may not end them, PostgreSQL refuses such a statement once on each
+//! connection, which the store then closes.
 //!
 //! A migration that takes something away waits until the releases that use it are gone. It also leaves two marks:
 //!

@@ -147,7 +147,12 @@ impl Own {
         };
         let arrival = tokio::time::timeout(self.limit, carry).await.map_err(|_| late())?;
         // Kept only if it is known to be in order.
-        if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
+        let is_in_order = match &arrival {
+            Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. })) => false,
+            Err(TrainError::Failed(error)) => error.driver().is_none_or(|source| !failure::is_lost(source)),
+            Ok(_) | Err(TrainError::Spoiled(_)) => true,
+        };
+        if is_in_order {
             self.connection = Some(own);
         }
         arrival

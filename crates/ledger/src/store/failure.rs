@@ -11,6 +11,9 @@ enum Failure {
     Undone,
     /// The connection is gone, or never was, or what was done is not known.
     Lost,
+    /// PostgreSQL did nothing, and does nothing for this statement as long as the connection is open: the columns that the
+    /// statement answers have changed since the connection prepared it.
+    Outdated,
     /// The database refused.
     Refused,
 }
@@ -18,7 +21,7 @@ enum Failure {
 /// The error of a call that only reads.
 pub(super) fn read_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::unavailable(source),
+        Failure::Undone | Failure::Lost | Failure::Outdated => Error::unavailable(source),
         Failure::Refused => Error::refused(source),
     }
 }
@@ -31,15 +34,15 @@ pub(super) fn write_failed(source: sqlx::Error) -> Error {
         _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
             Error::unavailable(source)
         }
-        Failure::Undone => Error::aborted(source),
+        Failure::Undone | Failure::Outdated => Error::aborted(source),
         Failure::Lost => Error::unknown(source),
         Failure::Refused => Error::refused(source),
     }
 }
 
-/// Whether the connection's state is not known after this.
+/// Whether the connection is to be closed after this: its state is not known, or it has prepared what is outdated.
 pub(super) fn is_lost(source: &sqlx::Error) -> bool {
-    failure(source) == Failure::Lost
+    matches!(failure(source), Failure::Lost | Failure::Outdated)
 }
 
 /// Whether PostgreSQL undid a statement because a row was there already, or was not as the statement said: it lets such
@@ -56,6 +59,7 @@ fn failure(error: &sqlx::Error) -> Failure {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default();
             match database.try_downcast_ref::<PgDatabaseError>() {
+                Some(database) if is_outdated(database) => Failure::Outdated,
                 Some(database) => of_postgres(&code, database.severity()),
                 None => of_sqlite(&code),
             }
@@ -69,6 +73,11 @@ fn failure(error: &sqlx::Error) -> Failure {
         | sqlx::Error::WorkerCrashed => Failure::Lost,
         _ => Failure::Refused,
     }
+}
+
+/// The code says only that something is not supported, and the message may be in any language.
+fn is_outdated(database: &PgDatabaseError) -> bool {
+    database.code() == "0A000" && database.routine() == Some("RevalidateCachedQuery")
 }
 
 fn of_postgres(code: &str, severity: PgSeverity) -> Failure {

@@ -6,6 +6,8 @@ use sqlx::Connection;
 use tokio::runtime;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::sessions::spec;
+use crate::shop::session_id;
 
 pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
@@ -265,6 +267,40 @@ async fn no_time_limit_that_the_database_has_by_default_is_a_migrations() {
     sqlx::raw_sql(limits).execute(&mut hand).await.unwrap();
     ledger::migrate(&b.options, Migrate::Auto).await.unwrap();
     opened_as_it_is(&b.options).await.unwrap();
+}
+
+/// A migration of a role that may not end the instances' sessions changes the tables under them.
+#[tokio::test]
+async fn a_read_whose_columns_changed_is_refused_once_as_retryable() {
+    let b = Bench::postgres().await;
+    let id = session_id("s");
+    // One connection for reads by keys.
+    let options = Options { connections_max: 2, ..b.options.clone() };
+    let ledger = ledger::open(&options).await.unwrap();
+    ledger.open_session(&id, &spec(), None, None).await.unwrap();
+    assert!(ledger.session(&id).await.unwrap().is_some());
+    for column in ["one", "another"] {
+        execute(&options.url, &format!("ALTER TABLE session ADD COLUMN {column} text")).await;
+        let refused = ledger.session(&id).await.unwrap_err();
+        assert!(refused.is_retryable() && !refused.may_have_written(), "{refused:?}");
+        for _ in 0..2 {
+            assert!(ledger.session(&id).await.unwrap().is_some());
+        }
+    }
+}
+
+/// The same of a commit, which nobody notices: nothing was written, and the batch is sent again on a new connection.
+#[tokio::test]
+async fn a_commit_whose_columns_changed_is_sent_again() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    b.commits(batch_with_policy(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
+    let change = "ALTER TABLE lease ALTER COLUMN resource TYPE varchar COLLATE \"C\"";
+    execute(&b.options.url, change).await;
+    for nonce in 1..3 {
+        b.commits(batch_with_policy(&s, &a, token, vec![new_grant(nonce, LONG_MS)])).await;
+    }
 }
 
 async fn fresh() -> testkit::servers::Database {
