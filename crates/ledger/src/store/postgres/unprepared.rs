@@ -5,6 +5,8 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::Error;
 
+/// All that the serving role does with tables that another role owns. It creates and drops partitions of none of them.
+const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE";
 /// What stands for a password that nobody knows here.
 const PASSWORD: &str = "'…'";
 
@@ -55,6 +57,18 @@ fn repair(code: &str, message: &str, connect: &PgConnectOptions) -> Option<Vec<S
                 format!("GRANT USAGE, CREATE ON SCHEMA {} TO {role};", identifier(schema)),
             ]
         }
+        "42501" if denies_rows(message) => vec![
+            format!(
+                "-- in the database {database}, with the schema of the tables in place of NAME, and the role that"
+            ),
+            "-- owns them in place of OWNER:".to_owned(),
+            format!("GRANT {RIGHTS} ON ALL TABLES IN SCHEMA NAME TO {role};"),
+            format!(
+                "ALTER DEFAULT PRIVILEGES FOR ROLE OWNER IN SCHEMA NAME GRANT {RIGHTS} ON TABLES TO {role};"
+            ),
+            format!("-- or, so that {role} also creates and drops the partitions of finished jobs:"),
+            format!("REASSIGN OWNED BY OWNER TO {role};"),
+        ],
         "42501" => vec![
             format!(
                 "-- in the database {database}, with the role that owns the tables now in place of OWNER:"
@@ -68,6 +82,13 @@ fn repair(code: &str, message: &str, connect: &PgConnectOptions) -> Option<Vec<S
         ],
         _ => return None,
     })
+}
+
+/// Whether the role may not read or write a table that there is.
+fn denies_rows(message: &str) -> bool {
+    ["permission denied for table ", "permission denied for view "]
+        .iter()
+        .any(|words| message.contains(words))
 }
 
 /// A name as SQL writes it.
@@ -102,7 +123,13 @@ mod tests {
         let schema = sql("42501", "permission denied for schema my");
         assert!(schema.ends_with("GRANT USAGE, CREATE ON SCHEMA \"my\" TO \"f\"\"p\";"), "{schema}");
         assert!(sql("42501", "permission denied for database led").starts_with("GRANT CONNECT"));
-        assert!(sql("42501", "must be owner of table lease").contains("REASSIGN OWNED"));
+        for denied in ["permission denied for table lease", "permission denied for view ledger_current"] {
+            let rows = sql("42501", denied);
+            let now = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA NAME TO \"f\"\"p\";";
+            assert!(rows.contains(now) && rows.contains("ALTER DEFAULT PRIVILEGES FOR ROLE OWNER"), "{rows}");
+        }
+        let owned = sql("42501", "must be owner of table lease");
+        assert!(owned.contains("REASSIGN OWNED") && !owned.contains("GRANT"), "{owned}");
         assert!(sql("3F000", "no schema has been selected to create in").contains("CREATE SCHEMA"));
     }
 
