@@ -12,6 +12,7 @@ const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
 const PAUSES: Statement = statement!("pool_pauses");
 const PAUSE: Statement = statement!("pool_pause");
+const FORGET: Statement = statement!("pool_forget");
 const RESUME: Statement = statement!("pool_resume");
 const REPLACE: Statement = statement!("setting_replace");
 
@@ -103,6 +104,8 @@ impl Settings for Store {
                     let kind = transaction.kind();
                     let pauses: Vec<PauseRow> = transaction.all(PAUSES.on(kind)).await?;
                     let before = pauses.iter().find(|pause| pause.is_of(&pool)).map(PauseRow::text);
+                    // Before its own row is locked, so that two pauses at once never wait for each other.
+                    transaction.touch(FORGET.on(kind).at(transaction.at())).await?;
                     let pause = PAUSE
                         .on(kind)
                         .bind(pool.as_str())

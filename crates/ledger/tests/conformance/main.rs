@@ -273,6 +273,7 @@ on_every_ledger! {
         the_first_to_decide_the_secret_of_the_cluster_decides,
         the_first_change_of_the_pools_replaces_version_1,
         a_paused_pool_is_paused_until_its_time_or_its_resumption,
+        a_pause_that_ended_by_itself_leaves_no_row_behind_the_next_one,
         a_change_of_the_modes_names_the_version_that_it_replaces;
     writability:
         a_transaction_that_the_database_undid_by_itself_breaks_no_later_one;

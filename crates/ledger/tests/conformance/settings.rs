@@ -5,6 +5,7 @@ use ledger::AuditFilter;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, LONG_MS, by, eventually, signer};
+use crate::opening::execute;
 
 pub async fn the_first_to_decide_the_mode_decides(b: Bench) {
     assert_eq!(b.ledger.modes().await.unwrap(), None);
@@ -61,6 +62,19 @@ pub async fn a_paused_pool_is_paused_until_its_time_or_its_resumption(b: Bench) 
     let found: Vec<_> =
         audited.iter().map(|entry| (read(entry.before.as_deref()), read(entry.after.as_deref()))).collect();
     assert_eq!(found, [(lasting.clone(), None), (long.clone(), short), (None, long), (None, lasting)]);
+}
+
+pub async fn a_pause_that_ended_by_itself_leaves_no_row_behind_the_next_one(b: Bench) {
+    let pool = |name: &str| PoolName::parse(name).unwrap();
+    let lasting = b.ledger.pause_pool(&pool("a"), "lasting", None, &by()).await.unwrap();
+    for name in ["b", "c"] {
+        b.ledger.pause_pool(&pool(name), "a moment", Some(1), &by()).await.unwrap();
+    }
+    eventually("they end", async || b.ledger.pool_pauses().await.unwrap() == [lasting.clone()]).await;
+    let long = b.ledger.pause_pool(&pool("d"), "later", Some(LONG_MS), &by()).await.unwrap();
+    let rows = execute(&b.options.url, "UPDATE pool_pause SET reason = reason").await;
+    assert_eq!(rows, 2, "the two that are in force");
+    assert_eq!(b.ledger.pool_pauses().await.unwrap(), [lasting, long]);
 }
 
 pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) {
