@@ -4,4 +4,4 @@
 UPDATE bulk
 SET owner = 'nobody', token = token + 1
 WHERE id = $1 AND token = $2 AND finished_at IS NULL
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

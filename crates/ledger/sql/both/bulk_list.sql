@@ -1,6 +1,6 @@
 -- Bulk operations, newest first; those of one principal, or all.
 -- $1 before this id, $2 limit, $3 principal or NULL
-SELECT id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+SELECT {bulk}
 FROM bulk
 WHERE id < $1 AND ($3 IS NULL OR principal = $3)
 ORDER BY id DESC

@@ -3,4 +3,4 @@
 UPDATE bulk
 SET page = $3
 WHERE id = $1 AND token = $2 AND status = 'RUNNING'
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

@@ -3,4 +3,4 @@
 UPDATE bulk
 SET behind = $3, page = NULL, done = done + $4, skipped = skipped + $5, failed = failed + $6, error = coalesce($7, error)
 WHERE id = $1 AND token = $2 AND finished_at IS NULL
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

@@ -9,4 +9,4 @@ WHERE id = $1 AND token = $2 AND finished_at IS NULL
       WHERE l.resource = 'instance:' || bulk.owner AND l.owner = bulk.owner AND l.expires_at > now()
         AND bulk.owner <> $3
   )
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

@@ -7,4 +7,4 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'RUNNING', ?7, 0, 0, 0, ?13, ?8, 1, ?9, ?10
 WHERE (SELECT count(*) FROM bulk WHERE finished_at IS NULL) < ?11
   AND (?2 = '' OR (SELECT count(*) FROM bulk WHERE finished_at IS NULL AND principal = ?2) < ?12)
 ON CONFLICT DO NOTHING
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

@@ -3,4 +3,4 @@
 UPDATE bulk
 SET status = ?3, finished_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000, page = NULL, error = coalesce(?4, error)
 WHERE id = ?1 AND token = ?2 AND finished_at IS NULL
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}

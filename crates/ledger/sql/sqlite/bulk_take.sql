@@ -10,4 +10,4 @@ WHERE id = ?1 AND token = ?2 AND finished_at IS NULL
         AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
         AND bulk.owner <> ?3
   )
-RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind
+RETURNING {bulk}
