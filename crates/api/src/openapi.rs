@@ -270,18 +270,19 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     if access(path, method) == Some(Access::Open) {
         match id {
             "readyz" => codes.extend([LedgerUnavailable, LedgerWentBack, Draining]),
-            "page_asset" => codes.push(NotFound),
+            "page_asset" => codes.extend([NotFound, Overloaded]),
             _ => {}
         }
         return codes;
     }
-    codes.push(Unauthorized);
+    // Requests in flight, sockets, and bytes of answers have their limits.
+    codes.extend([Unauthorized, Overloaded]);
     if !matches!(access(path, method), Some(Access::Scope(_))) {
         return codes;
     }
     codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
     if matches!(method, "post" | "put") {
-        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced, Overloaded]);
+        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced]);
     }
     codes.extend_from_slice(match id {
         "grant" => &[StaleHold, KeyReused, WindowFull, Exhausted, Recovering],
@@ -289,33 +290,29 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "settle" | "show_signer" | "list_nonces" | "show_lease" => &[NotFound],
         "consume" | "release" => &[NotFound, StaleHold, AlreadySettled],
         "resolve" => &[NotFound, StaleHold, Conflict, AlreadySettled],
-        "set_policy" | "change_segment" | "change_sequence" => &[Conflict],
+        "set_policy" | "change_segment" | "change_sequence" | "change_mode" | "change_pools" => &[Conflict],
         "make_snowflakes" | "leaf_snowflake" => &[ClockBehind, Exhausted],
         "take_segment" => &[NotFound, Conflict, Exhausted],
-        "take_sequence" => &[NotFound, Exhausted, Overloaded],
-        "leaf_segment" => &[NotFound, Exhausted],
-        "job_events" => &[NotFound, Overloaded, Fenced],
-        "events" => &[Overloaded],
-        "open_session" => &[KeyReused, BusUnavailable],
-        "list_sessions" => &[Overloaded, BusUnavailable],
-        "show_session" | "connect_client" => &[NotFound, Overloaded, BusUnavailable],
+        "take_sequence" | "leaf_segment" => &[NotFound, Exhausted],
+        "job_events" => &[NotFound, Fenced],
+        "open_session" | "submit_jobs" => &[KeyReused, BusUnavailable],
+        "list_sessions" => &[BusUnavailable],
+        "show_session" | "connect_client" => &[NotFound, BusUnavailable],
         "close_session" => &[NotFound, NotOwner, Fenced, BusUnavailable],
         "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
-        "submit_jobs" => &[KeyReused, BusUnavailable],
-        "retry_job" => &[NotFound, Conflict, KeyReused],
+        // Of many, where none is retried and a session refuses the first one.
+        "retry_job" | "retry_jobs" => &[NotFound, Conflict, KeyReused, BusUnavailable],
         "create_plan" => &[NotFound, KeyReused, TenantLocked],
         "start_plan" => &[NotFound, Conflict, TenantLocked],
-        "plan_events" | "task_events" => &[NotFound, Overloaded],
         "retry_task" | "retry_tenant" => {
             &[NotFound, Conflict, KeyReused, TenantLocked, StageUnknown, StillRunning, DefinitionChanged]
         }
         "resolve_stage" | "unlock_tenant" => &[NotFound, Conflict],
         id if takes_reason(id) => &[NotFound, Conflict],
         "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" => &[NotFound],
-        // Of a token with patterns that sees little.
-        "show_tenant" | "list_tenant_tasks" => &[NotFound, Overloaded],
+        "plan_events" | "task_events" | "show_tenant" | "list_tenant_tasks" => &[NotFound],
         "dismiss_job" | "delete_job" => &[NotFound, Conflict],
-        "begin_bulk" => &[Overloaded, KeyReused],
+        "begin_bulk" => &[KeyReused],
         "pause_pool" | "resume_pool" | "show_bulk" | "cancel_bulk" => &[NotFound],
         "show_job" | "cancel_job" | "show_owner" | "show_node" | "drain_node" | "undrain_node" => &[NotFound],
         _ => &[],
@@ -383,6 +380,36 @@ mod tests {
         let document = document();
         for code in Code::ALL {
             assert!(document.matches(&format!("`{code}`")).count() >= 2, "{code} is documented nowhere");
+        }
+    }
+
+    #[test]
+    fn whatever_takes_a_place_may_be_overloaded() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                // A large file takes room until it is read; nothing else that is open does.
+                let takes = access(path, method) != Some(Access::Open) || path == "/assets/{file}";
+                assert_eq!(operation["responses"]["429"].is_object(), takes, "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_by_what_was_asked_or_changed_before_are_listed() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (method, path, code) in [
+            ("put", "/v1/config/mode", Code::Conflict),
+            ("put", "/v1/config/pools", Code::Conflict),
+            ("post", "/v1/jobs/retry", Code::KeyReused),
+            ("post", "/v1/jobs/retry", Code::Conflict),
+            ("post", "/v1/jobs/retry", Code::NotFound),
+            ("post", "/v1/jobs/retry", Code::BusUnavailable),
+            ("post", "/v1/jobs/{id}/retry", Code::BusUnavailable),
+        ] {
+            let refusal = &document["paths"][path][method]["responses"][code.status().to_string()];
+            let about = refusal["description"].as_str().unwrap_or_default();
+            assert!(about.contains(&format!("`{code}`")), "{method} {path} lacks {code}: {about}");
         }
     }
 
