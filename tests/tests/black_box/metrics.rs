@@ -77,7 +77,11 @@ fn explained() -> BTreeMap<String, BTreeSet<String>> {
         let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
         (name.to_owned(), labels.map(str::to_owned).collect())
     });
-    labelled.collect()
+    let mut explained = BTreeMap::<String, BTreeSet<String>>::new();
+    for (name, labels) in labelled {
+        assert!(explained.insert(name.clone(), labels).is_none(), "{name} has two rows on the page");
+    }
+    explained
 }
 
 async fn scrape(url: &str) -> String {
