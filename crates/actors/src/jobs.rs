@@ -117,7 +117,7 @@ pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
 /// How the lanes of an instance work.
 #[derive(Clone, Debug)]
 pub struct LaneConfig {
-    /// Length of the lease of a lane that is taken from a dead instance.
+    /// Length of the lease of a session, of a plan, and of the lanes that are taken from a dead instance.
     pub lease: Duration,
     /// How long a request may take altogether.
     pub request_timeout: Duration,

@@ -91,7 +91,7 @@ pub const CONNECT_TIMEOUT_MS_DEFAULT: u64 = 30_000;
 /// Longest time for one call to the ledger, in milliseconds.
 pub const CALL_TIMEOUT_MS_DEFAULT: u64 = 5_000;
 
-/// Length of a signer's lease, in milliseconds.
+/// Length of a signer's lease, and of a session's, a plan's and that of adopted lanes, in milliseconds.
 pub const LEASE_SIGNER_MS_DEFAULT: u64 = 15_000;
 /// Length of an instance's own lease, in milliseconds. It is renewed four times in its length, so that the others find a
 /// killed instance dead within two seconds.
