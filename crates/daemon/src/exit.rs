@@ -137,6 +137,28 @@ mod tests {
     }
 
     #[test]
+    fn the_page_explains_every_status() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, table) = page.split_once("| exit status | meaning |\n").unwrap();
+        let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let explained: Vec<&str> = cells.flat_map(|cell| cell.split(", ")).collect();
+        for exit in [
+            Exit::Done,
+            Exit::Refused,
+            Exit::Usage,
+            Exit::Unavailable,
+            Exit::Software,
+            Exit::Output,
+            Exit::Config,
+            Exit::Interrupted,
+            Exit::Terminated,
+        ] {
+            assert!(explained.contains(&exit.status().to_string().as_str()), "{exit:?}: {explained:?}");
+        }
+    }
+
+    #[test]
     fn a_ledger_failure_that_needs_a_person_is_configuration() {
         let in_use = ledger::Error::InUse { path: "a.db".to_owned(), pid: "42".to_owned() };
         let failure = Failure::from(in_use);
