@@ -10,8 +10,8 @@ use super::Config;
 /// Stands where a secret was.
 pub const HIDDEN: &str = "***";
 
-/// A URL without its password. A text that is no URL shows its scheme at most: nobody knows where in
-/// it a secret begins.
+/// A URL without its password. A text that is no URL, or has a password that is not escaped, shows its scheme at most: nobody
+/// knows where in it a secret begins.
 pub fn url(text: &str) -> String {
     // A file has no password, and `Url` would normalise its path beyond recognition. Without an @, a colon and an equals sign
     // there is no room for one either.
@@ -20,12 +20,26 @@ pub fn url(text: &str) -> String {
     }
     // Without the slashes `user:password@host` would read as a URL of the scheme `user`.
     let Some((scheme, _)) = text.split_once("://") else { return HIDDEN.to_owned() };
-    let Ok(mut parsed) = Url::parse(text) else {
-        let plain = scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
-        return if plain { format!("{scheme}://{HIDDEN}") } else { HIDDEN.to_owned() };
-    };
-    if parsed.password().is_some() && parsed.set_password(Some(HIDDEN)).is_err() {
-        return format!("{}://{HIDDEN}", parsed.scheme());
+    if !scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+') {
+        return HIDDEN.to_owned();
+    }
+    without_secrets(text).unwrap_or_else(|| format!("{scheme}://{HIDDEN}"))
+}
+
+/// The URL without its secrets; `None` where nobody knows where they begin and end.
+fn without_secrets(text: &str) -> Option<String> {
+    let mut parsed = Url::parse(text).ok()?;
+    // A /, ? or # in a password that is not escaped ends the host for the parser: the rest, and the @, are then behind it.
+    let is_torn = parsed.path().contains('@') || parsed.query().is_some_and(|query| query.contains('@'));
+    // The same of a # or & in a password of the query.
+    let has_rest = parsed
+        .query()
+        .is_some_and(|query| query.split('&').any(|pair| !pair.is_empty() && !pair.contains('=')));
+    if is_torn || has_rest || parsed.fragment().is_some() {
+        return None;
+    }
+    if parsed.password().is_some() {
+        parsed.set_password(Some(HIDDEN)).ok()?;
     }
     if parsed.query().is_some() {
         let pairs: Vec<(String, String)> = parsed
@@ -37,7 +51,7 @@ pub fn url(text: &str) -> String {
             .collect();
         parsed.query_pairs_mut().clear().extend_pairs(pairs);
     }
-    parsed.to_string()
+    Some(parsed.to_string())
 }
 
 /// The sections in which no key is a secret, or has one in it.
@@ -118,6 +132,21 @@ mod tests {
         assert_eq!(url("host=db user=f password=hunter2"), "***");
         assert_eq!(url("https://c/v1/traces?api-key=hunter2&a=b"), "https://c/v1/traces?api-key=***&a=b");
         assert_eq!(url("https://c/v1/traces?key=hunter2"), "https://c/v1/traces?key=***");
+    }
+
+    #[test]
+    fn a_password_that_is_not_escaped_is_hidden_with_all_of_its_url() {
+        for torn in ["/Ab+x", "12/x", "#Ab", "12#x", "?Ab", "12?x", "a@b/x", "/x?y#z"] {
+            assert_eq!(url(&format!("postgres://u:{torn}@db:5432/f")), "postgres://***", "{torn}");
+            assert_eq!(url(&format!("redis://:{torn}@r:6379/0")), "redis://***", "{torn}");
+            assert_eq!(url(&format!("https://u:{torn}@c/v1/traces")), "https://***", "{torn}");
+        }
+        // Redis takes one password for all of a list, so that the comma and what is behind it are of the first password.
+        assert_eq!(url("redis://:hunter2@h1,redis://:hunter3@h2"), "redis://***");
+        assert_eq!(url("redis://:hunter2@h1,h2:6379/0"), "redis://:***@h1,h2:6379/0");
+        assert_eq!(url("postgres:///f?password=hunter2&3&user=u"), "postgres://***");
+        assert_eq!(url("postgres:///f?password=hunter2#3"), "postgres://***");
+        assert_eq!(url("hunter2:x@db://y"), "***");
     }
 
     #[test]
