@@ -14,7 +14,9 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::Json;
 use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
 
-use crate::process::{LOST, PATIENCE, answering, answering_keys, asked, ended, fencepost, listener, unheard};
+use crate::process::{
+    LOST, PATIENCE, answering, answering_keys, answering_no_waits, asked, ended, fencepost, listener, unheard,
+};
 
 fn tell(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
@@ -167,6 +169,12 @@ fn finished(outcome: &str, result: &str, error: &str) -> (u16, String) {
     (200, body)
 }
 
+fn created() -> (u16, String) {
+    let (status, body) = finished("failed", "null", "null");
+    let body = body.replace("FINISHED", "CREATED").replace("\"outcome\":\"failed\"", "\"outcome\":null");
+    (status, body.replace("\"attempt\":3", "\"attempt\":0"))
+}
+
 #[tokio::test]
 async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
     let (status, cancelled) = finished("cancelled", "null", "\"cancelled\"");
@@ -212,6 +220,22 @@ async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
     }
 }
 
+#[tokio::test]
+async fn a_job_that_ends_at_the_limit_of_a_wait_has_ended_in_time() {
+    for (last, status, stdout, stderr) in [
+        (finished("succeeded", "7", "null"), 0, "7\n", ""),
+        (finished("failed", "null", "\"no luck\""), 1, "", "job j-1 failed after 3 of 3 attempts: no luck"),
+        (created(), 1, "", "job j-1 is CREATED after 500 ms"),
+    ] {
+        let (listener, url) = listener().await;
+        answering_no_waits(listener, vec![created(), last]);
+        let output = ended(fencepost(&["job", "wait", "j-1", "--at-most", "500ms", "--url", &url])).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((output.status.code(), out.as_ref()), (Some(status), stdout), "{err}");
+        assert!(err.contains(stderr), "{err}");
+    }
+}
+
 /// The words of a command, what it is answered, its exit status and its output.
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 
@@ -220,11 +244,6 @@ async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
     let failed = |fields: &str| {
         let (status, body) = finished("failed", "null", "\"no\"");
         (status, body.replace("\"dead\":false", fields))
-    };
-    let waits = || {
-        let (status, body) = finished("failed", "null", "null");
-        let body = body.replace("FINISHED", "CREATED").replace("\"outcome\":\"failed\"", "\"outcome\":null");
-        (status, body.replace("\"attempt\":3", "\"attempt\":0"))
     };
     let dismissed = "\"dead\":false,\"dismissed_at\":\"t\"";
     let cases = [
@@ -236,7 +255,7 @@ async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
             "would be refused, since it is not dead: failed, attempt 3: no",
         ),
         ("delete", failed(dismissed), "would be deleted: failed, attempt 3: no"),
-        ("delete", waits(), "would be refused, since it has not ended: CREATED"),
+        ("delete", created(), "would be refused, since it has not ended: CREATED"),
     ];
     for (command, answer, becomes) in cases {
         let (listener, url) = listener().await;

@@ -54,33 +54,49 @@ pub async fn listener() -> (TcpListener, String) {
 
 /// Answers one request after the other with these; what was asked: the first line of each without the version, and its body.
 pub fn answering(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
-    recording(listener, answers, |request| {
-        let (head, body) = request.split_once("\r\n\r\n").unwrap();
-        let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
-        format!("{line} {body}").trim_end().to_owned()
-    })
+    recording(listener, answers, whole, |_| false)
+}
+
+/// The same, where each request that waits for the end of a job is left without an answer.
+pub fn answering_no_waits(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
+    recording(listener, answers, whole, |request| request.contains("wait_ms="))
+}
+
+fn whole(request: &str) -> String {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
+    format!("{line} {body}").trim_end().to_owned()
 }
 
 /// The same, which records the idempotency key of each request alone; empty for a request without one.
 pub fn answering_keys(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
-    recording(listener, answers, |request| {
+    let key = |request: &str| {
         let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
         key.unwrap_or_default().to_owned()
-    })
+    };
+    recording(listener, answers, key, |_| false)
 }
 
 fn recording(
     listener: TcpListener,
     answers: Vec<(u16, String)>,
     recorded: fn(&str) -> String,
+    is_left: fn(&str) -> bool,
 ) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::<Mutex<Vec<String>>>::default();
     let record = Arc::clone(&heard);
     tokio::spawn(async move {
+        let mut left = Vec::new();
         for (status, body) in answers {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let request = hear(&mut stream).await;
-            record.lock().unwrap().push(recorded(&request));
+            let mut stream = loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let request = hear(&mut stream).await;
+                record.lock().unwrap().push(recorded(&request));
+                if !is_left(&request) {
+                    break stream;
+                }
+                left.push(stream);
+            };
             if status == LOST.0 {
                 continue;
             }

@@ -38,8 +38,10 @@ pub async fn to_the_end(
             never = explain(client, id, json) => match never {},
         }
     });
-    let Ok(ended) = ended.await else { return Err(late(client, id, at_most.unwrap_or(NO_LIMIT)).await) };
-    let job = ended.map_err(|error| shown::failure(json, error))?;
+    let job = match ended.await {
+        Ok(ended) => ended.map_err(|error| shown::failure(json, error))?,
+        Err(_) => late(client, id, at_most.unwrap_or(NO_LIMIT)).await?,
+    };
     shown::answer(json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
         _ => String::new(),
@@ -116,8 +118,11 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
     }
 }
 
-/// The job has not ended in time.
-async fn late(client: &Client, id: &str, after: Duration) -> Failure {
+/// Looks at a job that was not seen to end in time for the last time: it may have ended since the look before.
+///
+/// # Errors
+/// It has not ended, or that cannot be found out.
+async fn late(client: &Client, id: &str, after: Duration) -> Result<Job, Failure> {
     let after = shown::length(after.as_millis() as u64);
     let goes_on = format!(
         "it continues; `fencepost job wait {id}` waits again, `fencepost job cancel {id}` cancels it"
@@ -125,13 +130,14 @@ async fn late(client: &Client, id: &str, after: Duration) -> Failure {
     let looked = timeout(LAST_LOOK, client.jobs().get(id)).await;
     let state = match looked {
         Err(_) => format!("has not ended after {after} (the daemon does not answer)"),
+        Ok(Ok(job)) if job.state == JobState::Finished => return Ok(job),
         Ok(Ok(job)) => {
             let reason = jobs_shown::waits(&job).map(|reason| format!(": {reason}")).unwrap_or_default();
             format!("is {} after {after}{reason}", job.state)
         }
         Ok(Err(error)) => format!("has not ended after {after} ({error})"),
     };
-    Failure::new(Exit::Refused, format!("job {id} {state}\n  {goes_on}"))
+    Err(Failure::new(Exit::Refused, format!("job {id} {state}\n  {goes_on}")))
 }
 
 fn unsuccessful(job: &Job) -> String {
