@@ -33,7 +33,7 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::shared_reads::{self, Turn};
 use crate::shares::Kind;
-use crate::state::State;
+use crate::state::{NOT_STARTED, State};
 use crate::traces;
 use crate::visibility;
 
@@ -186,8 +186,8 @@ async fn serve(
             Err(reached) => return Ok(request.into_response(Refusal::from(reached).respond(id))),
         }
     };
-    // Probes are answered while the server starts.
-    if access != Access::Open {
+    // Probes and metrics are answered while the server starts.
+    if access != Access::Open && route != Some(&routes::METRICS) {
         state.until_started().await;
     }
     if let Err(refusal) = admit(state, route, access) {
@@ -328,7 +328,7 @@ async fn identify(
 /// headers that only instances may send.
 fn forwarded(state: &State, request: &mut ServiceRequest) -> Result<Option<Proven>, Refusal> {
     if !state.is_open() {
-        return Err(Refusal::new(Code::LedgerUnavailable, "this instance has not reached the ledger yet"));
+        return Err(Refusal::new(Code::LedgerUnavailable, NOT_STARTED));
     }
     match state.credentials.check(request.request()) {
         Ok(proven) => {
@@ -359,8 +359,7 @@ fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Ref
         return Err(refusal);
     }
     if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {
-        let detail =
-            "this instance has not reached the ledger since it started; try again, or ask another instance";
+        let detail = format!("{NOT_STARTED}; try again, or ask another instance");
         return Err(Refusal::new(Code::LedgerUnavailable, detail));
     }
     Ok(())

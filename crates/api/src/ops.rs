@@ -13,7 +13,7 @@ use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX};
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::routes;
-use crate::state::State;
+use crate::state::{NOT_STARTED, State};
 
 /// Says that the process runs
 #[utoipa::path(
@@ -63,10 +63,10 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Ok(HttpResponse::Ok().json(Ready { status, checks }))
 }
 
-/// The refusal of an instance that has not reached its ledger since it started.
+/// The refusal of an instance that has not completed its start.
 fn not_open_yet(state: &State) -> Refusal {
-    let what = "this instance has not reached the ledger since it started; it issues snowflakes only";
-    let ledger = Check { status: CheckStatus::Down, detail: Some(what.to_owned()) };
+    let what = format!("{NOT_STARTED}; it issues snowflakes only");
+    let ledger = Check { status: CheckStatus::Down, detail: Some(what.clone()) };
     let checks = named([("ledger", ledger), ("snowflakes", look_at_snowflakes(state))]);
     Refusal::new(Code::LedgerUnavailable, what).with(|problem| problem.checks = Some(checks))
 }

@@ -72,6 +72,9 @@ pub struct State {
     lease_counts: Recent<LeaseCounts, Refusal>,
 }
 
+/// Why a request is refused before the start is complete.
+pub const NOT_STARTED: &str = "this instance has not completed its start: it waits for the ledger or the bus";
+
 /// How far the server's start has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opening {

@@ -48,8 +48,6 @@ const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
 /// How long a stop waits for the requests under way before it lets go of sessions and plans: most requests are answered by then,
 /// and nobody serves these keys in the meantime, since the instance refuses whatever comes for them.
 const SESSIONS_KEPT_MAX: Duration = Duration::from_secs(1);
-/// If opening the ledger at the start takes longer than this, it counts as away.
-const LEDGER_PROMPT: Duration = Duration::from_millis(300);
 /// The pause between two tries to reach a ledger that is away, at the start or for a new incarnation.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
@@ -185,17 +183,20 @@ impl Daemon {
         let early = api::Early { snowflakes: snowflakes.clone(), metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
         let proof = keeping.proof().await;
-        let ledger = reach_ledger(config, serving, proof).await?;
         let patience = patience(config, proof);
-        serving.refuse_without(witness.is_current(&ledger, &serving.api, patience)).await?;
-        let cluster_secret = cluster_secret(config, &ledger).await?;
+        let runtimes = serving.arbiters.runtimes();
+        let ledger = serving.refuse_without("the ledger", open_ledger(config, &runtimes, patience)).await?;
+        let is_current = witness.is_current(&ledger, &serving.api, patience);
+        serving.refuse_without("the ledger as it was known", is_current).await?;
+        let cluster_secret =
+            serving.refuse_without("the cluster's secret", cluster_secret(config, &ledger)).await?;
         let endpoint = &serving.endpoint;
         let cluster = witness.cluster().to_owned();
         let of_bus = bus::Cluster { id: cluster.clone(), secret: cluster_secret.clone() };
-        let bus = open_bus(config, serving, of_bus).await?;
+        let bus = serving.refuse_without("the bus", open_bus(config, serving, of_bus)).await?;
         let peers = tls::peers(config, &endpoint.advertise)?;
-        let incarnation =
-            Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
+        let begun = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock);
+        let incarnation = serving.refuse_without("a place in the cluster", begun).await?;
         let of_ledger = (&ledger, cluster.as_str());
         keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation.identity.id));
         let generators = generators::start(config, &ledger);
@@ -359,25 +360,6 @@ fn tell_configuration(loaded: &Loaded) {
     for warning in encryption::warnings(config) {
         tracing::warn!(warning, "a connection is not encrypted");
     }
-}
-
-/// Opens the ledger. If the ledger is away and the local file proves a worker number, this serves snowflakes
-/// and waits for the ledger until the file no longer proves the number.
-async fn reach_ledger(
-    config: &Config,
-    serving: &Serving,
-    proof: Option<Duration>,
-) -> Result<ledger::Handle, Failure> {
-    let runtimes = serving.arbiters.runtimes();
-    let mut opening = pin!(open_ledger(config, &runtimes, patience(config, proof)));
-    if proof.is_none() {
-        return opening.await;
-    }
-    if let Ok(opened) = timeout(LEDGER_PROMPT, &mut opening).await {
-        return opened;
-    }
-    serving.go_on_without_ledger();
-    opening.await
 }
 
 /// For how long the start waits for a ledger that is away. With a proof it serves snowflakes meanwhile.

@@ -266,6 +266,46 @@ async fn sighup_ends_nothing_not_even_a_start_that_waits_for_its_ledger() {
     assert_eq!(told, 1, "one line for one outage: {}", waiting.log());
 }
 
+/// The start waits for PostgreSQL or Redis for longer than a test is patient, and so would a request that waited for the start.
+async fn serves_what_needs_neither(setup: Setup) {
+    let url = format!("http://127.0.0.1:{}", ports::free().unwrap());
+    let starting = setup
+        .arg("--listen")
+        .arg(url.strip_prefix("http://").unwrap())
+        .env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "600000")
+        .env("FENCEPOST__BUS__CONNECT_TIMEOUT_MS", "600000")
+        .env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "300000")
+        .start_command()
+        .unwrap();
+    until("it listens", async || {
+        patient().request("GET", &format!("{url}/healthz"), None, None).await.is_ok()
+    })
+    .await;
+    let get = async |path: &str| {
+        patient().request("GET", &format!("{url}{path}"), None, None).await.unwrap_or_else(|error| {
+            panic!("{path} is not answered while the start waits: {error:#}: {}", starting.log())
+        })
+    };
+    for path in ["/metrics", "/v1/whoami", "/openapi.json", "/v1/ids/uuid"] {
+        assert_eq!(get(path).await.status, 200, "{path}");
+    }
+    for path in ["/v1/jobs", "/v1/cluster", "/readyz"] {
+        let reply = get(path).await;
+        assert_eq!((reply.status, reply.code()), (503, "ledger_unavailable"), "{path}: {}", reply.text);
+        assert!(reply.text.contains("it waits for the ledger or the bus"), "{path}: {}", reply.text);
+    }
+    assert_eq!(starting.stdout(), "", "it is not ready");
+    starting.process().signal(Signal::Terminate).unwrap();
+    assert_eq!(starting.process().wait(PATIENCE).await.unwrap().code(), Some(0), "{}", starting.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waits_for_postgresql_or_redis_serves_what_needs_neither_and_refuses_the_rest() {
+    let nobody = |scheme: &str| format!("{scheme}://127.0.0.1:{}", ports::free().unwrap());
+    serves_what_needs_neither(Setup::bare().database(&format!("{}/x", nobody("postgres")))).await;
+    serves_what_needs_neither(Setup::bare().arg("--redis-url").arg(&nobody("redis"))).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_variable_of_fenceposts_stops_the_start_and_those_of_orchestrators_do_not() {
     let setup = Setup::basic().unwrap().env("FENCEPOST_LISTN", "127.0.0.1:7070");

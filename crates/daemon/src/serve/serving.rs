@@ -1,6 +1,6 @@
 //! The HTTP server. It is bound before the ledger is reached, since its threads are the arbiters on which actors live and
-//! batches are committed; requests wait until everything is there. Where the ledger is away, and the local file proves a
-//! worker number, snowflakes are made meanwhile.
+//! batches are committed; requests wait until everything is there. Where that takes long, what needs no ledger is served
+//! meanwhile: also snowflakes, where the local file proves a worker number.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -62,22 +62,19 @@ impl Serving {
         Ok(Self { endpoint, api, tls, arbiters, ended, probe })
     }
 
-    /// From now on what needs no ledger is served, and everything else is refused.
-    pub fn go_on_without_ledger(&self) {
-        self.api.serve_without_ledger();
-        tracing::warn!(
-            url = self.endpoint.url,
-            "the ledger was not reached yet; only snowflakes are served, by the local file"
-        );
-    }
-
-    /// Waits for what the start depends on. Requests are refused meanwhile, rather than to wait, if that takes long.
-    pub async fn refuse_without<T>(&self, wanted: impl Future<Output = T>) -> T {
+    /// Waits for a thing that the start depends on. If that takes long, requests no longer wait: what needs no ledger is served,
+    /// and everything else is refused, until the start is complete.
+    pub async fn refuse_without<T>(&self, what: &str, wanted: impl Future<Output = T>) -> T {
         let mut wanted = std::pin::pin!(wanted);
         match timeout(PROMPT, &mut wanted).await {
             Ok(found) => found,
             Err(_) => {
                 self.api.serve_without_ledger();
+                tracing::warn!(
+                    url = self.endpoint.url,
+                    what,
+                    "the start takes long; what needs no ledger is served meanwhile, and everything else is refused"
+                );
                 wanted.await
             }
         }
