@@ -45,7 +45,8 @@ use seal::{Place, Sealer};
 /// Checks what can be checked without a server.
 pub(crate) fn check(options: &Options) -> Result<()> {
     Names::new(&options.key_prefix, "")?;
-    options.redis_url.as_deref().map_or(Ok(()), |url| Address::parse(url).map(|_| ()))
+    let Some(url) = options.redis_url.as_deref() else { return Ok(()) };
+    Address::parse(url)?.trusting(options.tls_ca_file.as_deref()).map(drop)
 }
 
 /// Whether all of it stays on this machine, or goes over TLS.

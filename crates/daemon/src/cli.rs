@@ -90,7 +90,7 @@ pub enum Command {
     Backup(Backup),
     /// Take a ledger that went back in time (a restored backup) past all that it may have granted since
     Recover(Recover),
-    /// Print the configuration that `serve` would use (secrets hidden), or its errors
+    /// Print the configuration that `serve` would use (secrets hidden), or its errors and those of its files of TLS
     CheckConfig(CheckConfig),
     /// Print the script that completes commands and options in a shell
     #[command(after_help = "\

@@ -39,6 +39,7 @@ use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
+pub use tls::check_files;
 use traces::Traces;
 use witness::Witness;
 

@@ -308,40 +308,42 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_cannot_be_used_stop_the_start_with_78() {
+async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configuration_with_78() {
     let authority = Authority::new("ours").unwrap();
     let (pair, other) = (authority.issue("server").unwrap(), authority.issue("other").unwrap());
-    let start = || Setup::in_mode("basic").unwrap();
-    let tls = || with_tls(start(), &authority, &pair);
     let [certificate, key] = pair.texts();
     let [_, other_key] = other.texts();
-    let own = |key: &str| {
-        let setup = start().env("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate);
-        setup.env("FENCEPOST__SERVER__TLS_KEY", key)
-    };
-    for (setup, words) in [
+    let own =
+        |key| vec![("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate), ("FENCEPOST__SERVER__TLS_KEY", key)];
+    let and = |more: &[_]| [own(key).as_slice(), more].concat();
+    for (variables, words) in [
         (own("missing.key"), ["server.tls_key", "missing.key", "cannot be read"]),
         (own(other_key), ["server.tls_key", other_key, "not the key of the certificate"]),
         (own(certificate), ["server.tls_key", certificate, "no private key"]),
-        (tls().env("FENCEPOST__SERVER__TLS_CLIENT_CA", key), ["server.tls_client_ca", key, "no certificate"]),
-        (tls().env("FENCEPOST__CLUSTER__CA_FILE", "missing.pem"), ["cluster.ca_file", "missing.pem", "read"]),
+        (and(&[("FENCEPOST__SERVER__TLS_CLIENT_CA", key)]), ["server.tls_client_ca", key, "no certificate"]),
+        (and(&[("FENCEPOST__CLUSTER__CA_FILE", "missing.pem")]), ["cluster.ca_file", "missing.pem", "read"]),
         (
-            tls()
-                .env("FENCEPOST__CLUSTER__CERTIFICATE", certificate)
-                .env("FENCEPOST__CLUSTER__KEY", other_key),
+            and(&[("FENCEPOST__CLUSTER__CERTIFICATE", certificate), ("FENCEPOST__CLUSTER__KEY", other_key)]),
             ["cluster.key", other_key, "not the key of the certificate"],
         ),
         (
-            start()
-                .env("FENCEPOST_REDIS_URL", "rediss://127.0.0.1:1/")
-                .env("FENCEPOST__BUS__TLS_CA_FILE", "missing.pem"),
+            vec![
+                ("FENCEPOST_REDIS_URL", "rediss://127.0.0.1:1/"),
+                ("FENCEPOST__BUS__TLS_CA_FILE", "missing.pem"),
+            ],
             ["authorities of Redis", "missing.pem", "cannot be read"],
         ),
     ] {
-        let ended = setup.run_to_end(PATIENCE).await.unwrap();
-        assert_eq!(ended.code, Some(78), "{}", ended.stderr);
-        refused(&ended, &words);
+        for setup in [Setup::in_mode("basic").unwrap(), Setup::command("check-config")] {
+            let setup = variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+            let ended = setup.run_to_end(PATIENCE).await.unwrap();
+            assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+            refused(&ended, &words);
+        }
     }
+    let checked = with_tls(Setup::command("check-config"), &authority, &pair);
+    let ended = checked.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! `fencepost check-config`: the configuration that `serve` would use, or its errors.
+//! `fencepost check-config`: the configuration that `serve` would use, or its errors and those of the files of TLS.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,15 @@ use super::shown;
 use crate::cli::CheckConfig;
 use crate::config::{Loaded, redact};
 use crate::exit::Failure;
+use crate::serve::check_files;
 
 /// Runs the command.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// Everything that is wrong with the configuration; or else with the first file of TLS that `serve` could not use.
 pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
+    check_files(&loaded.config)?;
     shown::answer(command.json, &redact::config(&loaded.config), |_| toml(&loaded));
     Ok(())
 }

@@ -62,7 +62,8 @@ impl Endpoint {
         Ok(Self::at(config, bound, hostname()))
     }
 
-    fn at(config: &Config, bound: SocketAddr, hostname: String) -> Self {
+    /// The same for a socket that is bound there, on the machine of this name.
+    pub fn at(config: &Config, bound: SocketAddr, hostname: String) -> Self {
         let chosen = |text: &String| (!text.is_empty()).then(|| text.clone());
         let scheme = if config.server.tls().is_some() { "https" } else { "http" };
         let advertise = chosen(&config.server.advertise)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use client::tls::{BadFile, Part, authorities};
 use client::{Peers, TlsOptions};
 
+use super::endpoint::Endpoint;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -30,6 +31,18 @@ pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
         Failure::new(Exit::Config, format!("cluster.ca_file, for other instances at https://…: {error}"))
     })
+}
+
+/// Reads every file of TLS that a start reads, the bus's too, and keeps nothing of them.
+///
+/// # Errors
+/// [`Exit::Config`] for a file that would end the start.
+pub fn check_files(config: &Config) -> Result<(), Failure> {
+    listener(config)?;
+    // No socket is bound, and the port makes no difference.
+    let advertise = Endpoint::at(config, ([127, 0, 0, 1], 0).into(), String::new()).advertise;
+    peers(config, &advertise)?;
+    config.bus.options().check().map_err(Failure::from)
 }
 
 /// Reads the files of the connections to other instances again.
