@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::absence::Absence;
 use super::jobs_shown;
 use super::look::Look;
+use super::shown::About;
 use super::{confirm, connect, once, page, shown};
 use crate::cli::Remote;
 use crate::cli::jobs::{Filter, Job};
@@ -116,7 +117,8 @@ struct Deleted {
 }
 
 /// Makes a call for each id, and prints the answers, with JSON one on a line. A refusal is printed and keeps no other id from
-/// being asked for; a daemon that cannot be reached, or whose answer was lost, does.
+/// being asked for; a daemon that cannot be reached, or whose answer was lost, does. Where there are several ids, a failure
+/// names its own.
 ///
 /// # Errors
 /// The last failure.
@@ -127,15 +129,16 @@ pub async fn each<T: Serialize>(
     people: impl Fn(&T) -> String,
 ) -> Result<(), Failure> {
     let mut failed = None;
-    for id in ids {
+    for (at, id) in ids.iter().enumerate() {
         match call(id).await {
             Ok(answer) => shown::answer(remote.json, &answer, &people),
             Err(error) => {
-                let mut failure = shown::failure(remote.json, error);
-                if ids.len() > 1 && !failure.message.is_empty() {
-                    failure.message.insert_str(0, &format!("{id}: "));
-                }
+                let about = if ids.len() > 1 { About::one(id) } else { About::NOTHING };
+                let mut failure = shown::failure_about(about, remote.json, error);
                 let goes_on = failure.exit == Exit::Refused;
+                if !goes_on {
+                    shown::not_tried(remote.json, &ids[at + 1..], &mut failure);
+                }
                 failed.replace(failure).iter().for_each(logging::print_failure);
                 if !goes_on {
                     break;

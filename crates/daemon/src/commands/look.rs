@@ -35,7 +35,7 @@ impl<'a, T: Serialize> Look<'a, T> {
             json: |answer| vec![shown::json(answer)],
             more: |_| String::new(),
             is_over: |_| false,
-            about: About { task: None, stage: None },
+            about: About::NOTHING,
         }
     }
 
@@ -55,7 +55,7 @@ impl<T: Serialize> Look<'_, List<T>> {
             json: |list| list.items.iter().map(shown::json).collect(),
             more: |list| shown::more(list.next_cursor.as_ref()),
             is_over: |_| false,
-            about: About { task: None, stage: None },
+            about: About::NOTHING,
         }
     }
 }

@@ -64,34 +64,78 @@ pub struct About<'a> {
     pub task: Option<&'a str>,
     /// The stage of it, as the caller named it.
     pub stage: Option<&'a str>,
+    /// Where it is one of several things of which the caller named the ids: its id.
+    pub id: Option<&'a str>,
 }
 
 impl<'a> About<'a> {
+    /// Nothing that refusals name.
+    pub const NOTHING: Self = Self { task: None, stage: None, id: None };
+
     /// A task.
     pub const fn task(task: &'a str) -> Self {
-        Self { task: Some(task), stage: None }
+        Self { task: Some(task), ..Self::NOTHING }
+    }
+
+    /// One of several things.
+    pub const fn one(id: &'a str) -> Self {
+        Self { id: Some(id), ..Self::NOTHING }
     }
 }
 
-/// Prints the failure of a call to stderr: with `--json` as the problem document.
+/// A failure for programs.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(flatten)]
+    failure: &'a T,
+}
+
+/// A failure without a problem document, for programs.
+#[derive(Serialize)]
+struct Other {
+    error: String,
+}
+
+/// The failure of a call: with `--json` it is printed to stderr here, as the problem document.
 pub fn failure(json: bool, error: Error) -> Failure {
-    failure_about(About::default(), json, error)
+    failure_about(About::NOTHING, json, error)
 }
 
 /// The same of a call of a command that is about something.
 pub fn failure_about(about: About<'_>, json: bool, error: Error) -> Failure {
     let message = match (json, &error) {
-        (true, Error::Refused(problem)) => serde_json::to_string(problem).expect("a problem is plain data"),
+        (true, Error::Refused(problem)) => self::json(&Document { id: about.id, failure: problem.as_ref() }),
         (false, Error::Refused(problem)) => self::problem(problem, about),
-        (true, other) => serde_json::json!({ "error": other.to_string() }).to_string(),
-        (false, _) => return Failure::from(error),
+        (true, other) => self::json(&Document { id: about.id, failure: &Other { error: other.to_string() } }),
+        (false, _) => return named(about, Failure::from(error)),
     };
     let exit = Failure::from(error).exit;
     if json {
         note(&(message + "\n"));
         return Failure { exit, message: String::new() };
     }
-    Failure { exit, message }
+    named(about, Failure { exit, message })
+}
+
+/// The failure, beginning with the id of what it is about.
+fn named(about: About<'_>, mut failure: Failure) -> Failure {
+    if let Some(id) = about.id {
+        failure.message.insert_str(0, &format!("{id}: "));
+    }
+    failure
+}
+
+/// Says which of several things were not tried, since the daemon of one of them did not answer: with `--json` to stderr, else
+/// behind the failure of that one.
+pub fn not_tried(json: bool, ids: &[String], failure: &mut Failure) {
+    if json {
+        let other = Other { error: "not tried".to_owned() };
+        ids.iter().for_each(|id| note(&(self::json(&Document { id: Some(id), failure: &other }) + "\n")));
+    } else if !ids.is_empty() {
+        let _ = write!(failure.message, "\n  not tried: {}", ids.join(", "));
+    }
 }
 
 /// A refusal in a few lines.

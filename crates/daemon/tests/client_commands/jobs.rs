@@ -292,6 +292,33 @@ fn refused(code: wire::Code) -> (u16, String) {
 }
 
 #[tokio::test]
+async fn of_several_ids_each_failure_names_its_own_and_those_that_were_not_tried_are_named() {
+    for command in [["job", "cancel"], ["session", "close"], ["nodes", "drain"], ["nodes", "undrain"]] {
+        let failures = async |options: &[&str]| {
+            let (listener, url) = listener().await;
+            // What answers the second is no daemon.
+            answering(listener, vec![refused(wire::Code::NotFound), (500, "broken".to_owned())]);
+            let words = [command.as_slice(), &["a-1", "a-2", "a-3", "--url", &url], options].concat();
+            let output = ended(fencepost(&words)).await;
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(69), &b""[..]), "{err}");
+            err
+        };
+        let told = failures(&[]).await;
+        assert!(told.starts_with("fencepost: a-1: refused: not_found: because\n"), "{told}");
+        assert!(told.contains("\nfencepost: a-2: ") && told.ends_with("\n  not tried: a-3\n"), "{told}");
+
+        let told = failures(&["--json"]).await;
+        let lines: Vec<serde_json::Value> =
+            told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [refused, lost, untried] = lines.as_slice() else { panic!("{told}") };
+        assert_eq!((&refused["id"], &refused["code"]), (&"a-1".into(), &"not_found".into()), "{told}");
+        assert!(lost["id"] == "a-2" && lost["error"].is_string(), "{told}");
+        assert_eq!(untried, &serde_json::json!({"id": "a-3", "error": "not tried"}));
+    }
+}
+
+#[tokio::test]
 async fn a_batch_is_submitted_again_under_its_key_while_jobs_of_it_are_refused_for_now() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jobs.jsonl");
