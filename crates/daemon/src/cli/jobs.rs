@@ -99,7 +99,8 @@ pub struct Submit {
     /// Wait for the job and print its result; exit with 1 if it does not succeed
     #[arg(long)]
     pub wait: bool,
-    /// With --wait: stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues [default: no limit]
+    /// With --wait: stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues, and --json prints it as
+    /// it is [default: no limit]
     #[arg(long, value_name = "LENGTH", requires = "wait", value_parser = length)]
     pub at_most: Option<Duration>,
     #[command(flatten)]
@@ -235,7 +236,8 @@ pub enum Job {
     Wait {
         /// The job's id, as `submit` prints it
         job: String,
-        /// Stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues [default: no limit]
+        /// Stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues, and --json prints it as it is
+        /// [default: no limit]
         #[arg(long, value_name = "LENGTH", value_parser = length)]
         at_most: Option<Duration>,
         #[command(flatten)]

@@ -236,6 +236,19 @@ async fn a_job_that_ends_at_the_limit_of_a_wait_has_ended_in_time() {
     }
 }
 
+#[tokio::test]
+async fn a_job_that_has_not_ended_in_time_is_printed_for_programs() {
+    let (listener, url) = listener().await;
+    answering_no_waits(listener, vec![created(), created()]);
+    let words = ["job", "wait", "j-1", "--at-most", "500ms", "--json", "--url", &url];
+    let output = ended(fencepost(&words)).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(job["id"] == "j-1" && job["state"] == "CREATED", "{job}");
+    assert!(err.contains("job j-1 is CREATED after 500 ms"), "{err}");
+}
+
 /// The words of a command, what it is answered, its exit status and its output.
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 

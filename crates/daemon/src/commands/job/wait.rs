@@ -40,7 +40,7 @@ pub async fn to_the_end(
     });
     let job = match ended.await {
         Ok(ended) => ended.map_err(|error| shown::failure(json, error))?,
-        Err(_) => late(client, id, at_most.unwrap_or(NO_LIMIT)).await?,
+        Err(_) => late(client, id, at_most.unwrap_or(NO_LIMIT), json).await?,
     };
     shown::answer(json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
@@ -118,11 +118,12 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
     }
 }
 
-/// Looks at a job that was not seen to end in time for the last time: it may have ended since the look before.
+/// Looks at a job that was not seen to end in time for the last time: it may have ended since the look before. With JSON it is
+/// printed as it is.
 ///
 /// # Errors
 /// It has not ended, or that cannot be found out.
-async fn late(client: &Client, id: &str, after: Duration) -> Result<Job, Failure> {
+async fn late(client: &Client, id: &str, after: Duration, json: bool) -> Result<Job, Failure> {
     let after = shown::length(after.as_millis() as u64);
     let goes_on = format!(
         "it continues; `fencepost job wait {id}` waits again, `fencepost job cancel {id}` cancels it"
@@ -132,6 +133,9 @@ async fn late(client: &Client, id: &str, after: Duration) -> Result<Job, Failure
         Err(_) => format!("has not ended after {after} (the daemon does not answer)"),
         Ok(Ok(job)) if job.state == JobState::Finished => return Ok(job),
         Ok(Ok(job)) => {
+            if json {
+                shown::answer(true, &job, |_| String::new());
+            }
             let reason = jobs_shown::waits(&job).map(|reason| format!(": {reason}")).unwrap_or_default();
             format!("is {} after {after}{reason}", job.state)
         }
