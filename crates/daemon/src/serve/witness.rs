@@ -6,7 +6,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use actors::database_clock::SharedClock;
 use domain::Timestamp;
@@ -20,6 +20,9 @@ use crate::exit::{Exit, Failure};
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How often the file is written. What a killed process does not remember is this much at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// A file that was begun so long ago is of a process that was killed while it wrote.
+const LEFT_AFTER: Duration = Duration::from_secs(3_600);
 
 /// What a look has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,9 @@ enum Found {
 pub struct Witness {
     known: Option<Identity>,
     file: Option<PathBuf>,
+    /// Of the file while it is written, beside the whole one. No other process has it: processes of two containers may share the
+    /// folder and have the same pid.
+    extension: String,
     written: Option<Instant>,
     clock: SharedClock,
     /// The refusal is in force.
@@ -60,7 +66,13 @@ impl Witness {
                 Err(error) => return Err(unusable(path, &error)),
             },
         };
-        Ok(Self { known, file, written: None, clock, has_refused: false, reason: None })
+        if let Some(path) = &file
+            && let Err(error) = remove_leftovers(path)
+        {
+            tracing::debug!(%error, file = %path.display(), "what killed processes have left cannot be removed");
+        }
+        let extension = format!("{:016x}.new", rand::random::<u64>());
+        Ok(Self { known, file, extension, written: None, clock, has_refused: false, reason: None })
     }
 
     /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
@@ -217,25 +229,94 @@ impl Witness {
             return;
         }
         self.written = Some(Instant::now());
-        if let Err(error) = replace(path, &serde_json::to_vec(known).expect("it is plain data")) {
+        let bytes = serde_json::to_vec(known).expect("it is plain data");
+        if let Err(error) = replace(path, &self.extension, &bytes) {
             tracing::warn!(%error, file = %path.display(), "the ledger's position cannot be written down");
         }
     }
 }
 
-/// Writes the file anew, so that it is whole at any moment. Instances that share the file write the same ledger's positions.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Writes the file anew, under this extension first, so that it is whole at any moment. Instances that share the file write the
+/// same ledger's positions.
+fn replace(path: &Path, extension: &str, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)?;
     }
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let beside = path.with_extension(extension);
     let mut file = std::fs::File::create(&beside)?;
     file.write_all(bytes)?;
     file.sync_data()?;
     std::fs::rename(&beside, path)
 }
 
+/// Removes what processes have left beside the file that were killed while they wrote.
+fn remove_leftovers(path: &Path) -> std::io::Result<()> {
+    let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let is_ours = |name: &str| {
+        let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".new"));
+        // Earlier releases wrote their pid there.
+        middle.is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let is_left = |begun: SystemTime| begun.elapsed().is_ok_and(|age| age >= LEFT_AFTER);
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_ours) && is_left(entry.metadata()?.modified()?) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     let what = format!("ledger.witness_file {} cannot be used: {error}", path.display());
     Failure::new(Exit::Config, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    /// As a process starts with the file.
+    fn started(file: &Path) -> Witness {
+        let mut config = Config::default();
+        config.ledger.witness_file = file.to_str().unwrap().to_owned();
+        Witness::remember(&config, SharedClock::new(Duration::from_secs(1))).unwrap()
+    }
+
+    #[test]
+    fn processes_that_share_the_file_do_not_write_into_one_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("witness");
+        let (one, other) = (started(&file), started(&file));
+        let half = file.with_extension(&one.extension);
+        fs::write(&half, "ha").unwrap();
+        replace(&file, &other.extension, b"whole").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"whole");
+        assert_eq!(fs::read(&half).unwrap(), b"ha");
+    }
+
+    #[test]
+    fn a_start_removes_what_killed_processes_have_left_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, age: Duration| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        let left = ["witness.1.new", "witness.00ff00ff00ff00ff.new"];
+        let kept = ["witness.my.new", "other.1.new", "witness.1.old", "witness..new"];
+        left.iter().chain(&kept).for_each(|name| make(name, LEFT_AFTER * 2));
+        make("witness.2.new", Duration::ZERO);
+        started(&folder.path().join("witness"));
+        let is_there = |name: &&str| folder.path().join(name).exists();
+        assert!(!left.iter().any(is_there));
+        assert!(kept.iter().all(is_there) && is_there(&"witness.2.new"));
+    }
 }
