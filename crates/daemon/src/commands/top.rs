@@ -18,13 +18,18 @@ use crate::exit::Failure;
 /// How many nodes are shown: those with the most slots taken.
 const NODES_SHOWN: usize = 20;
 
+/// How many nodes are read at most: ten requests for each screen.
+const NODES_READ_MAX: usize = 10_000;
+
 /// Everything on the screen.
 #[derive(Debug, Serialize)]
 struct Screenful {
     stats: Stats,
     cluster: Cluster,
-    /// The first 1,000, those with the most slots taken first.
+    /// The first [`NODES_READ_MAX`] by their ids, those with the most slots taken first.
     nodes: Vec<Node>,
+    /// There are more.
+    more_nodes: bool,
 }
 
 /// Runs the command: on a terminal, and as JSON, until Ctrl-C; elsewhere once.
@@ -35,30 +40,94 @@ pub async fn run(command: Top) -> Result<(), Failure> {
     let remote = command.remote;
     let client = connect(&remote)?;
     let how = Shown { watch: stdout().is_terminal() || remote.json, remote };
-    let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
     let read = async || {
         let (stats, cluster) = (client.stats().await?, client.cluster().await?);
-        let mut nodes = client.nodes().list(&page).await?.items;
+        let (mut nodes, more_nodes) = read_nodes(async |page: &Page| client.nodes().list(page).await).await?;
         nodes.sort_by_key(|node| std::cmp::Reverse(node.used));
-        Ok(Screenful { stats, cluster, nodes })
+        Ok(Screenful { stats, cluster, nodes, more_nodes })
     };
     Look::one(people).run(&how, read).await
 }
 
+/// The nodes, page by page, up to [`NODES_READ_MAX`]; and whether there are more.
+async fn read_nodes(
+    list: impl AsyncFn(&Page) -> client::Result<List<Node>>,
+) -> client::Result<(Vec<Node>, bool)> {
+    let mut page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
+    let mut nodes = Vec::new();
+    loop {
+        let list = list(&page).await?;
+        nodes.extend(list.items);
+        if list.next_cursor.is_none() || nodes.len() >= NODES_READ_MAX {
+            return Ok((nodes, list.next_cursor.is_some()));
+        }
+        page.cursor = list.next_cursor;
+    }
+}
+
+/// So many nodes, and how many of them take no jobs.
+fn counted(nodes: &[Node], more: bool) -> String {
+    let (count, idle) = (nodes.len(), nodes.iter().filter(|node| node.state != NodeState::Online).count());
+    if more {
+        format!("more than {count} nodes ({idle} of the first {count} take no jobs)")
+    } else {
+        format!("{count} nodes ({idle} of them take no jobs)")
+    }
+}
+
 fn people(screen: &Screenful) -> String {
-    let Screenful { stats: counts, cluster: members, nodes: all } = screen;
+    let Screenful { stats: counts, cluster: members, nodes: all, more_nodes } = screen;
     let oldest = counts.oldest_waiting_ms.map_or_else(
         || "no job waits".to_owned(),
         |ms| format!("the oldest waiting job is due for {}", shown::length(ms)),
     );
-    let idle = all.iter().filter(|node| node.state != NodeState::Online).count();
     let summary = format!(
-        "{oldest}; {} of {} slots taken on {} nodes ({idle} of them take no jobs)\n",
+        "{oldest}; {} of {} slots taken on {}\n",
         counts.slots.used,
         counts.slots.all,
-        all.len()
+        counted(all, *more_nodes)
     );
     let list = List { items: all.iter().take(NODES_SHOWN).cloned().collect(), next_cursor: None };
     [summary, stats::pools(counts), stats::rates(counts), nodes::list(&list), cluster::people(members)]
         .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: usize) -> Node {
+        let state = if number == 0 { "draining" } else { "online" };
+        let node = serde_json::json!({
+            "id": format!("n-{number:05}"), "state": state, "instance": "i", "capacity": 1, "used": 0, "labels": [],
+            "pools": [], "load": null, "version": null, "seen_at": "t",
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    /// What is read of so many nodes.
+    async fn read_of(count: usize) -> (Vec<Node>, bool) {
+        let read = read_nodes(async |page: &Page| {
+            let from = page.cursor.as_ref().map_or(0, |cursor| cursor.parse().unwrap());
+            let end = count.min(from + page.limit.unwrap() as usize);
+            let items = (from..end).map(node).collect();
+            Ok(List { items, next_cursor: (end < count).then(|| end.to_string()) })
+        });
+        read.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn all_pages_of_nodes_are_read_and_where_that_is_too_many_it_is_said() {
+        for (count, says) in [
+            (0, "0 nodes (0 of them take no jobs)"),
+            (1_000, "1000 nodes (1 of them take no jobs)"),
+            (1_001, "1001 nodes (1 of them take no jobs)"),
+            (10_000, "10000 nodes (1 of them take no jobs)"),
+            (10_001, "more than 10000 nodes (1 of the first 10000 take no jobs)"),
+        ] {
+            let (nodes, more) = read_of(count).await;
+            assert_eq!(nodes.len(), count.min(NODES_READ_MAX));
+            assert_eq!(counted(&nodes, more), says);
+        }
+    }
 }
