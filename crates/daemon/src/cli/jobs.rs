@@ -66,8 +66,8 @@ pub struct Node {
     /// A configured pool to join; without configured pools every node is in `default` [default: every pool whose requirements the node meets]
     #[arg(long = "pool", value_name = "POOL")]
     pub pools: Vec<String>,
-    /// A variable of the node's environment that the command gets; repeat it for more [always: PATH, HOME, USER, LOGNAME,
-    /// SHELL, LANG, LC_ALL, TZ, TMPDIR]
+    /// A variable of the node's environment that the command gets, and that must be set; repeat it for more [always, where they
+    /// are set: PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR]
     #[arg(long, value_name = "NAME")]
     pub env: Vec<String>,
     /// Log only what goes wrong: no line for the beginning and the end of each attempt

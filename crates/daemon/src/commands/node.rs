@@ -43,6 +43,10 @@ pub async fn run(node: Node) -> Result<(), Failure> {
             format!("--exec: there is no program {:?}", command.program()),
         ));
     }
+    if let Some(name) = env.iter().find(|name| std::env::var_os(name).is_none()) {
+        let message = format!("--env: the node's own environment has no variable {name:?}");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     if let Some(limit) = process::most_descriptors()
         && u64::from(capacity) > most_commands(limit)
     {

@@ -124,6 +124,22 @@ async fn a_hangup_ends_neither_a_node_nor_what_it_runs() {
 }
 
 #[tokio::test]
+async fn a_node_whose_command_lacks_its_program_or_a_variable_does_not_start() {
+    let (_listener, url) = listener().await;
+    let cases: [(&[&str], &str); 3] = [
+        (&["--exec", "no-such-program-here"], "there is no program \"no-such-program-here\""),
+        (&["--env", "PATH", "--env", "NO_SUCH", "--exec", "cat"], "has no variable \"NO_SUCH\""),
+        (&["--env", "PATH=/bin", "--exec", "cat"], "has no variable \"PATH=/bin\""),
+    ];
+    for (words, why) in cases {
+        let output = ended(fencepost(&[&["node", "--url", &url], words].concat())).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {err}");
+        assert!(err.contains(why), "{words:?}: {err}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_a_node_at_once_and_what_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
