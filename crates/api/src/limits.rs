@@ -292,64 +292,12 @@ const _: () =
 const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_MAX);
 const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX);
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
-const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
-const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);
-const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);
-const _: () = assert!(wire::limits::SETTLEMENTS_MAX == domain::limits::SETTLEMENTS_MAX);
-const _: () = assert!(wire::limits::HOLD_MS_MIN == domain::limits::HOLD_MS_MIN);
-const _: () = assert!(wire::limits::HOLD_MS_MAX == domain::limits::HOLD_MS_MAX);
-const _: () = assert!(wire::limits::NONCE_MAX == domain::limits::NONCE_MAX);
-const _: () = assert!(wire::limits::MAX_IN_FLIGHT_MAX == domain::limits::MAX_IN_FLIGHT_MAX);
-const _: () = assert!(wire::limits::TX_HASH_CHARS_MAX == domain::limits::TX_HASH_CHARS_MAX);
-const _: () = assert!(wire::limits::IDEMPOTENCY_KEY_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);
 const _: () = assert!(CLIENT_FRAMES_MAX < wire::limits::BATCH_JOBS_MAX);
 const _: () = assert!(wire::limits::CLIENT_REF_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
-const _: () = assert!(wire::limits::SESSION_IDLE_MS_MIN == domain::limits::SESSION_IDLE_MS_MIN);
-const _: () = assert!(wire::limits::SESSION_IDLE_MS_MAX == domain::limits::SESSION_IDLE_MS_MAX);
-const _: () = assert!(wire::limits::SESSION_ID_CHARS_MAX == domain::limits::SESSION_ID_CHARS_MAX);
-const _: () = assert!(wire::limits::TENANT_ID_CHARS_MAX == domain::limits::TENANT_ID_CHARS_MAX);
-const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID_CHARS_MAX);
-const _: () = assert!(wire::limits::POOL_NAME_CHARS_MAX == domain::limits::POOL_NAME_CHARS_MAX);
-const _: () = assert!(wire::limits::JOB_KIND_CHARS_MAX == domain::limits::JOB_KIND_CHARS_MAX);
-const _: () = assert!(wire::limits::LABEL_CHARS_MAX == domain::limits::LABEL_CHARS_MAX);
-const _: () = assert!(wire::limits::LANGUAGE_CHARS_MAX == domain::limits::LANGUAGE_CHARS_MAX);
-const _: () = assert!(wire::limits::SEGMENT_TAG_CHARS_MAX == domain::limits::SEGMENT_TAG_CHARS_MAX);
-const _: () = assert!(wire::limits::SEQUENCE_NAME_CHARS_MAX == domain::limits::SEQUENCE_NAME_CHARS_MAX);
-const _: () = assert!(wire::limits::ID_BATCH_MAX == domain::limits::ID_BATCH_MAX as u64);
-const _: () = assert!(wire::limits::ID_NUMBER_MAX == domain::limits::ID_NUMBER_MAX);
-const _: () = assert!(wire::limits::SEGMENT_STEP_MAX == domain::limits::SEGMENT_STEP_MAX);
-const _: () =
-    assert!(wire::limits::SEGMENT_DESCRIPTION_BYTES_MAX == domain::limits::SEGMENT_DESCRIPTION_BYTES_MAX);
-const _: () = assert!(wire::limits::SEQUENCE_INCREMENT_MAX == domain::limits::SEQUENCE_INCREMENT_MAX);
-const _: () = assert!(wire::limits::PAYLOAD_BYTES_MAX == domain::limits::PAYLOAD_BYTES_MAX);
-const _: () = assert!(wire::limits::BATCH_JOBS_MAX == domain::limits::BATCH_JOBS_MAX);
-const _: () = assert!(wire::limits::JOB_LABELS_MAX == domain::limits::JOB_LABELS_MAX);
-const _: () = assert!(wire::limits::DELAY_MS_MAX == domain::limits::DELAY_MS_MAX);
-const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MIN == domain::limits::JOB_TIMEOUT_MS_MIN);
-const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MAX == domain::limits::JOB_TIMEOUT_MS_MAX);
-const _: () = assert!(wire::limits::BACKOFF_MS_MAX == domain::limits::BACKOFF_MS_MAX);
-const _: () = assert!(wire::limits::PROGRESS_NOTE_CHARS_MAX == domain::limits::PROGRESS_NOTE_CHARS_MAX);
-const _: () = assert!(wire::limits::NODE_LABELS_MAX == domain::limits::NODE_LABELS_MAX);
-const _: () = assert!(wire::limits::NODE_POOLS_MAX == domain::limits::NODE_POOLS_MAX);
-const _: () = assert!(wire::limits::POOLS_MAX == domain::limits::POOLS_MAX);
-const _: () = assert!(wire::limits::POOL_ROUTES_MAX == domain::limits::POOL_ROUTES_MAX);
-const _: () = assert!(wire::limits::PLAN_TASKS_MAX == domain::limits::PLAN_TASKS_MAX);
-const _: () = assert!(wire::limits::PLAN_STAGES_MAX == domain::limits::PLAN_STAGES_MAX);
-const _: () = assert!(wire::limits::PLAN_CONCURRENCY_MAX == domain::limits::PLAN_CONCURRENCY_MAX as u64);
-const _: () = assert!(wire::limits::PLAN_NAME_CHARS_MAX == domain::limits::PLAN_NAME_CHARS_MAX);
-const _: () = assert!(wire::limits::PLAN_TIMEOUT_MS_MAX == domain::limits::PLAN_TIMEOUT_MS_MAX);
-const _: () = assert!(wire::limits::TASK_CONFIG_BYTES_MAX == domain::limits::TASK_CONFIG_BYTES_MAX);
-const _: () = assert!(wire::limits::CONTEXT_BYTES_MAX == domain::limits::CONTEXT_BYTES_MAX);
-const _: () = assert!(wire::limits::TASK_RUNS_MAX == domain::limits::TASK_RUNS_MAX as u64);
 const _: () = assert!(wire::limits::CHECKPOINT_VERSION_MAX == domain::limits::CHECKPOINTS_MAX as u64);
-const _: () = assert!(wire::limits::PRIORITY_MIN == domain::limits::PRIORITY_MIN as i64);
-const _: () = assert!(wire::limits::PRIORITY_MAX == domain::limits::PRIORITY_MAX as i64);
-const _: () = assert!(wire::limits::MAX_ATTEMPTS_MAX == domain::limits::MAX_ATTEMPTS_MAX as u64);
 const _: () =
     assert!(wire::limits::BACKOFF_FACTOR_MAX * 100 == domain::limits::BACKOFF_FACTOR_PERCENT_MAX as u64);
-const _: () = assert!(wire::limits::NODE_CAPACITY_MAX == domain::limits::NODE_CAPACITY_MAX as u64);
-const _: () = assert!(wire::limits::POOL_WEIGHT_MAX == domain::limits::POOL_WEIGHT_MAX as u64);
 const _: () = assert!(
     // 36 characters of hold, 20 of nonce, and every character of the rest escaped at worst.
     BODY_BYTES_MAX_DEFAULT
@@ -359,3 +307,64 @@ const _: () = assert!(
 );
 const _: () =
     assert!(CURSOR_CHARS_MAX > wire::limits::SIGNER_ID_CHARS_MAX + 16, "a cursor holds a resource's name");
+
+/// What the API says of a limit is what the domain decides by.
+macro_rules! same_in_domain {
+    ($($name:ident $(as $number:ty)?),+ $(,)?) => {
+        $(const _: () = assert!(wire::limits::$name == domain::limits::$name $(as $number)?);)+
+    };
+}
+
+same_in_domain! {
+    SIGNER_ID_CHARS_MAX,
+    CANARY_SIGNERS_MAX,
+    GRANT_NONCES_MAX as u64,
+    SETTLEMENTS_MAX,
+    HOLD_MS_MIN,
+    HOLD_MS_MAX,
+    NONCE_MAX,
+    MAX_IN_FLIGHT_MAX,
+    TX_HASH_CHARS_MAX,
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    SESSION_IDLE_MS_MIN,
+    SESSION_IDLE_MS_MAX,
+    SESSION_ID_CHARS_MAX,
+    TENANT_ID_CHARS_MAX,
+    NODE_ID_CHARS_MAX,
+    POOL_NAME_CHARS_MAX,
+    JOB_KIND_CHARS_MAX,
+    LABEL_CHARS_MAX,
+    LANGUAGE_CHARS_MAX,
+    SEGMENT_TAG_CHARS_MAX,
+    SEQUENCE_NAME_CHARS_MAX,
+    ID_BATCH_MAX as u64,
+    ID_NUMBER_MAX,
+    SEGMENT_STEP_MAX,
+    SEGMENT_DESCRIPTION_BYTES_MAX,
+    SEQUENCE_INCREMENT_MAX,
+    PAYLOAD_BYTES_MAX,
+    BATCH_JOBS_MAX,
+    JOB_LABELS_MAX,
+    DELAY_MS_MAX,
+    JOB_TIMEOUT_MS_MIN,
+    JOB_TIMEOUT_MS_MAX,
+    BACKOFF_MS_MAX,
+    PROGRESS_NOTE_CHARS_MAX,
+    NODE_LABELS_MAX,
+    NODE_POOLS_MAX,
+    POOLS_MAX,
+    POOL_ROUTES_MAX,
+    PLAN_TASKS_MAX,
+    PLAN_STAGES_MAX,
+    PLAN_CONCURRENCY_MAX as u64,
+    PLAN_NAME_CHARS_MAX,
+    PLAN_TIMEOUT_MS_MAX,
+    TASK_CONFIG_BYTES_MAX,
+    CONTEXT_BYTES_MAX,
+    TASK_RUNS_MAX as u64,
+    PRIORITY_MIN as i64,
+    PRIORITY_MAX as i64,
+    MAX_ATTEMPTS_MAX as u64,
+    NODE_CAPACITY_MAX as u64,
+    POOL_WEIGHT_MAX as u64,
+}
