@@ -12,16 +12,14 @@ pub async fn run(command: Health) -> Result<(), Failure> {
     let Health { ready, remote } = command;
     let client = connect(&remote)?;
     if ready {
-        let answer = client.ready().await.map_err(|error| shown::failure(remote.json, error))?;
-        shown::answer(remote.json, &answer, |answer| {
+        shown::answered(remote.json, client.ready().await, |answer| {
             let rows = answer.checks.iter().map(|(name, check)| {
                 [name.clone(), check.status.to_string(), shown::or_none(check.detail.as_ref())]
             });
             format!("{}\n", answer.status) + &shown::table(["CHECK", "STATUS", "DETAIL"], rows)
-        });
+        })?;
     } else {
-        let answer = client.health().await.map_err(|error| shown::failure(remote.json, error))?;
-        shown::answer(remote.json, &answer, |answer| format!("{}\n", answer.status));
+        shown::answered(remote.json, client.health().await, |answer| format!("{}\n", answer.status))?;
     }
     Ok(())
 }

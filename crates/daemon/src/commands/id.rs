@@ -17,28 +17,23 @@ pub async fn run(command: Id) -> Result<(), Failure> {
     match command {
         Id::Snowflake { counted: Counted { count }, remote } => {
             let answer = connect(&remote)?.ids().snowflakes(count).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+            shown::answered(remote.json, answer, |answer| lines(&answer.ids))?;
         }
         Id::Segment { tag, scrambled, counted: Counted { count }, remote } => {
             let answer = connect(&remote)?.ids().segment(&tag, count, scrambled).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+            shown::answered(remote.json, answer, |answer| lines(&answer.ids))?;
         }
         Id::Sequence { name, counted: Counted { count }, remote } => {
             let answer = connect(&remote)?.ids().sequence(&name, count).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+            shown::answered(remote.json, answer, |answer| lines(&answer.ids))?;
         }
         Id::Uuid { version, counted: Counted { count }, remote } => {
             let answer = connect(&remote)?.ids().uuids(version, count).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+            shown::answered(remote.json, answer, |answer| lines(&answer.ids))?;
         }
         Id::Decode { id, remote } => {
             let answer = connect(&remote)?.ids().decode(&id.to_string()).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, parts_card);
+            shown::answered(remote.json, answer, parts_card)?;
         }
         Id::Segments { paged, shown } => {
             let (client, page) = (connect(&shown.remote)?, page(paged));
@@ -47,8 +42,7 @@ pub async fn run(command: Id) -> Result<(), Failure> {
         Id::SetSegment { tag, step, start, description, remote } => {
             let request = SegmentRequest { step, start, description };
             let answer = connect(&remote)?.ids().set_segment(&tag, &request).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |segment| {
+            shown::answered(remote.json, answer, |segment| {
                 shown::card([
                     ("tag", segment.tag.clone()),
                     ("start", segment.start.clone()),
@@ -56,20 +50,19 @@ pub async fn run(command: Id) -> Result<(), Failure> {
                     ("step", segment.step.to_string()),
                     ("description", segment.description.clone()),
                 ])
-            });
+            })?;
         }
         Id::SetSequence { name, start, increment, remote } => {
             let request = SequenceRequest { start, increment };
             let answer = connect(&remote)?.ids().set_sequence(&name, &request).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |sequence| {
+            shown::answered(remote.json, answer, |sequence| {
                 shown::card([
                     ("sequence", sequence.name.clone()),
                     ("start", sequence.start.clone()),
                     ("next", sequence.next.clone()),
                     ("increment", sequence.increment.to_string()),
                 ])
-            });
+            })?;
         }
     }
     Ok(())

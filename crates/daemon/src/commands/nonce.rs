@@ -36,11 +36,10 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
         Nonce::Settle { signer, nonce, hold, outcome, tx_hash, remote } => {
             let settlement = Settlement { nonce, hold, outcome, tx_hash };
             let settled = connect(&remote)?.settle(&signer, vec![settlement]).await.and_then(sole);
-            let settled = settled.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &settled, |settled| match settled {
+            shown::answered(remote.json, settled, |settled| match settled {
                 SettlementResult::Settled { nonce, status } => format!("nonce {nonce} is {status}\n"),
                 SettlementResult::Refused { .. } => String::new(),
-            });
+            })?;
         }
         Nonce::Show { signer, nonce: None, shown } => {
             let client = connect(&shown.remote)?;
@@ -68,8 +67,7 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let max_in_flight = max_in_flight.map(|window| window.0);
             let request = PolicyRequest { first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys };
             let answer = connect(&remote)?.set_policy(&signer, &request).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| {
+            shown::answered(remote.json, answer, |answer| {
                 let policy = &answer.policy;
                 shown::card([
                     ("first nonce", policy.first_nonce.to_string()),
@@ -78,12 +76,11 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                     ("max in flight", shown::or_none(policy.max_in_flight)),
                     ("idempotency keys", keys(policy)),
                 ])
-            });
+            })?;
         }
         Nonce::Confirm { signer, next_nonce, remote } => {
             let answer = connect(&remote)?.confirm(&signer, next_nonce).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, signer_card);
+            shown::answered(remote.json, answer, signer_card)?;
         }
         Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, yes, remote } => {
             let client = connect(&remote)?;
@@ -91,10 +88,9 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                 format!("Nobody can undo the decision. Resolve nonce {nonce} of {signer} as {outcome}?")
             })?;
             let answer = client.resolve(&signer, nonce, &ResolveRequest { outcome, hold, tx_hash }).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |answer| {
+            shown::answered(remote.json, answer, |answer| {
                 format!("nonce {} is {}\n", answer.nonce, answer.status)
-            });
+            })?;
         }
     }
     Ok(())

@@ -135,9 +135,7 @@ async fn change(
     let Change { plan, reason, remote } = change;
     let client = connect(&remote)?;
     let plan = call(client.plans(), &plan, reason.as_deref()).await;
-    let plan = plan.map_err(|error| shown::failure(remote.json, error))?;
-    shown::answer(remote.json, &plan, tasks_shown::changed);
-    Ok(())
+    shown::answered(remote.json, plan, tasks_shown::changed)
 }
 
 async fn change_task(

@@ -36,15 +36,13 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
         Pool::Pause { pool, reason, length, yes: _, remote } => {
             let for_ms = length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
             let answer = connect(&remote)?.nodes().pause_pool(&pool, &PauseRequest { reason, for_ms }).await;
-            let pause = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &pause, |pause| format!("pool {} is {}\n", pause.pool, paused(pause)));
-            Ok(())
+            shown::answered(remote.json, answer, |pause| {
+                format!("pool {} is {}\n", pause.pool, paused(pause))
+            })
         }
         Pool::Resume { pool, remote } => {
             let answer = connect(&remote)?.nodes().resume_pool(&pool).await;
-            let setting = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &setting, |_| format!("pool {pool} is not paused\n"));
-            Ok(())
+            shown::answered(remote.json, answer, |_| format!("pool {pool} is not paused\n"))
         }
         Pool::Set { file, dry_run, yes, remote } => {
             let Object(Written { version, pools, .. }) = json_file::read(&file)?;
@@ -78,9 +76,7 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
                 confirm::ask(&format!("Jobs for these pools would wait for ever: {names}. Drop the pools?"))?;
             }
             let answer = client.nodes().set_pools(&request).await;
-            let setting = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &setting, people);
-            Ok(())
+            shown::answered(remote.json, answer, people)
         }
     }
 }

@@ -83,6 +83,20 @@ impl<'a> About<'a> {
     }
 }
 
+/// Prints what a call came to: its answer as [`answer`] does, or its failure as [`failure`] does.
+///
+/// # Errors
+/// The failure.
+pub fn answered<T: Serialize>(
+    json: bool,
+    answered: Result<T, Error>,
+    people: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    let answered = answered.map_err(|error| failure(json, error))?;
+    answer(json, &answered, people);
+    Ok(())
+}
+
 /// A failure for programs.
 #[derive(Serialize)]
 struct Document<'a, T> {

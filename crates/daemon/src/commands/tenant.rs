@@ -43,10 +43,9 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
             }
             let request = UnlockRequest { token, reason };
             let answer = connect(&remote)?.tenants().unlock(&tenant, &request).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |_| {
+            shown::answered(remote.json, answer, |_| {
                 format!("the lock {token} of tenant {tenant} is broken\n")
-            });
+            })?;
         }
     }
     Ok(())

@@ -37,9 +37,7 @@ pub async fn run(command: Bulk) -> Result<(), Failure> {
         }
         Bulk::Stop { id, remote } => {
             let answer = connect(&remote)?.bulks().stop(&id).await;
-            let bulk = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &bulk, |bulk| line(bulk) + "\n");
-            Ok(())
+            shown::answered(remote.json, answer, |bulk| line(bulk) + "\n")
         }
     }
 }
