@@ -22,6 +22,11 @@ const LIST: Statement = statement!("lease_list");
 /// Each round that comes to nothing is one in which somebody else got the lease and lost it again.
 const ACQUIRE_ROUNDS_MAX: usize = 8;
 
+/// Whether it is the lease by which its owner shows that it lives, which waits for no request.
+fn is_own_life(resource: &Resource, owner: &InstanceId) -> bool {
+    resource.kind() == ResourceKind::Instance && resource.id() == owner.as_str()
+}
+
 impl Store {
     /// Sends one of the two statements of an acquire.
     async fn take(
@@ -32,7 +37,14 @@ impl Store {
         lease_ms: u64,
     ) -> Result<Option<TokenRow>> {
         let ask = self.ask(statement).bind(resource.as_str()).bind(owner.as_str()).bind(lease_ms as i64);
-        self.optional(Way::Writes, ask).await
+        let way = if is_own_life(resource, owner) { Way::VitalWrites } else { Way::Writes };
+        self.optional(way, ask).await
+    }
+
+    /// Reads one lease.
+    async fn look(&self, way: Way, resource: &Resource) -> Result<Option<Lease>> {
+        let row: Option<LeaseRow> = self.optional(way, self.ask(&SHOW).bind(resource.as_str())).await?;
+        row.map(Lease::try_from).transpose()
     }
 
     /// Those of the leases that still have this owner and these tokens, whoever has locked their rows.
@@ -54,6 +66,7 @@ impl Store {
 impl Leases for Store {
     /// Updates, else creates, else looks. Nothing is held between the steps; a race is won in one statement.
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
+        let reads = if is_own_life(resource, owner) { Way::VitalReads } else { Way::KeyReads };
         let mut seen = None;
         for _ in 0..ACQUIRE_ROUNDS_MAX {
             let mut taken = self.take(&ACQUIRE, resource, owner, lease_ms).await?;
@@ -64,7 +77,7 @@ impl Leases for Store {
                 return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
             }
             // Otherwise it came free, or was purged, since the statements before.
-            if let Some(Lease { owner: Some(holder), expires_in_ms, .. }) = self.lease(resource).await?
+            if let Some(Lease { owner: Some(holder), expires_in_ms, .. }) = self.look(reads, resource).await?
                 && holder != *owner
             {
                 if expires_in_ms > 0 {
@@ -134,9 +147,7 @@ impl Leases for Store {
     }
 
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
-        let row: Option<LeaseRow> =
-            self.optional(Way::KeyReads, self.ask(&SHOW).bind(resource.as_str())).await?;
-        row.map(Lease::try_from).transpose()
+        self.look(Way::KeyReads, resource).await
     }
 
     async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {

@@ -6,8 +6,8 @@
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
 use ledger::{
-    Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Renewal,
-    Renewed, Verdict, WorkerClaim,
+    Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Options,
+    Renewal, Renewed, Verdict, WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -241,6 +241,31 @@ async fn a_write_that_met_another_is_carried_out_whatever_isolation_the_database
         matches!(acquired, Acquisition::Acquired { token, .. } if token == Token::new(2)),
         "{acquired:?}"
     );
+}
+
+/// An instance acquires its own lease also while requests have all the other connections: they must not make it look dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instances_lease_is_acquired_while_requests_have_all_connections() {
+    let b = Bench::postgres().await;
+    let life = Resource::instance(&owner("a-1"));
+    let taken = Resource::instance(&owner("b-1"));
+    b.ledger.acquire(&life, &owner("a-1"), LONG_MS).await.unwrap();
+    b.ledger.acquire(&taken, &owner("a-1"), LONG_MS).await.unwrap();
+    // One connection for requests, and one for what they read by keys.
+    let ledger = ledger::open(&Options { connections_max: 2, ..b.options.clone() }).await.unwrap();
+    let mut bar = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query("LOCK TABLE instance, session IN ACCESS EXCLUSIVE MODE").execute(&mut bar).await.unwrap();
+    let (lists, reads) = (ledger.clone(), ledger.clone());
+    let listing = tokio::spawn(async move { lists.live_instances().await });
+    let reading = tokio::spawn(async move { reads.session(&shop::session_id("s")).await });
+    until_waiting(&b, 2).await;
+    let own = ledger.acquire(&life, &owner("a-1"), LONG_MS).await.unwrap();
+    let anothers = ledger.acquire(&taken, &owner("b-1"), LONG_MS).await.unwrap();
+    assert!(!listing.is_finished() && !reading.is_finished(), "it was to wait for neither");
+    assert!(matches!(own, Acquisition::Acquired { token, .. } if token == Token::new(2)), "{own:?}");
+    assert!(matches!(&anothers, Acquisition::Held { owner: holder, .. } if *holder == owner("a-1")));
+    lift(bar).await;
 }
 
 /// Trap 4: a connection dies, its statement runs on, and the same owner begins anew.
