@@ -2,7 +2,8 @@
 //! renewal it reads the others' leases and the settings.
 //!
 //! An incarnation ends when its lease is lost: another instance took it, or its row is gone. It never
-//! acquires the lease again; the process continues as another incarnation.
+//! acquires the lease again; the process continues as another incarnation. A lease whose token rose by an acquire of its own
+//! that was not heard of is not lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -328,12 +329,7 @@ impl Heart {
                 // Acquired anew, which is as good as renewed, or lost.
                 continue;
             }
-            let renewed = if self.unsure {
-                let acquired = self.acquire().await;
-                acquired.map(|token| if token.is_some() { Renewed::Done } else { Renewed::Lost })
-            } else {
-                self.renew(token).await
-            };
+            let renewed = if self.unsure { self.acquire_again().await } else { self.renew(token).await };
             let result = match renewed {
                 Ok(Renewed::Done) => "renewed",
                 Ok(Renewed::Lost) => "lost",
@@ -371,12 +367,31 @@ impl Heart {
             }
             // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
             Renewed::Locked => {}
+            Renewed::Lost if self.has_risen_above(token).await? => {
+                tracing::info!(instance = %self.id, %token, "the token of the instance's lease rose unheard");
+                self.unsure = true;
+                return self.acquire_again().await;
+            }
             Renewed::Lost => {
                 tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
                 self.is_lost();
             }
         }
         Ok(renewed)
+    }
+
+    /// Whether the lease is this instance's under a later token: an acquire that was given up was carried out after the one that
+    /// was answered. What is written under the token before is refused, and waits for a token above.
+    async fn has_risen_above(&self, token: Token) -> ledger::Result<bool> {
+        let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+        let own = peers.into_iter().find(|peer| peer.id == self.id);
+        Ok(own.is_some_and(|own| own.lease.owner.as_ref() == Some(&self.id) && own.lease.token > token))
+    }
+
+    /// Acquires the lease where its token may have risen unheard, which is as good as to renew it.
+    async fn acquire_again(&mut self) -> ledger::Result<Renewed> {
+        let acquired = self.acquire().await?;
+        Ok(if acquired.is_some() { Renewed::Done } else { Renewed::Lost })
     }
 
     /// For as long as the next renewal is not due; `None` where that was too short, or the lease is lost.

@@ -4,6 +4,7 @@
 
 mod flaky;
 mod lanes;
+mod membership;
 mod plans;
 mod sessions;
 

@@ -1,0 +1,90 @@
+//! An instance's own lease over a real SQLite ledger: acquires and renewals whose answers do not come.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{Identity, JoinOptions, Membership, Process};
+use domain::{InstanceId, Mode, Resource, Token};
+use ledger::{Acquisition, Handle, Lease};
+
+use crate::flaky::{Flaky, Plan};
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(3);
+
+struct Joined {
+    membership: Membership,
+    ledger: Handle,
+    me: InstanceId,
+    _folder: tempfile::TempDir,
+}
+
+impl Joined {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 4,
+            connect_timeout_ms: 1_000,
+            call_timeout_ms: 10_000,
+        };
+        let real = ledger::open(&options).await.unwrap();
+        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: Arc::<Plan>::default() });
+        let bus = bus::Hub::default().join();
+        let me = InstanceId::parse("me-1").unwrap();
+        let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
+        let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
+        let terms =
+            JoinOptions { lease: LEASE, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
+        let membership = Membership::join(ledger, bus, &identity, process, terms).await.unwrap();
+        Self { membership, ledger: real, me, _folder: folder }
+    }
+
+    /// Acquires the lease behind the instance's back.
+    async fn acquire_as(&self, owner: &InstanceId) -> Token {
+        let acquired = self.ledger.acquire(&Resource::instance(&self.me), owner, 60_000).await.unwrap();
+        let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+        token
+    }
+
+    async fn lease(&self) -> Lease {
+        self.ledger.lease(&Resource::instance(&self.me)).await.unwrap().unwrap()
+    }
+}
+
+/// Waits until something holds.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_is_carried_out_after_its_successor_ends_no_incarnation() {
+    let joined = Joined::open().await;
+    let own = joined.membership.instance_lease();
+    // As one of which nobody hears.
+    let late = joined.acquire_as(&joined.me).await;
+    until("it has a token above", async || {
+        own.token().expect("its own lease was taken for another's") > late
+    })
+    .await;
+    let lease = joined.lease().await;
+    assert_eq!((lease.owner, Some(lease.token)), (Some(joined.me.clone()), own.token()));
+    assert!(joined.membership.failure_detector().is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_another_instance_took_ends_the_incarnation() {
+    let mut joined = Joined::open().await;
+    let own = joined.membership.instance_lease();
+    let life = Resource::instance(&joined.me);
+    joined.ledger.release(&life, &joined.me, own.token().unwrap()).await.unwrap();
+    joined.acquire_as(&InstanceId::parse("survivor-1").unwrap()).await;
+    tokio::time::timeout(PATIENCE, joined.membership.lost()).await.expect("it learns of it");
+    assert_eq!(own.token(), None);
+    assert!(!joined.membership.failure_detector().is_alive());
+}
