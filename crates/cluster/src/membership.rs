@@ -13,7 +13,7 @@ use domain::{InstanceId, Mode, Resource, Timestamp, Token};
 use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal, Renewed};
 use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::other_buses::OtherBuses;
 use crate::presence_publisher::{PresencePublisher, PublishingTask, tell};
@@ -23,6 +23,11 @@ use crate::{ClusterView, FailureDetector, Identity};
 const JOIN_PAUSE_MS: u64 = 200;
 /// A lease is renewed this many times before it would run out.
 pub const RENEWALS_PER_LEASE: u32 = 4;
+/// A renewal is asked for once more when it was not answered within the lease's length divided by this. The lease then lasts for
+/// that one too: the last renewal was sent a quarter of it before.
+const RENEWAL_ANSWERS_PER_LEASE: u32 = 3;
+/// Renewals under way at once. The ledger has as many connections for them.
+const RENEWALS_AT_ONCE: usize = 2;
 /// Instances looked at after each renewal.
 const PEERS_MAX: u32 = 1_000;
 /// How long ended incarnations are read, in milliseconds: by then all their leases have expired.
@@ -357,9 +362,8 @@ impl Heart {
 
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
-        let renewal = Renewal { resource: Resource::instance(&self.id), token, lease_ms: self.lease_ms() };
-        let sent = Instant::now();
-        let renewed = self.ledger.renew(&self.id, renewal).await?;
+        let (sent, renewed) = self.ask_to_renew(token).await;
+        let renewed = renewed?;
         match renewed {
             Renewed::Done => {
                 self.failure_detector.renewed(sent);
@@ -378,6 +382,34 @@ impl Heart {
             }
         }
         Ok(renewed)
+    }
+
+    /// Asks for a renewal, and once more where no answer comes in time: it goes another way, while the first may hang with its
+    /// connection. Two of one token do no more than one. An answer that is late counts too, from when it was asked for: a
+    /// server may be that slow and well. Answers when the renewal that counts was sent.
+    async fn ask_to_renew(&self, token: Token) -> (Instant, ledger::Result<Renewed>) {
+        let mut tries = JoinSet::new();
+        let mut next = tokio::time::Instant::now();
+        let give_up = next + self.lease;
+        loop {
+            let has_turn = tries.len() < RENEWALS_AT_ONCE && next < give_up;
+            tokio::select! {
+                Some(tried) = tries.join_next() => match tried {
+                    // Another one may yet be answered: it may be what has the row locked.
+                    Ok((_, Ok(Renewed::Locked) | Err(_))) if !tries.is_empty() => {}
+                    Ok(tried) => return tried,
+                    Err(gone) => std::panic::resume_unwind(gone.into_panic()),
+                },
+                () = tokio::time::sleep_until(next), if has_turn => {
+                    let (ledger, id) = (Arc::clone(&self.ledger), self.id.clone());
+                    let resource = Resource::instance(&self.id);
+                    let renewal = Renewal { resource, token, lease_ms: self.lease_ms() };
+                    let sent = Instant::now();
+                    tries.spawn(async move { (sent, ledger.renew(&id, renewal).await) });
+                    next = tokio::time::Instant::now() + self.lease / RENEWAL_ANSWERS_PER_LEASE;
+                }
+            }
+        }
     }
 
     /// Whether the lease is this instance's under a later token: an acquire that was given up was carried out after the one that

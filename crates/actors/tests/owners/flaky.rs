@@ -57,6 +57,9 @@ pub struct Plan {
     /// Notes of the bus in use are never answered, and how many were asked for.
     pub bus_notes_stall: AtomicBool,
     pub stalled: AtomicUsize,
+    /// So many of the next renewals are done when the gate opens, and how many wait for it.
+    pub renewals_to_gate: AtomicUsize,
+    pub gated_renewals: AtomicUsize,
     /// What is kept under keys of jobs cannot be read.
     pub job_keys_are_away: AtomicBool,
     /// So many of the next reads of one job fail.
@@ -197,6 +200,12 @@ impl Leases for Flaky {
         self.real.take_over(resource, owner, dead, lease_ms).await
     }
     async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
+        let left = &self.plan.renewals_to_gate;
+        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let opened = self.plan.gate.notified();
+            self.plan.gated_renewals.fetch_add(1, Ordering::SeqCst);
+            opened.await;
+        }
         self.real.renew_all(owner, leases).await
     }
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {

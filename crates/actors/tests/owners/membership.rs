@@ -1,10 +1,11 @@
-//! An instance's own lease over a real SQLite ledger: acquires and renewals whose answers do not come.
+//! An instance's own lease over a real SQLite ledger: acquires and renewals whose answers come late, or never.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cluster::{Identity, JoinOptions, Membership, Process};
-use domain::{InstanceId, Mode, Resource, Token};
+use domain::{InstanceId, Mode, Resource, Timestamp, Token};
 use ledger::{Acquisition, Handle, Lease};
 
 use crate::flaky::{Flaky, Plan};
@@ -16,6 +17,7 @@ const LEASE: Duration = Duration::from_secs(3);
 struct Joined {
     membership: Membership,
     ledger: Handle,
+    plan: Arc<Plan>,
     me: InstanceId,
     _folder: tempfile::TempDir,
 }
@@ -30,7 +32,8 @@ impl Joined {
             call_timeout_ms: 10_000,
         };
         let real = ledger::open(&options).await.unwrap();
-        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: Arc::<Plan>::default() });
+        let plan = Arc::<Plan>::default();
+        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
         let bus = bus::Hub::default().join();
         let me = InstanceId::parse("me-1").unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
@@ -38,7 +41,7 @@ impl Joined {
         let terms =
             JoinOptions { lease: LEASE, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
         let membership = Membership::join(ledger, bus, &identity, process, terms).await.unwrap();
-        Self { membership, ledger: real, me, _folder: folder }
+        Self { membership, ledger: real, plan, me, _folder: folder }
     }
 
     /// Acquires the lease behind the instance's back.
@@ -87,4 +90,26 @@ async fn a_lease_that_another_instance_took_ends_the_incarnation() {
     tokio::time::timeout(PATIENCE, joined.membership.lost()).await.expect("it learns of it");
     assert_eq!(own.token(), None);
     assert!(!joined.membership.failure_detector().is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_hangs_is_asked_for_again_and_counts_should_it_be_answered_after_all() {
+    let joined = Joined::open().await;
+    let (plan, own) = (&joined.plan, joined.membership.instance_lease());
+    let before = joined.lease().await;
+    let renewed_after = async |at: Timestamp| {
+        until("it is renewed", async || joined.lease().await.renewed_at > at).await;
+    };
+    // One that is never answered.
+    plan.renewals_to_gate.store(1, Ordering::SeqCst);
+    until("it was sent", async || plan.gated_renewals.load(Ordering::SeqCst) == 1).await;
+    renewed_after(joined.lease().await.renewed_at).await;
+    // Two at once, of which the first is answered in the end.
+    plan.renewals_to_gate.store(2, Ordering::SeqCst);
+    until("both were sent", async || plan.gated_renewals.load(Ordering::SeqCst) == 3).await;
+    let late = joined.lease().await;
+    plan.gate.notify_one();
+    renewed_after(late.renewed_at).await;
+    let lease = joined.lease().await;
+    assert_eq!((lease.token, own.token()), (before.token, Some(before.token)), "it was not acquired anew");
 }

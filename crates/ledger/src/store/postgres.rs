@@ -52,6 +52,9 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 const VITAL_CONNECTIONS: u32 = 2;
 /// A connection that was idle for longer is pinged before it is lent.
 const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
+/// One that does not answer the ping within this is replaced: an instance's lease is to be renewed on the new one before it
+/// runs out.
+const PING_MAX: Duration = Duration::from_millis(500);
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
@@ -122,7 +125,10 @@ pub(super) async fn reach(
         pool.test_before_acquire(false).before_acquire(|session, used| {
             Box::pin(async move {
                 // One that is dead is replaced without a word: the outage has its own line.
-                Ok(used.idle_for <= KNOWN_WELL_FOR || session.ping().await.is_ok())
+                let is_well = async {
+                    tokio::time::timeout(PING_MAX, session.ping()).await.is_ok_and(|answer| answer.is_ok())
+                };
+                Ok(used.idle_for <= KNOWN_WELL_FOR || is_well.await)
             })
         })
     };
