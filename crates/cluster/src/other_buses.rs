@@ -44,6 +44,8 @@ pub(crate) struct Comparison {
     me: InstanceId,
     found: watch::Sender<Vec<String>>,
     cluster_view: ClusterView,
+    /// Whether the bus is up, as it is to be noted: it is noted again whenever this is touched.
+    is_up: watch::Sender<Option<bool>>,
     /// The bus that the ledger knows this instance to use.
     noted: Option<String>,
 }
@@ -55,8 +57,9 @@ impl Comparison {
         me: InstanceId,
         found: watch::Sender<Vec<String>>,
         cluster_view: ClusterView,
+        is_up: watch::Sender<Option<bool>>,
     ) -> Self {
-        Self { bus, ledger, me, found, cluster_view, noted: None }
+        Self { bus, ledger, me, found, cluster_view, is_up, noted: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -68,36 +71,45 @@ impl Comparison {
         }
     }
 
-    /// Notes which bus this instance uses, and looks whether the others use the same.
+    /// Notes which bus this instance uses, and looks whether the others use the same. Without the bus it only looks at what is
+    /// noted of itself.
     async fn compare(&mut self) {
         let link = *self.bus.link().borrow();
-        if !link.is_up() {
-            return;
-        }
-        let own = match self.bus.identity().await {
-            Ok(own) => own,
-            Err(error) => return tracing::debug!(%error, "the identity of the bus could not be read"),
-        };
-        let needs_note = self.noted.as_ref() != Some(&own);
-        let up = (self.bus.kind() != bus::Kind::Local).then_some(true);
+        let own = if link.is_up() { self.identity().await } else { None };
+        let to_note = own.as_ref().filter(|own| self.noted.as_ref() != Some(*own));
         let noted = async {
-            if needs_note {
-                self.ledger.note_bus(&self.me, up, Some(&own)).await?;
+            if let Some(own) = to_note {
+                self.ledger.note_bus(&self.me, None, Some(own)).await?;
             }
             self.ledger.live_instances().await
         };
-        match noted.await {
-            Ok(live) => {
-                let found = compare(&own, &live);
-                let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
-                let differ = !found.is_empty() || live.iter().any(is_cut_off);
-                let compared = live.iter().filter(|it| it.bus.is_some()).map(|it| it.about.id.clone());
-                self.cluster_view.compared_buses(differ, compared.collect());
-                self.show(found);
-            }
+        let live = match noted.await {
+            Ok(live) => live,
             Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),
-        }
+        };
+        self.correct(&live);
+        let Some(own) = own else { return };
+        let found = compare(&own, &live);
+        let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
+        let differ = !found.is_empty() || live.iter().any(is_cut_off);
+        let compared = live.iter().filter(|it| it.bus.is_some()).map(|it| it.about.id.clone());
+        self.cluster_view.compared_buses(differ, compared.collect());
+        self.show(found);
         self.noted = Some(own);
+    }
+
+    async fn identity(&self) -> Option<String> {
+        let own = self.bus.identity().await;
+        own.inspect_err(|error| tracing::debug!(%error, "the identity of the bus could not be read")).ok()
+    }
+
+    /// Has it noted again whether the bus is up, where the ledger has it wrong: a note that was given up may be carried out
+    /// after the next one.
+    fn correct(&self, live: &[Instance]) {
+        let link = *self.bus.link().borrow();
+        if self.bus.kind() != bus::Kind::Local && is_noted_wrong(&self.me, link.is_up(), live) {
+            self.is_up.send_modify(|_| {});
+        }
     }
 
     fn show(&self, found: Vec<String>) {
@@ -117,6 +129,12 @@ impl Comparison {
             tracing::info!("all instances use the same bus");
         }
     }
+}
+
+/// Whether something else is noted of this instance than that its bus is up, or is not. Of one that is not seen to live nothing
+/// is known.
+fn is_noted_wrong(me: &InstanceId, is_up: bool, live: &[Instance]) -> bool {
+    live.iter().any(|it| it.about.id == *me && it.bus_up != Some(is_up))
 }
 
 /// What is wrong among the live instances for one that uses this bus. Those that have not said which they use are left out.
@@ -168,5 +186,22 @@ mod tests {
         assert!(found[0].starts_with("b-1 at http://b-1 uses the bus redis:2"), "{found:?}");
         assert!(found[1].starts_with("c-1 "), "{found:?}");
         assert!(compare("redis:1", &live[..1]).is_empty());
+    }
+
+    #[test]
+    fn what_is_noted_of_this_instance_is_wrong_where_its_link_says_otherwise() {
+        let me = InstanceId::parse("a-1").unwrap();
+        let noted = |up| [Instance { bus_up: up, ..instance("a-1", None) }, instance("b-1", None)];
+        for (up, is_up, wrong) in [
+            (None, true, true),
+            (None, false, true),
+            (Some(true), true, false),
+            (Some(true), false, true),
+            (Some(false), false, false),
+            (Some(false), true, true),
+        ] {
+            assert_eq!(is_noted_wrong(&me, is_up, &noted(up)), wrong, "{up:?} {is_up}");
+        }
+        assert!(!is_noted_wrong(&me, true, &noted(None)[1..]), "it is not seen");
     }
 }

@@ -47,8 +47,9 @@ impl PresencePublisher {
         let (stop, stopped) = oneshot::channel();
         let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
         let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
-        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), self.found.clone(), view);
         let (is_up, newest) = watch::channel(None);
+        let (found, to_note) = (self.found.clone(), is_up.clone());
+        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), found, view, to_note);
         // Apart: what waits for the ledger must not keep the presence from being announced.
         let mut beside = JoinSet::new();
         beside.spawn(comparison.run());
@@ -124,7 +125,8 @@ impl PresencePublisher {
     }
 }
 
-/// Notes in the ledger whether the bus is up. However long that takes, only the newest word of it is noted next.
+/// Notes in the ledger whether the bus is up, and nothing else does. However long that takes, only the newest word of it is noted
+/// next.
 struct BusNote {
     ledger: ledger::Handle,
     me: InstanceId,

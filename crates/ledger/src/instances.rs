@@ -64,8 +64,7 @@ pub trait Instances: Send + Sync {
     /// [`crate::Error`]; repeating is harmless.
     async fn register(&self, instance: &NewInstance) -> Result<()>;
 
-    /// Notes whether an incarnation's bus works, `None` if it needs no other process, and which it is; `None` keeps what
-    /// was noted.
+    /// Notes whether an incarnation's bus works, and which it is; `None` keeps what was noted.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

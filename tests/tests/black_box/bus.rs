@@ -90,6 +90,20 @@ async fn without_redis_nonces_go_on_and_it_comes_back_by_itself() {
     grants(&client, url).await;
 }
 
+/// As when a note that was given up is carried out after the one that followed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_noted_of_an_instances_bus_is_put_right_while_its_link_stays_up() {
+    let redis = private_redis().await;
+    let (_instance, database) = instance(&redis).await;
+    let is_noted = || {
+        let up = database.query("SELECT 1 FROM instance WHERE bus_up AND bus IS NOT NULL");
+        !up.unwrap().is_empty()
+    };
+    until("it has noted all of its bus", async || is_noted()).await;
+    database.query("UPDATE instance SET bus_up = false").unwrap();
+    until("it is noted again", async || is_noted()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_does_not_answer_keeps_no_instance_from_showing_itself_on_a_redis_that_is_back() {
     let redis = private_redis().await;
