@@ -446,8 +446,8 @@ impl Forwarder {
         let timeout = deadline.saturating_duration_since(Instant::now());
         // Subscribed before the look, so that a change in between is not missed.
         let mut changes = incarnation.cluster_view.changes();
-        let is_gone = || incarnation.cluster_view.view().member(member.id.as_str()).is_none();
-        if is_gone() {
+        let cluster_view = &incarnation.cluster_view;
+        if cluster_view.view().member(member.id.as_str()).is_none() {
             metrics::counter!("fencepost_forward_total", "result" => "unreachable").increment(1);
             return Ok(Asked::Away);
         }
@@ -456,9 +456,10 @@ impl Forwarder {
             loop {
                 tokio::select! {
                     answer = &mut passing => return Some(answer),
-                    // An instance that died or hangs does not answer.
+                    // An instance that died or hangs does not answer, and another one takes its lease. One whose lease has only
+                    // run out may answer yet.
                     Ok(()) = changes.changed() => {
-                        if is_gone() {
+                        if cluster_view.view().has_ended(&member.id) {
                             return None;
                         }
                     }

@@ -404,3 +404,48 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
         handle.stop().await;
     }
 }
+
+#[actix_web::test]
+async fn a_forward_waits_for_an_owner_whose_lease_ran_out_and_for_none_whose_lease_was_taken() {
+    for is_taken in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let near = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = near.local_addr().unwrap();
+        let identity = |name: &str, address: std::net::SocketAddr| cluster::Identity {
+            id: InstanceId::parse(name).unwrap(),
+            url: format!("http://{address}"),
+        };
+        let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
+        let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
+        let cluster_view = services.incarnation.cluster_view.clone();
+        cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);
+        let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
+        let server = open_server(near, services, settings);
+        let handle = server.handle();
+        tokio::spawn(server.run());
+
+        let mut caller = TcpStream::connect(address).await.unwrap();
+        let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let mut asked = tokio::spawn(async move { converse(&mut caller, head.as_bytes()).await });
+        let (mut forwarded, _) = far.accept().await.unwrap();
+        assert!(forwarded.read(&mut [0; 4_096]).await.unwrap() > 0);
+        let mut seen = peer(&other, 60_000);
+        seen.lease.expires_in_ms = 0;
+        cluster_view.saw(vec![peer(&me, 0), seen.clone()]);
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut asked).await;
+        assert!(early.is_err(), "the owner may answer: {early:?}");
+        if is_taken {
+            seen.lease.owner = Some(me.id.clone());
+            cluster_view.saw(vec![peer(&me, 0), seen]);
+        } else {
+            let answer =
+                "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+            forwarded.write_all(answer.as_bytes()).await.unwrap();
+        }
+        let answer = asked.await.unwrap();
+        let (status, text) = if is_taken { ("503", "was lost with the request") } else { ("201", "{}") };
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(text), "{answer}");
+        handle.stop().await;
+    }
+}

@@ -48,6 +48,8 @@ pub struct View {
     /// That one without this instance, once somebody has asked for it.
     others: Arc<OnceLock<Ring>>,
     members: Arc<HashMap<String, Member>>,
+    /// Those whose leases ran out, and that nobody has found dead.
+    lapsed: Arc<HashSet<InstanceId>>,
     modes: Arc<Modes>,
     label: Arc<str>,
 }
@@ -80,6 +82,13 @@ impl View {
     #[must_use]
     pub fn member(&self, id: &str) -> Option<&Member> {
         self.members.get(id)
+    }
+
+    /// Whether an instance has surely ended: its lease was taken or released, or nobody knows it any more. One whose lease has
+    /// only run out may be about to renew it, as all are after a stall of the ledger.
+    #[must_use]
+    pub fn has_ended(&self, id: &InstanceId) -> bool {
+        self.member(id.as_str()).is_none() && !self.lapsed.contains(id)
     }
 
     /// All live instances.
@@ -134,6 +143,7 @@ impl ClusterView {
             others: Arc::default(),
             ring,
             members: Arc::new([(me.id.to_string(), member)].into()),
+            lapsed: Arc::default(),
             modes: Arc::new(Modes { version: 0, mode, only: None }),
             label: Arc::from(""),
         };
@@ -179,7 +189,7 @@ impl ClusterView {
         others.owner(resource.as_str()).and_then(|id| view.member(id)).map(|member| member.id.clone())
     }
 
-    /// Wakes whenever ring or modes have changed.
+    /// Wakes whenever the ring, the instances or the modes have changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.inner.changed.subscribe()
@@ -235,7 +245,9 @@ impl ClusterView {
 
     /// The instances were found to be these.
     pub fn saw(&self, peers: Vec<Peer>) {
-        let live: Vec<_> = peers.into_iter().filter(Peer::is_live).collect();
+        let (live, rest): (Vec<_>, Vec<_>) = peers.into_iter().partition(Peer::is_live);
+        let keeps_lease = |peer: &Peer| peer.lease.owner.as_ref() == Some(&peer.id);
+        let lapsed = rest.into_iter().filter(keeps_lease).map(|peer| peer.id).collect::<HashSet<_>>();
         let now_on = self.view().ring.clone();
         // Instances that started together are its first members, and none leaves it while the first of them has settled.
         let stays = |peer: &Peer| {
@@ -256,8 +268,11 @@ impl ClusterView {
         let before = avoided.len();
         avoided.retain(|_, until| Instant::now() < *until);
         let view = self.inner.view.load();
-        if avoided.len() != before || view.ring != ring || *view.members != members {
-            self.replace(&mut avoided, |view| (view.ring, view.members) = (ring, Arc::new(members)));
+        let is_known = view.ring == ring && *view.members == members && *view.lapsed == lapsed;
+        if avoided.len() != before || !is_known {
+            self.replace(&mut avoided, |view| {
+                (view.ring, view.members, view.lapsed) = (ring, Arc::new(members), Arc::new(lapsed));
+            });
         }
     }
 
@@ -334,6 +349,29 @@ mod tests {
         taken.lease.owner = Some(InstanceId::parse("a").unwrap());
         cluster_view.saw(vec![peer("a", OLD), taken]);
         assert_eq!(members(&cluster_view), ["a"], "whose lease is another's is dead");
+    }
+
+    #[test]
+    fn who_has_ended_is_told_from_who_has_only_not_renewed() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        let b = InstanceId::parse("b").unwrap();
+        let of_b = |owner: Option<&str>, expires_in_ms| {
+            let mut other = peer("b", OLD);
+            other.lease.owner = owner.map(|owner| InstanceId::parse(owner).unwrap());
+            other.lease.expires_in_ms = expires_in_ms;
+            vec![peer("a", OLD), other]
+        };
+        let mut changes = cluster_view.changes();
+        for ended in [of_b(Some("a"), 1_000), of_b(None, 0), vec![peer("a", OLD)]] {
+            cluster_view.saw(of_b(Some("b"), 1_000));
+            assert!(cluster_view.view().member("b").is_some() && !cluster_view.view().has_ended(&b));
+            cluster_view.saw(of_b(Some("b"), 0));
+            assert!(cluster_view.view().member("b").is_none(), "nothing is placed there");
+            assert!(!cluster_view.view().has_ended(&b), "it may renew its lease");
+            changes.mark_unchanged();
+            cluster_view.saw(ended);
+            assert!(cluster_view.view().has_ended(&b) && changes.has_changed().unwrap());
+        }
     }
 
     #[test]
