@@ -1,5 +1,6 @@
 -- Takes a lease from an owner that is dead, without waiting for it to run out: dead is whose own `instance:`
 -- lease is not live. Always one token on; sent alone, as lease_acquire is.
+-- Where that very lease is taken, the row itself is asked as well: after a wait for its renewal only the row is looked at anew.
 -- $1 resource, $2 owner, $3 dead owner, $4 length in ms
 UPDATE lease
 SET owner         = $2,
@@ -9,6 +10,7 @@ SET owner         = $2,
     expires_at    = clock_timestamp() + $4 * interval '1 millisecond'
 WHERE resource = $1
   AND owner = $3
+  AND (resource <> 'instance:' || $3 OR expires_at <= clock_timestamp())
   AND NOT EXISTS (
       SELECT FROM lease i
       WHERE i.resource = 'instance:' || $3 AND i.owner = $3 AND i.expires_at > clock_timestamp()

@@ -147,6 +147,31 @@ async fn a_takeover_waits_for_a_write(make: MakeBatch) {
     assert_eq!(b.last(&s).await, Some(0));
 }
 
+/// An instance that renews its lease while a survivor takes it for dead: the takeover waits for the renewal, and comes too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_renews_in_time_is_not_found_dead_by_a_takeover_that_waited() {
+    let b = Bench::postgres().await;
+    let (slow, life) = (owner("slow-1"), Resource::instance(&owner("slow-1")));
+    b.ledger.acquire(&life, &slow, 20).await.unwrap();
+    lease_runs_out(&b, &life).await;
+    let mut renewal = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut renewal).await.unwrap();
+    sqlx::query("UPDATE lease SET expires_at = clock_timestamp() + interval '1 minute'")
+        .execute(&mut renewal)
+        .await
+        .unwrap();
+    let (ledger, resource, dead) = (b.ledger.clone(), life.clone(), slow.clone());
+    let takeover = tokio::spawn(async move {
+        let survivor = owner("b-1");
+        ledger.take_over(&resource, &survivor, &dead, LONG_MS).await.unwrap()
+    });
+    until_waiting(&b, 1).await;
+    sqlx::query("COMMIT").execute(&mut renewal).await.unwrap();
+    assert_eq!(takeover.await.unwrap(), None, "it had just renewed its lease");
+    let lease = b.ledger.lease(&life).await.unwrap().unwrap();
+    assert_eq!((lease.owner.clone(), lease.token, lease.is_live()), (Some(slow), Token::new(1), true));
+}
+
 /// The same of a lane's jobs, whose fence is in the statement that writes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
