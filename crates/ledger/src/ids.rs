@@ -163,6 +163,13 @@ pub trait Ids: Send + Sync {
     /// [`Error::Unavailable`].
     async fn clock_ms(&self) -> Result<u64>;
 
+    /// Whether the ledger is as far as this process knows. One that is not grants nothing, but leases: look before one is
+    /// acquired that would be of no use. A SQLite file is.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    async fn is_current(&self) -> Result<bool>;
+
     /// The worker numbers that were ever acquired, in no order.
     ///
     /// # Errors
@@ -173,14 +180,15 @@ pub trait Ids: Send + Sync {
     /// `None` if another instance holds the lease by now. Call this after the acquire was answered.
     ///
     /// # Errors
-    /// [`Error`]; repeating is harmless.
+    /// [`Error`]; repeating is harmless. [`Error::WentBack`] where the ledger is behind what this process knows.
     async fn open_id_worker(&self, claim: &WorkerClaim, node: &str) -> Result<Option<Marked>>;
 
     /// Raises the mark to `mark_ms`, though no further than `ahead_max_ms` ahead of the database's clock, and
     /// never lowers it. Answers where it is then; `None` where the lease is another's by now.
     ///
     /// # Errors
-    /// [`Error`]; after [`Error::Unknown`] it may be raised all the same.
+    /// [`Error`]; after [`Error::Unknown`] it may be raised all the same. [`Error::WentBack`] where the ledger is behind what
+    /// this process knows.
     async fn mark_id_worker(
         &self,
         claim: &WorkerClaim,

@@ -734,6 +734,9 @@ impl Ids for Flaky {
     async fn clock_ms(&self) -> Result<u64> {
         self.real.clock_ms().await
     }
+    async fn is_current(&self) -> Result<bool> {
+        self.real.is_current().await
+    }
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
         self.real.id_workers().await
     }

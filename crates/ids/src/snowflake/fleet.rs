@@ -160,6 +160,7 @@ impl Fleet {
             is_away: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             takes_no_mark: AtomicBool::new(false),
+            went_back: AtomicBool::new(false),
         })
     }
 }
@@ -176,6 +177,8 @@ pub(super) struct FleetNumbers {
     pub(super) hangs: AtomicBool,
     /// Whether it answers everything but marks.
     pub(super) takes_no_mark: AtomicBool,
+    /// Whether it is behind what this instance knows: it gives numbers, and lets none be used.
+    pub(super) went_back: AtomicBool,
 }
 
 impl FleetNumbers {
@@ -188,6 +191,10 @@ impl FleetNumbers {
             return Err(ledger::Error::unavailable(std::io::Error::other("away")));
         }
         Ok(self.fleet.rows())
+    }
+
+    fn unless_it_went_back(&self) -> ledger::Result<()> {
+        if self.went_back.load(Ordering::Relaxed) { Err(ledger::Error::WentBack) } else { Ok(()) }
     }
 
     fn is_mine(&self, rows: &Rows, worker_lease: &WorkerLease) -> bool {
@@ -210,6 +217,11 @@ impl Numbers for FleetNumbers {
     async fn clock_ms(&self) -> ledger::Result<u64> {
         drop(self.reach().await?);
         Ok(self.fleet.clock.now_ms())
+    }
+
+    async fn is_current(&self) -> ledger::Result<bool> {
+        drop(self.reach().await?);
+        Ok(self.unless_it_went_back().is_ok())
     }
 
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {
@@ -261,6 +273,7 @@ impl Numbers for FleetNumbers {
 
     async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
         let mut rows = self.reach().await?;
+        self.unless_it_went_back()?;
         if !self.is_mine(&rows, worker_lease) {
             return Ok(None);
         }
@@ -279,6 +292,7 @@ impl Numbers for FleetNumbers {
         if self.takes_no_mark.load(Ordering::Relaxed) {
             return Err(ledger::Error::unavailable(std::io::Error::other("away")));
         }
+        self.unless_it_went_back()?;
         if !self.is_mine(&rows, worker_lease) {
             return Ok(None);
         }

@@ -56,6 +56,12 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn clock_ms(&self) -> ledger::Result<u64>;
 
+    /// Whether the ledger is as far as is known. One that is not still gives numbers, which are of no use.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn is_current(&self) -> ledger::Result<bool>;
+
     /// The numbers that were ever acquired.
     ///
     /// # Errors
@@ -77,14 +83,14 @@ pub trait Numbers: Send + Sync + 'static {
     /// Begins to use the number: answers the mark that earlier holders have left. `None` if the lease is lost.
     ///
     /// # Errors
-    /// [`ledger::Error`].
+    /// [`ledger::Error`]; [`ledger::Error::WentBack`] where the ledger is behind what is known.
     async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>>;
 
     /// Raises the mark, at most to `ahead_max_ms` ahead of the database's clock; answers where it is now. `None` if the
     /// lease is lost.
     ///
     /// # Errors
-    /// [`ledger::Error`]. The mark may be raised all the same.
+    /// [`ledger::Error`]. The mark may be raised all the same, but after [`ledger::Error::WentBack`].
     async fn mark(
         &self,
         worker_lease: &WorkerLease,
@@ -173,6 +179,10 @@ impl Numbers for LedgerNumbers {
 
     async fn clock_ms(&self) -> ledger::Result<u64> {
         self.ledger.clock_ms().await
+    }
+
+    async fn is_current(&self) -> ledger::Result<bool> {
+        self.ledger.is_current().await
     }
 
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {

@@ -666,3 +666,17 @@ async fn a_recall_while_a_mark_is_waited_for_begins_the_search_anew() {
     process.snowflakes.recall();
     assert_ne!(process.makes().await, 0, "what was acquired before the recall");
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_number_is_acquired_of_a_ledger_that_went_back() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, Options::default());
+    process.numbers.went_back.store(true, Ordering::Relaxed);
+    let refused = process.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::Ledger(ledger::Error::WentBack))), "{refused:?}");
+    pass(10_000).await;
+    assert!(fleet.held().is_empty(), "a number that could not be used");
+    process.numbers.went_back.store(false, Ordering::Relaxed);
+    pass(2_000).await;
+    process.makes().await;
+}

@@ -45,12 +45,21 @@ impl Store {
             .bind(claim.owner.as_str())
     }
 
-    async fn is_current(&self) -> Result<bool> {
-        self.with(Way::Writes, |mut session| Box::pin(async move { is_current(&mut session).await })).await
+    /// Whether the ledger is as far as is known. `way` is one that writes: only sessions that write are told what is known.
+    async fn is_as_far(&self, way: Way) -> Result<bool> {
+        self.with(way, |mut session| Box::pin(async move { is_current(&mut session).await })).await
     }
 
     async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
         self.optional::<MarkRow>(way, ask).await?.map(Marked::try_from).transpose()
+    }
+
+    /// The same for a statement that writes nothing where the ledger went back. That says nothing about the lease.
+    async fn marked_if_current(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
+        match self.marked(way, ask).await? {
+            None if !self.is_as_far(way).await? => Err(Error::WentBack),
+            marked => Ok(marked),
+        }
     }
 
     /// Sends one statement that changes at most one row; an entry is written with it if it did.
@@ -96,12 +105,16 @@ impl Ids for Store {
         u64::try_from(micros / 1_000).map_err(records::impossible)
     }
 
+    async fn is_current(&self) -> Result<bool> {
+        self.is_as_far(Way::Writes).await
+    }
+
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
         records::all(self.all::<WorkerRow>(Way::Reads, self.ask(&WORKERS)).await?)
     }
 
     async fn open_id_worker(&self, claim: &WorkerClaim, node: &str) -> Result<Option<Marked>> {
-        self.marked(Way::Writes, self.fenced(&WORKER_OPEN, claim).bind(node)).await
+        self.marked_if_current(Way::Writes, self.fenced(&WORKER_OPEN, claim).bind(node)).await
     }
 
     async fn mark_id_worker(
@@ -112,7 +125,7 @@ impl Ids for Store {
     ) -> Result<Option<Marked>> {
         let ask = self.fenced(&WORKER_MARK, claim).bind(mark_ms as i64).bind(ahead_max_ms as i64);
         // As a lease's renewal is: it must not queue behind requests.
-        self.marked(Way::VitalWrites, ask).await
+        self.marked_if_current(Way::VitalWrites, ask).await
     }
 
     async fn lower_id_worker(&self, claim: &WorkerClaim, mark_ms: u64) -> Result<Option<Marked>> {
@@ -123,7 +136,7 @@ impl Ids for Store {
         let ask = self.ask(&SEGMENT_TAKE).bind(tag.as_str()).bind(at_least as i64);
         match self.optional::<RangeRow>(Way::Writes, ask).await? {
             Some(row) => row.try_into(),
-            None if !self.is_current().await? => Err(Error::WentBack),
+            None if !self.is_as_far(Way::Writes).await? => Err(Error::WentBack),
             None if self.segment(tag).await?.is_some() => Ok(RangeTaken::Exhausted),
             None => Ok(RangeTaken::Unknown),
         }

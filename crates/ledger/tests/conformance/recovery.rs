@@ -66,6 +66,8 @@ pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
     with_numbers(&b).await;
     let token = b.acquired(&me, &s, LONG_MS).await;
     b.commits(batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)])).await;
+    let worker = acquired_number(&b, 7).await;
+    b.ledger.open_id_worker(&worker, "node").await.unwrap().unwrap();
     let first = current(&b, None).await;
     assert_eq!(first.server.is_some(), b.ledger.kind() == Kind::Postgres, "{first:?}");
     let second = current(&b, Some(&first)).await;
@@ -74,9 +76,11 @@ pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
     let other = Identity { cluster: "another".to_owned(), ..second.clone() };
     assert!(matches!(b.ledger.witness(Some(&other)).await.unwrap(), Witness::WentBack(..)));
     b.commits(batch(&s, &me, token, vec![new_grant(2, LONG_MS)])).await;
+    assert!(b.ledger.is_current().await.unwrap());
     let ahead = Identity { position: second.position + 1_000, ..second.clone() };
     assert!(matches!(b.ledger.witness(Some(&ahead)).await.unwrap(), Witness::WentBack(..)));
     if b.ledger.kind() == Kind::Sqlite {
+        assert!(b.ledger.is_current().await.unwrap(), "a file that went back is not served at all");
         return;
     }
     // By one statement, and the general way.
@@ -86,6 +90,9 @@ pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
     }
     assert!(matches!(b.ledger.take_range(&tag(), 1).await, Err(Error::WentBack)));
     assert!(matches!(b.ledger.grant_sequence(&sequence(), 1).await, Err(Error::WentBack)));
+    assert!(!b.ledger.is_current().await.unwrap());
+    assert!(matches!(b.ledger.open_id_worker(&worker, "node").await, Err(Error::WentBack)));
+    assert!(matches!(b.ledger.mark_id_worker(&worker, 1, 1).await, Err(Error::WentBack)));
     assert_eq!(b.last(&s).await, Some(2));
 }
 
@@ -401,12 +408,16 @@ pub async fn sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_h
     assert_eq!(b.ledger.lane_seq(&session("s")).await.unwrap(), i64::MAX as u64);
 }
 
-/// Acquires a worker number, and answers how far its mark is ahead of the database's clock.
-async fn ahead_of_clock(b: &Bench, number: u16) -> i64 {
+async fn acquired_number(b: &Bench, number: u16) -> WorkerClaim {
     let number = WorkerNumber::new(number).unwrap();
     let taken = b.ledger.acquire(&Resource::id_worker(number), &owner("a"), LONG_MS).await.unwrap();
     let Acquisition::Acquired { token, .. } = taken else { panic!("{taken:?}") };
-    let claim = WorkerClaim { number, owner: owner("a"), token };
+    WorkerClaim { number, owner: owner("a"), token }
+}
+
+/// Acquires a worker number, and answers how far its mark is ahead of the database's clock.
+async fn ahead_of_clock(b: &Bench, number: u16) -> i64 {
+    let claim = acquired_number(b, number).await;
     let opened = b.ledger.open_id_worker(&claim, "node").await.unwrap().unwrap();
     opened.mark_ms as i64 - opened.database_ms as i64
 }

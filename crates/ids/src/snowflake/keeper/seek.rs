@@ -46,6 +46,10 @@ impl KeeperContext {
             // After a lost race it tries another number, so that instances that start together spread out.
             let alike = found.iter().take_while(|candidate| candidate.is_like(best)).count().max(1);
             let picked = if round == 0 { best } else { &found[rand::rng().random_range(0..alike)] };
+            // Each acquisition is a write, and a ledger that went back lets none of its numbers be used.
+            if !numbers.is_current().await? {
+                return Err(Refusal::Ledger(ledger::Error::WentBack));
+            }
             let Some(worker_lease) = numbers.acquire(picked).await? else { continue };
             let Some(opened) = numbers.open(&worker_lease).await? else { continue };
             let start_ms = self.first_free_ms(worker_lease.number, opened.mark_ms);
