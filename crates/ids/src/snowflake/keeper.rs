@@ -4,6 +4,10 @@
 //! raised. At a clean stop the generator is closed, then the file deleted, then the mark lowered, then the lease
 //! given back. A crash between two of these steps leaves a mark, or a file, that is further ahead than needed: the next
 //! holder of the number waits a little longer.
+//!
+//! Where the ledger went back in time, it may give the number to others below the mark that the file names: the generator
+//! is closed, then the file deleted. Where another instance has the number now, the file stays: that instance makes ids
+//! from the mark on, and so what the file says is true.
 
 mod ahead;
 mod by_file;
@@ -120,7 +124,7 @@ impl Keeper {
                 }
                 NumberSource::Instance(numbers) => {
                     if self.is_wanted || self.wait_until_wanted().await {
-                        held = self.seek(numbers).await;
+                        held = self.seek(&mut ahead, numbers).await;
                     }
                 }
             }
@@ -139,15 +143,18 @@ impl Keeper {
     }
 
     /// Tries once, and pauses after a failure.
-    async fn seek(&mut self, numbers: Arc<dyn Numbers>) -> Option<Held> {
+    async fn seek(&mut self, ahead: &mut Ahead, numbers: Arc<dyn Numbers>) -> Option<Held> {
         if !matches!(*self.context.shared.phase.borrow(), Phase::Refusing(_)) {
             self.context.tell(Phase::Seeking(None));
         }
         let sought = tokio::select! {
             biased;
             () = changed(&mut self.source) => return None,
-            // What was acquired before is dropped.
-            () = changed(&mut self.recalled) => return None,
+            () = changed(&mut self.recalled) => {
+                // What was acquired before is dropped, and the file may still name a number of before.
+                ahead.remove().await;
+                return None;
+            }
             sought = self.context.seek(&numbers) => sought,
         };
         match sought {
@@ -192,15 +199,23 @@ impl Keeper {
                 () = changed(&mut self.source) => return self.give_back(ahead, held).await,
                 () = changed(&mut self.recalled) => {
                     tracing::warn!(worker = %held.worker_lease.number, "a worker number was dropped");
-                    self.context.close(&held.generator);
-                    return;
+                    return self.context.drop_number(ahead, &held.generator).await;
                 }
                 renewed = answer_of(&mut renewal), if renewal.is_some() => {
                     renewal = None;
-                    let Ok(refusal) = held.note(renewed, &self.context.options) else {
-                        tracing::warn!(worker = %held.worker_lease.number, token = %held.worker_lease.token, "a worker number was lost");
-                        self.context.close(&held.generator);
-                        return;
+                    let refusal = match held.note(renewed, &self.context.options) {
+                        Ok(refusal) => refusal,
+                        Err(lost) => {
+                            let WorkerLease { number, token } = held.worker_lease;
+                            tracing::warn!(worker = %number, %token, reason = lost.as_str(), "a worker number was lost");
+                            match lost {
+                                Lost::Taken => {
+                                    self.context.close(&held.generator);
+                                }
+                                Lost::WentBack => self.context.drop_number(ahead, &held.generator).await,
+                            }
+                            return;
+                        }
                     };
                     let again = if refusal.is_some() { MARK_AGAIN } else { self.context.options.mark_every() };
                     next = tried_at.max(Instant::now()) + again;
@@ -257,7 +272,8 @@ impl Held {
     fn note(&mut self, renewed: Renewed, options: &Options) -> Result<Option<Refusal>, Lost> {
         let marked = match renewed.marked {
             Ok(Some(marked)) => marked,
-            Ok(None) => return Err(Lost),
+            Ok(None) => return Err(Lost::Taken),
+            Err(ledger::Error::WentBack) => return Err(Lost::WentBack),
             Err(error) => {
                 ledger::log_failure!(error, "the time mark of the worker number could not be renewed");
                 return Ok(Some(Refusal::Ledger(error)));
@@ -277,8 +293,23 @@ impl Held {
     }
 }
 
-/// Another instance has the number now.
-struct Lost;
+/// Why a number is held no more.
+#[derive(Clone, Copy)]
+enum Lost {
+    /// Another instance has it now.
+    Taken,
+    /// The ledger is behind what this instance knows, and may give it to others.
+    WentBack,
+}
+
+impl Lost {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "another instance has it now",
+            Self::WentBack => "the ledger went back in time",
+        }
+    }
+}
 
 impl KeeperContext {
     /// Asks the ledger for a mark one lead ahead of the clock, and renews the lease if that is due.
@@ -339,6 +370,12 @@ impl KeeperContext {
     fn close(&self, generator: &Generator) -> u64 {
         self.shared.current.store(None);
         generator.close()
+    }
+
+    /// Closes the generator and deletes the file: others may be given the number.
+    async fn drop_number(&self, ahead: &mut Ahead, generator: &Generator) {
+        self.close(generator);
+        ahead.remove().await;
     }
 
     fn tell(&self, phase: Phase) {

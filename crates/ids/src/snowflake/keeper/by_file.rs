@@ -1,7 +1,8 @@
 //! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
 //! the file names, or until the ledger is back: until a mark of another number is committed there. Until then the file names
 //! the same number and the same mark, and only its `issued_ms` moves on, so that a crash before that mark leaves the proof.
-//! Once a ledger is reached that is not the file's, no id is made by the file any more, and the file is deleted.
+//! Once a ledger is reached that is not the file's, or that went back in time, no id is made by the file any more, and the
+//! file is deleted.
 
 use std::future::pending;
 use std::pin::pin;
@@ -30,11 +31,12 @@ impl Keeper {
         let begun = *self.recalled.borrow_and_update();
         // The number that was acquired from the ledger, and of whose lease no mark is committed yet.
         let mut acquired: Option<Held> = None;
+        let mut went_back = false;
         loop {
             let now_ms = self.context.shared.clock.now_ms();
             let is_over = self.source.has_changed().is_err();
             let source = self.source.borrow_and_update().clone();
-            let is_recalled = *self.recalled.borrow_and_update() != begun;
+            let is_recalled = *self.recalled.borrow_and_update() != begun || went_back;
             if is_recalled {
                 acquired = None;
             }
@@ -52,6 +54,9 @@ impl Keeper {
             if is_elsewhere {
                 // The ledger that is reached may give the file's number to others.
                 tracing::warn!(worker = %record.number, "the local file is of another ledger than the one reached");
+                ahead.remove().await;
+            } else if is_recalled {
+                tracing::warn!(worker = %record.number, "the ledger of the local file went back in time, or was recovered");
                 ahead.remove().await;
             }
             if let Some(held) = of_before {
@@ -79,7 +84,10 @@ impl Keeper {
                     biased;
                     () = changed(&mut self.source) => break,
                     () = changed(&mut self.recalled) => break,
-                    () = &mut step => break,
+                    is_behind = &mut step => {
+                        went_back = is_behind;
+                        break;
+                    }
                     () = sleep(LOOK_EVERY) => {
                         let now_ms = context.shared.clock.now_ms();
                         if now_ms >= record.mark_ms {
@@ -142,27 +150,31 @@ impl KeeperContext {
     }
 
     /// Acquires a number from the ledger, or commits the first mark of the one that was acquired. Pauses after a failure.
-    async fn acquire_or_mark(&self, numbers: &Arc<dyn Numbers>, acquired: &mut Option<Held>) {
+    /// Whether the ledger went back in time.
+    async fn acquire_or_mark(&self, numbers: &Arc<dyn Numbers>, acquired: &mut Option<Held>) -> bool {
         let Some(held) = acquired else {
             match self.seek(numbers).await {
                 Ok(held) => *acquired = Some(held),
+                Err(Refusal::Ledger(ledger::Error::WentBack)) => return true,
                 Err(refusal) => {
                     tracing::debug!(%refusal, "no worker number from the ledger yet");
                     sleep(SEEK_AGAIN).await;
                 }
             }
-            return;
+            return false;
         };
         let renewed = self.renewal(held).await;
         match held.note(renewed, &self.options) {
             Ok(_) if held.mark_ms > 0 => {}
             Ok(_) => sleep(MARK_AGAIN).await,
-            Err(Lost) => {
+            Err(Lost::WentBack) => return true,
+            Err(lost @ Lost::Taken) => {
                 let WorkerLease { number, token } = held.worker_lease;
-                tracing::warn!(worker = %number, %token, "a worker number was lost");
+                tracing::warn!(worker = %number, %token, reason = lost.as_str(), "a worker number was lost");
                 *acquired = None;
             }
         }
+        false
     }
 
     /// Updates the file and raises the limit, as far as the committed mark allows.

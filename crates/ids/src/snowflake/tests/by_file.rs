@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::*;
-use crate::snowflake::fleet::Watch;
+use crate::snowflake::fleet::{Process, Watch};
 
 /// A clock under which a number is recalled at the first look while there is none that ids are made under.
 struct Recalling {
@@ -118,4 +118,96 @@ async fn a_recall_before_the_file_names_the_new_number_is_not_missed() {
     pass(3_000).await;
     assert_eq!(*snowflakes.shared.recall.borrow(), 1);
     assert_ne!(snowflakes.take(1, limit).await.unwrap().worker.get(), *recalled);
+}
+
+/// No file, and none that a restart finds.
+async fn leaves_no_proof(process: Process, options: Options, what: &str) {
+    assert!(!options.file.as_ref().unwrap().exists(), "{what}");
+    let clock = process.clock.clone();
+    process.crash().await;
+    let (_snowflakes, mut keeping) = Snowflakes::start(options, clock);
+    assert_eq!(keeping.proof().await, None, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_dropped_since_the_ledger_went_back_leaves_no_file() {
+    for is_found_by_the_mark in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+        let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
+        let process = fleet.start("a", 0, options.clone());
+        process.makes().await;
+        assert!(file.exists());
+        let by_number = process.snowflakes.shared.current.load_full().unwrap();
+        if is_found_by_the_mark {
+            process.numbers.went_back.store(true, Ordering::Relaxed);
+        } else {
+            // So that no other number is acquired, whose file would be there.
+            process.numbers.is_away.store(true, Ordering::Relaxed);
+            process.snowflakes.recall();
+        }
+        pass(5_000).await;
+        assert_eq!(by_number.take(&process.clock, 1), Err(Stop::Closed));
+        leaves_no_proof(process, options, &format!("by the mark: {is_found_by_the_mark}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_gone_by_is_deleted_once_its_ledger_went_back() {
+    for what in ["it is recalled", "before another number is acquired", "before its first mark"] {
+        let folder = tempfile::tempdir().unwrap();
+        let fleet = Fleet::new();
+        let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+        let process = fleet.start("a", 0, options.clone());
+        process.makes().await;
+        process.crash().await;
+        let restarted = fleet.start_cut_off("a", 0, options.clone());
+        restarted.makes().await;
+        let by_file = restarted.snowflakes.shared.current.load_full().unwrap();
+        let numbers = restarted.numbers.clone();
+        if what == "it is recalled" {
+            restarted.snowflakes.recall();
+        } else {
+            let is_acquired = what == "before its first mark";
+            numbers.takes_no_mark.store(is_acquired, Ordering::Relaxed);
+            numbers.went_back.store(!is_acquired, Ordering::Relaxed);
+            numbers.is_away.store(false, Ordering::Relaxed);
+            pass(3_000).await;
+            assert_eq!(fleet.held().values().any(|owner| *owner == numbers.owner), is_acquired, "{what}");
+            numbers.went_back.store(true, Ordering::Relaxed);
+            numbers.takes_no_mark.store(false, Ordering::Relaxed);
+        }
+        pass(3_000).await;
+        assert_eq!(by_file.take(&restarted.clock, 1), Err(Stop::Closed), "{what}");
+        leaves_no_proof(restarted, options, what).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_after_a_number_was_taken_by_another_deletes_the_file_that_still_names_it() {
+    for is_recalled in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+        let options = Options { lead_ms: 60_000, file: Some(file.clone()), ..fixed(7) };
+        let process = fleet.start("a", 0, options.clone());
+        process.makes().await;
+        let other = fleet.start("b", 0, Options { lead_ms: 60_000, ..fixed(7) });
+        fleet.declare_dead(&process.numbers.owner);
+        let refused = other.take(1, 1_000).await;
+        assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
+        pass(5_000).await;
+        assert!(process.snowflakes.status().worker.is_none(), "it was lost");
+        assert!(file.exists(), "what it says is true: the other one begins at its mark");
+        if is_recalled {
+            process.snowflakes.recall();
+            pass(3_000).await;
+            leaves_no_proof(process, options, "recalled").await;
+            continue;
+        }
+        process.crash().await;
+        let restarted = fleet.start_cut_off("a", 0, options);
+        assert_eq!(restarted.makes().await, 7);
+        restarted.take(10_000, 10_000).await.unwrap();
+        other.take(10_000, 90_000).await.unwrap();
+    }
 }
