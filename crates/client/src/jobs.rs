@@ -112,7 +112,8 @@ impl Jobs<'_> {
         loop {
             let left = at_most.saturating_sub(began.elapsed()).min(longest);
             let query = [("wait_ms", left.as_millis().to_string())];
-            let job: Job = self.0.call(&Call::get(&["v1", "jobs", id], &query)).await?.body;
+            let path = ["v1", "jobs", id];
+            let job: Job = self.0.call(&Call { expected: left, ..Call::get(&path, &query) }).await?.body;
             if job.state == JobState::Finished || began.elapsed() >= at_most {
                 return Ok(job);
             }

@@ -37,9 +37,9 @@
 //!
 //! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
 //! directly. If that fails, it asks the URLs that it was given; any instance forwards a request to its owner.
-//! An address that fails is avoided, for longer each time. If an instance does not answer for a second, the
-//! library asks another one whether it is still in the cluster; if it is not, the request is repeated
-//! elsewhere.
+//! An address that fails is avoided, for longer each time. If an instance does not answer for a second (after the time
+//! for which it was asked to wait), the library asks another one whether it is still in the cluster; if it is not, the
+//! request is repeated elsewhere.
 //!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates, or with those of a file, and with a
 //! certificate of the client's own where the daemon demands one: see [`Client::with_tls`] and [`tls`].

@@ -32,7 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_AFTER_S_MAX: u64 = 3_600;
 /// How long reading the ring may take.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How long a request waits for an instance before the client checks that the instance is still live.
+/// How long a request waits for an instance, beyond [`Call::expected`], before the client checks that the instance is still
+/// live.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// A client of one Fencepost cluster, of one or many instances. Cheap to clone; clones share connections.
@@ -68,6 +69,8 @@ pub(crate) struct Call<'a, B> {
     pub(crate) once: bool,
     /// Whether it changes nothing although its method is that of a change, as a dry run does.
     pub(crate) changes_nothing: bool,
+    /// How long the instance is asked to wait before it answers.
+    pub(crate) expected: Duration,
 }
 
 impl<'a> Call<'a, ()> {
@@ -96,6 +99,7 @@ impl<'a, B> Call<'a, B> {
             probe: false,
             once: false,
             changes_nothing: false,
+            expected: Duration::ZERO,
         }
     }
 

@@ -239,7 +239,7 @@ impl Client {
         let attempt = self.attempt(to, call, &effort.request_id, limit);
         let outcome = match &self.routes {
             Some(routes) if direct || routes.lives_at(to) => {
-                self.while_it_lives(routes, to, sent_at, attempt).await
+                self.while_it_lives(routes, to, sent_at, call.expected, attempt).await
             }
             _ => attempt.await,
         };
@@ -254,16 +254,18 @@ impl Client {
     }
 
     /// An attempt that is given up when its instance has left the cluster. A paused instance keeps its
-    /// connections open and does not answer, while others serve its keys.
+    /// connections open and does not answer, while others serve its keys. One that is asked to wait is not looked after
+    /// before that is over.
     async fn while_it_lives<T>(
         &self,
         routes: &Routes,
         to: &Url,
         sent_at: Instant,
+        expected: Duration,
         attempt: impl Future<Output = Attempted<Reply<T>>>,
     ) -> Attempted<Reply<T>> {
         let mut attempt = pin!(attempt);
-        let mut wait = self.look_after;
+        let mut wait = self.look_after + expected;
         loop {
             if let Ok(outcome) = tokio::time::timeout(wait, attempt.as_mut()).await {
                 return outcome;

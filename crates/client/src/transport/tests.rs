@@ -627,6 +627,42 @@ async fn a_job_with_a_name_in_its_session_is_known_by_that_and_by_no_key() {
     assert_eq!(keys, [None, Some("given".to_owned()), None]);
 }
 
+/// An instance that keeps its first request until it is told to answer, one that shows it in the cluster, and a client of both
+/// that knows so and goes to the first.
+async fn kept(answer: Act) -> (StandIn, StandIn, Arc<Notify>, Client) {
+    let notify = Arc::new(Notify::new());
+    let keeps = StandIn::playing(vec![Act::When(Arc::clone(&notify), Box::new(answer))]).await;
+    let script = [granted_on(FIRST)].into_iter().chain((0..50).map(|_| ring_of(&keeps)));
+    let shows = StandIn::playing(script.collect()).await;
+    let mut client = client(&[&shows, &keeps]);
+    client.look_after = Duration::from_millis(20);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    client.rotate(0);
+    (keeps, shows, notify, client)
+}
+
+#[tokio::test]
+async fn an_instance_that_is_asked_to_wait_is_not_looked_after_meanwhile() {
+    let (waits, shows, told_to_end, waiting) = kept(job("FINISHED")).await;
+    let (_reads, asked, told_to_answer, reading) = kept(job("FINISHED")).await;
+    let (waiting, reading) = (waiting.jobs(), reading.jobs());
+    let read = async {
+        until(|| waits.heard().len() == 1).await;
+        reading.get("j").await
+    };
+    let watch = async {
+        // The request that does not ask to wait came later, and its instance is looked after.
+        until(|| asked.heard().len() > 4).await;
+        let heard = shows.heard();
+        assert_eq!(heard.len(), 2, "the grant, and the first look: {heard:?}");
+        told_to_end.notify_one();
+        told_to_answer.notify_one();
+    };
+    let (waited, read, ()) = tokio::join!(waiting.wait("j", Duration::from_secs(60)), read, watch);
+    assert_eq!((waited.unwrap().id, read.unwrap().id), ("j".to_owned(), "j".to_owned()));
+}
+
 #[tokio::test]
 async fn a_wait_asks_until_the_job_has_ended() {
     let server = StandIn::playing(vec![job("CREATED"), Act::HangUp, job("FINISHED")]).await;
