@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::Error;
 
 /// No pause is shorter, whatever else is set: a call may repeat for as long as `total_max`.
@@ -11,6 +13,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The first pause before another connection; it doubles with each further one.
 const RECONNECT_PAUSE_INITIAL: Duration = Duration::from_millis(200);
+
+/// A client that every instance has refused for so long after it was let in is refused for good. Tokens are not exchanged at
+/// all instances at once.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// Bounds on trying again.
 ///
@@ -97,9 +103,61 @@ impl Reconnects {
     }
 }
 
+/// Lasting refusals one after the other, of a client that keeps a connection open.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    was_let_in: bool,
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Refusals {
+    /// An instance has let the client in.
+    pub(crate) fn let_in(&mut self) {
+        *self = Self { was_let_in: true, ..Self::default() };
+    }
+
+    /// Whether any instance ever let the client in.
+    pub(crate) const fn was_let_in(&self) -> bool {
+        self.was_let_in
+    }
+
+    /// A connection has failed, or was not opened: whether the client is refused for good. It is once all instances have
+    /// refused it, one after the other; if it was let in before, once they have done so for [`REFUSED_FOR`].
+    pub(crate) fn are_final(&mut self, is_refused: bool, now: Instant, instances: usize) -> bool {
+        if !is_refused {
+            *self = Self { was_let_in: self.was_let_in, ..Self::default() };
+            return false;
+        }
+        self.count += 1;
+        let since = *self.since.get_or_insert(now);
+        self.count >= instances && (!self.was_let_in || now.duration_since(since) >= REFUSED_FOR)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_refused_once_all_instances_have_refused_it_and_later_once_they_did_for_a_while() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(!refusals.are_final(true, at(0), 2));
+        assert!(!refusals.are_final(false, at(1), 2), "one is away");
+        assert!(!refusals.are_final(true, at(2), 2));
+        assert!(refusals.are_final(true, at(3), 2) && !refusals.was_let_in());
+        refusals.let_in();
+        for (seconds, is_final) in [(10, false), (15, false), (39, false), (40, true)] {
+            assert_eq!(refusals.are_final(true, at(seconds), 2), is_final, "{seconds}");
+        }
+        assert!(!refusals.are_final(false, at(41), 2), "one is away");
+        assert!(!refusals.are_final(true, at(42), 2) && refusals.was_let_in());
+        assert!(refusals.are_final(true, at(72), 2));
+        refusals.let_in();
+        assert!(!refusals.are_final(true, at(73), 1), "it was let in since");
+        assert!(!refusals.are_final(true, at(102), 1) && refusals.are_final(true, at(103), 1));
+    }
 
     #[test]
     fn pauses_double_up_to_their_limit_and_are_spread_over_half_of_it() {

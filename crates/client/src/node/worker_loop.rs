@@ -22,7 +22,7 @@ use super::connection::{Connection, Received};
 use super::job::{Stop, Stopper, outcome};
 use super::protocol::{Effect, Protocol};
 use super::{AttemptEnd, Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
-use crate::retry::Reconnects;
+use crate::retry::{Reconnects, Refusals};
 use crate::socket::Dialer;
 use crate::{Error, Result};
 
@@ -36,9 +36,6 @@ pub(super) const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a worker that has nothing more waits until the scheduler has heard of its `drain`. Until then the scheduler may
 /// dispatch, and what is not rejected counts as lost with the node.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
-/// A worker that every scheduler has refused for so long after it was welcome is refused for good. Tokens are not exchanged at all
-/// schedulers at once.
-const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// Shortest time between two heartbeats; a shorter one in `welcome` counts as this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// Longest time between two heartbeats; a longer one in `welcome` counts as this.
@@ -94,7 +91,6 @@ pub(super) struct WorkerLoop<H, S> {
     attempts: HashMap<Id, (AttemptRef, Instant)>,
     stoppers: HashMap<AttemptRef, Stopper>,
     progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
-    welcomed: bool,
     refusals: Refusals,
     /// Whether an operator drains the node, as this connection was told.
     drained: bool,
@@ -128,14 +124,13 @@ where
             attempts: HashMap::new(),
             stoppers: HashMap::new(),
             progress: mpsc::channel(PROGRESS_QUEUE),
-            welcomed: false,
             refusals: Refusals::default(),
             drained: false,
         }
     }
 
     /// Connects, works, connects again; until the caller stops it, another worker replaces it, or every scheduler refuses
-    /// it: before its first `welcome` once, later for [`REFUSED_FOR`].
+    /// it: before its first `welcome` once, later for a while.
     pub(super) async fn run(mut self) -> Result<Ended> {
         let began = Instant::now();
         // Many nodes with the same list must not all connect to its first URL.
@@ -159,14 +154,10 @@ where
                 },
             };
             let is_refused = is_refused_for_good(&error, dialled_at.elapsed());
-            let refused_for = self.refusals.after(is_refused, Instant::now(), self.bases.len());
-            if self.welcomed {
-                if refused_for.is_some_and(|time| time >= REFUSED_FOR) {
-                    self.stop_work(Why::CalledOff).await;
-                    return Err(error);
-                }
-            } else if refused_for.is_some() || self.times.patience.is_some_and(|most| began.elapsed() >= most)
-            {
+            let is_final = self.refusals.are_final(is_refused, Instant::now(), self.bases.len());
+            let patience = self.times.patience.filter(|_| !self.refusals.was_let_in());
+            if is_final || patience.is_some_and(|most| began.elapsed() >= most) {
+                self.stop_work(Why::CalledOff).await;
                 return Err(error);
             }
             let pause = reconnects.pause(opened_at.elapsed(), &error);
@@ -205,8 +196,7 @@ where
             Ok(welcome) => welcome,
             Err(parted) => return parted,
         };
-        self.welcomed = true;
-        self.refusals = Refusals::default();
+        self.refusals.let_in();
         // A drain ends with the connection.
         self.drained = false;
         let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
@@ -492,26 +482,6 @@ fn is_late(leave_at: &mut Option<Instant>) -> bool {
     now >= *leave_at.get_or_insert(now + GOODBYE_WITHIN)
 }
 
-/// Refusals one after the other.
-#[derive(Default)]
-struct Refusals {
-    count: usize,
-    since: Option<Instant>,
-}
-
-impl Refusals {
-    /// A connection has failed: for how long every scheduler has refused the worker, once all of them have.
-    fn after(&mut self, is_refused: bool, now: Instant, schedulers: usize) -> Option<Duration> {
-        if !is_refused {
-            *self = Self::default();
-            return None;
-        }
-        self.count += 1;
-        let since = *self.since.get_or_insert(now);
-        (self.count >= schedulers).then(|| now.duration_since(since))
-    }
-}
-
 /// Whether only a person can resolve the error, which came so long after the connection was begun.
 fn is_refused_for_good(error: &Error, after: Duration) -> bool {
     match error {
@@ -522,22 +492,5 @@ fn is_refused_for_good(error: &Error, after: Duration) -> bool {
             _ => false,
         },
         Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_is_refused_once_all_schedulers_have_refused_it_one_after_the_other() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let at = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(refusals.after(true, at(0), 2), None);
-        assert_eq!(refusals.after(true, at(5), 2), Some(Duration::from_secs(5)));
-        assert_eq!(refusals.after(true, at(40), 2), Some(Duration::from_secs(40)));
-        assert_eq!(refusals.after(false, at(41), 2), None, "one is away, or lets it in");
-        assert_eq!(refusals.after(true, at(42), 2), None);
-        assert_eq!(refusals.after(true, at(43), 1), Some(Duration::from_secs(1)));
     }
 }

@@ -13,7 +13,7 @@ use wire::{Code, Problem};
 
 use super::happening::Happening;
 use super::protocol::{Protocol, Sent};
-use crate::retry::Reconnects;
+use crate::retry::{Reconnects, Refusals};
 use crate::socket::{Received, Socket};
 use crate::{Client, Error, Result};
 
@@ -23,6 +23,9 @@ const NORMAL: u16 = 1000;
 /// jobs waited and none was accepted. A client that is paused in the middle of a message commits such a fault once; a job that
 /// is too large commits it whenever it is sent.
 const FAULTS_MAX: u32 = 3;
+
+/// The HTTP status of a socket that was opened.
+const SWITCHED: u16 = 101;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -127,28 +130,36 @@ impl SessionLoop {
         self.protocol.left()
     }
 
-    /// Connects, serves the connection, connects again.
+    /// Connects, serves the connection, connects again. Ends where no connection would help, and where every instance
+    /// refuses it: before the first connection once, later for a while.
     async fn keep_connected(&mut self) -> Parted {
         // Many clients with the same list must not all connect to its first URL.
         let mut at = rand::random_range(0..self.client.sockets().0.len());
         let mut reconnects = Reconnects::new(self.pace.pause_max);
+        let (mut refusals, instances) = (Refusals::default(), self.client.sockets().0.len());
         loop {
             let opening = open(self.client.clone(), at, self.id.clone(), self.protocol.after_seq());
             let Some(opened) = self.meanwhile(opening).await else { return Parted::Enough };
             let opened_at = Instant::now();
             let error = match opened {
                 Err(error) => error,
-                Ok(socket) => match self.converse(socket).await {
-                    Parted::Cut(error) => error,
-                    parted => return parted,
-                },
+                Ok(socket) => {
+                    refusals.let_in();
+                    match self.converse(socket).await {
+                        Parted::Cut(error) => error,
+                        parted => return parted,
+                    }
+                }
             };
-            if !error.is_retryable() {
+            let is_refused = !error.is_retryable();
+            if is_refused && is_alike_everywhere(&error)
+                || refusals.are_final(is_refused, Instant::now(), instances)
+            {
                 return Parted::Cut(error);
             }
             let pause = reconnects.pause(opened_at.elapsed(), &error);
             self.tell(vec![Happening::Lost { reason: error.to_string(), pause }]).await;
-            at = (at + 1) % self.client.sockets().0.len();
+            at = (at + 1) % instances;
             if self.meanwhile(sleep(pause)).await.is_none() {
                 return Parted::Enough;
             }
@@ -307,7 +318,18 @@ async fn open(client: Client, at: usize, id: String, after_seq: u64) -> Result<S
     dialer.open(&bases[at], &["v1", "sessions", &id, "ws"], &query).await
 }
 
+/// Whether each instance gives the same lasting answer, whenever it is asked. Tokens are not exchanged at all instances at
+/// once, and an answer that is not Fencepost's is of one balancer.
+fn is_alike_everywhere(error: &Error) -> bool {
+    match error {
+        Error::Refused(problem) => matches!(problem.known_code(), Some(Code::NotFound | Code::Invalid)),
+        Error::Unexpected { status, .. } => *status == SWITCHED,
+        Error::Unusable(_) => true,
+        Error::Unreachable { .. } | Error::Lost { .. } => false,
+    }
+}
+
 /// The error for a frame that this protocol does not have; another connection would not help.
 fn strange(socket: &Socket, reason: String) -> Error {
-    Error::Unexpected { url: socket.url().to_owned(), status: 101, reason }
+    Error::Unexpected { url: socket.url().to_owned(), status: SWITCHED, reason }
 }

@@ -100,9 +100,10 @@ impl SessionSocket {
     /// safe.
     ///
     /// # Errors
-    /// The [`Error`] that ends the socket, because another connection would not help: a refused token, for
-    /// example, or a session that was purged; `invalid` where what it sends is closed as a fault of the protocol again and
-    /// again. After that, [`Error::Unusable`].
+    /// The [`Error`] that ends the socket. Another connection would not help: the session was purged (`not_found`), or what the
+    /// socket sends is closed as a fault of the protocol again and again (`invalid`). Or each of the client's URLs refuses
+    /// it, one after the other, the token for example: before the first connection once, later for 30 s. After that,
+    /// [`Error::Unusable`].
     pub async fn next(&mut self) -> Result<Option<Happening>> {
         match self.deliveries.recv().await {
             Some(Delivery::Happening(happening, after_seq)) => {

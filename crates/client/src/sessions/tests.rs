@@ -266,6 +266,54 @@ async fn a_refusal_for_good_ends_it_and_one_for_now_does_not() {
 }
 
 #[tokio::test]
+async fn a_refusal_ends_it_only_where_each_url_refuses_it() {
+    let (one, other) = (Instance::new().await, Instance::new().await);
+    for code in [Code::Forbidden, Code::Internal] {
+        let no = Problem::new(code, "so it is");
+        let mut socket = open(&[&one, &other], Ordering::Strict, 0, pace());
+        let (first, second) = tokio::select! {
+            () = one.refuse(&no) => (&one, &other),
+            () = other.refuse(&no) => (&other, &one),
+        };
+        let peer = Peer::of(second).await;
+        assert_eq!([next(&mut socket).await, next(&mut socket).await], ["lost", "connected"], "{code}");
+        drop(peer);
+        // Once it was connected, all may refuse it for a while.
+        for refuses in [first, second, first] {
+            assert_eq!(next(&mut socket).await, "lost", "{code}");
+            refuses.refuse(&no).await;
+        }
+        let mut peer = Peer::of(second).await;
+        assert_eq!([next(&mut socket).await, next(&mut socket).await], ["lost", "connected"], "{code}");
+        drop(socket);
+        assert_eq!(peer.hear().await, Err(Some(1000)));
+        // One that was never connected.
+        let mut socket = open(&[&one, &other], Ordering::Strict, 0, pace());
+        let second = tokio::select! {
+            () = one.refuse(&no) => &other,
+            () = other.refuse(&no) => &one,
+        };
+        second.refuse(&no).await;
+        assert_eq!(
+            [next(&mut socket).await, next(&mut socket).await],
+            ["lost".to_owned(), format!("refused: {code}")]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_there_ends_it_at_once() {
+    let (one, other) = (Instance::new().await, Instance::new().await);
+    let mut socket = open(&[&one, &other], Ordering::Strict, 0, pace());
+    let gone = Problem::new(Code::NotFound, "so it is");
+    tokio::select! {
+        () = one.refuse(&gone) => {}
+        () = other.refuse(&gone) => {}
+    }
+    assert_eq!(next(&mut socket).await, "refused: not_found");
+}
+
+#[tokio::test]
 async fn what_breaks_the_protocol_ends_it() {
     let instance = Instance::new().await;
     let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
