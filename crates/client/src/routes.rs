@@ -85,7 +85,7 @@ impl Routes {
         self.avoided().may_try(url, Instant::now()).then(|| url.clone())
     }
 
-    /// A request to the instance at this address failed.
+    /// The instance at this address is down, or is going.
     pub(crate) fn avoid(&self, url: &Url) {
         self.avoided().failed(url, Instant::now());
     }

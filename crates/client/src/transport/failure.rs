@@ -77,6 +77,17 @@ impl Failure {
         }
     }
 
+    /// Whether the instance is down, or is going: nothing is sent straight to it for a while. One that refuses for another
+    /// reason, such as a ledger that is away, is there.
+    pub(super) fn is_down(&self) -> bool {
+        match &self.error {
+            Error::Unreachable { .. } | Error::Lost { .. } => true,
+            Error::Unexpected { status, .. } => *status >= 500,
+            Error::Refused(problem) => problem.known_code() == Some(Code::Draining),
+            Error::Unusable(_) => false,
+        }
+    }
+
     /// Combines this failure with the `next` one, of another instance. An answer, or a request that may have
     /// been carried out, outweighs an instance that could not be reached.
     pub(super) fn then(self, next: Self) -> Self {

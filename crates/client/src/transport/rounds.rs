@@ -246,7 +246,7 @@ impl Client {
         effort.ended(to, sent_at, outcome.as_ref().err());
         if let (Some(routes), true) = (&self.routes, direct) {
             match &outcome {
-                Err(failure) if failure.elsewhere => routes.avoid(to),
+                Err(failure) if failure.is_down() => routes.avoid(to),
                 _ => routes.reached(to),
             }
         }

@@ -402,6 +402,28 @@ async fn a_signers_owner_is_asked_straight_once_the_ring_is_known_and_left_where
 }
 
 #[tokio::test]
+async fn an_owner_is_avoided_if_it_is_down_or_leaves_and_not_if_it_cannot_serve_for_now() {
+    let refusal = |code| refused(code, Some(1));
+    for (what, act, is_avoided) in [
+        ("ledger_unavailable", refusal(Code::LedgerUnavailable), false),
+        ("fenced", refusal(Code::Fenced), false),
+        ("clock_behind", refusal(Code::ClockBehind), false),
+        ("draining", refusal(Code::Draining), true),
+        ("no answer", Act::HangUp, true),
+        ("a proxy without it", Act::Answer(502, "", "?".to_owned()), true),
+    ] {
+        let owner = StandIn::playing(vec![act]).await;
+        let entry = StandIn::playing(vec![granted_on(FIRST), ring_of(&owner), granted()]).await;
+        let client = client(&[&entry]);
+        grant(&client).await.unwrap();
+        until(|| client.owner(Some("x")).is_some()).await;
+        grant(&client).await.unwrap();
+        assert_eq!((entry.heard().len(), owner.heard().len()), (3, 1), "{what}");
+        assert_eq!(client.owner(Some("x")).is_none(), is_avoided, "{what}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_without_the_ring_asks_its_own_urls_only() {
     let other = StandIn::playing(vec![]).await;
     let entry = StandIn::playing(vec![granted_on(FIRST), granted(), ring_of(&other)]).await;
