@@ -9,7 +9,7 @@ use crate::Error;
 /// No pause is shorter, whatever else is set: a call may repeat for as long as `total_max`.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// After a connection that lasted this long, the next pause is the shortest one again.
+/// After a connection that held for so long, the next pause is the shortest one again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The first pause before another connection; it doubles with each further one.
 const RECONNECT_PAUSE_INITIAL: Duration = Duration::from_millis(200);
@@ -95,9 +95,11 @@ impl Reconnects {
         Self { bounds: Retry { pause_initial, pause_max, ..Retry::default() }, failed: 0 }
     }
 
-    /// The pause after a connection that lasted this long and ended this way, or that failed to open.
-    pub(crate) fn pause(&mut self, held: Duration, error: &Error) -> Duration {
-        self.failed = if held >= GOOD_AFTER { 1 } else { self.failed.saturating_add(1) };
+    /// The pause after a connection that held for so long and ended this way. `None` for one that failed to open, or that
+    /// was refused or not answered when it was open: however long that took, it was no good one.
+    pub(crate) fn pause(&mut self, held: Option<Duration>, error: &Error) -> Duration {
+        let was_good = held.is_some_and(|held| held >= GOOD_AFTER);
+        self.failed = if was_good { 1 } else { self.failed.saturating_add(1) };
         let hint = error.problem().and_then(|problem| problem.retry_after_ms).map(Duration::from_millis);
         self.bounds.pause(self.failed, hint.map(|hint| hint.min(self.bounds.pause_max)), rand::random())
     }
@@ -191,9 +193,10 @@ mod tests {
         let error = Error::Lost { url: String::new(), reason: String::new(), source: None };
         let mut reconnects = Reconnects::new(Duration::from_secs(5));
         let mut after = |held, times| (0..times).map(|_| reconnects.pause(held, &error)).last().unwrap();
-        assert!(after(Duration::ZERO, 1) <= Duration::from_millis(200));
-        assert!(after(Duration::ZERO, 9) >= Duration::from_millis(2_500));
-        assert!(after(GOOD_AFTER, 1) <= Duration::from_millis(200));
+        assert!(after(None, 1) <= Duration::from_millis(200));
+        assert!(after(None, 9) >= Duration::from_millis(2_500));
+        assert!(after(Some(Duration::ZERO), 1) >= Duration::from_millis(2_500));
+        assert!(after(Some(GOOD_AFTER), 1) <= Duration::from_millis(200));
     }
 
     #[test]
@@ -201,9 +204,7 @@ mod tests {
         let mut problem = wire::Problem::new(wire::Code::Draining, "later");
         problem.retry_after_ms = Some(3_000);
         let error = Error::Refused(Box::new(problem));
-        assert!(
-            Reconnects::new(Duration::from_secs(5)).pause(Duration::ZERO, &error) >= Duration::from_secs(3)
-        );
-        assert_eq!(Reconnects::new(Duration::ZERO).pause(Duration::ZERO, &error), PAUSE_MIN);
+        assert!(Reconnects::new(Duration::from_secs(5)).pause(None, &error) >= Duration::from_secs(3));
+        assert_eq!(Reconnects::new(Duration::ZERO).pause(None, &error), PAUSE_MIN);
     }
 }

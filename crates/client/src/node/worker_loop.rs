@@ -91,7 +91,11 @@ pub(super) struct WorkerLoop<H, S> {
     attempts: HashMap<Id, (AttemptRef, Instant)>,
     stoppers: HashMap<AttemptRef, Stopper>,
     progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
+    /// [`WELCOME_WITHIN`].
+    welcome_within: Duration,
     refusals: Refusals,
+    /// When the scheduler welcomed this connection.
+    welcomed_at: Option<Instant>,
     /// Whether an operator drains the node, as this connection was told.
     drained: bool,
 }
@@ -124,7 +128,9 @@ where
             attempts: HashMap::new(),
             stoppers: HashMap::new(),
             progress: mpsc::channel(PROGRESS_QUEUE),
+            welcome_within: WELCOME_WITHIN,
             refusals: Refusals::default(),
+            welcomed_at: None,
             drained: false,
         }
     }
@@ -141,7 +147,6 @@ where
             let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
             let opening = async move { Connection::open(&dialer, &base, batch).await };
             let Some(opened) = self.meanwhile(opening).await else { break };
-            let opened_at = Instant::now();
             let error = match opened {
                 Err(error) => error,
                 Ok(connection) => match self.converse(connection).await {
@@ -160,7 +165,7 @@ where
                 self.stop_work(Why::CalledOff).await;
                 return Err(error);
             }
-            let pause = reconnects.pause(opened_at.elapsed(), &error);
+            let pause = reconnects.pause(self.held(), &error);
             (self.observer)(Event::Lost { reason: error.to_string(), pause });
             at = (at + 1) % self.bases.len();
             if self.meanwhile(sleep(pause)).await.is_none() {
@@ -170,6 +175,11 @@ where
         let unsettled = self.protocol.len();
         self.stop_work(Why::Stopping).await;
         Ok(Ended::Drained { unsettled })
+    }
+
+    /// How long the connection that has ended held, from its welcome on; `None` if it was not welcome.
+    fn held(&mut self) -> Option<Duration> {
+        self.welcomed_at.take().map(|at| at.elapsed())
     }
 
     /// Waits for something while the handlers go on; `None` if the worker has to end first.
@@ -197,6 +207,7 @@ where
             Err(parted) => return parted,
         };
         self.refusals.let_in();
+        self.welcomed_at = Some(Instant::now());
         // A drain ends with the connection.
         self.drained = false;
         let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
@@ -258,7 +269,7 @@ where
 
     /// Waits for the answer to `hello`.
     async fn welcome(&mut self, connection: &mut Connection) -> std::result::Result<Welcome, Parted> {
-        let deadline = Instant::now() + WELCOME_WITHIN;
+        let deadline = Instant::now() + self.welcome_within;
         let mut leave_at = None;
         loop {
             // The scheduler may welcome it at this moment, and dispatch: it has to hear of the drain.
@@ -492,5 +503,51 @@ fn is_refused_for_good(error: &Error, after: Duration) -> bool {
             _ => false,
         },
         Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::worker::Message;
+
+    use super::super::{Worker, WorkerOptions};
+    use super::*;
+    use crate::socket::stand_in::{self, Instance, PATIENCE};
+
+    async fn echo(job: Job) -> std::result::Result<Json, Failure> {
+        Ok(job.payload)
+    }
+
+    #[tokio::test]
+    async fn a_connection_holds_from_its_welcome_on_however_long_that_takes() {
+        let scheduler = Instance::new().await;
+        let options = WorkerOptions::new([scheduler.url.as_str()], "n");
+        let Worker { hello, bases, dialer, times, observer } = Worker::new(options).unwrap();
+        let (base, own) = (bases[0].clone(), dialer.clone());
+        let never = std::future::pending::<()>();
+        let mut worker = WorkerLoop::new(hello, (bases, dialer), times, observer, echo, never);
+
+        let (connection, (silent, _)) =
+            tokio::join!(Connection::open(&own, &base, false), scheduler.opened());
+        worker.welcome_within = Duration::from_millis(50);
+        let parted = worker.converse(connection.unwrap()).await;
+        assert!(matches!(parted, Parted::Cut(Error::Lost { .. })), "hello was not answered");
+        assert_eq!(worker.held(), None);
+        drop(silent);
+
+        let (connection, (mut socket, _)) =
+            tokio::join!(Connection::open(&own, &base, false), scheduler.opened());
+        worker.welcome_within = PATIENCE;
+        let (node_id, instance) = ("n".to_owned(), "i".to_owned());
+        let welcome = Welcome { node_id, instance, heartbeat_ms: 60_000, pools: None };
+        let welcomes = async {
+            let text = Message::One(SchedulerFrame::Welcome(welcome)).to_text();
+            stand_in::say(&mut socket, text).await;
+            stand_in::close(&mut socket, close::GOING_AWAY).await;
+        };
+        let (parted, ()) = tokio::join!(worker.converse(connection.unwrap()), welcomes);
+        assert!(matches!(parted, Parted::Cut(_)));
+        assert!(worker.held().is_some());
+        assert_eq!(worker.held(), None, "that was of the connection before");
     }
 }

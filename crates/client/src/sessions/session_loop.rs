@@ -140,13 +140,13 @@ impl SessionLoop {
         loop {
             let opening = open(self.client.clone(), at, self.id.clone(), self.protocol.after_seq());
             let Some(opened) = self.meanwhile(opening).await else { return Parted::Enough };
-            let opened_at = Instant::now();
-            let error = match opened {
-                Err(error) => error,
+            let (error, held) = match opened {
+                Err(error) => (error, None),
                 Ok(socket) => {
                     refusals.let_in();
+                    let opened_at = Instant::now();
                     match self.converse(socket).await {
-                        Parted::Cut(error) => error,
+                        Parted::Cut(error) => (error, Some(opened_at.elapsed())),
                         parted => return parted,
                     }
                 }
@@ -157,7 +157,7 @@ impl SessionLoop {
             {
                 return Parted::Cut(error);
             }
-            let pause = reconnects.pause(opened_at.elapsed(), &error);
+            let pause = reconnects.pause(held, &error);
             self.tell(vec![Happening::Lost { reason: error.to_string(), pause }]).await;
             at = (at + 1) % instances;
             if self.meanwhile(sleep(pause)).await.is_none() {
