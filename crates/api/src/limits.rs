@@ -20,10 +20,12 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 /// How long an idle connection is kept when the configuration names nothing else.
 pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
 /// How long a client may take to send a request's head, and again its body. The server measures it with a
-/// clock that moves every half second, so do not set it below a second. It is longer than other instances
-/// keep an unused connection: otherwise the server could end such a connection with a 400, which looks
+/// clock that moves every half second, so do not set it below a second. It is longer than other instances and the Rust
+/// client keep an unused connection: otherwise the server could end such a connection with a bare 408, which looks
 /// like the answer to a request that is just being sent.
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+const _: () = assert!(client::IDLE_MAX.as_secs() < CLIENT_REQUEST_TIMEOUT_DEFAULT.as_secs());
+const _: () = assert!(client::IDLE_MAX.as_secs() < KEEP_ALIVE_DEFAULT.as_secs());
 /// Bytes of bodies and socket messages that are being read at once when the configuration names no number. What is made of
 /// them needs about twice as much again.
 pub const READING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 128 << 20 };

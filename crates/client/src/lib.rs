@@ -79,5 +79,5 @@ pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
 pub use sessions::{SessionQuery, Sessions};
 pub use tls::TlsOptions;
-pub use transport::Client;
+pub use transport::{Client, IDLE_MAX};
 pub use wire;

@@ -11,13 +11,11 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 
 use crate::error::root_cause;
-use crate::transport::{self, ANSWER_BYTES_MAX};
+use crate::transport::{self, ANSWER_BYTES_MAX, IDLE_MAX};
 use crate::{Error, Result, TlsOptions, base_url, tls};
 
 /// How long an instance may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection is kept without use; well below how long the other side keeps it.
-const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Connections to other instances. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]

@@ -28,6 +28,9 @@ use failure::Failure;
 pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How long an instance may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection is kept without use. Well below how long an instance keeps it, or waits for a request's head (30 s),
+/// and below what is usual for load balancers (60 s): a request on a connection that the other side is just closing is lost.
+pub const IDLE_MAX: Duration = Duration::from_secs(20);
 /// Longest `Retry-After` that is believed, in seconds.
 const RETRY_AFTER_S_MAX: u64 = 3_600;
 /// How long reading the ring may take.
@@ -156,6 +159,7 @@ impl Client {
             // A redirect would carry the token wherever it points.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_MAX)
             // As sockets do: instances are reached directly, and a token goes to nobody else.
             .no_proxy()
             // The loop below decides about repeating; the library's own would escape its bounds.
