@@ -94,4 +94,12 @@ impl Failure {
         let unreachable = |failure: &Self| matches!(failure.error, Error::Unreachable { .. });
         if unreachable(&next) && !unreachable(&self) { Self { hint: next.hint, ..self } } else { next }
     }
+
+    /// Combines this failure with the one before it, if there is one.
+    pub(super) fn after(self, before: Option<Self>) -> Self {
+        match before {
+            Some(before) => before.then(self),
+            None => self,
+        }
+    }
 }

@@ -138,15 +138,9 @@ impl Client {
                     Ok(response) => return Ok((base.clone(), response)),
                     Err(failure) => failure,
                 };
-                let is_last = !(failure.elsewhere && effort.may_go_on(&failure));
-                if failure.elsewhere {
-                    self.rotate(at);
-                }
-                before = Some(match before {
-                    Some(before) => before.then(failure),
-                    None => failure,
-                });
-                if is_last {
+                let goes_on = self.leave(at, &failure, &effort);
+                before = Some(failure.after(before));
+                if !goes_on {
                     break;
                 }
             }
@@ -185,20 +179,22 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            if failure.elsewhere {
-                // The next call does not begin with it either.
-                self.rotate(at);
-            }
-            if !(failure.elsewhere && effort.may_go_on(&failure)) {
+            if !self.leave(at, &failure, effort) {
                 return self.follow(base, failure, straight.as_ref(), call, effort).await;
             }
-            before = Some(match before {
-                Some(before) => before.then(failure),
-                None => failure,
-            });
+            before = Some(failure.after(before));
         }
         // There is a URL: if it was passed over, it was because the owner is there, and failed.
         Err(before.unwrap_or_else(|| Error::Unusable("a client needs at least one URL".to_owned()).into()))
+    }
+
+    /// Goes on to the next of the given URLs, if another instance may succeed: the next call does not begin with this one
+    /// either. Whether this call may ask it.
+    fn leave(&self, at: usize, failure: &Failure, effort: &Effort<'_>) -> bool {
+        if failure.elsewhere {
+            self.rotate(at);
+        }
+        failure.elsewhere && effort.may_go_on(failure)
     }
 
     /// A refusal as `not_owner` names the owner. The client asks that owner once, unless it has just
