@@ -22,6 +22,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Pause before another try to acquire a number from the ledger.
 const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 
+/// Why no more ids are made by the file.
+#[derive(Clone, Copy)]
+enum End {
+    /// The ledger that is reached may give the file's number to others, for this reason.
+    Void(&'static str),
+    /// The generator is stopped.
+    Stopped,
+    /// A mark of another number is committed.
+    Marked,
+    /// The file's mark is past.
+    Past,
+}
+
 impl Keeper {
     /// Makes ids by the file for as long as it proves anything; answers the number that was acquired meanwhile.
     pub(super) async fn go_on_by_file(&mut self, ahead: &mut Ahead, record: Record) -> Option<Held> {
@@ -41,28 +54,30 @@ impl Keeper {
                 acquired = None;
             }
             let of_before = acquired.take_if(|held| !held.is_of(&source));
-            let is_marked = acquired.as_ref().is_some_and(|held| held.mark_ms > 0);
-            let is_elsewhere = record.is_of_another_than(&source);
-            let is_ended = is_over || matches!(source, NumberSource::Ended);
-            let is_past = now_ms >= record.mark_ms;
-            let is_done = is_ended || is_recalled || is_elsewhere || is_marked || is_past;
-            if is_done {
+            let end = if record.is_of_another_than(&source) {
+                Some(End::Void("it is of another ledger than the one reached"))
+            } else if is_recalled {
+                Some(End::Void("its ledger went back in time, or was recovered"))
+            } else if is_over || matches!(source, NumberSource::Ended) {
+                Some(End::Stopped)
+            } else if acquired.as_ref().is_some_and(|held| held.mark_ms > 0) {
+                Some(End::Marked)
+            } else {
+                (now_ms >= record.mark_ms).then_some(End::Past)
+            };
+            if end.is_some() {
                 // First, so that no id is made while the ledger is waited for.
                 self.end_by_file(&generator, &record);
                 self.context.tell(Phase::Seeking(None));
             }
-            if is_elsewhere {
-                // The ledger that is reached may give the file's number to others.
-                tracing::warn!(worker = %record.number, "the local file is of another ledger than the one reached");
-                ahead.remove().await;
-            } else if is_recalled {
-                tracing::warn!(worker = %record.number, "the ledger of the local file went back in time, or was recovered");
+            if let Some(End::Void(reason)) = end {
+                tracing::warn!(worker = %record.number, reason, "the local file proves its worker number no more");
                 ahead.remove().await;
             }
             if let Some(held) = of_before {
                 held.give_back().await;
             }
-            if is_done {
+            if end.is_some() {
                 if let Some(held) = &mut acquired {
                     let (number, start_ms) = (held.worker_lease.number, held.generator.close());
                     let start_ms = self.context.first_free_ms(number, start_ms);
