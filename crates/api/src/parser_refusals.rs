@@ -94,19 +94,19 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
     matches!(status, 400 | 408 | 414 | 431).then_some(status)
 }
 
-const BAD_REQUEST: &str = "Bad Request";
 const TOO_LARGE: &str = "Content Too Large";
 
 /// The whole answer, after which the connection is closed.
 fn problem(status: u16) -> Vec<u8> {
     let (code, reason, detail) = match status {
-        408 => (Code::Invalid, BAD_REQUEST, "the request's head did not come in time"),
+        408 => (Code::Invalid, "Request Timeout", "the request's head did not come in time"),
         414 => (Code::TooLarge, TOO_LARGE, "the request's path and query are too long"),
         431 => (Code::TooLarge, TOO_LARGE, "the request's head is too long"),
-        _ => (Code::Invalid, BAD_REQUEST, "this is no HTTP/1.1 request that can be read"),
+        _ => (Code::Invalid, "Bad Request", "this is no HTTP/1.1 request that can be read"),
     };
-    // A code has one status, whatever the library would say.
-    let status = code.status();
+    // A code has one status, whatever the library would say. But an idle connection may end with a 408 just when a request is
+    // sent on it: clients know by 408 that they may send it again, and would take a 400 for its answer.
+    let status = if status == 408 { status } else { code.status() };
     let id = RequestId::of(&HeaderMap::new()).to_string();
     tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
     let title = format!("The HTTP parser refused the request: {reason}");
@@ -157,18 +157,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_refusal_has_the_status_of_its_code() {
-        for (bare, code) in [
-            ("400 Bad Request", Code::Invalid),
-            ("408 Request Timeout", Code::Invalid),
-            ("414 URI Too Long", Code::TooLarge),
-            ("431 Request Header Fields Too Large", Code::TooLarge),
+    async fn every_refusal_has_the_status_of_its_code_but_for_an_idle_connections() {
+        for (bare, code, status) in [
+            ("400 Bad Request", Code::Invalid, 400),
+            ("408 Request Timeout", Code::Invalid, 408),
+            ("414 URI Too Long", Code::TooLarge, 413),
+            ("431 Request Header Fields Too Large", Code::TooLarge, 413),
         ] {
             let text = written(&[&format!("HTTP/1.1 {bare}\r\ncontent-length: 0\r\n\r\n")]).await;
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
-            assert!(head.starts_with(&format!("HTTP/1.1 {} ", code.status())), "{bare}: {head}");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{bare}: {head}");
             let problem: Problem = serde_json::from_str(body).unwrap();
-            assert_eq!((problem.code.as_str(), problem.status), (code.as_str(), code.status()), "{bare}");
+            assert_eq!((problem.code.as_str(), problem.status), (code.as_str(), status), "{bare}");
         }
     }
 

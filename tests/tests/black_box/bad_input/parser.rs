@@ -31,7 +31,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
         ("GET / HTTP/3.7\r\n\r\n", &[400], "invalid"),
         ("GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n", &[400], "invalid"),
         ("POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n", &[400], "invalid"),
-        ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", &[400], "invalid"),
+        ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", &[408], "invalid"),
         (&long, &[413], "too_large"),
         (&many, &[413], "too_large"),
         (&far, &[400, 413], ""),
