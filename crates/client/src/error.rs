@@ -73,6 +73,8 @@ impl Error {
     #[must_use]
     pub fn may_be_done(&self) -> bool {
         match self {
+            // Who answers with 408 has not read the request.
+            Self::Unexpected { status: 408, .. } => false,
             Self::Lost { .. } | Self::Unexpected { .. } => true,
             Self::Refused(problem) => {
                 matches!(problem.known_code(), Some(Code::LedgerUnavailable | Code::Internal) | None)

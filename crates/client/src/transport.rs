@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, Response, Url};
+use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::Problem;
@@ -302,6 +302,11 @@ impl Client {
         }
         if status.is_success() {
             return Ok(response);
+        }
+        if status == StatusCode::REQUEST_TIMEOUT {
+            // It ended an idle connection just when the request was sent on it, whatever else the answer says.
+            let reason = "it closed the connection before it had read the request".to_owned();
+            return Err(Failure::unexpected(base, status.as_u16(), reason, hint));
         }
         let body = whole(base, &mut response, hint).await?;
         match serde_json::from_slice::<Problem>(&body) {

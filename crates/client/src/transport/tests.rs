@@ -72,7 +72,11 @@ async fn a_resolve_that_may_have_been_done_is_repeated_only_if_it_names_the_hold
         assert!(resolve(&server, Some("h")).await.is_ok());
         assert_eq!(server.heard().len(), 2);
     }
-    // Nothing was done yet.
+    // Nothing was done yet: an idle connection ended just when the request was sent on it.
+    let late = Act::Answer(408, "", r#"{"code":"invalid","detail":"late","request_id":"r"}"#.to_owned());
+    let server = StandIn::playing(vec![late, resolved()]).await;
+    resolve(&server, None).await.unwrap();
+    assert_eq!(server.heard().len(), 2);
     let (busy, dead) = (refused(Code::LeaseHeld, Some(1)), StandIn::dead());
     let server = StandIn::playing(vec![busy, resolved()]).await;
     let request = ResolveRequest { outcome: Resolution::NeverSent, hold: None, tx_hash: None };

@@ -141,6 +141,15 @@ fn named(about: About<'_>, mut failure: Failure) -> Failure {
     failure
 }
 
+/// A failure about one thing that is no call's own: with `--json` it is printed to stderr here.
+pub fn failed(json: bool, id: &str, exit: Exit, message: String) -> Failure {
+    if !json {
+        return Failure { exit, message };
+    }
+    note(&(self::json(&Document { id: Some(id), failure: &Other { error: message } }) + "\n"));
+    Failure { exit, message: String::new() }
+}
+
 /// Says which of several things were not tried, since the daemon of one of them did not answer: with `--json` to stderr, else
 /// behind the failure of that one.
 pub fn not_tried(json: bool, ids: &[String], failure: &mut Failure) {

@@ -33,7 +33,7 @@ pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     })
 }
 
-/// Reads every file of TLS that a start reads, the bus's too, and keeps nothing of them.
+/// Reads every file of TLS that a start reads, the bus's too, but those that the ledger's URL names; keeps nothing of them.
 ///
 /// # Errors
 /// [`Exit::Config`] for a file that would end the start.

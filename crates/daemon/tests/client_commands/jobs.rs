@@ -265,6 +265,23 @@ async fn a_job_that_has_not_ended_in_time_is_printed_for_programs() {
     assert!(err.contains("job j-1 is CREATED after 500 ms"), "{err}");
 }
 
+#[tokio::test]
+async fn a_job_that_cannot_be_seen_at_the_end_of_a_wait_is_a_failure_for_programs() {
+    let (listener, url) = listener().await;
+    let gone = (404, r#"{"code":"not_found","detail":"no such job","request_id":"r"}"#.to_owned());
+    answering_no_waits(listener, vec![created(), gone]);
+    let words = ["job", "wait", "j-1", "--at-most", "500ms", "--json", "--url", &url];
+    let output = ended(fencepost(&words)).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{err}");
+    let failure: serde_json::Value = serde_json::from_slice(&output.stderr).expect(&err);
+    assert!(failure["id"] == "j-1", "{failure}");
+    assert!(
+        failure["error"].as_str().unwrap().contains("has not ended after 500 ms (not_found"),
+        "{failure}"
+    );
+}
+
 /// The words of a command, what it is answered, its exit status and its output.
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 

@@ -20,7 +20,7 @@ const WAITS_EVERY: Duration = Duration::from_secs(5);
 /// A limit in place of none: longer than any process lives.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long the last look at a job that has not ended in time may take.
-const LAST_LOOK: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why it waits meanwhile.
 ///
@@ -119,7 +119,7 @@ async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infalli
 }
 
 /// Looks at a job that was not seen to end in time for the last time: it may have ended since the look before. With JSON it is
-/// printed as it is.
+/// printed as it is, or that it could not be seen.
 ///
 /// # Errors
 /// It has not ended, or that cannot be found out.
@@ -128,20 +128,21 @@ async fn late(client: &Client, id: &str, after: Duration, json: bool) -> Result<
     let goes_on = format!(
         "it continues; `fencepost job wait {id}` waits again, `fencepost job cancel {id}` cancels it"
     );
-    let looked = timeout(LAST_LOOK, client.jobs().get(id)).await;
-    let state = match looked {
-        Err(_) => format!("has not ended after {after} (the daemon does not answer)"),
+    let why = match timeout(LAST_LOOK, client.jobs().get(id)).await {
         Ok(Ok(job)) if job.state == JobState::Finished => return Ok(job),
         Ok(Ok(job)) => {
             if json {
                 shown::answer(true, &job, |_| String::new());
             }
             let reason = jobs_shown::waits(&job).map(|reason| format!(": {reason}")).unwrap_or_default();
-            format!("is {} after {after}{reason}", job.state)
+            let message = format!("job {id} is {} after {after}{reason}\n  {goes_on}", job.state);
+            return Err(Failure::new(Exit::Refused, message));
         }
-        Ok(Err(error)) => format!("has not ended after {after} ({error})"),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the daemon does not answer".to_owned(),
     };
-    Err(Failure::new(Exit::Refused, format!("job {id} {state}\n  {goes_on}")))
+    let message = format!("job {id} has not ended after {after} ({why})\n  {goes_on}");
+    Err(shown::failed(json, id, Exit::Refused, message))
 }
 
 fn unsuccessful(job: &Job) -> String {
