@@ -23,10 +23,10 @@ use crate::{ClusterView, FailureDetector, Identity};
 const JOIN_PAUSE_MS: u64 = 200;
 /// A lease is renewed this many times before it would run out.
 pub const RENEWALS_PER_LEASE: u32 = 4;
-/// A renewal is asked for once more when it was not answered within the lease's length divided by this. The lease then lasts for
-/// that one too: the last renewal was sent a quarter of it before.
+/// A renewal is asked for once more when it was not answered within the lease's length divided by this: the last renewal was sent
+/// a quarter of it before.
 const RENEWAL_ANSWERS_PER_LEASE: u32 = 3;
-/// Renewals under way at once. The ledger has as many connections for them.
+/// Renewals under way at once. The ledger has more connections for them.
 const RENEWALS_AT_ONCE: usize = 2;
 /// Instances looked at after each renewal.
 const PEERS_MAX: u32 = 1_000;
@@ -339,7 +339,7 @@ impl Heart {
                 Ok(Renewed::Done) => "renewed",
                 Ok(Renewed::Lost) => "lost",
                 Ok(Renewed::Locked) => {
-                    tracing::warn!("the row of the instance's lease is locked; it is renewed later");
+                    tracing::warn!("the row of the instance's lease may be locked; it is renewed later");
                     "error"
                 }
                 Err(error) => {
@@ -362,7 +362,10 @@ impl Heart {
 
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
-        let (sent, renewed) = self.ask_to_renew(token).await;
+        let Some((sent, renewed)) = self.ask_to_renew(token).await else {
+            tracing::warn!("no renewal of the instance's lease was answered for as long as it lasts");
+            return Ok(Renewed::Locked);
+        };
         let renewed = renewed?;
         match renewed {
             Renewed::Done => {
@@ -371,7 +374,7 @@ impl Heart {
             }
             // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
             Renewed::Locked => {}
-            Renewed::Lost if self.has_risen_above(token).await? => {
+            Renewed::Lost if self.has_risen_above(token).await => {
                 tracing::info!(instance = %self.id, %token, "the token of the instance's lease rose unheard");
                 self.unsure = true;
                 return self.acquire_again().await;
@@ -386,20 +389,24 @@ impl Heart {
 
     /// Asks for a renewal, and once more where no answer comes in time: it goes another way, while the first may hang with its
     /// connection. Two of one token do no more than one. An answer that is late counts too, from when it was asked for: a
-    /// server may be that slow and well. Answers when the renewal that counts was sent.
-    async fn ask_to_renew(&self, token: Token) -> (Instant, ledger::Result<Renewed>) {
+    /// server may be that slow and well. Answers when the renewal that counts was sent; `None` where no answer came while the
+    /// lease lasts, after which none would count.
+    async fn ask_to_renew(&self, token: Token) -> Option<(Instant, ledger::Result<Renewed>)> {
         let mut tries = JoinSet::new();
         let mut next = tokio::time::Instant::now();
         let give_up = next + self.lease;
+        let mut last = None;
         loop {
-            let has_turn = tries.len() < RENEWALS_AT_ONCE && next < give_up;
+            let has_turn = tries.len() < RENEWALS_AT_ONCE;
             tokio::select! {
                 Some(tried) = tries.join_next() => match tried {
                     // Another one may yet be answered: it may be what has the row locked.
-                    Ok((_, Ok(Renewed::Locked) | Err(_))) if !tries.is_empty() => {}
-                    Ok(tried) => return tried,
+                    Ok(tried @ (_, Ok(Renewed::Locked) | Err(_))) if !tries.is_empty() => last = Some(tried),
+                    Ok(tried) => return Some(tried),
                     Err(gone) => std::panic::resume_unwind(gone.into_panic()),
                 },
+                // The next beat asks anew, with what connections there are.
+                () = tokio::time::sleep_until(give_up) => return last,
                 () = tokio::time::sleep_until(next), if has_turn => {
                     let (ledger, id) = (Arc::clone(&self.ledger), self.id.clone());
                     let resource = Resource::instance(&self.id);
@@ -414,10 +421,17 @@ impl Heart {
 
     /// Whether the lease is this instance's under a later token: an acquire that was given up was carried out after the one that
     /// was answered. What is written under the token before is refused, and waits for a token above.
-    async fn has_risen_above(&self, token: Token) -> ledger::Result<bool> {
-        let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+    /// Where that cannot be read it has not: then the incarnation ends, and the process begins another one.
+    async fn has_risen_above(&self, token: Token) -> bool {
+        let peers = match self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await {
+            Ok(peers) => peers,
+            Err(error) => {
+                ledger::log_failure!(error, "whose the instance's lease is could not be read");
+                return false;
+            }
+        };
         let own = peers.into_iter().find(|peer| peer.id == self.id);
-        Ok(own.is_some_and(|own| own.lease.owner.as_ref() == Some(&self.id) && own.lease.token > token))
+        own.is_some_and(|own| own.lease.owner.as_ref() == Some(&self.id) && own.lease.token > token)
     }
 
     /// Acquires the lease where its token may have risen unheard, which is as good as to renew it.

@@ -110,6 +110,10 @@ async fn a_renewal_that_hangs_is_asked_for_again_and_counts_should_it_be_answere
     let late = joined.lease().await;
     plan.gate.notify_one();
     renewed_after(late.renewed_at).await;
+    // As many as are under way at once, and none is ever answered.
+    plan.renewals_to_gate.store(2, Ordering::SeqCst);
+    until("both were sent", async || plan.gated_renewals.load(Ordering::SeqCst) == 5).await;
+    renewed_after(joined.lease().await.renewed_at).await;
     let lease = joined.lease().await;
     assert_eq!((lease.token, own.token()), (before.token, Some(before.token)), "it was not acquired anew");
 }

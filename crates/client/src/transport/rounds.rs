@@ -18,6 +18,8 @@ use crate::{Doubt, Error, Result, Retry};
 /// While an instance keeps requests waiting: between two checks whether it still lives, and between two looks
 /// at the ring for that, which all calls share.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The same while it was asked to wait: thousands of callers may do nothing else.
+const LOOK_WHILE_WAITING: Duration = Duration::from_secs(5);
 
 type Attempted<T> = std::result::Result<T, Failure>;
 
@@ -250,8 +252,8 @@ impl Client {
     }
 
     /// An attempt that is given up when its instance has left the cluster. A paused instance keeps its
-    /// connections open and does not answer, while others serve its keys. One that is asked to wait is not looked after
-    /// before that is over.
+    /// connections open and does not answer, while others serve its keys. One that is asked to wait is looked after
+    /// seldom before that is over.
     async fn while_it_lives<T>(
         &self,
         routes: &Routes,
@@ -261,7 +263,7 @@ impl Client {
         attempt: impl Future<Output = Attempted<Reply<T>>>,
     ) -> Attempted<Reply<T>> {
         let mut attempt = pin!(attempt);
-        let mut wait = self.look_after + expected;
+        let mut wait = (self.look_after + expected).min(LOOK_WHILE_WAITING);
         loop {
             if let Ok(outcome) = tokio::time::timeout(wait, attempt.as_mut()).await {
                 return outcome;
@@ -270,7 +272,12 @@ impl Client {
                 let reason = "no answer, and the instance left the cluster".to_owned();
                 return Err(Failure::unanswered(Error::Lost { url: shown(to), reason, source: None }));
             }
-            wait = self.look_after.min(LOOK_AGAIN);
+            let left = expected.saturating_sub(sent_at.elapsed());
+            wait = if left.is_zero() {
+                self.look_after.min(LOOK_AGAIN)
+            } else {
+                (self.look_after + left).min(LOOK_WHILE_WAITING)
+            };
             self.look_past(routes, to, wait);
         }
     }

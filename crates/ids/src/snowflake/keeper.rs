@@ -147,6 +147,7 @@ impl Keeper {
         if !matches!(*self.context.shared.phase.borrow(), Phase::Refusing(_)) {
             self.context.tell(Phase::Seeking(None));
         }
+        ahead.remove_undeleted().await;
         let sought = tokio::select! {
             biased;
             () = changed(&mut self.source) => return None,

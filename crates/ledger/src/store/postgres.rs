@@ -48,13 +48,14 @@ const COMMITTERS_MAX: usize = 2;
 const NONCE_TRAINS: usize = 2;
 /// Trains of plans' steps under way at once: while one waits for the server, the other fills. More would each be smaller.
 const PLAN_COMMITTERS_MAX: usize = 2;
-/// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
-const VITAL_CONNECTIONS: u32 = 2;
+/// Connections for renewals and for reading the instances' leases, opened as they are needed: one may be busy with a thousand
+/// renewals, and two may wait for rows, or hang, in acquires or renewals of the instance's own lease.
+const VITAL_CONNECTIONS: u32 = 4;
 /// A connection that was idle for longer is pinged before it is lent.
 const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
-/// One that does not answer the ping within this is replaced: an instance's lease is to be renewed on the new one before it
-/// runs out.
-const PING_MAX: Duration = Duration::from_millis(500);
+/// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
+/// runs out. The others are waited for: a server that is slow for a moment must not have all of them made anew.
+const VITAL_PING_MAX: Duration = Duration::from_millis(250);
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
@@ -117,7 +118,7 @@ pub(super) async fn reach(
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let remembered = Remembered::default();
-    let pool = |max| {
+    let pool = |max, ping_max| {
         let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
         // A call that waits for a connection says so itself.
         let pool = pool.acquire_slow_threshold(call_timeout * 2);
@@ -126,7 +127,7 @@ pub(super) async fn reach(
             Box::pin(async move {
                 // One that is dead is replaced without a word: the outage has its own line.
                 let is_well = async {
-                    tokio::time::timeout(PING_MAX, session.ping()).await.is_ok_and(|answer| answer.is_ok())
+                    tokio::time::timeout(ping_max, session.ping()).await.is_ok_and(|answer| answer.is_ok())
                 };
                 Ok(used.idle_for <= KNOWN_WELL_FOR || is_well.await)
             })
@@ -150,9 +151,9 @@ pub(super) async fn reach(
         requests: requests
             .clone()
             .reaching(&remembered)
-            .pool(pool((options.connections_max - by_keys).max(1))),
-        by_keys: requests.with(BY_KEYS).pool(pool(by_keys)),
-        vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS)),
+            .pool(pool((options.connections_max - by_keys).max(1), call_timeout)),
+        by_keys: requests.with(BY_KEYS).pool(pool(by_keys, call_timeout)),
+        vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS, VITAL_PING_MAX)),
     };
     let here = runtime::Handle::current();
     let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);

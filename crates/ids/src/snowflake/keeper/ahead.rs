@@ -11,12 +11,16 @@ use crate::limits::FILE_LEAD_MS;
 pub(super) struct Ahead {
     id_file: Option<WorkerIdFile>,
     written: Option<Record>,
+    /// It was to be deleted and could not be.
+    is_undeleted: bool,
 }
 
 impl Ahead {
     /// Locks the file and reads what it proves. If the file cannot be used, the keeper goes on without it.
     pub(super) async fn take(path: Option<PathBuf>) -> (Self, Option<Record>) {
-        let Some(path) = path else { return (Self { id_file: None, written: None }, None) };
+        let Some(path) = path else {
+            return (Self { id_file: None, written: None, is_undeleted: false }, None);
+        };
         let file = path.display().to_string();
         match blocking(move || WorkerIdFile::take(&path)).await {
             Ok((id_file, proof)) => {
@@ -28,7 +32,7 @@ impl Ahead {
                         None
                     }
                 };
-                (Self { id_file: Some(id_file), written: written.clone() }, written)
+                (Self { id_file: Some(id_file), written: written.clone(), is_undeleted: false }, written)
             }
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
@@ -39,7 +43,7 @@ impl Ahead {
                 } else {
                     tracing::warn!(file, %error, "the local file for worker numbers cannot be used");
                 }
-                (Self { id_file: None, written: None }, None)
+                (Self { id_file: None, written: None, is_undeleted: false }, None)
             }
         }
     }
@@ -61,6 +65,7 @@ impl Ahead {
         let written = record.clone();
         let Err(error) = self.with(move |id_file| id_file.write(&record)).await else {
             self.written = Some(written);
+            self.is_undeleted = false;
             return Ok(issued_ms);
         };
         tracing::warn!(%error, "the local file for worker numbers could not be written");
@@ -80,12 +85,21 @@ impl Ahead {
         match self.with(WorkerIdFile::remove).await {
             Ok(()) => {
                 self.written = None;
+                self.is_undeleted = false;
                 true
             }
             Err(error) => {
                 tracing::error!(%error, "the local file for worker numbers could not be removed");
+                self.is_undeleted = true;
                 false
             }
+        }
+    }
+
+    /// Deletes it again where that failed.
+    pub(super) async fn remove_undeleted(&mut self) {
+        if self.is_undeleted {
+            self.remove().await;
         }
     }
 
