@@ -123,7 +123,7 @@ pub(super) async fn reach(
         // A call that waits for a connection says so itself.
         let pool = pool.acquire_slow_threshold(call_timeout * 2);
         // After a restart of the server the dead ones are replaced instead of failing a request each.
-        pool.test_before_acquire(false).before_acquire(|session, used| {
+        pool.test_before_acquire(false).before_acquire(move |session, used| {
             Box::pin(async move {
                 // One that is dead is replaced without a word: the outage has its own line.
                 let is_well = async {
