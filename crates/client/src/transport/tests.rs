@@ -73,7 +73,8 @@ async fn a_resolve_that_may_have_been_done_is_repeated_only_if_it_names_the_hold
         assert_eq!(server.heard().len(), 2);
     }
     // Nothing was done yet: an idle connection ended just when the request was sent on it.
-    let late = Act::Answer(408, "", r#"{"code":"invalid","detail":"late","request_id":"r"}"#.to_owned());
+    let problem = serde_json::to_string(&Problem::new(Code::Invalid, "late")).unwrap();
+    let late = Act::Answer(408, "", problem);
     let server = StandIn::playing(vec![late, resolved()]).await;
     resolve(&server, None).await.unwrap();
     assert_eq!(server.heard().len(), 2);

@@ -268,8 +268,7 @@ async fn a_job_that_has_not_ended_in_time_is_printed_for_programs() {
 #[tokio::test]
 async fn a_job_that_cannot_be_seen_at_the_end_of_a_wait_is_a_failure_for_programs() {
     let (listener, url) = listener().await;
-    let gone = (404, r#"{"code":"not_found","detail":"no such job","request_id":"r"}"#.to_owned());
-    answering_no_waits(listener, vec![created(), gone]);
+    answering_no_waits(listener, vec![created(), refused(wire::Code::NotFound)]);
     let words = ["job", "wait", "j-1", "--at-most", "500ms", "--json", "--url", &url];
     let output = ended(fencepost(&words)).await;
     let err = String::from_utf8_lossy(&output.stderr);
