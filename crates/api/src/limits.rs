@@ -124,8 +124,12 @@ pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// longer than it takes to give new tokens to all instances.
 pub const BULK_TOKEN_UNKNOWN_MAX: Duration = Duration::from_secs(300);
 /// How long an instance that works on [`BULKS_AT_ONCE`] operations leaves one that others have left to those with room. Then it
-/// takes it, if it knows its token, to work on it in its turn.
+/// shows that it knows its token, if it does.
 pub const BULK_LEFT_MAX: Duration = Duration::from_secs(10);
+/// For that it holds the operation for this long, and leaves it again. The others see twice meanwhile that it goes on.
+pub const BULK_HELD_FOR: Duration = Duration::from_secs(10);
+/// How long it then leaves the operation to those with room before it shows that again.
+pub const BULK_SHOWN_EVERY: Duration = Duration::from_secs(120);
 /// Between two purges of operations that were over long ago.
 pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// How long operations that are over are kept: 30 days.
@@ -279,9 +283,12 @@ const _: () =
 const _: () =
     assert!(BULK_PAGE_JOBS <= BULK_SCAN_ROWS_MIN, "a page is found in one statement where all jobs match");
 const _: () = assert!(
-    BULK_LEFT_MAX.as_secs() * 10 <= BULK_TOKEN_UNKNOWN_MAX.as_secs(),
-    "an instance without room takes what others left long before they end it"
+    2 * (BULK_SHOWN_EVERY.as_secs() + BULK_HELD_FOR.as_secs() + BULK_LEFT_MAX.as_secs())
+        < BULK_TOKEN_UNKNOWN_MAX.as_secs(),
+    "an instance without room shows twice that it knows the token before the others end the operation"
 );
+const _: () =
+    assert!(BULK_HELD_FOR.as_secs() >= 4 * BULK_LOOK_EVERY.as_secs(), "the others look twice meanwhile");
 const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);

@@ -229,6 +229,8 @@ pub struct OpenBulk {
     pub token: u64,
     /// Whether the owner's lease is live.
     pub is_owned: bool,
+    /// Whether somebody cancelled it.
+    pub is_cancelling: bool,
 }
 
 /// The owner of an operation that its last owner has left. No instance has such a name: theirs end in a unique part.
@@ -521,6 +523,7 @@ record! {
         owner: String,
         token: i64,
         is_owned: bool,
+        is_cancelling: bool,
     }
 }
 
@@ -533,6 +536,7 @@ impl TryFrom<OpenRow> for OpenBulk {
             owner: InstanceId::parse(&row.owner).map_err(impossible)?,
             token: records::count(row.token)?,
             is_owned: row.is_owned,
+            is_cancelling: row.is_cancelling,
         })
     }
 }

@@ -70,7 +70,8 @@ mod tests {
     const ID: BulkId = BulkId::from_u128(1);
 
     fn open(owner: &str, token: u64, is_owned: bool) -> OpenBulk {
-        OpenBulk { id: ID, owner: InstanceId::parse(owner).unwrap(), token, is_owned }
+        let owner = InstanceId::parse(owner).unwrap();
+        OpenBulk { id: ID, owner, token, is_owned, is_cancelling: false }
     }
 
     fn known(_: &str) -> bool {

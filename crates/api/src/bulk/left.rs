@@ -1,67 +1,147 @@
 //! The bulk operations that instances left because they do not know their tokens, and for which this instance has no room now. It
-//! leaves each to those with room for a while. Then it takes it, if it knows its token, to work on it in its turn: what has a
-//! live owner is ended by nobody else.
+//! leaves them to those with room. Where it knows a token, it shows that now and then: it holds the operation for a moment, and
+//! leaves it again. The doubts of the others begin anew by that, so that nobody ends it.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use domain::BulkId;
+use domain::{BulkId, InstanceId};
 use ledger::OpenBulk;
 
-use crate::limits::BULK_LEFT_MAX;
+use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY};
 
-/// Since when each was seen without an owner.
+/// What is to be done with an operation that others left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// It is to be held for a moment, if its token is known here.
+    Hold,
+    /// It was held for long enough.
+    Leave,
+}
+
+/// When each is to be held, or left again.
 #[derive(Debug, Default)]
 pub struct Left(HashMap<BulkId, Instant>);
 
 impl Left {
-    /// Forgets those that have an owner by now, or are over.
-    pub fn look(&mut self, open: &[OpenBulk]) {
-        self.0.retain(|id, _| open.iter().any(|open| open.id == *id && open.is_left()));
+    /// Forgets those that are over. One that another instance has now is left to those with room first when that one leaves it.
+    pub fn look(&mut self, open: &[OpenBulk], me: &InstanceId, now: Instant) {
+        self.0.retain(|id, at| {
+            let Some(open) = open.iter().find(|open| open.id == *id) else { return false };
+            if open.is_owned && open.owner != *me {
+                *at = (*at).max(now + BULK_LEFT_MAX);
+            }
+            true
+        });
     }
 
-    /// Whether an operation was left to those with room for [`BULK_LEFT_MAX`]. Its time then begins anew.
-    pub fn is_due(&mut self, open: &OpenBulk, now: Instant) -> bool {
-        if !open.is_left() {
-            return false;
+    /// What is due with an operation: it is left to those with room for [`BULK_LEFT_MAX`], and for [`BULK_SHOWN_EVERY`] after
+    /// this instance had it, and held for [`BULK_HELD_FOR`].
+    pub fn due(&mut self, open: &OpenBulk, me: &InstanceId, now: Instant) -> Option<Due> {
+        if open.is_left() {
+            let at = self.0.entry(open.id).or_insert(now + BULK_LEFT_MAX);
+            if now < *at {
+                return None;
+            }
+            // Also where it cannot be taken: then it is tried again.
+            *at = now + BULK_HELD_FOR;
+            return Some(Due::Hold);
         }
-        let since = self.0.entry(open.id).or_insert(now);
-        let is_due = now.duration_since(*since) >= BULK_LEFT_MAX;
-        if is_due {
-            *since = now;
-        }
-        is_due
+        // What was this instance's from the first waits here for its place.
+        let at = self.0.get(&open.id)?;
+        (open.owner == *me && now >= *at).then_some(Due::Leave)
+    }
+
+    /// This instance left it again.
+    pub fn rest(&mut self, id: BulkId, now: Instant) {
+        self.0.insert(id, now + BULK_SHOWN_EVERY);
+    }
+
+    /// This instance works on it.
+    pub fn forget(&mut self, id: BulkId) {
+        self.0.remove(&id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::InstanceId;
+    use std::time::Duration;
 
     use super::*;
 
-    fn open(owner: &str) -> OpenBulk {
-        let owner = InstanceId::parse(owner).unwrap();
-        OpenBulk { id: BulkId::from_u128(1), owner, token: 1, is_owned: false }
+    const ID: BulkId = BulkId::from_u128(1);
+
+    fn name(name: &str) -> InstanceId {
+        InstanceId::parse(name).unwrap()
+    }
+
+    fn open(owner: &str, is_owned: bool) -> OpenBulk {
+        OpenBulk { id: ID, owner: name(owner), token: 1, is_owned, is_cancelling: false }
+    }
+
+    /// What is due when an instance without room looks.
+    fn look(left: &mut Left, open: &OpenBulk, now: Instant) -> Option<Due> {
+        left.look(std::slice::from_ref(open), &name("me"), now);
+        left.due(open, &name("me"), now)
     }
 
     #[test]
-    fn an_operation_is_left_to_instances_with_room_first() {
-        let (mut left, now) = (Left::default(), Instant::now());
-        let later = now + BULK_LEFT_MAX;
-        assert!(!left.is_due(&open("nobody"), now) && left.is_due(&open("nobody"), later));
-        assert!(!left.is_due(&open("nobody"), later), "it is looked at once in that time");
-        let last = later + BULK_LEFT_MAX;
-        left.look(&[open("nobody")]);
-        assert!(left.is_due(&open("nobody"), last));
-        // Another instance has had it meanwhile.
-        left.look(&[open("a")]);
-        assert!(!left.is_due(&open("nobody"), last + BULK_LEFT_MAX));
+    fn an_operation_is_left_to_instances_with_room_and_held_for_a_moment_now_and_then() {
+        let (mut left, mut now) = (Left::default(), Instant::now());
+        let (nobodys, own, moment) = (open("nobody", false), open("me", true), Duration::from_millis(1));
+        let mut at = now + BULK_LEFT_MAX;
+        for _ in 0..3 {
+            assert_eq!(look(&mut left, &nobodys, now), None);
+            assert_eq!(look(&mut left, &nobodys, at - moment), None, "those with room take it");
+            now = at;
+            assert_eq!(look(&mut left, &nobodys, now), Some(Due::Hold));
+            assert_eq!(look(&mut left, &own, now + BULK_HELD_FOR - moment), None, "the others see it twice");
+            now += BULK_HELD_FOR;
+            assert_eq!(look(&mut left, &own, now), Some(Due::Leave));
+            assert_eq!(look(&mut left, &own, now), Some(Due::Leave), "until the ledger takes it");
+            left.rest(ID, now);
+            at = now + BULK_SHOWN_EVERY;
+        }
+        left.look(&[], &name("me"), at);
+        assert_eq!(left.due(&nobodys, &name("me"), at), None, "it was over");
     }
 
     #[test]
-    fn an_operation_whose_owner_died_waits_for_an_instance_with_room() {
+    fn one_that_cannot_be_held_is_tried_again() {
         let (mut left, now) = (Left::default(), Instant::now());
-        assert!(!left.is_due(&open("a"), now) && !left.is_due(&open("a"), now + BULK_LEFT_MAX));
+        let nobodys = open("nobody", false);
+        assert_eq!(look(&mut left, &nobodys, now), None);
+        let at = now + BULK_LEFT_MAX;
+        assert_eq!(look(&mut left, &nobodys, at), Some(Due::Hold));
+        assert_eq!(look(&mut left, &nobodys, at), None);
+        assert_eq!(look(&mut left, &nobodys, at + BULK_HELD_FOR), Some(Due::Hold));
+    }
+
+    #[test]
+    fn an_operation_that_another_instance_had_meanwhile_is_left_to_those_with_room_first() {
+        let (mut left, now) = (Left::default(), Instant::now());
+        let (nobodys, anothers) = (open("nobody", false), open("a", true));
+        assert_eq!(look(&mut left, &nobodys, now), None);
+        let at = now + BULK_LEFT_MAX;
+        assert_eq!(look(&mut left, &anothers, at), None);
+        assert_eq!(look(&mut left, &nobodys, at), None);
+        assert_eq!(look(&mut left, &nobodys, at + BULK_LEFT_MAX), Some(Due::Hold));
+        // One that had it for a moment does not know the token either.
+        left.rest(ID, at);
+        assert_eq!(look(&mut left, &anothers, at), None);
+        assert_eq!(look(&mut left, &nobodys, at + BULK_LEFT_MAX), None, "it was held not long ago");
+    }
+
+    #[test]
+    fn what_others_did_not_leave_waits_for_an_instance_with_room_and_the_own_for_its_place() {
+        for waits in [open("a", false), open("me", true)] {
+            let (mut left, now) = (Left::default(), Instant::now());
+            assert_eq!(look(&mut left, &waits, now), None);
+            assert_eq!(look(&mut left, &waits, now + BULK_SHOWN_EVERY), None, "{waits:?}");
+        }
+        let (mut left, now) = (Left::default(), Instant::now());
+        assert_eq!(look(&mut left, &open("nobody", false), now), None);
+        left.forget(ID);
+        assert_eq!(look(&mut left, &open("me", true), now + BULK_SHOWN_EVERY), None, "it has had a place");
     }
 }

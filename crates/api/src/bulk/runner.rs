@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use wire::Code;
 
 use super::doubts::Doubts;
-use super::left::Left;
+use super::left::{Due, Left};
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
@@ -75,37 +75,38 @@ pub async fn run(forwarder: Arc<Forwarder>) {
 }
 
 /// Begins to work on operations of this instance, and on those whose owner is dead. Those that cannot be read, such as a later
-/// release's, are noted, and left to another instance. An instance that works on [`BULKS_AT_ONCE`] only takes those that others
-/// left.
+/// release's, are noted, and left to another instance. An instance that works on [`BULKS_AT_ONCE`] ends those that somebody
+/// cancelled, and shows that it knows the tokens of those that others left: see [`Left`].
 pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> Result<(), Refusal> {
     let Kept { running, doubts, left, unreadable } = kept;
     let state = forwarder.state();
     let me = state.incarnation().identity.id.clone();
     let found = state.read(state.ledger.open_bulks()).await?;
     doubts.borrow_mut().look(&found, &me);
-    left.look(&found);
+    left.look(&found, &me, now);
     for open in found {
         let is_anothers = open.is_owned && open.owner != me;
         if is_anothers || running.borrow().contains(&open.id) || unreadable.contains(&open.id) {
             continue;
         }
-        if running.borrow().len() >= BULKS_AT_ONCE {
-            // What becomes of it keeps the others from nothing.
-            if left.is_due(&open, now)
-                && let Err(refusal) = take_for_later(state, &open, &me).await
-            {
-                tracing::debug!(bulk = %open.id, %refusal, "a bulk operation that others left cannot be taken");
+        // One that somebody cancelled needs no place: it ends after a page at most.
+        if running.borrow().len() >= BULKS_AT_ONCE && !open.is_cancelling {
+            if let Some(due) = left.due(&open, &me, now) {
+                match hold_or_leave(state, &open, &me, due).await {
+                    Ok(()) if due == Due::Leave => left.rest(open.id, now),
+                    Ok(()) => {}
+                    // It keeps the others from nothing.
+                    Err(refusal) => {
+                        tracing::debug!(bulk = %open.id, %refusal, "a bulk operation is neither held nor left");
+                    }
+                }
             }
             continue;
         }
         let is_known = |name: &str| submitter(state, name).is_ok();
-        let is_left = doubts.borrow().leaves(open.id, now, is_known);
-        if is_left {
-            // Any instance may end one that somebody cancelled.
-            let left = state.read(state.ledger.bulk(open.id)).await.ok().flatten();
-            if left.is_none_or(|left| left.status != BulkStatus::Cancelling) {
-                continue;
-            }
+        // Any instance may end one that somebody cancelled.
+        if !open.is_cancelling && doubts.borrow().leaves(open.id, now, is_known) {
+            continue;
         }
         let taken = state.ask(state.settings.request_timeout, state.ledger.take_bulk(&open, &me)).await;
         if let Some(Err(error @ ledger::Error::Impossible(_))) = &taken {
@@ -127,6 +128,7 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
             tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation without a live owner is taken over");
         }
         running.borrow_mut().insert(bulk.id);
+        left.forget(bulk.id);
         let worker = Worker {
             forwarder: Arc::clone(forwarder),
             running: Rc::clone(running),
@@ -139,13 +141,18 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
     Ok(())
 }
 
-/// Takes an operation that others left, if its token is known here: it waits for its turn, and the others do not end it.
-async fn take_for_later(state: &State, open: &OpenBulk, me: &InstanceId) -> Result<(), Refusal> {
-    let left = state.read(state.ledger.bulk(open.id)).await?;
-    if left.is_some_and(|left| submitter(state, &left.principal).is_ok())
-        && let Some(taken) = state.read(state.ledger.take_bulk(open, me)).await?
-    {
-        tracing::info!(bulk = %taken.id, "a bulk operation that others left waits here for its turn");
+/// Takes an operation that others left, if its token is known here, to hold it for a moment; or leaves it again.
+async fn hold_or_leave(state: &State, open: &OpenBulk, me: &InstanceId, due: Due) -> Result<(), Refusal> {
+    let Some(bulk) = state.read(state.ledger.bulk(open.id)).await? else { return Ok(()) };
+    let changed = match due {
+        Due::Hold if submitter(state, &bulk.principal).is_ok() => {
+            state.read(state.ledger.take_bulk(open, me)).await?
+        }
+        Due::Leave if bulk.owner == *me => state.read(state.ledger.leave_bulk(&bulk)).await?,
+        Due::Hold | Due::Leave => None,
+    };
+    if changed.is_some() && due == Due::Hold {
+        tracing::info!(bulk = %open.id, "others left a bulk operation whose token is known here; it is held for a moment");
     }
     Ok(())
 }
@@ -314,7 +321,8 @@ impl Worker {
         // The token is not the one that is known here where the answer to an earlier taking was lost.
         let now = state.read(state.ledger.bulk(self.id)).await?;
         let now = now.filter(|now| now.owner == me && !now.status.is_over()).ok_or(Stop::Lost)?;
-        let open = OpenBulk { id: now.id, owner: now.owner, token: now.token, is_owned: true };
+        let is_cancelling = now.status == BulkStatus::Cancelling;
+        let open = OpenBulk { id: now.id, owner: now.owner, token: now.token, is_owned: true, is_cancelling };
         *bulk = state.read(state.ledger.take_bulk(&open, &me)).await?.ok_or(Stop::Lost)?;
         Ok(false)
     }

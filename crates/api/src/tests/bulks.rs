@@ -3,17 +3,16 @@
 use std::time::Instant;
 
 use domain::BulkId;
-use ledger::{BulkAction, BulkMade, JobFilter, NewBulk};
+use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::*;
 use crate::bulk::runner::{Kept, take};
-use crate::limits::{BULK_LEFT_MAX, BULKS_AT_ONCE};
+use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY, BULKS_AT_ONCE};
 
-/// An operation of this token that an instance has left, since it does not know the token.
-async fn left(state: &State, n: u128, principal: &str) -> BulkId {
-    let id = BulkId::from_u128(n);
+/// An operation of this token, whose owner is dead.
+async fn orphaned(state: &State, n: u128, principal: &str) -> BulkRecord {
     let new = NewBulk {
-        id,
+        id: BulkId::from_u128(n),
         principal: principal.to_owned(),
         action: BulkAction::Dismiss,
         filter: JobFilter::default(),
@@ -24,27 +23,80 @@ async fn left(state: &State, n: u128, principal: &str) -> BulkId {
         key_hash: None,
         body_hash: "h".to_owned(),
     };
-    let BulkMade::Made(made) = state.ledger.create_bulk(&new, None).await.unwrap() else {
-        panic!("it is new");
-    };
-    state.ledger.leave_bulk(&made).await.unwrap().unwrap();
-    id
+    match state.ledger.create_bulk(&new, None).await.unwrap() {
+        BulkMade::Made(made) => *made,
+        found => panic!("it is new: {found:?}"),
+    }
+}
+
+/// One that an instance has left, since it does not know the token.
+async fn left(state: &State, n: u128, principal: &str) -> BulkId {
+    let made = orphaned(state, n, principal).await;
+    state.ledger.leave_bulk(&made).await.unwrap().unwrap().id
+}
+
+/// What an instance keeps that works on as many as it may.
+fn full() -> Kept {
+    let kept = Kept::default();
+    kept.running.borrow_mut().extend((10..).take(BULKS_AT_ONCE).map(BulkId::from_u128));
+    kept
 }
 
 #[actix_web::test]
-async fn an_instance_without_room_takes_what_others_left_if_it_knows_the_token() {
+async fn an_instance_without_room_holds_what_others_left_for_a_moment_if_it_knows_the_token() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
     let (known, unknown) = (left(&state, 1, "ops").await, left(&state, 2, "other").await);
-    let (forwarder, mut kept, now) = (forwarder(&state), Kept::default(), Instant::now());
-    kept.running.borrow_mut().extend((10..).take(BULKS_AT_ONCE).map(BulkId::from_u128));
+    let (forwarder, mut kept, now) = (forwarder(&state), full(), Instant::now());
     let owner = async |id| state.ledger.bulk(id).await.unwrap().unwrap().owner;
     let nobody = owner(unknown).await;
 
     take(&forwarder, &mut kept, now).await.unwrap();
     assert_eq!(owner(known).await, nobody, "an instance with room may take it");
+    let mut at = now + BULK_LEFT_MAX;
+    for _ in 0..2 {
+        take(&forwarder, &mut kept, at).await.unwrap();
+        assert_eq!(owner(known).await, state.incarnation().identity.id);
+        assert_eq!(owner(unknown).await, nobody);
+        at += BULK_HELD_FOR;
+        take(&forwarder, &mut kept, at).await.unwrap();
+        assert_eq!(owner(known).await, nobody, "an instance with room may take it again");
+        take(&forwarder, &mut kept, at).await.unwrap();
+        assert_eq!(owner(known).await, nobody);
+        at += BULK_SHOWN_EVERY;
+    }
+    assert_eq!(kept.running.borrow().len(), BULKS_AT_ONCE, "it works on no more");
+
+    // A place is free while it is held.
+    take(&forwarder, &mut kept, at).await.unwrap();
+    kept.running.borrow_mut().remove(&BulkId::from_u128(10));
+    take(&forwarder, &mut kept, at).await.unwrap();
+    while state.ledger.bulk(known).await.unwrap().unwrap().status != BulkStatus::Done {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[actix_web::test]
+async fn an_instance_without_room_ends_what_somebody_cancelled() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
+    let held = left(&state, 1, "ops").await;
+    let (forwarder, mut kept, now) = (forwarder(&state), full(), Instant::now());
+    for at in [now, now + BULK_LEFT_MAX] {
+        take(&forwarder, &mut kept, at).await.unwrap();
+    }
+    assert_eq!(state.ledger.bulk(held).await.unwrap().unwrap().owner, state.incarnation().identity.id);
+    let (known, unknown) = (left(&state, 2, "ops").await, left(&state, 3, "other").await);
+    let orphan = orphaned(&state, 4, "ops").await.id;
+    for id in [held, known, unknown, orphan] {
+        state.ledger.cancel_bulk(id, None).await.unwrap();
+    }
+
     take(&forwarder, &mut kept, now + BULK_LEFT_MAX).await.unwrap();
-    assert_eq!(owner(known).await, state.incarnation().identity.id);
-    assert_eq!(owner(unknown).await, nobody);
-    assert_eq!(kept.running.borrow().len(), BULKS_AT_ONCE, "it waits for its turn");
+    while kept.running.borrow().len() > BULKS_AT_ONCE {
+        tokio::task::yield_now().await;
+    }
+    for id in [held, known, unknown, orphan] {
+        assert_eq!(state.ledger.bulk(id).await.unwrap().unwrap().status, BulkStatus::Cancelled);
+    }
 }

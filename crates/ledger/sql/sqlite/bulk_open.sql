@@ -1,11 +1,13 @@
--- The bulk operations under way, the oldest first, each with whether its owner's lease is live.
+-- The bulk operations under way, the oldest first, each with whether its owner's lease is live, and whether somebody
+-- cancelled it.
 -- ?1 limit
 SELECT b.id, b.owner, b.token,
        EXISTS (
            SELECT 1 FROM lease l
            WHERE l.resource = 'instance:' || b.owner AND l.owner = b.owner
              AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
-       ) AS is_owned
+       ) AS is_owned,
+       b.status = 'CANCELLING' AS is_cancelling
 FROM bulk b
 WHERE b.finished_at IS NULL
 ORDER BY b.id

@@ -343,8 +343,10 @@ pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
     let dismissed = b.ledger.remove_page(&first, &[job(0), job(3)], job(3)).await.unwrap().unwrap();
     assert_eq!((dismissed.done, dismissed.skipped), (1, 1));
     assert!(!b.found(job(0)).await.is_dead() && b.found(job(1)).await.is_dead());
+    assert!(!b.ledger.open_bulks().await.unwrap()[0].is_cancelling);
     b.ledger.cancel_bulk(first.id, Some(&by())).await.unwrap();
     assert_eq!(b.ledger.bulk(first.id).await.unwrap().unwrap().status, BulkStatus::Cancelling);
+    assert!(b.ledger.open_bulks().await.unwrap()[0].is_cancelling);
     assert_eq!(b.ledger.begin_page(&first, &[job(1)]).await.unwrap(), None);
     // What was begun is still noted.
     let noted = b.ledger.note_progress(&first, job(4), &BulkStep::default()).await.unwrap().unwrap();
