@@ -33,7 +33,7 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::shared_reads::{self, Turn};
 use crate::shares::Kind;
-use crate::state::{NOT_STARTED, State};
+use crate::state::State;
 use crate::traces;
 use crate::visibility;
 
@@ -327,8 +327,8 @@ async fn identify(
 /// What the credential of a forwarded request proves. Without a good one the request is the client's own, and loses the
 /// headers that only instances may send.
 fn forwarded(state: &State, request: &mut ServiceRequest) -> Result<Option<Proven>, Refusal> {
-    if !state.is_open() {
-        return Err(Refusal::new(Code::LedgerUnavailable, NOT_STARTED));
+    if let Some(awaited) = state.awaited() {
+        return Err(Refusal::new(Code::LedgerUnavailable, awaited.detail()));
     }
     match state.credentials.check(request.request()) {
         Ok(proven) => {
@@ -358,8 +358,11 @@ fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Ref
     if is_api && let Some(refusal) = state.went_back() {
         return Err(refusal);
     }
-    if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {
-        let detail = format!("{NOT_STARTED}; try again, or ask another instance");
+    if let Some(awaited) = state.awaited()
+        && !route.is_none_or(Route::needs_no_ledger)
+    {
+        let detail = format!("{}; try again, or ask another instance", awaited.detail());
+        // Also where it waits for the bus: callers do not try again after `bus_unavailable`.
         return Err(Refusal::new(Code::LedgerUnavailable, detail));
     }
     Ok(())

@@ -72,7 +72,7 @@ pub use auth::{Auth, Scope, Sees, Token, digest};
 pub use openapi::document;
 pub use probe::Probe;
 pub use server::{Handle, Server};
-pub use services::{Early, Generators, Incarnation, Services};
+pub use services::{Awaited, Early, Generators, Incarnation, Services};
 pub use settings::{OnMisroute, Settings};
 pub use tls::{Tls, TlsFiles};
 pub use traces::start_traces;

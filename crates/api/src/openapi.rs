@@ -269,7 +269,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     let mut codes = vec![Invalid, Forbidden, MethodNotAllowed, Internal];
     if access(path, method) == Some(Access::Open) {
         match id {
-            "readyz" => codes.extend([LedgerUnavailable, LedgerWentBack, Draining]),
+            "readyz" => codes.extend([LedgerUnavailable, BusUnavailable, LedgerWentBack, Draining]),
             "page_asset" => codes.extend([NotFound, Overloaded]),
             _ => {}
         }
@@ -406,6 +406,7 @@ mod tests {
             ("post", "/v1/jobs/retry", Code::NotFound),
             ("post", "/v1/jobs/retry", Code::BusUnavailable),
             ("post", "/v1/jobs/{id}/retry", Code::BusUnavailable),
+            ("get", "/readyz", Code::BusUnavailable),
         ] {
             let refusal = &document["paths"][path][method]["responses"][code.status().to_string()];
             let about = refusal["description"].as_str().unwrap_or_default();

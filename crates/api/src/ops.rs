@@ -13,7 +13,8 @@ use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX};
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::routes;
-use crate::state::{NOT_STARTED, State};
+use crate::services::Awaited;
+use crate::state::State;
 
 /// Says that the process runs
 #[utoipa::path(
@@ -27,8 +28,9 @@ pub async fn healthz() -> HttpResponse {
 /// Says whether this instance can serve
 ///
 /// The checks are up to a second old. `degraded` means that the instance serves although a check found
-/// something wrong. The answer is also `ledger_unavailable` before the instance has first reached its ledger;
-/// until then it serves only snowflakes, their decoding and UUIDs.
+/// something wrong. Before the instance has completed its start, the answer is `ledger_unavailable` or `bus_unavailable`,
+/// by what the start waits for. Until then the instance serves only UUIDs, the decoding of snowflakes, and
+/// snowflakes where `ids.file` proves a worker number.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz",
     responses((status = 200, description = "The instance can serve", body = Ready)),
@@ -37,8 +39,8 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     if let Some(refusal) = state.went_back() {
         return Err(refusal);
     }
-    if !state.is_open() {
-        return Err(not_open_yet(&state));
+    if let Some(awaited) = state.awaited() {
+        return Err(not_open_yet(&state, awaited));
     }
     let (ledger, bus) = tokio::join!(
         looked(&state, &state.ledger_check, look_at_ledger),
@@ -64,11 +66,20 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
 }
 
 /// The refusal of an instance that has not completed its start.
-fn not_open_yet(state: &State) -> Refusal {
-    let what = format!("{NOT_STARTED}; it issues snowflakes only");
-    let ledger = Check { status: CheckStatus::Down, detail: Some(what.clone()) };
-    let checks = named([("ledger", ledger), ("snowflakes", look_at_snowflakes(state))]);
-    Refusal::new(Code::LedgerUnavailable, what).with(|problem| problem.checks = Some(checks))
+fn not_open_yet(state: &State, awaited: Awaited) -> Refusal {
+    let (code, name) = match awaited {
+        Awaited::Ledger(_) => (Code::LedgerUnavailable, "ledger"),
+        Awaited::Bus => (Code::BusUnavailable, "bus"),
+    };
+    let mut what = awaited.detail();
+    let snowflakes = state.snowflakes.status();
+    // By the local file.
+    if snowflakes.worker.is_some() && snowflakes.refusal.is_none() {
+        what.push_str("; it issues snowflakes only");
+    }
+    let down = Check { status: CheckStatus::Down, detail: Some(what.clone()) };
+    let checks = named([(name, down), ("snowflakes", look_at_snowflakes(state))]);
+    Refusal::new(code, what).with(|problem| problem.checks = Some(checks))
 }
 
 fn named<const N: usize>(checks: [(&str, Check); N]) -> BTreeMap<String, Check> {

@@ -26,7 +26,7 @@ use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX}
 use crate::openapi;
 use crate::parser_refusals::with_problems;
 use crate::routes::{self, Route};
-use crate::services::{Early, Incarnation, Services};
+use crate::services::{Awaited, Early, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
 use crate::tls::Tls;
@@ -43,7 +43,7 @@ pub struct Server {
 
 impl Server {
     /// Takes the listener. Until [`Handle::open`], requests other than probes wait; see also
-    /// [`Handle::serve_without_ledger`]. Each thread that serves calls `on_thread` at its start. Call this inside the
+    /// [`Handle::refuse_without`]. Each thread that serves calls `on_thread` at its start. Call this inside the
     /// runtime that runs the calls to the ledger and that outlives the server.
     ///
     /// # Errors
@@ -149,10 +149,15 @@ impl Handle {
         &self.state
     }
 
+    /// The start waits for this now, which refusals say.
+    pub fn awaits(&self, awaited: Awaited) {
+        self.state.awaits(awaited);
+    }
+
     /// From now on, and until [`Self::open`], the paths that need no ledger are served, and the others are refused as
-    /// `ledger_unavailable`.
-    pub fn serve_without_ledger(&self) {
-        self.state.serve_without_ledger();
+    /// `ledger_unavailable`, also where the start waits for the bus: the callers are to try again.
+    pub fn refuse_without(&self, awaited: Awaited) {
+        self.state.refuse_without(awaited);
     }
 
     /// From now on all paths are served. Call it once.

@@ -28,7 +28,32 @@ impl Incarnation {
     }
 }
 
-/// What the API serves from before the ledger is reached.
+/// What a start waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The ledger, or what only the ledger can say, in words.
+    Ledger(&'static str),
+    /// The bus.
+    Bus,
+}
+
+impl Awaited {
+    /// In words.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::Ledger(what) => what,
+            Self::Bus => "the bus",
+        }
+    }
+
+    /// Why a request is refused meanwhile.
+    pub(crate) fn detail(self) -> String {
+        format!("this instance has not completed its start: it waits for {}", self.what())
+    }
+}
+
+/// What the API serves from before the start is complete.
 #[derive(Clone)]
 pub struct Early {
     /// Snowflakes: at first by the local file, then under the worker number of the current incarnation.
@@ -47,7 +72,7 @@ pub struct Generators {
     pub scramble: Option<::ids::Scramble>,
 }
 
-/// What the API serves from once the ledger is reached.
+/// What the API serves from once the start is complete.
 pub struct Services {
     /// By which this instance and the others know each other's messages.
     pub cluster_secret: domain::ClusterSecret,

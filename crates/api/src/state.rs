@@ -26,7 +26,7 @@ use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
-use crate::services::{Early, Generators, Incarnation, Services};
+use crate::services::{Awaited, Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
 use crate::shared_reads::SharedReads;
 use crate::shares::Shares;
@@ -44,7 +44,7 @@ pub struct State {
     incarnation: ArcSwapOption<Incarnation>,
     /// Why the ledger counts as gone back in time, while it does.
     went_back: ArcSwapOption<String>,
-    /// What is served already. Open: the ledger was reached, and all of these are set.
+    /// What is served already. Open: the start is complete, and all of these are set.
     opening: watch::Sender<Opening>,
     is_open: AtomicBool,
     /// This and the following exist from the start.
@@ -72,16 +72,13 @@ pub struct State {
     lease_counts: Recent<LeaseCounts, Refusal>,
 }
 
-/// Why a request is refused before the start is complete.
-pub const NOT_STARTED: &str = "this instance has not completed its start: it waits for the ledger or the bus";
-
 /// How far the server's start has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opening {
     /// Requests wait.
-    Starting,
-    /// The ledger is away: what needs no ledger is served, and the rest is refused.
-    WithoutLedger,
+    Starting(Awaited),
+    /// This takes long: what needs no ledger is served, and the rest is refused.
+    Refusing(Awaited),
     Open,
 }
 
@@ -102,7 +99,7 @@ impl State {
             clock: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
             went_back: ArcSwapOption::empty(),
-            opening: watch::Sender::new(Opening::Starting),
+            opening: watch::Sender::new(Opening::Starting(Awaited::Ledger("the ledger"))),
             is_open: AtomicBool::new(false),
             snowflakes,
             id_counters: IdCounters::default(),
@@ -149,15 +146,39 @@ impl State {
         why.as_ref().map(|why| Refusal::new(Code::LedgerWentBack, why.as_str()))
     }
 
-    /// From now on, and until it is open, what needs no ledger is served, and everything else is refused.
-    pub fn serve_without_ledger(&self) {
+    /// The start waits for this now.
+    pub fn awaits(&self, awaited: Awaited) {
         self.opening.send_if_modified(|opening| {
-            let is_starting = *opening == Opening::Starting;
-            if is_starting {
-                *opening = Opening::WithoutLedger;
+            match opening {
+                Opening::Starting(before) | Opening::Refusing(before) => *before = awaited,
+                Opening::Open => {}
             }
-            is_starting
+            // What waits for the end of the start need not look again.
+            false
         });
+    }
+
+    /// From now on, and until it is open, what needs no ledger is served, and everything else is refused, since the start waits
+    /// for this.
+    pub fn refuse_without(&self, awaited: Awaited) {
+        self.opening.send_if_modified(|opening| {
+            let is_open = *opening == Opening::Open;
+            if !is_open {
+                *opening = Opening::Refusing(awaited);
+            }
+            !is_open
+        });
+    }
+
+    /// What the start waits for, until it is complete.
+    pub fn awaited(&self) -> Option<Awaited> {
+        if self.is_open() {
+            return None;
+        }
+        match *self.opening.borrow() {
+            Opening::Starting(awaited) | Opening::Refusing(awaited) => Some(awaited),
+            Opening::Open => None,
+        }
     }
 
     /// Resolves when requests are served or refused: while the server starts, they wait, but no longer than a request may
@@ -168,13 +189,13 @@ impl State {
         }
         let mut opening = self.opening.subscribe();
         tokio::select! {
-            _ = opening.wait_for(|opening| *opening != Opening::Starting) => {}
+            _ = opening.wait_for(|opening| !matches!(opening, Opening::Starting(_))) => {}
             () = self.traffic.until_draining() => {}
             () = tokio::time::sleep(self.settings.request_timeout) => {}
         }
     }
 
-    /// Whether everything is served. Until then the ledger was not reached.
+    /// Whether everything is served, since the start is complete.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
+use api::Awaited;
 use api::limits::{FORWARDS_MAX, Limit, SOCKETS_OF_TEN_CONNECTIONS};
 use domain::{ClusterSecret, Names, Pattern};
 use ids::limits::GIVE_BACK_MAX;
@@ -186,18 +187,21 @@ impl Daemon {
         let proof = keeping.proof().await;
         let patience = patience(config, proof);
         let runtimes = serving.arbiters.runtimes();
-        let ledger = serving.refuse_without("the ledger", open_ledger(config, &runtimes, patience)).await?;
+        let ledger = serving
+            .refuse_without(Awaited::Ledger("the ledger"), open_ledger(config, &runtimes, patience))
+            .await?;
         let is_current = witness.is_current(&ledger, &serving.api, patience);
-        serving.refuse_without("the ledger as it was known", is_current).await?;
-        let cluster_secret =
-            serving.refuse_without("the cluster's secret", cluster_secret(config, &ledger)).await?;
+        serving.refuse_without(Awaited::Ledger("the ledger as it was known"), is_current).await?;
+        let cluster_secret = serving
+            .refuse_without(Awaited::Ledger("the cluster's secret"), cluster_secret(config, &ledger))
+            .await?;
         let endpoint = &serving.endpoint;
         let cluster = witness.cluster().to_owned();
         let of_bus = bus::Cluster { id: cluster.clone(), secret: cluster_secret.clone() };
-        let bus = serving.refuse_without("the bus", open_bus(config, serving, of_bus)).await?;
+        let bus = serving.refuse_without(Awaited::Bus, open_bus(config, serving, of_bus)).await?;
         let peers = tls::peers(config, &endpoint.advertise)?;
         let begun = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock);
-        let incarnation = serving.refuse_without("a place in the cluster", begun).await?;
+        let incarnation = serving.refuse_without(Awaited::Ledger("a place in the cluster"), begun).await?;
         let of_ledger = (&ledger, cluster.as_str());
         keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation.identity.id));
         let generators = generators::start(config, &ledger);

@@ -30,7 +30,7 @@ pub struct Whoami {
     pub scopes: Vec<TokenScope>,
     /// Whether it sees everything: its token has no patterns.
     pub sees_everything: bool,
-    /// The instance that answers. `null` before the instance has first reached its ledger.
+    /// The instance that answers. `null` before the instance has completed its start.
     #[schema(required)]
     pub instance: Option<String>,
     /// Whose the id is of the node that was asked about.

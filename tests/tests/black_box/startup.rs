@@ -267,7 +267,7 @@ async fn sighup_ends_nothing_not_even_a_start_that_waits_for_its_ledger() {
 }
 
 /// The start waits for PostgreSQL or Redis for longer than a test is patient, and so would a request that waited for the start.
-async fn serves_what_needs_neither(setup: Setup) {
+async fn serves_what_needs_neither(setup: Setup, [check, other]: [&str; 2]) {
     let url = format!("http://127.0.0.1:{}", ports::free().unwrap());
     let starting = setup
         .arg("--listen")
@@ -289,11 +289,23 @@ async fn serves_what_needs_neither(setup: Setup) {
     for path in ["/metrics", "/v1/whoami", "/openapi.json", "/v1/ids/uuid"] {
         assert_eq!(get(path).await.status, 200, "{path}");
     }
-    for path in ["/v1/jobs", "/v1/cluster", "/readyz"] {
+    let why = format!("it waits for the {check}");
+    for path in ["/v1/jobs", "/v1/cluster"] {
         let reply = get(path).await;
         assert_eq!((reply.status, reply.code()), (503, "ledger_unavailable"), "{path}: {}", reply.text);
-        assert!(reply.text.contains("it waits for the ledger or the bus"), "{path}: {}", reply.text);
+        assert!(reply.retry_after.is_some() && reply.text.contains(&why), "{path}: {}", reply.text);
     }
+    let ready = get("/readyz").await;
+    assert_eq!(
+        (ready.status, ready.code()),
+        (503, format!("{check}_unavailable").as_str()),
+        "{}",
+        ready.text
+    );
+    let checks = &ready.body["checks"];
+    assert_eq!(checks[check]["status"], "down", "{}", ready.text);
+    assert!(checks[check]["detail"].as_str().unwrap().ends_with(&why), "no snowflakes: {}", ready.text);
+    assert!(checks[other].is_null() && checks["snowflakes"]["status"] == "warn", "{}", ready.text);
     assert_eq!(starting.stdout(), "", "it is not ready");
     starting.process().signal(Signal::Terminate).unwrap();
     assert_eq!(starting.process().wait(PATIENCE).await.unwrap().code(), Some(0), "{}", starting.log());
@@ -302,8 +314,10 @@ async fn serves_what_needs_neither(setup: Setup) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_for_postgresql_or_redis_serves_what_needs_neither_and_refuses_the_rest() {
     let nobody = |scheme: &str| format!("{scheme}://127.0.0.1:{}", ports::free().unwrap());
-    serves_what_needs_neither(Setup::bare().database(&format!("{}/x", nobody("postgres")))).await;
-    serves_what_needs_neither(Setup::bare().arg("--redis-url").arg(&nobody("redis"))).await;
+    let on_postgresql = Setup::bare().database(&format!("{}/x", nobody("postgres")));
+    serves_what_needs_neither(on_postgresql, ["ledger", "bus"]).await;
+    let on_redis = Setup::bare().arg("--redis-url").arg(&nobody("redis"));
+    serves_what_needs_neither(on_redis, ["bus", "ledger"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use actors::arbiters::{Arbiters, Recruiter};
+use api::Awaited;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -64,15 +65,16 @@ impl Serving {
 
     /// Waits for a thing that the start depends on. If that takes long, requests no longer wait: what needs no ledger is served,
     /// and everything else is refused, until the start is complete.
-    pub async fn refuse_without<T>(&self, what: &str, wanted: impl Future<Output = T>) -> T {
+    pub async fn refuse_without<T>(&self, awaited: Awaited, wanted: impl Future<Output = T>) -> T {
+        self.api.awaits(awaited);
         let mut wanted = std::pin::pin!(wanted);
         match timeout(PROMPT, &mut wanted).await {
             Ok(found) => found,
             Err(_) => {
-                self.api.serve_without_ledger();
+                self.api.refuse_without(awaited);
                 tracing::warn!(
                     url = self.endpoint.url,
-                    what,
+                    what = awaited.what(),
                     "the start takes long; what needs no ledger is served meanwhile, and everything else is refused"
                 );
                 wanted.await

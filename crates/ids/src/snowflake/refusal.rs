@@ -71,8 +71,8 @@ pub enum Refusal {
     /// The ledger was asked and did not answer as it should.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
-    /// The ledger was not reached since the start, and the local file proves nothing, or nothing any more.
-    #[error("the ledger was not reached since the start, and the local file proves no worker number now")]
+    /// The start is not complete, and the local file proves nothing, or nothing any more.
+    #[error("this instance has not completed its start, and no local file proves a worker number now")]
     Unreached,
     /// No answer within the time of the request.
     #[error("this instance did not get a worker number, or more time for it, in time")]

@@ -117,6 +117,7 @@ async fn a_restart_while_the_ledger_is_away_makes_snowflakes_by_its_file_and_all
     rig.has_snowflakes().await;
     let ready = get(&rig.client, &rig.url, "/readyz").await;
     assert_eq!((ready.status, ready.code()), (503, "ledger_unavailable"), "{}", ready.text);
+    assert!(ready.text.contains("it waits for the ledger; it issues snowflakes only"), "{}", ready.text);
     let checks = &ready.body["checks"];
     assert_eq!(
         (&checks["ledger"]["status"], &checks["snowflakes"]["status"]),
