@@ -79,6 +79,8 @@ pub const CURSOR_CHARS_MAX: usize = 200;
 pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
 /// The metric of the tag whose ids run out first shows no more, in seconds.
 pub const SEGMENT_LEFT_SECONDS_MAX: f64 = 3_600.0;
+/// When to ask an instance again that has not completed its start, in milliseconds.
+pub const STARTING_AGAIN_MS: u64 = 1_000;
 /// How long a check of the ledger's health may take.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a refusal waits for the address of a lease's owner.

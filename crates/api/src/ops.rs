@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
-use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX};
+use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX, STARTING_AGAIN_MS};
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::routes;
@@ -79,7 +79,11 @@ fn not_open_yet(state: &State, awaited: Awaited) -> Refusal {
     }
     let down = Check { status: CheckStatus::Down, detail: Some(what.clone()) };
     let checks = named([(name, down), ("snowflakes", look_at_snowflakes(state))]);
-    Refusal::new(code, what).with(|problem| problem.checks = Some(checks))
+    Refusal::new(code, what).with(|problem| {
+        problem.checks = Some(checks);
+        // The start goes on trying, whichever of the two it waits for.
+        problem.retry_after_ms = problem.retry_after_ms.or(Some(STARTING_AGAIN_MS));
+    })
 }
 
 fn named<const N: usize>(checks: [(&str, Check); N]) -> BTreeMap<String, Check> {

@@ -42,7 +42,8 @@ impl Doubt {
     #[must_use]
     pub fn over(self, last: Error) -> Error {
         let says_so = |first: &First| match &last {
-            Error::Lost { .. } | Error::Unexpected { .. } => true,
+            Error::Lost { .. } => true,
+            Error::Unexpected { .. } => last.may_be_done(),
             last => first.is_refusal && last.may_be_done(),
         };
         match self.0 {

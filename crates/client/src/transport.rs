@@ -38,6 +38,8 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// How long a request waits for an instance, beyond [`Call::expected`], before the client checks that the instance is still
 /// live.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// The delay between two such checks of an instance that was asked to wait: thousands of callers may do nothing else.
+const LOOK_WHILE_WAITING: Duration = Duration::from_secs(5);
 
 /// A client of one Fencepost cluster, of one or many instances. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Client {
     pub(crate) retry: Retry,
     /// [`LOOK_AFTER`].
     look_after: Duration,
+    /// [`LOOK_WHILE_WAITING`].
+    look_while_waiting: Duration,
 }
 
 /// What is to be sent.
@@ -174,6 +178,7 @@ impl Client {
             routes: Some(Routes::default()),
             retry: Retry::default(),
             look_after: LOOK_AFTER,
+            look_while_waiting: LOOK_WHILE_WAITING,
         })
     }
 

@@ -302,6 +302,7 @@ async fn serves_what_needs_neither(setup: Setup, [check, other]: [&str; 2]) {
         "{}",
         ready.text
     );
+    assert!(ready.retry_after.is_some(), "the start goes on trying: {}", ready.text);
     let checks = &ready.body["checks"];
     assert_eq!(checks[check]["status"], "down", "{}", ready.text);
     assert!(checks[check]["detail"].as_str().unwrap().ends_with(&why), "no snowflakes: {}", ready.text);

@@ -18,8 +18,6 @@ use crate::{Doubt, Error, Result, Retry};
 /// While an instance keeps requests waiting: between two checks whether it still lives, and between two looks
 /// at the ring for that, which all calls share.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// The same while it was asked to wait: thousands of callers may do nothing else.
-const LOOK_WHILE_WAITING: Duration = Duration::from_secs(5);
 
 type Attempted<T> = std::result::Result<T, Failure>;
 
@@ -263,7 +261,7 @@ impl Client {
         attempt: impl Future<Output = Attempted<Reply<T>>>,
     ) -> Attempted<Reply<T>> {
         let mut attempt = pin!(attempt);
-        let mut wait = (self.look_after + expected).min(LOOK_WHILE_WAITING);
+        let mut wait = (self.look_after + expected).min(self.look_while_waiting);
         loop {
             if let Ok(outcome) = tokio::time::timeout(wait, attempt.as_mut()).await {
                 return outcome;
@@ -276,7 +274,7 @@ impl Client {
             wait = if left.is_zero() {
                 self.look_after.min(LOOK_AGAIN)
             } else {
-                (self.look_after + left).min(LOOK_WHILE_WAITING)
+                (self.look_after + left).min(self.look_while_waiting)
             };
             self.look_past(routes, to, wait);
         }

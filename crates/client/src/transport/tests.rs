@@ -263,6 +263,17 @@ async fn a_lost_answer_counts_where_a_later_refusal_leaves_the_same_doubt() {
 }
 
 #[tokio::test]
+async fn a_lost_answer_counts_where_the_last_attempt_was_not_read() {
+    let late = Act::Answer(408, "", String::new());
+    let server = StandIn::playing(vec![Act::HangUp, late]).await;
+    let error = grant(&bounded(&[&server], 2, Duration::from_secs(60))).await.unwrap_err();
+    assert!(matches!(&error, Error::Lost { .. }) && error.may_be_done(), "{error:?}");
+    let late = StandIn::playing(vec![Act::Answer(408, "", String::new())]).await;
+    let error = grant(&bounded(&[&late], 1, Duration::from_secs(60))).await.unwrap_err();
+    assert!(matches!(&error, Error::Unexpected { status: 408, .. }) && !error.may_be_done(), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_read_ends_with_its_last_refusal() {
     let server = StandIn::playing(vec![Act::HangUp, refused(Code::NotFound, None)]).await;
     let error = client(&[&server]).jobs().get("j").await.unwrap_err();
@@ -663,6 +674,8 @@ async fn kept(answer: Act) -> (StandIn, StandIn, Arc<Notify>, Client) {
     let shows = StandIn::playing(script.collect()).await;
     let mut client = client(&[&shows, &keeps]);
     client.look_after = Duration::from_millis(20);
+    // Longer than the test runs.
+    client.look_while_waiting = Duration::from_secs(600);
     grant(&client).await.unwrap();
     until(|| client.owner(Some("x")).is_some()).await;
     client.rotate(0);
@@ -670,7 +683,7 @@ async fn kept(answer: Act) -> (StandIn, StandIn, Arc<Notify>, Client) {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_asked_to_wait_is_not_looked_after_meanwhile() {
+async fn an_instance_that_is_asked_to_wait_is_looked_after_less_often() {
     let (waits, shows, told_to_end, waiting) = kept(job("FINISHED")).await;
     let (_reads, asked, told_to_answer, reading) = kept(job("FINISHED")).await;
     let (waiting, reading) = (waiting.jobs(), reading.jobs());
@@ -688,6 +701,27 @@ async fn an_instance_that_is_asked_to_wait_is_not_looked_after_meanwhile() {
     };
     let (waited, read, ()) = tokio::join!(waiting.wait("j", Duration::from_secs(60)), read, watch);
     assert_eq!((waited.unwrap().id, read.unwrap().id), ("j".to_owned(), "j".to_owned()));
+}
+
+#[tokio::test]
+async fn a_wait_that_a_paused_instance_keeps_goes_on_elsewhere_once_it_has_left_the_cluster() {
+    let paused = StandIn::playing(vec![Act::Hold]).await;
+    let without_it = shown_as(SECOND, "worker-queue", &[]);
+    let script = vec![granted_on(FIRST), ring_of(&paused), ring_of(&paused), without_it, job("FINISHED")];
+    let entry = StandIn::playing(script).await;
+    let mut client = client(&[&entry, &paused]);
+    (client.look_after, client.look_while_waiting) = (Duration::from_millis(20), Duration::from_millis(20));
+    // Longer than the test runs: the answer that is kept is not waited for.
+    client.retry.attempt_max = Duration::from_secs(600);
+    client.retry.total_max = Duration::from_secs(600);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    client.rotate(0);
+    let jobs = client.jobs();
+    let waited = jobs.wait("j", Duration::from_secs(600));
+    let job = tokio::time::timeout(PATIENCE, waited).await.expect("it is asked elsewhere").unwrap();
+    assert_eq!((job.id.as_str(), paused.heard().len()), ("j", 1));
+    assert!(entry.heard()[4].starts_with("GET /v1/jobs/j?wait_ms="), "{:?}", entry.heard());
 }
 
 #[tokio::test]

@@ -212,6 +212,10 @@ fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String>
                  TEXT` resolves it."
             ))
         }
+        // An instance that starts waits for its bus. Otherwise it lacks one.
+        Code::BusUnavailable if problem.checks.is_some() => {
+            Some("The start goes on trying; the daemon's log says why it has not been reached.".to_owned())
+        }
         // The task is there, and what is asked of it is not.
         Code::NotFound if problem.detail.starts_with("the task has no ") => {
             let task = about.task.filter(|_| about.stage.is_some())?;

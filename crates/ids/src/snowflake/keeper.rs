@@ -14,7 +14,7 @@ mod by_file;
 mod seek;
 
 use std::future::pending;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,10 +120,10 @@ impl Keeper {
                         }
                         is_unreached
                     });
-                    self.rest(pending()).await;
+                    self.rest(pending(), &mut ahead).await;
                 }
                 NumberSource::Instance(numbers) => {
-                    if self.is_wanted || self.wait_until_wanted().await {
+                    if self.is_wanted || self.wait_until_wanted(&mut ahead).await {
                         held = self.seek(&mut ahead, numbers).await;
                     }
                 }
@@ -133,12 +133,10 @@ impl Keeper {
     }
 
     /// Waits until an id is asked for or the source changes; whether an id was ever asked for.
-    async fn wait_until_wanted(&mut self) -> bool {
+    async fn wait_until_wanted(&mut self, ahead: &mut Ahead) -> bool {
         let shared = Arc::clone(&self.context.shared);
-        tokio::select! {
-            () = shared.bell.notified() => self.is_wanted = true,
-            () = changed(&mut self.source) => {}
-        }
+        let is_asked = self.rest(shared.bell.notified(), ahead).await;
+        self.is_wanted |= is_asked;
         self.is_wanted
     }
 
@@ -147,7 +145,6 @@ impl Keeper {
         if !matches!(*self.context.shared.phase.borrow(), Phase::Refusing(_)) {
             self.context.tell(Phase::Seeking(None));
         }
-        ahead.remove_undeleted().await;
         let sought = tokio::select! {
             biased;
             () = changed(&mut self.source) => return None,
@@ -169,16 +166,22 @@ impl Keeper {
                 }
                 self.context.tell(Phase::Refusing(refusal));
                 let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
-                self.rest(tokio::time::sleep(Duration::from_millis(pause))).await;
+                self.rest(tokio::time::sleep(Duration::from_millis(pause)), ahead).await;
                 None
             }
         }
     }
 
-    async fn rest(&mut self, pause: impl Future<Output = ()>) {
-        tokio::select! {
-            () = pause => {}
-            () = changed(&mut self.source) => {}
+    /// Waits until the pause is over or the source changes; whether it is over.
+    async fn rest(&mut self, pause: impl Future<Output = ()>, ahead: &mut Ahead) -> bool {
+        let mut pause = pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return true,
+                () = changed(&mut self.source) => return false,
+                () = ahead.is_to_be_removed() => {}
+            }
+            ahead.remove().await;
         }
     }
 

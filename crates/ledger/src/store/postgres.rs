@@ -54,8 +54,11 @@ const VITAL_CONNECTIONS: u32 = 4;
 /// A connection that was idle for longer is pinged before it is lent.
 const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
-/// runs out. The others are waited for: a server that is slow for a moment must not have all of them made anew.
+/// runs out.
 const VITAL_PING_MAX: Duration = Duration::from_millis(250);
+/// Any other one is replaced after this part of a call's limit, so that there is time for the call on a new one: not sooner, since a
+/// server that is slow for a moment must not have all of them made anew.
+const PINGS_PER_CALL: u32 = 4;
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
@@ -147,12 +150,13 @@ pub(super) async fn reach(
     let sequences = sessions("fencepost sequences").reaching(&remembered);
     let requests = sessions("fencepost").with(BY_INDEXES);
     let by_keys = (options.connections_max / 2).max(1);
+    let ping_max = call_timeout / PINGS_PER_CALL;
     let pools = Pools {
         requests: requests
             .clone()
             .reaching(&remembered)
-            .pool(pool((options.connections_max - by_keys).max(1), call_timeout)),
-        by_keys: requests.with(BY_KEYS).pool(pool(by_keys, call_timeout)),
+            .pool(pool((options.connections_max - by_keys).max(1), ping_max)),
+        by_keys: requests.with(BY_KEYS).pool(pool(by_keys, ping_max)),
         vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS, VITAL_PING_MAX)),
     };
     let here = runtime::Handle::current();

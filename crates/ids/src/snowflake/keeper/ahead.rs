@@ -1,11 +1,16 @@
 //! What the local file says, kept ahead of issuance while there is one.
 
+use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::super::Refusal;
 use super::super::worker_id_file::{Proof, Record, WorkerIdFile};
 use crate::limits::FILE_LEAD_MS;
+
+/// The delay between two tries to delete the file.
+const REMOVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The file, if there is one that this process may use.
 pub(super) struct Ahead {
@@ -96,11 +101,12 @@ impl Ahead {
         }
     }
 
-    /// Deletes it again where that failed.
-    pub(super) async fn remove_undeleted(&mut self) {
-        if self.is_undeleted {
-            self.remove().await;
+    /// Returns when the file is to be deleted again, since that failed.
+    pub(super) async fn is_to_be_removed(&self) {
+        if !self.is_undeleted {
+            return pending().await;
         }
+        tokio::time::sleep(REMOVE_AGAIN).await;
     }
 
     async fn with(

@@ -211,3 +211,26 @@ async fn a_recall_after_a_number_was_taken_by_another_deletes_the_file_that_stil
         other.take(10_000, 90_000).await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_could_not_be_deleted_is_deleted_as_soon_as_that_is_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
+    let process = fleet.start("a", 0, options.clone());
+    process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options.clone());
+    restarted.makes().await;
+    // Nothing else than a file can be deleted in its place.
+    let kept = folder.path().join("kept");
+    std::fs::rename(&file, &kept).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    restarted.snowflakes.recall();
+    pass(3_000).await;
+    assert!(file.exists());
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(&kept, &file).unwrap();
+    pass(3_000).await;
+    leaves_no_proof(restarted, options, "nobody asked for an id").await;
+}
