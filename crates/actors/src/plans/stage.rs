@@ -9,7 +9,8 @@ use ledger::Finished;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the node of a stage learns of the plan.
+/// What the node of a stage learns of the plan. Its plan and task come first: the ledger's statements that delete jobs read
+/// the task there.
 #[derive(Serialize)]
 struct StageDocument<'a> {
     plan: String,
@@ -109,7 +110,27 @@ fn context_of(output: &str) -> Option<&RawValue> {
 
 #[cfg(test)]
 mod tests {
+    use domain::{PlanId, TaskId};
+
     use super::*;
+
+    #[test]
+    fn the_task_is_where_the_ledgers_statements_read_it() {
+        let task = TaskId::from_u128(2).to_string();
+        let document = StageDocument {
+            plan: PlanId::from_u128(1).to_string(),
+            task: task.clone(),
+            tenant: "t",
+            run: 1,
+            name: "n",
+            number: 1,
+            context: serde_json::from_str("{}").unwrap(),
+            config: None,
+            tenant_token: 1,
+        };
+        let document = serde_json::to_string(&document).unwrap();
+        assert_eq!(document[47..91], format!("\"task\":\"{task}"));
+    }
 
     #[test]
     fn only_an_object_says_something_of_the_context() {

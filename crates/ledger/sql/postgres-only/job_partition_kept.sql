@@ -1,5 +1,5 @@
--- Whether a job of that day finished lately, or is that of a stage whose plan still waits for its result. The capitals
--- stand for the day's number.
+-- Whether a job of that day finished lately, or is that of a stage whose plan still waits for its result, or is one that a
+-- task waits for. A plan with such a task needs an owner. The capitals stand for the day's number.
 -- $1 age in ms
 SELECT EXISTS (SELECT FROM job_finished_DAY WHERE finished_at >= now() - $1 * interval '1 millisecond')
     OR EXISTS (
@@ -7,4 +7,11 @@ SELECT EXISTS (SELECT FROM job_finished_DAY WHERE finished_at >= now() - $1 * in
         JOIN plan_task t ON t.id = r.task AND t.run = r.run
         JOIN job_finished_DAY f ON f.id = r.job
         WHERE r.status IN ('RUNNING', 'UNKNOWN')
+    )
+    OR EXISTS (
+        SELECT FROM plan p
+        JOIN plan_task t ON t.plan = p.id
+        JOIN job_finished_DAY f
+            ON f.id = CAST(substr(t.document, nullif(strpos(t.document, '"waits_for":"'), 0) + 13, 36) AS uuid)
+        WHERE p.needs_owner
     )

@@ -1,5 +1,6 @@
--- Deletes old finished jobs that no day's partition took; answers the session and place of each. The job of a
--- stage whose plan still waits for its result stays.
+-- Deletes old finished jobs that no day's partition took; answers the session and place of each. The job of a stage whose
+-- plan still waits for its result stays, and so does one that its task waits for: the job's document begins with the names
+-- of its plan and task. No text within the task's document can look as its own key does.
 -- $1 age in ms, $2 limit
 DELETE FROM job_finished_rest
 WHERE id IN (
@@ -9,6 +10,11 @@ WHERE id IN (
           SELECT FROM plan_stage_run r
           JOIN plan_task t ON t.id = r.task AND t.run = r.run
           WHERE r.job = f.id AND r.status IN ('RUNNING', 'UNKNOWN')
+      )
+      AND NOT EXISTS (
+          SELECT FROM plan_task t
+          WHERE t.id = CAST(substring(left(f.stage, 100) FROM '"task":"([0-9a-f-]{36})"') AS uuid)
+            AND strpos(t.document, '"waits_for":"' || f.id || '"') > 0
       )
     LIMIT $2
     FOR UPDATE SKIP LOCKED

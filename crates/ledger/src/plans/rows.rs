@@ -111,6 +111,7 @@ struct TaskDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: Option<CheckpointDocument>,
     last_checkpoint: u32,
+    /// Statements that delete jobs look for it too, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

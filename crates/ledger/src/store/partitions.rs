@@ -1,7 +1,8 @@
 //! Forgetting finished jobs. On PostgreSQL they lie in partitions: one for each day of the ids' own time, made ahead, and
 //! dropped as a whole when all of it is old. In SQLite they lie in one table. The job of a stage stays, whatever its age,
-//! while its plan waits for its result: until the stage has its checkpoint or failed, or the plan is forgotten or runs the
-//! stage again. Its partition stays with it; the other jobs of that day are deleted one by one.
+//! while its plan waits for its result, until the stage has its checkpoint or failed, or the plan is forgotten or runs the
+//! stage again; and while its task waits until no attempt of it is under way. Its partition stays with it; the other jobs of
+//! that day are deleted one by one.
 //!
 //! Making and dropping a partition both lock the table for a moment, and every statement that comes meanwhile queues
 //! behind them. So they wait for the lock only briefly; the upkeep calls them again and again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
 use domain::plan::{
-    Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec,
+    Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec, StageStart,
     StageStatus, Step, TaskSpec, TaskState, TaskStatus,
 };
 use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
@@ -100,15 +100,17 @@ impl<'b> PlanOwner<'b> {
     }
 
     fn batch_of(&self, step: &Step) -> PlanBatch {
-        let job = |id| {
-            let spec = Spec { on_recovery: OnRecovery::Hold, ..Spec::new("{}") };
+        let job = |start: &StageStart| {
+            let task = step.next.tasks[start.task].id;
+            let stage = Some(format!(r#"{{"plan":"{}","task":"{task}","run":1}}"#, step.next.id).into());
+            let (id, spec) = (start.job, Spec { on_recovery: OnRecovery::Hold, stage, ..Spec::new("{}") });
             NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None }
         };
         PlanBatch {
             owner: self.me.clone(),
             token: self.token,
             next: Arc::new(step.next.clone()),
-            jobs: step.writes.starts.iter().map(|start| job(start.job)).collect(),
+            jobs: step.writes.starts.iter().map(job).collect(),
             writes: step.writes.clone(),
             lock_ms: HOUR_MS,
             key: None,
@@ -763,6 +765,9 @@ pub async fn stages_jobs_are_kept_while_waited_for(b: &Bench) {
     only_others_are_purged(b, 3, &[second]).await;
     let task = owner.state.tasks[0].id;
     owner.step(&Command::Resolve { task, stage: 1, job: None, resolution: Resolution::NotDone }).await;
+    // Nobody knows yet that no attempt of it is under way.
+    only_others_are_purged(b, 4, &[second]).await;
+    owner.step(&Command::OlderEnded { task, job: second }).await;
     is_purged(b, second).await;
 }
 
@@ -772,6 +777,7 @@ async fn only_others_are_purged(b: &Bench, n: u64, kept: &[JobId]) {
     b.does(of_lane(&lane, [submit_placed(plain)])).await;
     b.does(said([complete(plain, 1, "1")])).await;
     is_purged(b, plain).await;
+    assert!(b.ledger.delete_jobs(kept, None).await.unwrap().is_empty());
     for job in kept {
         assert!(b.ledger.job(*job).await.unwrap().is_some(), "the result of job {job} is still waited for");
     }
