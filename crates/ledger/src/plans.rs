@@ -416,6 +416,14 @@ pub trait Plans: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
+    /// Deletes so many rows at most of each kind of the history of the plan that [`Self::purge_plans`] deletes next: its oldest
+    /// events, but not the last one, its checkpoints, and the stages of its runs. Answers how many rows are deleted: none where
+    /// no plan is to be deleted, or nothing is left of it but what goes with its row.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64>;
+
     /// Plans that need an owner and have none that lives, each with the instance that still has its lease.
     ///
     /// # Errors

@@ -26,6 +26,10 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Plans deleted in one step of a purge, at most. After a step that failed, as one does that takes longer than a call may, the
 /// next ones are smaller.
 const PURGE_STEP_PLANS: u32 = 100;
+/// Rows of each kind that are deleted at once of the history of a plan that may be too large to be deleted as a whole.
+const TRIM_ROWS: u32 = 200;
+/// Such deletions in one purge, at most.
+const TRIMS_MAX: u32 = 100;
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
@@ -136,12 +140,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets old plans, so many in one step. Answers how many the steps of the next purge are to have.
+    /// Forgets old plans, so many in one step; a single one piece by piece. Answers how many the steps of the next purge are to
+    /// have.
     async fn purge(&self, step: u32) -> u32 {
         let age_ms = self.clock.kept_ms(self.config.retention);
+        if step == 1 && !self.trim(age_ms).await {
+            return step;
+        }
         loop {
             match self.ledger.purge_plans(age_ms, step).await {
-                Ok(purged) if purged < u64::from(step) => return next_step(step, true),
+                Ok(purged) if purged < u64::from(step) || step == 1 => return next_step(step, true),
                 Ok(_) => tokio::task::yield_now().await,
                 Err(error) if step == 1 => {
                     tracing::warn!(%error, "the oldest plan could not be purged");
@@ -153,6 +161,22 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Deletes the history of the oldest plan piece by piece. Says whether the plan itself is next; where a piece cannot be
+    /// deleted, the whole may be.
+    async fn trim(&self, age_ms: u64) -> bool {
+        for _ in 0..TRIMS_MAX {
+            match self.ledger.trim_plan(age_ms, TRIM_ROWS).await {
+                Ok(0) => return true,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => {
+                    tracing::debug!(%error, "the history of an old plan could not be deleted");
+                    return true;
+                }
+            }
+        }
+        false
     }
 }
 

@@ -563,6 +563,9 @@ impl Plans for Flaky {
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_plans(age_ms, limit).await
     }
+    async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.trim_plan(age_ms, limit).await
+    }
     async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>> {
         self.real.left_plans(me, limit).await
     }

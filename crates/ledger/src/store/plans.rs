@@ -37,6 +37,12 @@ const TASK_CREATE: Statement = statement!("plan_task_create");
 const HELD: Statement = statement!("tenant_held");
 const PURGE: Statement = statement!("plan_purge");
 const FREE: Statement = Statement::only(sql::sql_file!("sqlite-only", "plan_free"));
+const OLDEST: Statement = statement!("plan_oldest");
+const TRIMS: [Statement; 3] = [
+    statement!(both "plan_trim_events"),
+    statement!(both "plan_trim_checkpoints"),
+    statement!(both "plan_trim_stages"),
+];
 const LEASES_LOCK: Statement = Statement::only(sql::sql_file!("postgres-only", "leases_lock"));
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
@@ -317,6 +323,27 @@ impl Plans for Store {
                 }
                 transaction.commit().await?;
                 Ok(purged.len() as u64)
+            })
+        })
+        .await
+    }
+
+    async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (kind, at) = (transaction.kind(), transaction.at());
+                let oldest: Vec<(PlanKey,)> =
+                    transaction.all(OLDEST.on(kind).bind(age_ms as i64).at(at)).await?;
+                let mut deleted = 0;
+                for (plan,) in oldest {
+                    for trim in &TRIMS {
+                        let trim = trim.on(kind).bind(PlanKey(plan.0)).bind(i64::from(limit));
+                        deleted += transaction.touch(trim).await?;
+                    }
+                }
+                transaction.commit().await?;
+                Ok(deleted)
             })
         })
         .await

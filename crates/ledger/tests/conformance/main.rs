@@ -22,6 +22,7 @@ mod leases;
 mod nonce_plans;
 mod nonces;
 mod opening;
+mod plan_histories;
 mod plan_steps;
 mod plans;
 mod poison;
@@ -241,6 +242,8 @@ on_every_ledger! {
         a_lock_is_broken_at_its_token_and_the_history_says_by_whom,
         plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not,
         an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten;
+    plan_histories:
+        the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last;
     instances:
         an_instance_lives_while_its_lease_does,
         an_instance_that_was_found_dead_never_gets_its_lease_back,

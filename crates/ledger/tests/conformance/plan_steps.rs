@@ -64,8 +64,8 @@ fn new_started(plan: &PlanState) -> NewPlan {
 /// The owner of a plan, as its actor would be.
 pub struct PlanOwner<'b> {
     bench: &'b Bench,
-    me: InstanceId,
-    token: Token,
+    pub me: InstanceId,
+    pub token: Token,
     pub state: PlanState,
     jobs: u64,
     /// How long ago the jobs of its stages were made, by their ids.
@@ -149,7 +149,7 @@ impl<'b> PlanOwner<'b> {
         self.state.tasks[at].in_flight().unwrap().1
     }
 
-    async fn complete(&mut self, at: usize, context: Option<&str>) {
+    pub async fn complete(&mut self, at: usize, context: Option<&str>) {
         let end = StageEnd::Completed(context.map(Arc::from));
         let command = Command::StageEnded { task: self.state.tasks[at].id, job: self.in_flight(at), end };
         self.step(&command).await;

@@ -1,0 +1,48 @@
+//! Histories of plans that are too long to be deleted with their plans.
+
+use domain::Resource;
+
+use crate::bench::{Bench, eventually};
+use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
+
+const HOUR_MS: u64 = 3_600_000;
+
+pub async fn the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last(b: Bench) {
+    let mut over = PlanOwner::started(&b, plan(1, &["x", "z"])).await;
+    let mut busy = PlanOwner::started(&b, plan(2, &["y"])).await;
+    busy.complete(0, None).await;
+    for at in [0, 0, 1, 1] {
+        over.complete(at, Some("{\"a\":1}")).await;
+    }
+    let events = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    let ended = b.ledger.clock_ms().await.unwrap();
+    eventually("a moment passes", async || b.ledger.clock_ms().await.unwrap() > ended).await;
+    let kept = b.ledger.load_plan(plan_id(1)).await.unwrap();
+    assert_eq!(b.ledger.trim_plan(0, 1).await.unwrap(), 0, "it has an owner");
+    b.ledger.release(&Resource::plan(plan_id(1)), &over.me, over.token).await.unwrap();
+    assert_eq!(b.ledger.trim_plan(HOUR_MS, 1).await.unwrap(), 0, "it is too young");
+    assert_eq!(b.ledger.trim_plan(0, 1).await.unwrap(), 3, "one event, one checkpoint and one stage");
+    let left = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    assert_eq!(left, events[1..], "the oldest goes first");
+    let checkpoints = async |plan, at| b.ledger.checkpoints(task_id(plan, at), None, 10).await.unwrap().len();
+    assert_eq!(checkpoints(1, 0).await + checkpoints(1, 1).await, 3);
+    assert_eq!(b.ledger.load_plan(plan_id(1)).await.unwrap(), kept, "what is shown of it is the same");
+    let mut deleted = 3;
+    loop {
+        match b.ledger.trim_plan(0, 2).await.unwrap() {
+            0 => break,
+            more => deleted += more,
+        }
+    }
+    assert_eq!(deleted as usize, events.len() - 1 + 4 + 4, "events, checkpoints and stages");
+    assert_eq!(checkpoints(1, 0).await + checkpoints(1, 1).await, 0);
+    let left = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    assert_eq!(left, events[events.len() - 1..], "the next event would follow it");
+    assert_eq!(b.ledger.load_plan(plan_id(1)).await.unwrap(), kept);
+    assert_eq!(b.ledger.purge_plans(0, 1).await.unwrap(), 1);
+    assert_eq!(b.ledger.load_plan(plan_id(1)).await.unwrap(), None);
+    // Nothing of the other plan.
+    assert_eq!(checkpoints(2, 0).await, 1);
+    let first = b.ledger.plan_events(plan_id(2), None, 0, 1).await.unwrap();
+    assert_eq!(first[0].seq, 1);
+}
