@@ -9,6 +9,7 @@ mod actor;
 mod adoption;
 mod clock;
 mod owned_bytes;
+mod pending;
 mod refusal;
 mod retry;
 mod stage;

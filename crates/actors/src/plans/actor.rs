@@ -20,13 +20,14 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
-use domain::{JobId, PlanId, Resource, TaskId, Token};
-use tokio::sync::{mpsc, oneshot};
+use domain::{JobId, PlanId, Resource, Token};
+use tokio::sync::mpsc;
 
 use super::clock::{self, Clock};
 use super::owned_bytes::PlanShare;
+use super::pending::Pending;
 use super::step::{self, Outcome};
-use super::{By, Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
+use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle};
 use crate::pause::jittered;
@@ -57,20 +58,6 @@ pub(super) struct Opening {
     pub(super) share: Option<PlanShare>,
     /// Whether nobody has owned the plan before, so that nothing of it was begun.
     pub(super) is_first: bool,
-}
-
-/// A command that waits for its commit.
-pub(super) struct Pending {
-    pub(super) command: Command,
-    /// Who asks for it.
-    by: By,
-    reply: Option<oneshot::Sender<Result<(), Refusal>>>,
-    /// When it came.
-    pub(super) since: Instant,
-    /// Whether it was taken up before, so that its wait is noted.
-    was_taken_up: bool,
-    /// Whether it shares its step with no other, since a step that it shared was not written.
-    is_alone: bool,
 }
 
 /// A step whose commit was not heard of.
@@ -155,31 +142,6 @@ impl Drop for Obituary {
     }
 }
 
-impl Pending {
-    /// What the owner itself has to do.
-    pub(super) fn own(command: Command) -> Self {
-        let (by, since) = (By::default(), Instant::now());
-        Self { command, by, reply: None, since, was_taken_up: false, is_alone: false }
-    }
-
-    /// The end of a stage that may share its step with others.
-    fn shared_end(&self) -> Option<(TaskId, JobId, &StageEnd)> {
-        match &self.command {
-            Command::StageEnded { task, job, end } if self.reply.is_none() && !self.is_alone => {
-                Some((*task, *job, end))
-            }
-            _ => None,
-        }
-    }
-
-    /// Answers. The caller may be gone.
-    fn answer(self, answer: Result<(), Refusal>) {
-        if let Some(reply) = self.reply {
-            let _ = reply.send(answer);
-        }
-    }
-}
-
 impl Actor for PlanActor {
     type Context = Context<Self>;
 
@@ -209,8 +171,7 @@ impl Handler<Deliver<Message>> for PlanActor {
         match message {
             Message::CarryOut(request) => {
                 let Request { command, by, reply } = *request;
-                let (reply, since) = (Some(reply), Instant::now());
-                let pending = Pending { command, by, reply, since, was_taken_up: false, is_alone: false };
+                let pending = Pending::asked(command, by, reply);
                 match self.stage {
                     OwnerStage::Releasing | OwnerStage::Released => pending.answer(Err(Refusal::Fenced)),
                     _ if self.queue.len() >= QUEUE_MAX => pending.answer(Err(Refusal::Overloaded)),
@@ -425,6 +386,10 @@ impl PlanActor {
     /// What the next step decides on: the first command that waits, or the ends of stages of different tasks that came
     /// together, which cost one commit and not one each.
     fn take_next(&mut self) -> Vec<Pending> {
+        // None of them was sent: a step whose commit was not heard of is answered at once.
+        while self.queue.front().is_some_and(Pending::is_given_up) {
+            self.queue.pop_front();
+        }
         let mut taken: Vec<_> = self.queue.pop_front().into_iter().collect();
         let mut bytes = taken.first().map_or(0, |first| self.context_bytes(first));
         while taken.len() < ENDS_MAX

@@ -44,6 +44,8 @@ pub struct Plan {
     pub commits: Mutex<usize>,
     do_jobs_panic: AtomicBool,
     do_plans_panic: AtomicBool,
+    /// The next step of a plan is done when the gate opens.
+    pub next_plan_step_is_gated: AtomicBool,
     /// Plans' rows cannot be read by themselves.
     pub plans_are_away: AtomicBool,
     /// By how much the database's clock has stepped forward, as steps of plans show it.
@@ -461,6 +463,9 @@ impl Plans for Flaky {
     }
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
         assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
+        if self.plan.next_plan_step_is_gated.swap(false, Ordering::Relaxed) {
+            self.plan.gate.notified().await;
+        }
         match self.real.commit_plan(batch).await? {
             PlanVerdict::Written { at, locks } => {
                 let at = at.plus_ms(self.plan.plans_ahead_ms.load(Ordering::Relaxed));

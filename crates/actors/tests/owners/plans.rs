@@ -9,7 +9,9 @@ use actors::jobs::Refusal;
 use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PlanConfig, Plans};
 use cluster::FailureDetector;
 use domain::job::{OnRecovery, Outcome, State};
-use domain::plan::{Command, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus};
+use domain::plan::{
+    Command, Intent, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
+};
 use domain::{IdempotencyKey, JobId, PlanId, Resource, TenantId};
 use ledger::{Author, JobKey, KeyScope};
 
@@ -131,6 +133,35 @@ async fn a_step_forward_of_the_databases_clock_ends_no_run() {
     }
     let found = task(&lanes, plan).await;
     assert_eq!((found.failing.clone(), found.in_flight()), (None, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_caller_has_given_up_is_not_carried_out() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, begun, _) = begin(&lanes, &plans).await;
+    lanes.plan.next_plan_step_is_gated.store(true, Ordering::Relaxed);
+    let ask = async |command| plans.carry_out(plan, command, Author::default()).await;
+    let mut first = Box::pin(ask(Command::Pause));
+    tokio::select! {
+        biased;
+        done = &mut first => panic!("the gate is shut: {done:?}"),
+        () = std::future::ready(()) => {}
+    }
+    // It waits behind the first, and is dropped.
+    tokio::select! {
+        biased;
+        done = ask(Command::CancelTask(begun.id)) => panic!("the gate is shut: {done:?}"),
+        () = std::future::ready(()) => {}
+    }
+    lanes.plan.gate.notify_one();
+    first.await.unwrap();
+    // What came later is done.
+    ask(Command::Resume).await.unwrap();
+    let found = task(&lanes, plan).await;
+    assert_eq!((found.intent, found.in_flight()), (Intent::Run, begun.in_flight()));
     plans.stop().await;
     lanes.jobs.stop().await;
 }

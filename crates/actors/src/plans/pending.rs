@@ -1,0 +1,58 @@
+//! What waits for a step of a plan.
+
+use std::time::Instant;
+
+use domain::plan::{Command, StageEnd};
+use domain::{JobId, TaskId};
+use tokio::sync::oneshot;
+
+use super::{By, Refusal};
+
+/// A command that waits for its commit.
+pub(super) struct Pending {
+    pub(super) command: Command,
+    /// Who asks for it.
+    pub(super) by: By,
+    pub(super) reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+    /// When it came.
+    pub(super) since: Instant,
+    /// Whether it was taken up before, so that its wait is noted.
+    pub(super) was_taken_up: bool,
+    /// Whether it shares its step with no other, since a step that it shared was not written.
+    pub(super) is_alone: bool,
+}
+
+impl Pending {
+    /// What the owner itself has to do.
+    pub(super) fn own(command: Command) -> Self {
+        let (by, since) = (By::default(), Instant::now());
+        Self { command, by, reply: None, since, was_taken_up: false, is_alone: false }
+    }
+
+    /// What somebody asks for.
+    pub(super) fn asked(command: Command, by: By, reply: oneshot::Sender<Result<(), Refusal>>) -> Self {
+        Self { by, reply: Some(reply), ..Self::own(command) }
+    }
+
+    /// The end of a stage that may share its step with others.
+    pub(super) fn shared_end(&self) -> Option<(TaskId, JobId, &StageEnd)> {
+        match &self.command {
+            Command::StageEnded { task, job, end } if self.reply.is_none() && !self.is_alone => {
+                Some((*task, *job, end))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the one who asked for it waits no more: they may have been answered that the ledger is away.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+
+    /// Answers. The caller may be gone.
+    pub(super) fn answer(self, answer: Result<(), Refusal>) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(answer);
+        }
+    }
+}
