@@ -496,10 +496,13 @@ impl StepBuilder {
             return;
         }
         let mut was_running = false;
+        // Those that a failure kept from their turn would have it with the retry of another task.
+        let gives_turns = self.next.intent == Intent::Run && !self.next.is_over_time && !self.next.is_halted;
         for at in 0..self.next.tasks.len() {
             let task = self.task(at);
             if task.status != TaskStatus::Running {
-                was_running |= task.status == TaskStatus::Pending && self.before == PlanStatus::Running;
+                was_running |= task.status == TaskStatus::Pending
+                    && (self.before == PlanStatus::Running || gives_turns && !task.was_begun());
                 // One that somebody resumed or retried would have the next turn: now it needs their word again.
                 if task.status == TaskStatus::Pending && task.was_begun() {
                     self.pause_at(at);

@@ -247,3 +247,33 @@ fn a_task_to_which_a_plan_over_its_time_gives_no_turn_can_be_retried() {
     rig.complete(1);
     assert_eq!((rig.status(1), rig.begun()), (TaskStatus::Succeeded, vec![(2, 0)]));
 }
+
+#[test]
+fn after_a_takeover_of_a_plan_with_a_failure_a_retry_starts_that_task_alone() {
+    for on_failure in [OnFailure::StopNew, OnFailure::Pause] {
+        let mut rig = Rig::new(3, 1, |spec| (spec.max_concurrency, spec.on_failure) = (1, on_failure));
+        rig.must(Command::Start);
+        rig.fail(0);
+        let failed = rig.task(0).waits_for.unwrap();
+        rig.must(Command::OlderEnded { task: id(0), job: failed });
+        assert_eq!([rig.status(0), rig.status(1)], [TaskStatus::Failed, TaskStatus::Pending]);
+        rig.must(Command::TakenOver);
+        assert!(rig.writes[0].events.iter().any(|event| event.kind == EventKind::TakenOver));
+        rig.must(Command::TakenOver);
+        assert!(rig.writes.iter().all(Writes::is_empty), "the history has it once");
+        rig.retry(0, |_| {}).unwrap();
+        assert_eq!(rig.begun(), [(0, 0)]);
+        rig.complete(0);
+        assert_eq!((rig.begun(), rig.state.status()), (vec![], PlanStatus::Attention), "{on_failure:?}");
+        rig.must(Command::Resume);
+        assert_eq!(rig.begun(), [(1, 0)]);
+    }
+    // A plan over its time gives no turn: there is nothing to resume.
+    let mut rig = Rig::new(2, 1, |spec| (spec.max_concurrency, spec.timeout_ms) = (1, 1_000));
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.now = START.plus_ms(1_000);
+    rig.must(Command::Advance);
+    rig.must(Command::TakenOver);
+    assert!(rig.state.is_over_time && !rig.state.is_halted);
+}
