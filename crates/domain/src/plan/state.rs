@@ -554,14 +554,13 @@ impl PlanState {
         draft.finish()
     }
 
-    /// Whether further tasks may start.
+    /// Whether further tasks may start. Looks at all tasks only where nothing else says no.
     fn starts_tasks(&self) -> bool {
-        let is_stopped = self.spec.on_failure != OnFailure::Continue
-            && self.tasks.iter().any(|task| task.status.wants_attention());
         self.started_at.is_some()
             && self.intent == Intent::Run
             && !self.is_halted
             && !self.is_over_time
-            && !is_stopped
+            && (self.spec.on_failure == OnFailure::Continue
+                || !self.tasks.iter().any(|task| task.status.wants_attention()))
     }
 }

@@ -536,8 +536,10 @@ impl StepBuilder {
         let mut has_ended = false;
         let max = self.next.spec.max_concurrency as usize;
         let mut running = self.next.tasks.iter().filter(|task| task.status == TaskStatus::Running).count();
+        // Nothing that follows makes a task fail.
+        let starts_tasks = self.next.starts_tasks();
         for at in 0..self.next.tasks.len() {
-            if running < max && self.may_run(at) {
+            if running < max && self.may_run(at, starts_tasks) {
                 running += 1;
                 // One that takes its lock with this step begins with the next one. Its turn is no other's meanwhile.
                 if self.task(at).lock.is_some() {
@@ -555,13 +557,13 @@ impl StepBuilder {
     }
 
     /// Whether a task that waits for its turn may have it. One that is retried, or was resumed, is wanted by somebody.
-    fn may_run(&self, at: usize) -> bool {
+    fn may_run(&self, at: usize, starts_tasks: bool) -> bool {
         let task = self.task(at);
         task.status == TaskStatus::Pending
             && task.intent == Intent::Run
-            && (task.lock.is_some() || self.writes.take.contains(&at))
             && self.next.intent == Intent::Run
-            && (task.was_begun() || self.next.starts_tasks())
+            && (task.was_begun() || starts_tasks)
+            && (task.lock.is_some() || self.writes.take.contains(&at))
     }
 
     fn begin_stage(&mut self, at: usize, new_job: &mut dyn FnMut() -> JobId) {

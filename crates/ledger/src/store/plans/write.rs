@@ -1,6 +1,7 @@
 //! What a train of plans' steps writes: each step all of it or nothing, under its plan's lease and the locks of the tenants
 //! that it is about.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::plan::{PlanEvent, PlanState, TaskState};
@@ -269,9 +270,10 @@ pub(super) async fn lock(
         })
         .bind(lock_ms as i64);
     let rows: Vec<(String, i64)> = transaction.all(ask.at(transaction.at())).await?;
+    let tokens: HashMap<_, _> = rows.into_iter().collect();
     let mut locks = Vec::with_capacity(taken.len());
     for (place, (lock, _)) in take.iter().zip(&taken) {
-        let Some((_, token)) = rows.iter().find(|(name, _)| name == lock.as_str()) else {
+        let Some(token) = tokens.get(lock.as_str()) else {
             return Ok(Err(locker(transaction, lock).await?));
         };
         locks.push((*place, Token::new(*token)));
