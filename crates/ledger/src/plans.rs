@@ -182,6 +182,8 @@ pub struct TaskRecord {
     pub place: usize,
     /// The task.
     pub task: TaskState,
+    /// Whether its tenant's lock, where it has that, has not run out.
+    pub is_lock_live: bool,
     /// When its row was written last.
     pub updated_at: Timestamp,
 }

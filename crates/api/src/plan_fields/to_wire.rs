@@ -118,6 +118,7 @@ pub fn task(record: &TaskRecord, details: &TaskDetails) -> Result<shape::Task, R
         context: Some(context),
         config: Some(config.map_or_else(|| Ok(wire::Json::null()), json)?),
         lock: Some(details.lock),
+        lock_token: details.lock.map(|lock| lock.token),
         ..shown
     })
 }
@@ -154,6 +155,7 @@ pub fn listed_task(record: &TaskRecord) -> shape::Task {
         context: None,
         config: None,
         lock: None,
+        lock_token: task.lock.filter(|_| record.is_lock_live).map(|token| token.get()),
         waits_for: task.waits_for.map(|job| job.to_string()),
         updated_at: time(record.updated_at),
     }

@@ -189,7 +189,8 @@ async fn the_tasks_of_a_plan_are_listed_in_order_page_by_page_and_by_status() {
     assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(1), &json!("k.0")));
     let running = subject.get(&format!("{path}?status=RUNNING&limit=1&cursor=k.0")).await;
     assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(3), &Value::Null));
-    assert!(running["items"][0].get("lock").is_none(), "a list does not read the locks");
+    assert!(running["items"][0].get("lock").is_none(), "a list has the token alone");
+    assert_eq!(running["items"][0]["lock_token"].as_i64(), subject.plan.tasks[2].lock.map(Token::get));
 }
 
 #[actix_web::test]

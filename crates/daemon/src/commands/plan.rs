@@ -60,8 +60,8 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         }
         Plan::Show { plan, shown } => {
             let client = connect(&shown.remote)?;
-            // The JSON is the daemon's, which leaves out the locks and why jobs wait.
-            let mut reader = Reader::new(&client, &plan, !shown.remote.json);
+            // The JSON is the daemon's, which leaves out why jobs wait.
+            let reader = Reader::new(&client, &plan, !shown.remote.json);
             let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status) && !view.runs());
             look.run(&shown, async || reader.read().await).await?;
         }

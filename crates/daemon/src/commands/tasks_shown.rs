@@ -26,9 +26,6 @@ pub struct PlanView {
     pub plan: Plan,
     /// All its tasks, in order.
     pub tasks: Vec<Task>,
-    /// The tokens of the locks that tasks hold, by the ids of the tasks, as far as they were read.
-    #[serde(skip)]
-    pub locks: HashMap<String, i64>,
     /// Why the jobs of tasks wait, by the ids of the tasks, as far as they were read.
     #[serde(skip)]
     pub waits: HashMap<String, String>,
@@ -232,7 +229,7 @@ fn tasks(view: &PlanView) -> String {
             task.run.to_string(),
             stage(task),
             version(task),
-            shown::or_none(view.locks.get(&task.id)),
+            shown::or_none(task.lock_token),
             task.id.clone(),
             view.waits.get(&task.id).map_or_else(|| reason(task), |why| format!("its job waits: {why}")),
         ]

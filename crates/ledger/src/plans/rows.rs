@@ -43,6 +43,7 @@ record! {
         updated_at: Moment,
         stages: String,
         fencing_token: Option<i64>,
+        is_lock_live: bool,
     }
 }
 
@@ -412,7 +413,8 @@ impl TryFrom<TaskRow> for TaskRecord {
             reason: document.reason.map(Arc::from),
             version: number(row.version)?,
         };
-        Ok(Self { plan: row.plan.0, place: number(row.place)?, task, updated_at: row.updated_at.0 })
+        let (plan, place) = (row.plan.0, number(row.place)?);
+        Ok(Self { plan, place, task, is_lock_live: row.is_lock_live, updated_at: row.updated_at.0 })
     }
 }
 

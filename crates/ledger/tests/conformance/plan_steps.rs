@@ -418,8 +418,11 @@ pub async fn a_lock_that_ran_out_is_the_next_plans(b: Bench) {
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     // Nobody has taken it: it is the task's still.
     first.step(&Command::Advance).await;
+    let listed = b.ledger.plan_tasks(plan_id(1), None, 1).await.unwrap().remove(0);
+    assert!(listed.task.lock.is_some() && !listed.is_lock_live);
     let mut second = PlanOwner::of(&b, plan(2, &["x"])).await;
     second.step(&Command::Start).await;
+    assert!(b.ledger.plan_tasks(plan_id(2), None, 1).await.unwrap().remove(0).is_lock_live);
     let end = StageEnd::Completed(None);
     let late = Command::StageEnded { task: task_id(1, 0), job: first.in_flight(0), end };
     assert_eq!(first.try_step(&late).await, PlanVerdict::LockLost(vec![0]));

@@ -91,7 +91,7 @@ pub struct AttentionTask {
 }
 
 /// A task in its newest run. Lists leave out `checkpoint.context`, `checkpoint.saved_at`, `context`, `config`, `lock` and
-/// the `attempts` of stages.
+/// the `attempts` of stages. Of the lock they have `lock_token`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Task {
     /// Its id.
@@ -154,6 +154,10 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(value_type = Option<TaskLock>)]
     pub lock: Option<Option<TaskLock>>,
+    /// The token of the tenant's lock. Absent unless this task holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub lock_token: Option<i64>,
     /// A job of an earlier run that may still be under way. No stage begins before it has ended.
     #[schema(required)]
     pub waits_for: Option<String>,

@@ -30,7 +30,8 @@ fn record() -> TaskRecord {
     task.checkpoint = Some(Checkpoint { version: 4, completed: 1, context: "{ \"x\":1}".into() });
     task.last_checkpoint = 6;
     task.waits_for = Some(JOB);
-    TaskRecord { plan: PlanId::from_u128(1), place: 3, task, updated_at: at() }
+    task.lock = Some(Token::new(9));
+    TaskRecord { plan: PlanId::from_u128(1), place: 3, task, is_lock_live: true, updated_at: at() }
 }
 
 fn tenant() -> TenantId {
@@ -127,9 +128,11 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
                 "context": { "x": 1 },
             },
             "checkpoint_version": 6, "context": { "x": 1 }, "config": [1.5],
-            "lock": { "token": 9, "expires_in_ms": 100 }, "waits_for": JOB.to_string(), "updated_at": AT,
+            "lock": { "token": 9, "expires_in_ms": 100 }, "lock_token": 9, "waits_for": JOB.to_string(), "updated_at": AT,
         })
     );
+    let ran_out = TaskRecord { is_lock_live: false, ..record.clone() };
+    assert!(shown(&listed_task(&ran_out)).get("lock_token").is_none(), "nobody holds it");
     let listed = shown(&listed_task(&record));
     let left_out: Vec<_> =
         whole.as_object().unwrap().keys().filter(|key| listed.get(key).is_none()).collect();

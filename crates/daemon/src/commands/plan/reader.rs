@@ -1,4 +1,4 @@
-//! Reads a plan with its tasks and the locks that they hold, once or again and again.
+//! Reads a plan with its tasks, once or again and again.
 
 use std::collections::HashMap;
 
@@ -17,42 +17,28 @@ const WAITS_MAX: usize = 10;
 pub struct Reader<'a> {
     client: &'a Client,
     plan: &'a str,
-    /// Whether locks are read too, and why jobs wait. Lists leave them out, so this costs a request for each task that has
-    /// changed, and one for the job of each task that runs.
+    /// Whether it is read too why jobs wait. Lists leave that out, so this costs a request for the job of each task that runs.
     with_details: bool,
-    /// By the ids of tasks.
-    known: HashMap<String, KnownLock>,
-}
-
-/// The lock of a task as it was read.
-#[derive(Debug)]
-struct KnownLock {
-    /// When the task had changed last. A task that takes or loses its lock changes.
-    updated_at: String,
-    token: Option<i64>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader of the plan with this id.
     pub fn new(client: &'a Client, plan: &'a str, with_details: bool) -> Self {
-        Self { client, plan, with_details, known: HashMap::new() }
+        Self { client, plan, with_details }
     }
 
     /// The plan as it is now. Its tasks are read last: where the plan has ended, they have too.
-    pub async fn read(&mut self) -> Result<PlanView> {
+    pub async fn read(&self) -> Result<PlanView> {
         let plan = self.client.plans().get(self.plan).await?;
         let tasks = self.tasks().await?;
-        let (mut locks, mut waits) = (HashMap::new(), HashMap::new());
+        let mut waits = HashMap::new();
         if self.with_details && plan.started_at.is_some() {
-            for task in tasks.iter().filter(|task| may_hold_lock(task.status)) {
-                locks.extend(self.token(task).await?.map(|token| (task.id.clone(), token)));
-            }
             let under_way = tasks.iter().filter_map(|task| Some((&task.id, job_under_way(task)?)));
             for (task, job) in under_way.take(WAITS_MAX) {
                 waits.extend(waits_of(self.client, job).await?.map(|why| (task.clone(), why)));
             }
         }
-        Ok(PlanView { plan, tasks, locks, waits })
+        Ok(PlanView { plan, tasks, waits })
     }
 
     async fn tasks(&self) -> Result<Vec<Task>> {
@@ -67,19 +53,6 @@ impl<'a> Reader<'a> {
             }
             query.page.cursor = list.next_cursor;
         }
-    }
-
-    /// The token of the lock that a task holds.
-    async fn token(&mut self, task: &Task) -> Result<Option<i64>> {
-        if let Some(known) = self.known.get(&task.id)
-            && known.updated_at == task.updated_at
-        {
-            return Ok(known.token);
-        }
-        let Task { lock, updated_at, .. } = self.client.tasks().get(&task.id).await?;
-        let token = lock.flatten().map(|lock| lock.token);
-        self.known.insert(task.id.clone(), KnownLock { updated_at, token });
-        Ok(token)
     }
 }
 
@@ -111,16 +84,4 @@ fn job_under_way(task: &Task) -> Option<&str> {
         return None;
     }
     task.stages.iter().find(|stage| stage.status == StageStatus::Running)?.job.as_deref()
-}
-
-/// Whether a task with this status may hold the lock of its tenant.
-fn may_hold_lock(status: TaskStatus) -> bool {
-    match status {
-        TaskStatus::Pending
-        | TaskStatus::Running
-        | TaskStatus::Failed
-        | TaskStatus::Paused
-        | TaskStatus::Interrupted => true,
-        TaskStatus::Succeeded | TaskStatus::Cancelled => false,
-    }
 }

@@ -46,12 +46,13 @@ fn a_task(id: &str, status: TaskStatus, done: u32) -> Task {
         context: None,
         config: None,
         lock: None,
+        lock_token: None,
         waits_for: None,
         updated_at: "12:30".to_owned(),
     }
 }
 
-fn a_plan(tasks: Vec<Task>) -> PlanView {
+fn a_plan(mut tasks: Vec<Task>) -> PlanView {
     let plan = Plan {
         id: "p-1".to_owned(),
         name: Some("rollout".to_owned()),
@@ -75,8 +76,14 @@ fn a_plan(tasks: Vec<Task>) -> PlanView {
         finished_at: None,
         attention: None,
     };
-    let locks = HashMap::from([("b".to_owned(), 7), ("c".to_owned(), 12)]);
-    PlanView { plan, tasks, locks, waits: HashMap::new() }
+    for task in &mut tasks {
+        task.lock_token = match task.id.as_str() {
+            "b" => Some(7),
+            "c" => Some(12),
+            _ => None,
+        };
+    }
+    PlanView { plan, tasks, waits: HashMap::new() }
 }
 
 #[test]
