@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
-use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, Timestamp};
+use domain::plan::{Command, StageEnd};
+use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, LaneId, Timestamp};
 use ledger::{
     AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkMade, BulkRecord,
-    BulkScan, BulkStatus, BulkStep, JobFilter, NewBulk,
+    BulkScan, BulkStatus, BulkStep, JobFilter, Lane, NewBulk,
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
+use crate::plan_steps::{PlanOwner, plan};
 use crate::shop::{cancel, job, of_lane, plain, session, submit, submit_placed};
 
 pub async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
@@ -222,7 +224,7 @@ pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
 pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {
     stock(&b).await;
     let (dead, heir) = (owner("dead"), owner("heir"));
-    b.lane(domain::LaneId::instance(&heir, 0), &heir).await;
+    b.lane(LaneId::instance(&heir, 0), &heir).await;
     let asked = NewBulk { owner: dead.clone(), ..new(&b, 1, BulkAction::Delete, failed()).await };
     let first = made(&b, &asked).await;
     let noted = b.ledger.begin_page(&first, &[job(0), job(1)]).await.unwrap().unwrap();
@@ -282,9 +284,27 @@ pub async fn a_dead_job_is_not_deleted_with_those_that_are_not(b: Bench) {
     assert!(b.found(job(2)).await.is_dead() && b.ledger.job(job(3)).await.unwrap().is_none());
 }
 
+/// The last attempt of a failed stage may still be under way.
+pub async fn a_job_that_a_task_waits_for_is_not_deleted_with_others(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let (task, its_job) = (owner.state.tasks[0].id, owner.in_flight(0));
+    let lane = Lane { id: LaneId::plan(owner.state.id), owner: owner.me.clone(), token: owner.token };
+    b.does(of_lane(&lane, [cancel(its_job)])).await;
+    let end = StageEnd::Ended(Outcome::Cancelled, "cancelled".into());
+    owner.step(&Command::StageEnded { task, job: its_job, end }).await;
+    assert_eq!(owner.state.tasks[0].waits_for, Some(its_job));
+    let bulk = made(&b, &new(&b, 1, BulkAction::Delete, JobFilter::default()).await).await;
+    let noted = b.ledger.remove_page(&bulk, &[its_job], its_job).await.unwrap().unwrap();
+    assert_eq!((noted.done, noted.skipped), (0, 1));
+    owner.step(&Command::OlderEnded { task, job: its_job }).await;
+    let noted = b.ledger.remove_page(&noted, &[its_job], its_job).await.unwrap().unwrap();
+    assert_eq!((noted.done, noted.skipped), (1, 1));
+    assert_eq!(b.ledger.job(its_job).await.unwrap(), None);
+}
+
 pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
     let live = owner("live");
-    b.lane(domain::LaneId::instance(&live, 0), &live).await;
+    b.lane(LaneId::instance(&live, 0), &live).await;
     let asked = NewBulk { owner: live.clone(), ..new(&b, 1, BulkAction::Dismiss, failed()).await };
     let first = made(&b, &asked).await;
     let open = b.ledger.open_bulks().await.unwrap();

@@ -212,6 +212,7 @@ on_every_ledger! {
         an_owner_that_was_replaced_writes_nothing,
         jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes,
         a_dead_job_is_not_deleted_with_those_that_are_not,
+        a_job_that_a_task_waits_for_is_not_deleted_with_others,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
         a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list,
         a_cancelled_bulk_operation_begins_no_page;

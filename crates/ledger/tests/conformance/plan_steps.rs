@@ -132,7 +132,7 @@ impl<'b> PlanOwner<'b> {
         verdict
     }
 
-    async fn step(&mut self, command: &Command) {
+    pub async fn step(&mut self, command: &Command) {
         let verdict = self.try_step(command).await;
         assert!(matches!(verdict, PlanVerdict::Written { .. }), "{command:?}: {verdict:?}");
     }
@@ -145,7 +145,7 @@ impl<'b> PlanOwner<'b> {
         owner
     }
 
-    fn in_flight(&self, at: usize) -> JobId {
+    pub fn in_flight(&self, at: usize) -> JobId {
         self.state.tasks[at].in_flight().unwrap().1
     }
 
