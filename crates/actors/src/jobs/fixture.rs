@@ -226,4 +226,13 @@ impl Ledger {
         let JobsVerdict::Written { jobs, .. } = verdict else { panic!("the lease was just acquired") };
         assert!(jobs.iter().all(|verdict| *verdict == JobVerdict::Written));
     }
+
+    /// The node has acknowledged the first attempts of these jobs, and that is written.
+    pub(super) async fn run_all(&self, jobs: &[u128], on: &str) {
+        let run = |number: &u128| Change::Run { job: job(*number), attempt: FIRST, node: node(on) };
+        let writes = jobs.iter().map(|number| JobWrite { change: run(number), key: None }).collect();
+        let verdict = self.handle.commit_jobs(JobBatch { lane: None, writes }).await.unwrap();
+        let JobsVerdict::Written { jobs, .. } = verdict else { panic!("no lease is asked for") };
+        assert!(jobs.iter().all(|verdict| *verdict == JobVerdict::Written));
+    }
 }

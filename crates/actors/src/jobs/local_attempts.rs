@@ -64,6 +64,14 @@ impl LocalAttempts {
         self.attempts.get(&(job, attempt)).is_some_and(|known| known.node != *node)
     }
 
+    /// Whether the attempt was dispatched to the node by way of this instance, at that time or later.
+    pub(super) fn was_dispatched_since(&self, node: &NodeId, of: Slot, since: Instant) -> bool {
+        let dispatched = self.with(of.job, of.attempt, |known| {
+            known.since.filter(|_| known.policy.is_some() && known.node == *node)
+        });
+        dispatched.is_some_and(|at| at >= since)
+    }
+
     pub(super) fn policy(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
         self.with(job, attempt, |known| known.policy.clone())
     }

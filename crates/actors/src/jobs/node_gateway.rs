@@ -1,12 +1,13 @@
 //! What an instance does for the nodes whose sockets it holds: attempts go out to them, withdrawals too, and what the nodes
 //! say of attempts goes to the owners of the lanes. What they say of results is for `results`.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
-use domain::job::{Assignment, Attempt, Revoked, State};
+use domain::job::{Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::HeldAttempt;
 use nodes::{GivenBack, HolderSlots, Registry};
@@ -20,7 +21,6 @@ use super::limits::{
     OUTGOING_BYTES_MAX, SLOTS_LEFT_EVERY, SLOTS_LEFT_FOR, SLOTS_WANTED_FOR, SOCKET_BYTES_AT_ONCE,
     SOCKET_MESSAGES_MAX,
 };
-use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
 use super::outgoing_bytes::{OutgoingBytes, OutgoingShare};
@@ -70,6 +70,8 @@ pub(super) struct NodeGateway {
 struct Socket {
     /// When its node said hello.
     since: Instant,
+    /// What is handed over for the node from then on goes to this socket.
+    attached: Instant,
     outbox: mpsc::Sender<Outgoing>,
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
@@ -191,15 +193,13 @@ impl NodeGateway {
     ) -> NodeOutbox {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
         *self.attached() = Some(Instant::now());
-        match self.sockets.entry(node.clone()) {
+        let entry = self.sockets.entry(node.clone());
+        let socket = Socket { since, attached: Instant::now(), outbox, slots, yielding: Mutex::default() };
+        match entry {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => {}
-            Entry::Occupied(mut older) => {
-                older.insert(Socket { since, outbox, slots, yielding: Mutex::default() });
-            }
-            Entry::Vacant(none) => {
-                none.insert(Socket { since, outbox, slots, yielding: Mutex::default() });
-            }
+            Entry::Occupied(mut older) => drop(older.insert(socket)),
+            Entry::Vacant(none) => drop(none.insert(socket)),
         }
         // Since it said hello, some of them may have been found orphaned, when it could not be told so.
         self.attempts.listed(node, listed);
@@ -217,6 +217,12 @@ impl NodeGateway {
 
     pub(super) fn is_attached(&self, node: &NodeId) -> bool {
         self.sockets.contains_key(node)
+    }
+
+    /// Since when what is for the node goes to its connection that said hello then, or to a newer one; `None` as long as it
+    /// does not.
+    fn attached_since(&self, node: &NodeId, since: Instant) -> Option<Instant> {
+        self.sockets.get(node).filter(|socket| socket.since >= since).map(|socket| socket.attached)
     }
 
     pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
@@ -449,6 +455,7 @@ impl NodeGateway {
     pub(super) async fn attempts_on(
         self: &Arc<Self>,
         node: &NodeId,
+        since: Instant,
         listed: &[Slot],
     ) -> ledger::Result<OnNode> {
         self.attempts.connected_with(node, listed);
@@ -459,6 +466,8 @@ impl NodeGateway {
                 return Err(error);
             }
         };
+        let listed: HashSet<_> = listed.iter().copied().collect();
+        let attached = self.attached_since(node, since);
         let (mut there, mut moved, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for HeldAttempt { job, lane, attempt, state, holder } in held {
             let slot = Slot { job, attempt };
@@ -475,24 +484,28 @@ impl NodeGateway {
                 }
                 continue;
             }
-            let live = live_job(&self.ledger, job).await?;
-            let Some(live) = live.filter(|live| live.newest.attempt == attempt) else { continue };
-            let is_here = |placed: &Assignment| placed.holder == *self.inter_instance.me();
-            let event = match live.newest.state {
+            // The connection itself watches over what was handed to it, which may have begun after the list was made.
+            let is_connections =
+                attached.is_some_and(|at| self.attempts.was_dispatched_since(node, slot, at));
+            let event = match state {
+                _ if is_connections => {
+                    there.push(slot);
+                    continue;
+                }
                 State::Running => {
                     gone.push(slot);
                     let reason = "the node no longer lists the attempt".to_owned();
                     AttemptEvent::Revoked(Revoked::Unlisted, reason)
                 }
                 // It may be on its way to the socket that this is about.
-                _ if live.placed.as_ref().is_some_and(is_here) => {
+                _ if holder == *self.me() => {
                     there.push(slot);
                     continue;
                 }
                 // The instance that it went to cannot send it any more: its connection of the node is an older one.
                 _ => AttemptEvent::NodeElsewhere,
             };
-            self.inter_instance.report(AttemptReport { lane: live.lane, job, attempt, event }, None);
+            self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
         }
         if !moved.is_empty() {
             self.note_holder(node, moved);

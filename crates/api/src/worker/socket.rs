@@ -327,7 +327,7 @@ impl Socket {
                     }));
                 }
             }
-            Effect::LookUp { running } => self.call(calls().look_up(running)),
+            Effect::LookUp { since, running } => self.call(calls().look_up(since, running)),
             Effect::Record { record, heartbeat_at } => {
                 let now = Instant::now();
                 match heartbeat_at {

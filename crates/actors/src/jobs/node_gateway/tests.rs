@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use domain::job::Assignment;
 use tokio::time::timeout;
 
 use super::*;
@@ -44,6 +45,14 @@ impl Here {
         match event_now(&mut self.owner).await {
             Some((of, AttemptEvent::Revoked(why, _))) if of == job(number) => why,
             other => panic!("a revocation of job {number} was awaited, not {other:?}"),
+        }
+    }
+
+    /// The job of which the lane has heard that its node does not list the attempt any more.
+    async fn unlisted(&mut self) -> Option<JobId> {
+        match event_now(&mut self.owner).await? {
+            (of, AttemptEvent::Revoked(Revoked::Unlisted, _)) => Some(of),
+            other => panic!("an attempt was to be unlisted, not {other:?}"),
         }
     }
 }
@@ -244,10 +253,36 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     let mut here = here().await;
     here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
     here.ledger.dispatch_all("b", &[3], "n", "b").await;
-    let there = here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap().there;
+    let there = here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap().there;
     assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
     assert_eq!(event_now(&mut here.owner).await, None);
+}
+
+#[tokio::test]
+async fn what_was_handed_to_a_connection_after_it_was_attached_is_there_whatever_its_list_says() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    here.ledger.run_all(&[1, 2], "n").await;
+    let (old, new) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let mut older = here.gateway.attach(&node("n"), old, &[], Arc::default());
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(next(&mut older).await, "dispatch 1");
+    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), old, &[]).await.unwrap();
+    assert_eq!((there, gone), (vec![slot(1)], vec![slot(2)]), "it was handed to none");
+    assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(2)), None));
+    // A newer connection is not attached yet: what was handed to the older one is lost if the node does not list it.
+    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), new, &[slot(2)]).await.unwrap();
+    assert_eq!((there, gone), (vec![slot(2)], vec![slot(1)]));
+    assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(1)), None));
+    let mut newer = here.gateway.attach(&node("n"), new, &[slot(2)], Arc::default());
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(next(&mut newer).await, "dispatch 1");
+    for of in [old, new] {
+        let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of, &[slot(2)]).await.unwrap();
+        assert_eq!((there.len(), gone.len()), (2, 0));
+    }
+    assert_eq!(here.unlisted().await, None);
 }
 
 #[tokio::test]
@@ -258,7 +293,7 @@ async fn an_attempt_that_is_found_orphaned_before_its_node_is_attached_is_cancel
         orphaned_attempts::look(&here.gateway, &here.ledger.handle, no_wait, Instant::now()).await.unwrap();
     };
     // The ledger knows no such attempt.
-    here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap();
+    here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap();
     look().await;
     let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[slot(1)], Arc::default());
     look().await;

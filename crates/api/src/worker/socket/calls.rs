@@ -73,7 +73,7 @@ impl Calls {
                 Connecting::Anothers => return Ok(Registering::Anothers),
             };
             // The lanes hear of attempts that the node does not list, whatever the bus knows.
-            let unfinished = jobs.attempts_on(node, &running).await;
+            let unfinished = jobs.attempts_on(node, since, &running).await;
             let mut unfinished = match unfinished {
                 Ok(unfinished) if !connected.is_complete => unfinished,
                 Ok(_) | Err(_) => {
@@ -102,9 +102,9 @@ impl Calls {
     }
 
     /// Has the lanes told of attempts that the node does not list.
-    pub(super) async fn look_up(self, running: Vec<Slot>) -> Option<Event> {
+    pub(super) async fn look_up(self, since: Instant, running: Vec<Slot>) -> Option<Event> {
         let Self { state, incarnation, node, .. } = &self;
-        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, &running)).await {
+        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, since, &running)).await {
             tracing::debug!(%error, %node, "a node's attempts could not be looked up yet");
         }
         None
