@@ -9,6 +9,8 @@ use crate::limits::PAYLOAD_BYTES_MAX;
 pub const NODE_ELSEWHERE_WAIT: Duration = Duration::from_secs(1);
 /// Between two looks whether the earlier attempts of a stage are over.
 pub const OLDER_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// When an attempt whose time is over is looked at again, if a command about its job waits for the next round.
+pub const TIME_UP_LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.

@@ -11,6 +11,7 @@
 
 mod additions;
 mod after;
+mod inbox;
 mod pages;
 mod promotion;
 mod reading;
@@ -36,6 +37,7 @@ use super::spread::Spread;
 use crate::job::{Attempt, LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 use additions::Additions;
+use inbox::Inbox;
 use pages::Pages;
 use promotion::Promotion;
 use transfers::Transfers;
@@ -75,7 +77,7 @@ pub struct LaneState<C: Callers> {
     older: OlderAttempts,
     session: Option<SessionState>,
     /// Commands that are not in a round yet.
-    inbox: VecDeque<Command<C>>,
+    inbox: Inbox<C>,
     /// Submissions that are not in a round yet.
     submissions: VecDeque<PendingSubmission<C>>,
     submissions_in_inbox: usize,
@@ -133,7 +135,7 @@ impl<C: Callers> LaneState<C> {
             jobs: LaneJobs::new(settings.timeouts),
             older: OlderAttempts::default(),
             session: None,
-            inbox: VecDeque::new(),
+            inbox: Inbox::new(),
             submissions: VecDeque::new(),
             submissions_in_inbox: 0,
             submit_commands_in_inbox: 0,
@@ -328,7 +330,7 @@ impl<C: Callers> LaneState<C> {
         if let Some(placing) = self.placing.take() {
             self.dissolve(placing, &mut effects);
         }
-        for command in self.deferred.drain(..).chain(self.inbox.drain(..)) {
+        for command in self.deferred.drain(..).chain(self.inbox.drain()) {
             refuse(command, &mut effects);
         }
         (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);

@@ -9,7 +9,9 @@ use crate::job::{
     Revoked, State, Step, decide,
 };
 use crate::lane::jobs::{Due, Phase};
-use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX};
+use crate::lane::limits::{
+    DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX, TIME_UP_LOOK_AGAIN,
+};
 use crate::lane::messages::{
     AttemptEvent, BatchId, Callers, Command, CompletionRequest, Effect, KeyedAnswer, PendingSubmission,
     PlacementRequest, Refused, ReservedSlot, SlotSearch, SlotsFound, WrittenBatch,
@@ -359,6 +361,10 @@ impl<C: Callers> LaneState<C> {
                 Due::Ready(job) => {
                     self.jobs.wait_after_delay(job);
                     self.enqueue(job, false, now, effects);
+                }
+                // The node may have said in time that it has the attempt, or how it ended.
+                Due::RevokeUnsent(job, _) | Due::Revoke(job, ..) if self.inbox.names(job) => {
+                    self.jobs.look_again(job, now + TIME_UP_LOOK_AGAIN);
                 }
                 Due::RevokeUnsent(job, attempt) => {
                     let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {

@@ -1,6 +1,7 @@
 //! Each command in each state of a job, and what follows from commits.
 
 mod additions;
+mod late_rounds;
 mod lookups;
 mod refused_batches;
 mod sessions;

@@ -1,0 +1,43 @@
+//! Attempts whose time is over while the news of them waits behind the commands of a round.
+
+use super::*;
+use crate::lane::limits::{ROUND_COMMANDS_MAX, TIME_UP_LOOK_AGAIN};
+
+/// A round's fill of commands that lead to nothing, and then this one.
+fn behind_a_round(state: &mut LaneState<Numbered>, name: &str, now: Instant) {
+    state.reread_at = now + Duration::from_secs(3_600);
+    for _ in 0..ROUND_COMMANDS_MAX {
+        state.apply(Command::SlotUnavailable(job(99)), now);
+    }
+    state.apply(command(name, now), now);
+}
+
+#[test]
+fn an_attempt_of_which_there_is_news_behind_a_full_round_is_not_taken_back() {
+    let now = Instant::now();
+    let (ack, run) = (NodeTimeouts::DEFAULT.ack, Duration::from_secs(60));
+    for (phase, length, news, expected) in [
+        ("dispatched", ack, "acknowledged", ""),
+        ("dispatched", ack, "complete", "find(1,0)"),
+        ("dispatched", ack, "finished", "freed dequeue"),
+        ("running", run, "complete", "find(1,0)"),
+        ("running", run, "failed", "freed"),
+    ] {
+        let mut state = with_job(phase, 1, now);
+        behind_a_round(&mut state, news, now);
+        assert_eq!(words(&state.flush(now + length)), expected, "{phase}: {news}");
+    }
+    let mut state = taken_over(OnRecovery::Hold, now);
+    behind_a_round(&mut state, "acknowledged", now);
+    assert_eq!(words(&state.flush(now + ack)), "", "nor is its slot given back");
+}
+
+#[test]
+fn an_attempt_of_which_the_news_says_nothing_is_taken_back_soon_after() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 1, now);
+    behind_a_round(&mut state, "connection lost", now);
+    let late = now + NodeTimeouts::DEFAULT.ack;
+    assert_eq!(words(&state.flush(late)), "");
+    assert_eq!(words(&state.flush(late + TIME_UP_LOOK_AGAIN)), "commit(revoke)");
+}
