@@ -136,44 +136,24 @@ pub trait OwnersRefusal: Into<Refusal> {
     fn late() -> Self;
 }
 
-impl OwnersRefusal for signers::Refusal {
-    fn owner(&self) -> Option<InstanceId> {
-        match self {
-            Self::NotOwner { owner, .. } => Some(owner.clone()),
-            _ => None,
-        }
-    }
+macro_rules! owners_refusal {
+    ($($refusal:ty),+ $(,)?) => {
+        $(impl OwnersRefusal for $refusal {
+            fn owner(&self) -> Option<InstanceId> {
+                match self {
+                    Self::NotOwner { owner, .. } => Some(owner.clone()),
+                    _ => None,
+                }
+            }
 
-    fn late() -> Self {
-        Self::LedgerUnavailable
-    }
+            fn late() -> Self {
+                Self::LedgerUnavailable
+            }
+        })+
+    };
 }
 
-impl OwnersRefusal for jobs::Refusal {
-    fn owner(&self) -> Option<InstanceId> {
-        match self {
-            Self::NotOwner { owner } => Some(owner.clone()),
-            _ => None,
-        }
-    }
-
-    fn late() -> Self {
-        Self::LedgerUnavailable
-    }
-}
-
-impl OwnersRefusal for plans::Refusal {
-    fn owner(&self) -> Option<InstanceId> {
-        match self {
-            Self::NotOwner { owner } => Some(owner.clone()),
-            _ => None,
-        }
-    }
-
-    fn late() -> Self {
-        Self::LedgerUnavailable
-    }
-}
+owners_refusal!(signers::Refusal, jobs::Refusal, plans::Refusal);
 
 /// The instance that served a request.
 pub enum Routed<T> {
