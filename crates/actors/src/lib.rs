@@ -10,6 +10,7 @@ pub mod database_clock;
 mod directory;
 pub mod handed_on;
 pub mod jobs;
+mod ledger_failure;
 mod mailbox;
 mod pause;
 pub mod plans;

@@ -2,6 +2,8 @@
 
 use domain::{InstanceId, LaneId};
 
+use crate::ledger_failure::refusal_of;
+
 /// A wish that was not fulfilled. Where it does not say otherwise, nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -75,12 +77,7 @@ pub enum Refusal {
 
 /// What a failure of the ledger means to the caller.
 pub(super) fn of_ledger(error: &ledger::Error) -> Refusal {
-    if error.is_retryable() {
-        tracing::debug!(%error, "the ledger did not answer");
-        return Refusal::LedgerUnavailable;
-    }
-    tracing::error!(%error, "the ledger failed");
-    Refusal::Internal
+    refusal_of(error, Refusal::LedgerUnavailable, Refusal::Internal)
 }
 
 impl From<domain::lane::Refused> for Refusal {

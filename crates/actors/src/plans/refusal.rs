@@ -4,6 +4,8 @@ use domain::plan::Refused;
 use domain::{InstanceId, Token};
 use ledger::Locker;
 
+use crate::ledger_failure::refusal_of;
+
 /// A wish about a plan that was not fulfilled. Where it does not say otherwise, nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -56,10 +58,5 @@ pub enum Refusal {
 
 /// What a failure of the ledger means to the caller.
 pub(super) fn of_ledger(error: &ledger::Error) -> Refusal {
-    if error.is_retryable() {
-        tracing::debug!(%error, "the ledger did not answer");
-        return Refusal::LedgerUnavailable;
-    }
-    tracing::error!(%error, "the ledger failed");
-    Refusal::Internal
+    refusal_of(error, Refusal::LedgerUnavailable, Refusal::Internal)
 }

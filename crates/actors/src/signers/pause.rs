@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use domain::signer::Refusal;
 
+use crate::ledger_failure::refusal_of;
 use crate::pause::jittered;
 
 /// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
@@ -25,17 +26,7 @@ where
                 tokio::time::sleep(jittered(pause)).await;
                 pause = (pause * 2).min(RETRY_PAUSE_MAX);
             }
-            Err(error) => return Err(refusal_of(&error)),
+            Err(error) => return Err(refusal_of(&error, Refusal::LedgerUnavailable, Refusal::Internal)),
         }
     }
-}
-
-/// What a failure of the ledger means to the caller.
-fn refusal_of(error: &ledger::Error) -> Refusal {
-    if error.is_retryable() {
-        tracing::debug!(%error, "the ledger did not answer");
-        return Refusal::LedgerUnavailable;
-    }
-    tracing::error!(%error, "the ledger failed");
-    Refusal::Internal
 }
