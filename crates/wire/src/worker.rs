@@ -26,7 +26,8 @@ pub mod close {
     pub const OVERLOADED: u16 = 1013;
     /// The other side broke the protocol. A `problem` frame before the close frame says how.
     pub const PROTOCOL: u16 = 4400;
-    /// Reserved. The daemon never sends it: without a valid token it refuses the upgrade request.
+    /// The token of an open socket is good no more, or the node is another token's. An upgrade request without a valid token
+    /// is refused with an HTTP status instead.
     pub const UNAUTHORIZED: u16 = 4401;
     /// A newer connection of the same node took over. The replaced side does not connect again.
     pub const REPLACED: u16 = 4409;
