@@ -48,8 +48,8 @@ pub struct Spec {
     pub traceparent: Option<TraceParent>,
 }
 
-/// What the node of a job is given. It passes unchanged from the job's lane to the node's socket, within an instance and
-/// between two.
+/// What the node of a job is given. It passes unchanged from the job's lane to the node's socket within an instance; between
+/// instances only the attempt is named, and the one with the socket reads the job from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeJob {
     /// See [`Spec::payload`].
