@@ -314,6 +314,7 @@ const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);
 const _: () = assert!(CLIENT_FRAMES_MAX < wire::limits::BATCH_JOBS_MAX);
 const _: () = assert!(wire::limits::CLIENT_REF_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(wire::limits::HELLO_WITHIN_MS == nodes::limits::HELLO_MS);
 const _: () = assert!(wire::limits::CHECKPOINT_VERSION_MAX == domain::limits::CHECKPOINTS_MAX as u64);
 const _: () =
     assert!(wire::limits::BACKOFF_FACTOR_MAX * 100 == domain::limits::BACKOFF_FACTOR_PERCENT_MAX as u64);

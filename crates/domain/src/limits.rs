@@ -82,8 +82,6 @@ pub const STAGE_TIMEOUT_MS_DEFAULT: u64 = 60_000;
 pub const TASK_CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Largest context of a checkpoint, in bytes of JSON.
 pub const CONTEXT_BYTES_MAX: usize = 256 << 10;
-/// Longest text that the node of a stage is told of its plan, in bytes of JSON: context, configuration and names.
-pub const STAGE_BYTES_MAX: usize = CONTEXT_BYTES_MAX + TASK_CONFIG_BYTES_MAX + (4 << 10);
 /// Runs of one task.
 pub const TASK_RUNS_MAX: u32 = 100;
 /// Checkpoints of one task, all runs together.

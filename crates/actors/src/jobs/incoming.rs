@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bus::limits::INBOX_ENTRIES_MAX;
+use bus::limits::{INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
 use bus::{Channel, EntryId, Event};
 use domain::{InstanceId, LaneId};
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use super::watches::Watches;
 use crate::pause::jittered;
 
 /// How long after it was read an unsettled entry is read again.
-const INBOX_IDLE: Duration = Duration::from_secs(30);
+const INBOX_IDLE: Duration = Duration::from_millis(INBOX_IDLE_MS_DEFAULT);
 /// Between two tries to open the inbox, before jitter.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 

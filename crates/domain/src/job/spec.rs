@@ -41,8 +41,8 @@ pub struct Spec {
     pub backoff: Backoff,
     /// What happens to it when its lane gets a new owner.
     pub on_recovery: OnRecovery,
-    /// Of a job that is a plan's stage: what its node is told of the plan, JSON text of at most
-    /// [`crate::limits::STAGE_BYTES_MAX`] bytes. No client gives it.
+    /// Of a job that is a plan's stage: what its node is told of the plan, as JSON text. The limits of a context and of a
+    /// tenant's configuration bound it. No client gives it.
     pub stage: Option<Arc<str>>,
     /// The span that submitted it, which its attempts continue.
     pub traceparent: Option<TraceParent>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::wire::worker::close;
+use client::wire::worker::{close, reason};
 use serde_json::{Value, json};
 use testkit::node::Message;
 
@@ -161,13 +161,13 @@ async fn what_a_node_will_not_take_another_gets() {
     let of = hand.given().await;
     let other = rig.node(&[1], "other", |_| {}).await;
     other.runs.release(1);
-    hand.say(frame("reject", &of, json!({"reason": "unable"}))).await;
+    hand.say(frame("reject", &of, json!({"reason": reason::UNABLE}))).await;
     // It is asked again only where nobody else is known yet.
     let mut finished = std::pin::pin!(rig.finished(0, &id));
     let job = loop {
         tokio::select! {
             job = &mut finished => break job,
-            of = hand.given() => hand.say(frame("reject", &of, json!({"reason": "unable"}))).await,
+            of = hand.given() => hand.say(frame("reject", &of, json!({"reason": reason::UNABLE}))).await,
         }
     };
     assert_eq!((&job["node"], &job["result"]), (&json!("other"), &json!(7)));
