@@ -61,7 +61,7 @@ pub struct SessionRequest {
     #[schema(max_items = 16)]
     pub requires: Vec<String>,
     /// The order of the session's jobs and results.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_ordering")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false, default = "strict")]
     pub ordering: Option<Ordering>,
     /// The session is closed after this time without a submitted or finished job, in milliseconds.
@@ -72,10 +72,6 @@ pub struct SessionRequest {
     )]
     #[schema(nullable = false, default = 3600000, minimum = 1000, maximum = 604800000)]
     pub idle_ms: Option<u64>,
-}
-
-fn present_ordering<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Ordering>, D::Error> {
-    Ordering::deserialize(from).map(Some)
 }
 
 /// The session is open and durable.
