@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::{HttpMessage, HttpRequest, web};
 use domain::limits::NONCE_MAX;
-use domain::{IdempotencyKey, Nonce, SignerId};
+use domain::{IdempotencyKey, Invalid, Nonce, SignerId};
 use futures_util::{FutureExt, StreamExt};
 use serde::de::DeserializeOwned;
 use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
@@ -307,6 +307,15 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// A state or a status, if it is given. It counts in either case.
+    pub fn in_either_case<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> Result<Option<T>, Refusal> {
+        Ok(self.get(name).map(|text| parse(&text.to_ascii_uppercase())).transpose()?)
+    }
+
     /// A text that every ledger can compare, if it is given.
     pub fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         match self.get(name) {
@@ -409,6 +418,7 @@ pub fn seen_page<R, K, T>(
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
+    use domain::job::State;
     use wire::nonces::{GrantRequest, SettlementsRequest};
 
     use super::*;
@@ -458,6 +468,21 @@ mod tests {
         assert!(text("/?limit=1").unwrap().is_none() && text("/?cursor=a%00").is_err());
         for bad in ["/?limit=0", "/?limit=1001", "/?limit=", "/?limit=x", "/?limit=-1"] {
             assert!(query(bad).unwrap().limit().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_state_in_a_query_counts_in_either_case() {
+        let read = |uri| {
+            let request = TestRequest::with_uri(uri).to_http_request();
+            Query::read(&request, &["state"]).unwrap().in_either_case("state", State::parse)
+        };
+        for uri in ["/?state=RUNNING", "/?state=running", "/?state=Running"] {
+            assert_eq!(read(uri).unwrap(), Some(State::Running), "{uri}");
+        }
+        assert_eq!(read("/").unwrap(), None);
+        for bad in ["/?state=", "/?state=run", "/?state=succeeded"] {
+            assert!(read(bad).is_err(), "{bad}");
         }
     }
 

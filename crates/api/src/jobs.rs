@@ -124,7 +124,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let principal = Principal::of(&request);
     let sees = principal.sees();
     let filter = JobFilter {
-        state: query.get("state").map(JobState::parse).transpose()?,
+        state: query.in_either_case("state", JobState::parse)?,
         outcome: query.get("outcome").map(Outcome::parse).transpose()?,
         session: query.get("session").map(SessionId::parse).transpose()?,
         tenant: query.get("tenant").map(TenantId::parse).transpose()?,

@@ -82,7 +82,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
     let filter = PlanFilter {
-        status: in_either_case(query.get("status"), PlanStatus::parse)?,
+        status: query.in_either_case("status", PlanStatus::parse)?,
         before: query.cursor("p", PlanId::parse)?,
         limit: limit + 1,
     };
@@ -97,14 +97,6 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
     let page = extract::seen_page("p", page, PlanId::to_string, Clone::clone);
     Ok(HttpResponse::Ok().json(page))
-}
-
-/// A status that a query names. Like the other filters of lists it counts in either case.
-fn in_either_case<T>(
-    text: Option<&str>,
-    parse: impl Fn(&str) -> Result<T, domain::Invalid>,
-) -> Result<Option<T>, domain::Invalid> {
-    text.map(|text| parse(&text.to_ascii_uppercase())).transpose()
 }
 
 /// Shows a plan
@@ -136,7 +128,7 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
     let id = plan(&request)?;
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
-    let status = in_either_case(query.get("status"), TaskStatus::parse)?;
+    let status = query.in_either_case("status", TaskStatus::parse)?;
     let begin = query.cursor("k", |text| usize::try_from(extract::number(text)?).ok())?;
     records::plan_record(&state, id).await?;
     let read = async |after, limit| match status {

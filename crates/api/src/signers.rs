@@ -369,7 +369,7 @@ pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
     let limit = query.limit()?;
     let filter = NonceFilter {
         signer: signer.clone(),
-        status: query.get("status").map(Status::parse).transpose()?,
+        status: query.in_either_case("status", Status::parse)?,
         after: query.cursor("n", extract::cursor_nonce)?,
         limit: limit + 1,
     };

@@ -26,46 +26,24 @@ pub use settlement::{
 
 use crate::id::{HoldId, Invalid, Nonce, TxHash};
 use crate::limits::{HOLD_MS_MAX, HOLD_MS_MIN, MAX_IN_FLIGHT_MAX};
+use crate::named::named;
 use crate::time::Timestamp;
 
-/// The state of a nonce that was granted at least once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Granted to one caller under a hold, until `held_until`.
-    Held,
-    /// Used. Final.
-    Consumed,
-    /// A hole, free for the next grant.
-    Released,
-    /// May have been sent; not granted again until its hold or an operator decides.
-    Quarantined,
-}
+named!(
+    /// The state of a nonce that was granted at least once.
+    Status, "status" {
+        /// Granted to one caller under a hold, until `held_until`.
+        Held = "HELD",
+        /// Used. Final.
+        Consumed = "CONSUMED",
+        /// A hole, free for the next grant.
+        Released = "RELEASED",
+        /// May have been sent; not granted again until its hold or an operator decides.
+        Quarantined = "QUARANTINED",
+    }
+);
 
 impl Status {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Held, Self::Consumed, Self::Released, Self::Quarantined];
-
-    /// The name that tables and answers show.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Held => "HELD",
-            Self::Consumed => "CONSUMED",
-            Self::Released => "RELEASED",
-            Self::Quarantined => "QUARANTINED",
-        }
-    }
-
-    /// Reads the name, in either case.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the four.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            Invalid { what: "status", expected: "one of HELD, CONSUMED, RELEASED, QUARANTINED".to_owned() }
-        })
-    }
-
     /// Counts towards the signer's window.
     #[must_use]
     pub const fn is_in_flight(self) -> bool {

@@ -162,7 +162,7 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
 async fn gauges(signers: &Signers) -> ledger::Result<()> {
     let ledger = &signers.inner.ledger;
     let counts = ledger.open_counts().await?;
-    for status in domain::nonce::Status::ALL {
+    for status in domain::nonce::Status::ALL.iter().copied() {
         // CONSUMED ones only ever grow in number and are not counted anew each time.
         if status != domain::nonce::Status::Consumed {
             let nonces =

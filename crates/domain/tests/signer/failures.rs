@@ -558,7 +558,7 @@ fn resolved_unheard() -> (World, usize) {
 
 #[test]
 fn a_decision_whose_answer_was_lost_is_never_made_about_a_later_hold() {
-    for status in Status::ALL {
+    for status in Status::ALL.iter().copied() {
         let (mut world, number) = resolved_unheard();
         // Another instance grants the hole, and its caller says what became of it.
         world.steal();

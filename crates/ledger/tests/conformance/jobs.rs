@@ -79,7 +79,7 @@ fn is(record: &JobRecord) -> (State, u32, u32, Option<Outcome>) {
 pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     let mut cases = vec![];
-    for state in State::ALL {
+    for state in State::ALL.iter().copied() {
         for event in events() {
             let next = newest(state).map_or(Attempt::new(3), |newest| newest.attempt.next());
             for form in 0..forms(job(0), event, next).len() {
@@ -89,7 +89,7 @@ pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(
         }
     }
     b.does(of_lane(&lane, cases.iter().map(|case| submit_placed(case.0)))).await;
-    for step in State::ALL {
+    for step in State::ALL.iter().copied() {
         let reach = cases.iter().filter(|case| {
             State::ALL.iter().position(|s| *s == case.1) >= State::ALL.iter().position(|s| *s == step)
         });

@@ -200,8 +200,8 @@ fn the_values_from_the_start_are_all_that_there_are() {
         let metric = METRICS.iter().find(|metric| metric.name == name).unwrap();
         metric.combinations().into_iter().map(|values| values[at]).collect()
     };
-    let states = State::ALL.map(State::as_str);
-    assert_eq!(values("fencepost_jobs_total", 0), BTreeSet::from(states));
+    let states = State::ALL.iter().map(|state| state.as_str()).collect();
+    assert_eq!(values("fencepost_jobs_total", 0), states);
     let outcomes: Vec<_> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
     assert_eq!(values("fencepost_stage_seconds", 0), outcomes.iter().copied().collect());
     assert_eq!(values("fencepost_jobs_total", 1), outcomes.into_iter().chain([""]).collect());
