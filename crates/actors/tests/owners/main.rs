@@ -448,7 +448,7 @@ async fn a_late_word_on_a_hole_does_not_make_a_grant_beside_it_skip_unread_holes
         };
         shop.signers.settle(&shop.signer, chunk.iter().map(word).collect()).await.unwrap();
     }
-    // A new tenure, which reads the lowest holes.
+    // A new lease, whose holder reads the lowest holes.
     let patch = PolicyPatch { max_in_flight: Some(None), ..PolicyPatch::default() };
     shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
     let left = HOLES_IN_MEMORY_MAX - 5;

@@ -43,7 +43,7 @@ impl Bench {
         Self { ledger, options, database, _folder: folder }
     }
 
-    /// A tenure that is there at once.
+    /// The token of a lease that is free at once.
     pub async fn acquired(&self, owner: &InstanceId, signer: &SignerId, lease_ms: u64) -> Token {
         match self.ledger.acquire(&Resource::signer(signer), owner, lease_ms).await.unwrap() {
             Acquisition::Acquired { token, .. } => token,
@@ -51,7 +51,7 @@ impl Bench {
         }
     }
 
-    /// A tenure that is there as soon as the one before has run out.
+    /// The token of a lease that is free as soon as the one before has run out.
     pub async fn takes_over(&self, owner: &InstanceId, signer: &SignerId) -> Token {
         let patience = Instant::now() + PATIENCE;
         loop {

@@ -70,11 +70,11 @@ struct Writer {
 impl Writer {
     async fn run(mut self) -> Self {
         while !self.tally.enough.load(Ordering::Relaxed) {
-            let _ = self.tenure(usize::MAX).await;
+            let _ = self.hold_lease(usize::MAX).await;
         }
         // Whatever is left of it is fenced by this, and the ledger has healed if it succeeds.
         let healed = Instant::now();
-        while self.tenure(1).await.is_err() {
+        while self.hold_lease(1).await.is_err() {
             assert!(healed.elapsed() < PATIENCE, "{} never healed", self.signer);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     /// Acquires, loads, and writes so often, or until something goes wrong.
-    async fn tenure(&mut self, writes: usize) -> Result<(), ()> {
+    async fn hold_lease(&mut self, writes: usize) -> Result<(), ()> {
         let asked = self.ledger.acquire(&Resource::signer(&self.signer), &self.me, LONG_MS).await;
         let Acquisition::Acquired { token, .. } = self.retryable(asked)? else {
             panic!("{} is nobody else's", self.signer);

@@ -54,7 +54,7 @@ pub async fn stale_owner_cannot_set_a_policy_or_keep_a_key(b: Bench) {
     assert_eq!(b.ledger.load(&s, 1).await.unwrap().policy, None);
 }
 
-pub async fn a_released_tenure_cannot_write(b: Bench) {
+pub async fn a_released_lease_admits_no_write(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
     b.ledger.release(&Resource::signer(&s), &a, token).await.unwrap();
@@ -75,14 +75,14 @@ pub async fn nobody_writes_without_a_lease(b: Bench) {
 }
 
 /// Owners that take the lease from each other as fast as they can and never look at the time. Whatever a
-/// tenure commits must have been there when a later tenure loaded.
+/// holder commits must have been there when a later holder loaded.
 pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
     const OWNERS: usize = 4;
     const ROUNDS: usize = 40;
     let seed: u64 = rand::rng().random();
     println!("seed {seed}");
     let s = signer("s");
-    // What each tenure loaded as the highest nonce, and what it committed.
+    // What each holder loaded as the highest nonce, and what it committed.
     type Seen<T> = Arc<Mutex<Vec<(Token, T)>>>;
     let loaded: Seen<Option<u64>> = Arc::default();
     let committed: Seen<u64> = Arc::default();

@@ -33,8 +33,8 @@ async fn holds(b: &Bench, owner: &InstanceId, n: u16, lease_ms: u64) -> WorkerCl
     }
 }
 
-async fn marks(b: &Bench, tenure: &WorkerClaim, mark_ms: u64) -> Option<Marked> {
-    b.ledger.mark_id_worker(tenure, mark_ms, AHEAD_MS).await.unwrap()
+async fn marks(b: &Bench, claim: &WorkerClaim, mark_ms: u64) -> Option<Marked> {
+    b.ledger.mark_id_worker(claim, mark_ms, AHEAD_MS).await.unwrap()
 }
 
 pub async fn a_mark_rises_and_is_found_by_the_next_holder(b: Bench) {
@@ -55,9 +55,9 @@ pub async fn a_mark_rises_and_is_found_by_the_next_holder(b: Bench) {
 }
 
 pub async fn a_mark_gets_no_further_ahead_than_allowed(b: Bench) {
-    let tenure = holds(&b, &owner("a"), 7, LONG_MS).await;
-    b.ledger.open_id_worker(&tenure, "node").await.unwrap();
-    let marked = marks(&b, &tenure, u64::from(u32::MAX) * 1_000_000).await.unwrap();
+    let claim = holds(&b, &owner("a"), 7, LONG_MS).await;
+    b.ledger.open_id_worker(&claim, "node").await.unwrap();
+    let marked = marks(&b, &claim, u64::from(u32::MAX) * 1_000_000).await.unwrap();
     let ahead = marked.mark_ms - marked.database_ms;
     assert!((AHEAD_MS - 1_000..=AHEAD_MS).contains(&ahead), "{ahead}");
 }
@@ -79,12 +79,12 @@ pub async fn a_holder_that_lost_its_number_moves_no_mark(b: Bench) {
 }
 
 pub async fn a_mark_is_lowered_by_its_holder_and_never_raised_so(b: Bench) {
-    let tenure = holds(&b, &owner("a"), 7, LONG_MS).await;
-    b.ledger.open_id_worker(&tenure, "node").await.unwrap();
+    let claim = holds(&b, &owner("a"), 7, LONG_MS).await;
+    b.ledger.open_id_worker(&claim, "node").await.unwrap();
     let now = b.ledger.clock_ms().await.unwrap();
-    marks(&b, &tenure, now + 5_000).await.unwrap();
+    marks(&b, &claim, now + 5_000).await.unwrap();
     for (asked, is) in [(now + 6_000, now + 5_000), (now + 10, now + 10), (now + 20, now + 10)] {
-        assert_eq!(b.ledger.lower_id_worker(&tenure, asked).await.unwrap().unwrap().mark_ms, is);
+        assert_eq!(b.ledger.lower_id_worker(&claim, asked).await.unwrap().unwrap().mark_ms, is);
     }
 }
 

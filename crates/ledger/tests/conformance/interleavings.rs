@@ -97,19 +97,19 @@ async fn lease_runs_out(b: &Bench, resource: &Resource) {
         .await;
 }
 
-/// A tenure of a worker number that has begun.
+/// A claim to a worker number that was opened.
 async fn opened(b: &Bench, who: &InstanceId, lease_ms: u64) -> WorkerClaim {
     let number = WorkerNumber::new(7).unwrap();
     let acquired = b.ledger.acquire(&Resource::id_worker(number), who, lease_ms).await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-    let tenure = WorkerClaim { number, owner: who.clone(), token };
-    b.ledger.open_id_worker(&tenure, "node").await.unwrap().unwrap();
-    tenure
+    let claim = WorkerClaim { number, owner: who.clone(), token };
+    b.ledger.open_id_worker(&claim, "node").await.unwrap().unwrap();
+    claim
 }
 
-fn raises(b: &Bench, tenure: &WorkerClaim, mark_ms: u64) -> JoinHandle<ledger::Result<Option<Marked>>> {
-    let (ledger, tenure) = (b.ledger.clone(), tenure.clone());
-    tokio::spawn(async move { ledger.mark_id_worker(&tenure, mark_ms, LONG_MS).await })
+fn raises(b: &Bench, claim: &WorkerClaim, mark_ms: u64) -> JoinHandle<ledger::Result<Option<Marked>>> {
+    let (ledger, claim) = (b.ledger.clone(), claim.clone());
+    tokio::spawn(async move { ledger.mark_id_worker(&claim, mark_ms, LONG_MS).await })
 }
 
 /// Traps 2 and 3: the fence is a lock that a takeover waits for.
@@ -412,13 +412,13 @@ async fn a_connection_lost_in_a_write_is_an_unknown_outcome() {
 async fn a_takeover_of_a_worker_number_waits_for_a_mark_that_is_being_raised() {
     let b = Bench::postgres().await;
     let (old, new) = (owner("a"), owner("b"));
-    let tenure = opened(&b, &old, 50).await;
-    let resource = Resource::id_worker(tenure.number);
+    let claim = opened(&b, &old, 50).await;
+    let resource = Resource::id_worker(claim.number);
     let wish_ms = b.ledger.clock_ms().await.unwrap() + 5_000;
     let mut bar = session(&b).await;
     sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
     sqlx::query("SELECT FROM id_worker FOR UPDATE").execute(&mut bar).await.unwrap();
-    let raising = raises(&b, &tenure, wish_ms);
+    let raising = raises(&b, &claim, wish_ms);
     until_waiting(&b, 1).await;
     lease_runs_out(&b, &resource).await;
     let (ledger, taken) = (b.ledger.clone(), resource.clone());
@@ -437,7 +437,7 @@ async fn a_takeover_of_a_worker_number_waits_for_a_mark_that_is_being_raised() {
     assert_eq!(raised.map(|marked| marked.mark_ms), Some(wish_ms));
     let acquired = takeover.await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-    let next = WorkerClaim { owner: owner("b"), token, ..tenure };
+    let next = WorkerClaim { owner: owner("b"), token, ..claim };
     let begun = b.ledger.open_id_worker(&next, "node").await.unwrap().unwrap();
     assert_eq!(begun.mark_ms, wish_ms, "the new holder begins above all that the old one may make");
 }
@@ -446,11 +446,11 @@ async fn a_takeover_of_a_worker_number_waits_for_a_mark_that_is_being_raised() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_that_meets_a_takeover_half_way_waits_for_it_and_is_not_raised() {
     let b = Bench::postgres().await;
-    let tenure = opened(&b, &owner("a"), LONG_MS).await;
+    let claim = opened(&b, &owner("a"), LONG_MS).await;
     let mut takeover = session(&b).await;
     sqlx::query("BEGIN").execute(&mut takeover).await.unwrap();
     sqlx::query("UPDATE lease SET fencing_token = fencing_token + 1").execute(&mut takeover).await.unwrap();
-    let raising = raises(&b, &tenure, b.ledger.clock_ms().await.unwrap() + 5_000);
+    let raising = raises(&b, &claim, b.ledger.clock_ms().await.unwrap() + 5_000);
     tokio::select! {
         () = until_waiting(&b, 1) => {}
         () = eventually("the mark was raised", async || raising.is_finished()) => {}

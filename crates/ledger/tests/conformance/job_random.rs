@@ -181,7 +181,7 @@ impl Writer {
         self.commits(said(changes)).await;
     }
 
-    /// A short tenure of a lane: it looks what is there, and moves it on.
+    /// Holds a lane's lease for a short time: it looks what is there, and moves it on.
     async fn owns(&mut self, which: usize, round: usize) {
         let (id, me) = (session(&format!("l{which}")), owner(&self.name));
         let asked = self.ledger.acquire(id.lease(), &me, 30).await;

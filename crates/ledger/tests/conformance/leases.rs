@@ -173,7 +173,7 @@ pub async fn a_bulk_renewal_takes_a_thousand_and_answers_those_renewed(b: Bench)
     assert_eq!(renewed[40..], [Renewed::Lost; 960]);
 }
 
-pub async fn a_bulk_release_ends_the_named_tenures_and_no_others(b: Bench) {
+pub async fn a_bulk_release_ends_the_named_leases_and_no_others(b: Bench) {
     let (a, other) = (owner("a"), owner("other"));
     let lease = |name: &str, token| (Resource::signer(&signer(name)), token);
     let mine = b.acquired(&a, &signer("mine"), LONG_MS).await;

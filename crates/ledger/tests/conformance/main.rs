@@ -64,7 +64,7 @@ on_every_ledger! {
         a_living_owners_lease_is_not_taken_over,
         a_release_keeps_the_token,
         a_release_under_an_old_token_ends_nothing,
-        a_bulk_release_ends_the_named_tenures_and_no_others,
+        a_bulk_release_ends_the_named_leases_and_no_others,
         one_of_many_first_askers_wins,
         a_renewal_lengthens_and_leaves_the_token,
         a_renewal_revives_a_lease_that_nobody_took,
@@ -76,7 +76,7 @@ on_every_ledger! {
         stale_owner_cannot_insert_an_untouched_nonce,
         stale_owner_cannot_change_a_nonce,
         stale_owner_cannot_set_a_policy_or_keep_a_key,
-        a_released_tenure_cannot_write,
+        a_released_lease_admits_no_write,
         nobody_writes_without_a_lease,
         a_successor_sees_all_that_its_predecessors_committed;
     nonces:

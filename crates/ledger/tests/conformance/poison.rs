@@ -46,7 +46,7 @@ fn kind(
 /// Batches of somebody who is not the owner, or of a request that was answered.
 fn strangers() -> Vec<(&'static str, Outcome, Spoil)> {
     vec![
-        kind("the token of another tenure", Outcome::Fenced, |b| b.token = Token::new(b.token.get() + 1)),
+        kind("the token of another claim", Outcome::Fenced, |b| b.token = Token::new(b.token.get() + 1)),
         kind("token 0", Outcome::Fenced, |b| b.token = Token::new(0)),
         kind("a token below everything", Outcome::Fenced, |b| b.token = Token::new(i64::MIN)),
         kind("a token above everything", Outcome::Fenced, |b| b.token = Token::new(i64::MAX)),

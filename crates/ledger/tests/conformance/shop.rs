@@ -134,7 +134,7 @@ pub fn said(changes: impl IntoIterator<Item = Change>) -> JobBatch {
 }
 
 impl Bench {
-    /// A tenure of a lane that is there at once.
+    /// The lease of a lane, which is free at once.
     pub async fn lane(&self, id: LaneId, owner: &InstanceId) -> Lane {
         match self.ledger.acquire(id.lease(), owner, LONG_MS * 10).await.unwrap() {
             Acquisition::Acquired { token, .. } => Lane { id, owner: owner.clone(), token },
