@@ -28,12 +28,12 @@ thread_local! {
 }
 
 /// What is to be done on an arbiter.
-type Errand = Box<dyn FnOnce() + Send>;
+type ArbiterTask = Box<dyn FnOnce() + Send>;
 
 /// The way to an arbiter. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
-    errands: mpsc::UnboundedSender<Errand>,
+    tasks: mpsc::UnboundedSender<ArbiterTask>,
 }
 
 impl Home {
@@ -44,12 +44,12 @@ impl Home {
 
     /// Whether it leads to the calling thread.
     pub(crate) fn is_this_thread(&self) -> bool {
-        HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.errands.same_channel(&self.errands)))
+        HERE.with_borrow(|here| here.as_ref().is_some_and(|here| here.tasks.same_channel(&self.tasks)))
     }
 
     /// Has this done on the arbiter, soon and in the order of the calls. An arbiter that is gone drops it.
-    pub(crate) fn run(&self, errand: impl FnOnce() + Send + 'static) {
-        let _ = self.errands.send(Box::new(errand));
+    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
+        let _ = self.tasks.send(Box::new(task));
     }
 }
 
@@ -113,16 +113,16 @@ impl Recruiter {
         if number >= self.count.get() {
             return;
         }
-        let (errands, mut coming) = mpsc::unbounded_channel::<Errand>();
+        let (tasks, mut coming) = mpsc::unbounded_channel::<ArbiterTask>();
         actix::spawn(async move {
-            while let Some(errand) = coming.recv().await {
+            while let Some(task) = coming.recv().await {
                 // A defect in one of them must not cost those that come behind it.
-                if catch_unwind(AssertUnwindSafe(errand)).is_err() {
-                    tracing::error!(number, "an errand on an arbiter panicked");
+                if catch_unwind(AssertUnwindSafe(task)).is_err() {
+                    tracing::error!(number, "a task on an arbiter panicked");
                 }
             }
         });
-        let home = Home { errands };
+        let home = Home { tasks };
         HERE.set(Some(home.clone()));
         // Where nobody waits for it, it stays without actors.
         let _ = self.arbiters.send(Arbiter { number, home, runtime: runtime::Handle::current() });

@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use crate::streams::Place;
 pub use plans::{PlanFollower, of_plan};
-use stream::{Ended, Line};
+use stream::{Ended, SseWriter};
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -70,9 +70,9 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     if has_heard_end && matches!(&first, Step::Job(record) if record.state == JobState::Finished) {
         return Ok(HttpResponse::NoContent().finish());
     }
-    let (line, answer) =
+    let (writer, answer) =
         stream::open(Arc::clone(&state), Arc::clone(&incarnation), Principal::of(&request), place);
-    state.spawn(follow(following, first, line));
+    state.spawn(follow(following, first, writer));
     Ok(answer)
 }
 
@@ -102,8 +102,8 @@ pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
     let place = Place::of_all(&state.shares, &Principal::of(&request))?;
     let incarnation = state.incarnation();
     let batches = feed::join(&state, &incarnation, &of)?;
-    let (line, answer) = stream::open(Arc::clone(&state), incarnation, Principal::of(&request), place);
-    state.spawn(tell_all(batches, line));
+    let (writer, answer) = stream::open(Arc::clone(&state), incarnation, Principal::of(&request), place);
+    state.spawn(tell_all(batches, writer));
     Ok(answer)
 }
 
@@ -118,16 +118,16 @@ fn kinds(asked: Option<&str>) -> Result<Vec<EventKind>, Refusal> {
     Ok(EventKind::ALL.iter().copied().filter(|kind| asked.contains(kind)).collect())
 }
 
-async fn follow(mut following: Following, first: Step, mut line: Line) {
+async fn follow(mut following: Following, first: Step, mut writer: SseWriter) {
     let mut step = Some(first);
     loop {
         let sent = match step {
             Some(Step::Job(record)) => {
-                let progress = line.incarnation().jobs.progress(&record).await;
+                let progress = writer.incarnation().jobs.progress(&record).await;
                 match job_fields::job_without_payload(&record, progress) {
                     Ok(shown) => {
                         let id = format!("{}.{}", shown.attempt, shown.state);
-                        line.event(EventKind::Job.as_str(), Some(&id), &shown).await
+                        writer.event(EventKind::Job.as_str(), Some(&id), &shown).await
                     }
                     Err(_) => return,
                 }
@@ -136,14 +136,14 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
                 let (id, attempt) = (following.job().to_string(), attempt.get());
                 let percent = progress.percent.map(::nodes::connection::Percent::get);
                 let event = ProgressEvent { id, attempt, percent, note: progress.note };
-                line.event(EventKind::Progress.as_str(), None, &event).await
+                writer.event(EventKind::Progress.as_str(), None, &event).await
             }
             None => return,
         };
         if sent.is_err() {
             return;
         }
-        step = match line.beside(following.next()).await {
+        step = match writer.beside(following.next()).await {
             Ok(Ok(next)) => next,
             Ok(Err(refusal)) => {
                 tracing::debug!(%refusal, job = %following.job(), "a job's stream has ended");
@@ -154,18 +154,18 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
     }
 }
 
-async fn tell_all(mut batches: Receiver<Bytes>, mut line: Line) {
-    if line.comment("the stream is open").await.is_err() {
+async fn tell_all(mut batches: Receiver<Bytes>, mut writer: SseWriter) {
+    if writer.comment("the stream is open").await.is_err() {
         return;
     }
-    while let Ok(next) = line.beside(batches.recv()).await {
+    while let Ok(next) = writer.beside(batches.recv()).await {
         let batch = match next {
             Ok(batch) => batch,
             Err(RecvError::Lagged(_)) => Bytes::from_static(stream::LEFT_OUT.as_bytes()),
             // The incarnation is over.
             Err(RecvError::Closed) => return,
         };
-        if line.batch(batch).await.is_err() {
+        if writer.batch(batch).await.is_err() {
             return;
         }
     }

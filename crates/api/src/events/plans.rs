@@ -11,7 +11,7 @@ use ledger::TimedEvent;
 use rand::RngExt;
 use wire::events::PLAN_EVENT;
 
-use super::stream::{self, Ended, Line};
+use super::stream::{self, Ended, SseWriter};
 use crate::auth::Principal;
 use crate::limits::{PLAN_EVENTS_AT_ONCE, PLAN_EVENTS_EVERY_MS};
 use crate::plan_fields::to_wire;
@@ -37,19 +37,20 @@ pub fn of_plan(
     follower: PlanFollower,
 ) -> Result<HttpResponse, Refusal> {
     let place = Place::of_plan(&state.shares, &principal)?;
-    let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), Arc::clone(&principal), place);
-    let following = follower.follow(Arc::clone(&state), line, principal);
+    let (writer, answer) =
+        stream::open(Arc::clone(&state), state.incarnation(), Arc::clone(&principal), place);
+    let following = follower.follow(Arc::clone(&state), writer, principal);
     state.spawn(following);
     Ok(answer)
 }
 
 impl PlanFollower {
-    async fn follow(mut self, state: Arc<State>, mut line: Line, principal: Arc<Principal>) {
-        if line.comment("the stream is open").await.is_err() {
+    async fn follow(mut self, state: Arc<State>, mut writer: SseWriter, principal: Arc<Principal>) {
+        if writer.comment("the stream is open").await.is_err() {
             return;
         }
         loop {
-            let Ok(Wanted { events, behind }) = line.beside(self.next(&state)).await else { return };
+            let Ok(Wanted { events, behind }) = writer.beside(self.next(&state)).await else { return };
             for event in events {
                 let Ok(shown) = to_wire::event(&event) else { return };
                 // A retry may name other pools than those that the client sees.
@@ -57,7 +58,7 @@ impl PlanFollower {
                     return;
                 }
                 let id = event.seq.to_string();
-                if let Err(Ended) = line.event(PLAN_EVENT, Some(&id), &shown).await {
+                if let Err(Ended) = writer.event(PLAN_EVENT, Some(&id), &shown).await {
                     return;
                 }
             }

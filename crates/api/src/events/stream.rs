@@ -31,7 +31,7 @@ pub const LEFT_OUT: &str = ": some events were left out\n\n";
 pub struct Ended;
 
 /// The writing end of one client's stream.
-pub struct Line {
+pub struct SseWriter {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
     principal: Arc<Principal>,
@@ -49,12 +49,12 @@ pub fn open(
     incarnation: Arc<Incarnation>,
     principal: Arc<Principal>,
     place: Place,
-) -> (Line, HttpResponse) {
+) -> (SseWriter, HttpResponse) {
     let (out, mut written) = mpsc::channel::<Bytes>(1);
     let sign_at = Instant::now() + STREAM_SIGN_EVERY;
-    let line = Line { state, incarnation, principal, out, sign_at, unsent: None, place };
+    let writer = SseWriter { state, incarnation, principal, out, sign_at, unsent: None, place };
     let first = format!("retry: {}\n\n", STREAM_RETRY.as_millis());
-    line.out.try_send(Bytes::from(first)).expect("the channel is new and has room for one");
+    writer.out.try_send(Bytes::from(first)).expect("the channel is new and has room for one");
     let body = futures_util::stream::poll_fn(move |context| written.poll_recv(context));
     let answer = HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, MEDIA_TYPE))
@@ -62,10 +62,10 @@ pub fn open(
         // Asks proxies not to buffer the answer.
         .insert_header(("x-accel-buffering", "no"))
         .streaming(body.map(Ok::<_, std::convert::Infallible>));
-    (line, answer)
+    (writer, answer)
 }
 
-impl Line {
+impl SseWriter {
     /// The incarnation that serves the stream.
     pub fn incarnation(&self) -> &Incarnation {
         &self.incarnation

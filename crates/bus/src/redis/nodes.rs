@@ -264,7 +264,8 @@ impl Redis {
     ) -> Result<Written> {
         check_slots(slots)?;
         let ttl_ms = check_report(report)?;
-        let Word { vouched_until, said_at, number } = self.shared.node_clocks.say(node, report.vouched);
+        let stamp = self.shared.node_clocks.stamp(node, report.vouched);
+        let ReportStamp { vouched_until, said_at, number } = stamp;
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get());
             add_report(call, report, ttl_ms);
@@ -295,8 +296,8 @@ struct Clock {
     heard: Instant,
     /// How long the holder vouches for what it says, as far as it has said so.
     vouched: Duration,
-    /// How many words of this connection there were.
-    words: u64,
+    /// How many reports of this connection there were.
+    reports: u64,
 }
 
 impl Clock {
@@ -306,13 +307,13 @@ impl Clock {
     }
 }
 
-/// What goes with a word of a holder.
-struct Word {
+/// What goes with a holder's report.
+struct ReportStamp {
     /// Until when it vouches, by the server's clock: 0 where that is not known yet, empty where the slots are lent to it.
     vouched_until: String,
     /// When it was said, by the server's clock, and never ahead of it; 0 where that is not known yet.
     said_at: u64,
-    /// Which of the connection's words it is.
+    /// Which of the connection's reports it is.
     number: u64,
 }
 
@@ -324,7 +325,7 @@ impl Clocks {
             let kept = Duration::from_millis(NODE_TTL_MS_MAX);
             clocks.retain(|_, clock| heard.duration_since(clock.heard) < kept);
         }
-        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default(), words: 0 });
+        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default(), reports: 0 });
     }
 
     /// A server's answer about a node came, and with it its time.
@@ -340,20 +341,20 @@ impl Clocks {
         clocks.get(node).map_or(0, |clock| clock.now().saturating_add(micros(clock.vouched)))
     }
 
-    /// What goes with a word that is said now, which vouches for so long, or has the slots lent.
-    fn say(&self, node: &NodeId, vouched: Option<Duration>) -> Word {
+    /// What goes with a report that is made now, which vouches for so long, or has the slots lent.
+    fn stamp(&self, node: &NodeId, vouched: Option<Duration>) -> ReportStamp {
         let mut clocks = self.all();
-        let mut word = Word { vouched_until: String::new(), said_at: 0, number: 0 };
+        let mut stamp = ReportStamp { vouched_until: String::new(), said_at: 0, number: 0 };
         if let Some(clock) = clocks.get_mut(node) {
-            clock.words += 1;
+            clock.reports += 1;
             clock.vouched = vouched.unwrap_or(clock.vouched);
-            (word.said_at, word.number) = (clock.now(), clock.words);
+            (stamp.said_at, stamp.number) = (clock.now(), clock.reports);
         }
         if let Some(vouched) = vouched {
-            let until = if word.said_at == 0 { 0 } else { word.said_at.saturating_add(micros(vouched)) };
-            word.vouched_until = until.to_string();
+            let until = if stamp.said_at == 0 { 0 } else { stamp.said_at.saturating_add(micros(vouched)) };
+            stamp.vouched_until = until.to_string();
         }
-        word
+        stamp
     }
 
     fn forget(&self, node: &NodeId) {

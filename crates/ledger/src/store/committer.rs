@@ -34,7 +34,7 @@ enum By {
 /// A connection of a committer's own. A lost one is replaced when the next train leaves.
 struct Own {
     sessions: ServerSessions,
-    connection: Option<Told>,
+    connection: Option<PositionedConnection>,
     remembered: Remembered,
     /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
     /// may still do in the server: that is what fencing and a new acquire are for.
@@ -43,8 +43,8 @@ struct Own {
     open_max: Duration,
 }
 
-/// A connection, and the position that its session was told.
-struct Told {
+/// A connection, and the position of the ledger that its session knows.
+struct PositionedConnection {
     connection: PgConnection,
     position: i64,
 }
@@ -206,20 +206,20 @@ impl Own {
     }
 
     /// The connection, a new one if there is none. Who has it puts it back when it is in order.
-    async fn take(&mut self) -> Result<Told, Error> {
+    async fn take(&mut self) -> Result<PositionedConnection, Error> {
         match self.connection.take() {
             Some(own) => Ok(own),
             None => tokio::time::timeout(self.limit, self.sessions.begin())
                 .await
                 .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
-                .map(|connection| Told { connection, position: 0 })
+                .map(|connection| PositionedConnection { connection, position: 0 })
                 .map_err(read_failed),
         }
     }
 }
 
-impl Told {
-    /// Its session, told the position of the ledger if that has moved.
+impl PositionedConnection {
+    /// Its session, which gets the position of the ledger if that has moved.
     async fn session(&mut self, remembered: &Remembered) -> Result<Session<'_>, Error> {
         let position = remembered.position();
         let mut session = Session::Postgres(&mut self.connection);
