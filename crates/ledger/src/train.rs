@@ -1,6 +1,6 @@
 //! Commit trains: group commit across all callers of the ledger. The batches that wait leave as one transaction, and the
 //! next train leaves when one returns. There is no timer. An idle ledger gives the latency of one commit; a busy one
-//! carries hundreds of batches per fsync.
+//! commits hundreds of batches per fsync.
 //!
 //! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
 //! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease
@@ -49,7 +49,7 @@ pub(crate) trait CommitBatch: Send + Sync + 'static {
     /// What no two batches on a train may both have.
     type Claim: Eq + Hash + Send;
 
-    /// What its trains carry, for the metrics.
+    /// What its trains commit, for the metrics.
     const NAME: &'static str;
 
     /// Refuses a batch that is wrong in itself.
@@ -181,7 +181,7 @@ impl<C: CommitBatch> Waiting<C> {
 }
 
 /// A committer's two queues.
-struct Station<C: CommitBatch> {
+struct CommitterQueues<C: CommitBatch> {
     batches: mpsc::Sender<PendingBatch<C>>,
     /// Batches that follow one whose verdict has yet to come: what wakes a committer while a train is under way.
     followers: mpsc::Sender<PendingBatch<C>>,
@@ -190,9 +190,9 @@ struct Station<C: CommitBatch> {
 /// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch
 /// without a line goes to the one for such batches, or else to the one of the first thing that it claims.
 pub(crate) struct Trains<C: CommitBatch> {
-    committers: Vec<Station<C>>,
+    committers: Vec<CommitterQueues<C>>,
     /// For batches without a line, where they have a committer of their own.
-    unordered: Option<Station<C>>,
+    unordered: Option<CommitterQueues<C>>,
 }
 
 impl<C: CommitBatch> Trains<C> {
@@ -218,7 +218,7 @@ impl<C: CommitBatch> Trains<C> {
         Self { unordered: Some(start_committer(runtime, vec![engine])), ..self }
     }
 
-    fn committer_of(&self, batch: &C) -> &Station<C> {
+    fn committer_of(&self, batch: &C) -> &CommitterQueues<C> {
         let count = self.committers.len();
         match (batch.shard(count), &self.unordered) {
             (Some(shard), _) => &self.committers[shard],
@@ -240,16 +240,16 @@ impl<C: CommitBatch> Trains<C> {
     pub(crate) async fn commit_linked(&self, batch: C, link: Link, limit: Duration) -> Result<C::Verdict> {
         batch.check()?;
         let deadline = tokio::time::Instant::now() + limit;
-        let station = self.committer_of(&batch);
-        let queue = if link.follows().is_some() { &station.followers } else { &station.batches };
-        let (verdict, arrival) = oneshot::channel();
+        let queues = self.committer_of(&batch);
+        let queue = if link.follows().is_some() { &queues.followers } else { &queues.batches };
+        let (verdict, answer) = oneshot::channel();
         let pending = PendingBatch { batch, waiting: Waiting { verdict, link } };
         match tokio::time::timeout_at(deadline, queue.send(pending)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Error::unavailable(sqlx::Error::PoolClosed)),
             Err(_) => return Err(Error::unavailable(sqlx::Error::PoolTimedOut)),
         }
-        match tokio::time::timeout_at(deadline, arrival).await {
+        match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(verdict)) => verdict,
             // The committer died with the train: nobody knows what was written.
             Ok(Err(_)) => Err(Error::unknown(sqlx::Error::WorkerCrashed)),
@@ -261,7 +261,10 @@ impl<C: CommitBatch> Trains<C> {
     }
 }
 
-fn start_committer<C: CommitBatch, E: Engine<C>>(runtime: &runtime::Handle, engines: Vec<E>) -> Station<C> {
+fn start_committer<C: CommitBatch, E: Engine<C>>(
+    runtime: &runtime::Handle,
+    engines: Vec<E>,
+) -> CommitterQueues<C> {
     let (batches, queue) = mpsc::channel(QUEUE_BATCHES_MAX);
     let (followers, following) = mpsc::channel(QUEUE_BATCHES_MAX);
     let committing = Committing {
@@ -270,14 +273,14 @@ fn start_committer<C: CommitBatch, E: Engine<C>>(runtime: &runtime::Handle, engi
         left_over: VecDeque::new(),
         free: engines,
         under_way: VecDeque::new(),
-        rides: FuturesOrdered::new(),
+        commits: FuturesOrdered::new(),
     };
     runtime.spawn(committing.run());
-    Station { batches, followers }
+    CommitterQueues { batches, followers }
 }
 
 /// A committer at work. One train is under way; behind it more may be written, as long as a batch on each follows one on
-/// those ahead. All that waits then rides along.
+/// those ahead. Each train takes all that waits.
 struct Committing<C: CommitBatch, E> {
     queue: mpsc::Receiver<PendingBatch<C>>,
     followers: mpsc::Receiver<PendingBatch<C>>,
@@ -288,18 +291,18 @@ struct Committing<C: CommitBatch, E> {
     /// The trains under way, in the order in which they arrive.
     under_way: VecDeque<UnderWay<C>>,
     /// Each gives its engine back, and the batches that have no verdict yet.
-    rides: FuturesOrdered<BoxFuture<'static, (E, Vec<PendingBatch<C>>)>>,
+    commits: FuturesOrdered<BoxFuture<'static, (E, Vec<PendingBatch<C>>)>>,
 }
 
 /// A train that has left.
 struct UnderWay<C: CommitBatch> {
     claimed: HashSet<C::Claim>,
     fates: Vec<Fate>,
-    arrival: ArrivalHeard,
+    finished: Finished,
 }
 
-/// Comes when a train has arrived.
-type ArrivalHeard = Shared<oneshot::Receiver<()>>;
+/// Resolves when a train has arrived.
+type Finished = Shared<oneshot::Receiver<()>>;
 
 impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
     async fn run(mut self) {
@@ -308,7 +311,7 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
             let (is_idle, has_engine) = (self.under_way.is_empty(), !self.free.is_empty());
             tokio::select! {
                 biased;
-                Some((engine, again)) = self.rides.next(), if !is_idle => {
+                Some((engine, again)) = self.commits.next(), if !is_idle => {
                     self.under_way.pop_front();
                     self.free.push(engine);
                     self.leave_first(again);
@@ -337,12 +340,12 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
                 }
                 return;
             }
-            let (arrived, arrival) = oneshot::channel();
-            let ahead = self.under_way.back().map(|train| train.arrival.clone());
+            let (arrived, finished) = oneshot::channel();
+            let ahead = self.under_way.back().map(|train| train.finished.clone());
             let fates =
                 train.batches.iter().filter_map(|pending| pending.waiting.link.own().cloned()).collect();
-            self.under_way.push_back(UnderWay { claimed: train.claimed, fates, arrival: arrival.shared() });
-            self.rides.push_back(ride(train.batches, engine, ahead, arrived).boxed());
+            self.under_way.push_back(UnderWay { claimed: train.claimed, fates, finished: finished.shared() });
+            self.commits.push_back(commit_batches(train.batches, engine, ahead, arrived).boxed());
         }
     }
 
@@ -360,7 +363,7 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
         }
     }
 
-    /// Boards all that waits and has room.
+    /// Makes a train of all that waits and has room.
     fn fill(&mut self) -> Train<C> {
         let mut train = Train::new();
         for pending in std::mem::take(&mut self.left_over) {
@@ -379,7 +382,7 @@ fn follows_one_of<C: CommitBatch>(waiting: &Waiting<C>, ahead: &VecDeque<UnderWa
     waiting
         .link
         .follows()
-        .is_some_and(|fate| ahead.iter().flat_map(|train| &train.fates).any(|aboard| aboard.is(fate)))
+        .is_some_and(|fate| ahead.iter().flat_map(|train| &train.fates).any(|sent| sent.is(fate)))
 }
 
 struct Train<C: CommitBatch> {
@@ -410,7 +413,7 @@ impl<C: CommitBatch> Train<C> {
         self.batches.len() < TRAIN_BATCHES_MAX && self.rows < TRAIN_ROWS_MAX
     }
 
-    /// Takes a batch aboard, or leaves it over.
+    /// Takes a batch, or leaves it over.
     fn offer(
         &mut self,
         pending: PendingBatch<C>,
@@ -455,11 +458,11 @@ impl<C: CommitBatch> Train<C> {
     }
 }
 
-/// From the station to the verdicts of all aboard, or back to it.
-async fn ride<C: CommitBatch, E: Engine<C>>(
+/// Commits the batches of one train and sends their verdicts; or gives those back that must leave again.
+async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     pending: Vec<PendingBatch<C>>,
     mut engine: E,
-    ahead: Option<ArrivalHeard>,
+    ahead: Option<Finished>,
     _arrived: oneshot::Sender<()>,
 ) -> (E, Vec<PendingBatch<C>>) {
     let (batches, waiting): (Vec<_>, Vec<_>) =
@@ -467,7 +470,7 @@ async fn ride<C: CommitBatch, E: Engine<C>>(
     let sent = Instant::now();
     let mut verdicts = Vec::with_capacity(batches.len());
     match ahead {
-        None => carry(&mut engine, &batches, &mut verdicts).await,
+        None => commit_or_split(&mut engine, &batches, &mut verdicts).await,
         Some(ahead) => match write_behind(&mut engine, &batches, &waiting, ahead).await {
             Some(Ok(arrived)) => verdicts.extend(arrived.into_iter().map(Ok)),
             Some(Err(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
@@ -490,7 +493,7 @@ async fn write_behind<C: CommitBatch, E: Engine<C>>(
     engine: &mut E,
     batches: &[C],
     waiting: &[Waiting<C>],
-    ahead: ArrivalHeard,
+    ahead: Finished,
 ) -> Option<Result<Vec<C::Verdict>>> {
     let may_commit = async {
         // It is heard when the other end is dropped.
@@ -504,9 +507,9 @@ async fn write_behind<C: CommitBatch, E: Engine<C>>(
         .unwrap_or_else(|_| Some(Err(Error::unknown(sqlx::Error::WorkerCrashed))))
 }
 
-/// Carries the batches to their verdicts. A train that fails on data is halved until the culprit is alone; one that the
-/// database undid is sent again.
-async fn carry<C: CommitBatch, E: Engine<C>>(
+/// Commits the batches, and adds a verdict for each. A train that fails on data is halved until the culprit is alone; one
+/// that the database undid is sent again.
+async fn commit_or_split<C: CommitBatch, E: Engine<C>>(
     engine: &mut E,
     batches: &[C],
     verdicts: &mut Vec<Result<C::Verdict>>,
@@ -530,8 +533,8 @@ async fn carry<C: CommitBatch, E: Engine<C>>(
     match failed {
         TrainError::Spoiled(_) | TrainError::Failed(Error::Refused { .. }) if batches.len() > 1 => {
             let (left, right) = batches.split_at(batches.len() / 2);
-            Box::pin(carry(engine, left, verdicts)).await;
-            Box::pin(carry(engine, right, verdicts)).await;
+            Box::pin(commit_or_split(engine, left, verdicts)).await;
+            Box::pin(commit_or_split(engine, right, verdicts)).await;
         }
         TrainError::Spoiled(verdict) => verdicts.push(Ok(verdict)),
         TrainError::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),

@@ -141,11 +141,11 @@ impl<C: Write> Engine<C> for Committer {
 impl Own {
     async fn commit<C: Write>(&mut self, batches: &[C]) -> Arrival<C> {
         let mut own = self.take().await?;
-        let carry = async {
+        let write = async {
             let mut session = own.session(&self.remembered).await?;
             transact(&mut session, batches).await
         };
-        let arrival = tokio::time::timeout(self.limit, carry).await.map_err(|_| late())?;
+        let arrival = tokio::time::timeout(self.limit, write).await.map_err(|_| late())?;
         // Kept only if it is known to be in order.
         let is_in_order = match &arrival {
             Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. })) => false,

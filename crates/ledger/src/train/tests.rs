@@ -46,15 +46,15 @@ async fn verdicts(signers: &[&str]) -> (Vec<Verdict>, Vec<Vec<String>>) {
 }
 
 async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
-    let trains = Arc::<Mutex<Vec<Vec<String>>>>::default();
+    let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
     let (open, gate) = oneshot::channel();
     let gate = Mutex::new(Some(gate));
-    let engine = || Recorder { trains: trains.clone(), gate: gate.lock().unwrap().take() };
-    let station = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
+    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
+    let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
     let mut waiting = Vec::new();
     for batch in batches {
-        let station = station.clone();
-        waiting.push(tokio::spawn(async move { station.commit(batch, Duration::from_secs(9)).await }));
+        let trains = trains.clone();
+        waiting.push(tokio::spawn(async move { trains.commit(batch, Duration::from_secs(9)).await }));
         tokio::task::yield_now().await;
     }
     open.send(()).unwrap();
@@ -62,8 +62,8 @@ async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
     for verdict in waiting {
         verdicts.push(verdict.await.unwrap().unwrap());
     }
-    let trains = trains.lock().unwrap().clone();
-    (verdicts, trains)
+    let sent = sent.lock().unwrap().clone();
+    (verdicts, sent)
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ const COMMITTED: Verdict = Verdict::Committed { at: Timestamp::from_micros(0) };
 async fn sent_in_pairs(tokens: &[i64]) -> (Vec<Verdict>, usize) {
     let behind = Arc::<Mutex<usize>>::default();
     let engine = Pair { behind: behind.clone() };
-    let station = Arc::new(Trains::start_with(&[runtime::Handle::current()], 2, || Pair {
+    let trains = Arc::new(Trains::start_with(&[runtime::Handle::current()], 2, || Pair {
         behind: engine.behind.clone(),
     }));
     let mut under_way: VecDeque<tokio::task::JoinHandle<Result<Verdict>>> = VecDeque::new();
@@ -203,9 +203,9 @@ async fn sent_in_pairs(tokens: &[i64]) -> (Vec<Verdict>, usize) {
         if under_way.len() == 2 {
             verdicts.push(under_way.pop_front().unwrap().await.unwrap().unwrap());
         }
-        let station = station.clone();
+        let trains = trains.clone();
         under_way.push_back(tokio::spawn(async move {
-            station.commit_linked(batch, link, Duration::from_secs(9)).await
+            trains.commit_linked(batch, link, Duration::from_secs(9)).await
         }));
         tokio::task::yield_now().await;
     }
@@ -277,13 +277,12 @@ async fn an_engine_that_cannot_begin_costs_nobody_a_commit() {
         false => Half::Connected(Pair { behind: Arc::default() }),
     };
     let here = [runtime::Handle::current()];
-    let station = Arc::new(Trains::start_with(&here, 2, engine));
+    let trains = Arc::new(Trains::start_with(&here, 2, engine));
     let (mut last, mut under_way, limit) = (None::<Fate>, Vec::new(), Duration::from_secs(9));
     for _ in 0..20 {
         let own = Fate::default();
         let link = Link::new(own.clone(), last.replace(own));
-        let trains = [station.clone(), station.clone()];
-        let [follower, other] = trains;
+        let [follower, other] = [trains.clone(), trains.clone()];
         under_way.push(tokio::spawn(async move { follower.commit_linked(batch("a"), link, limit).await }));
         under_way.push(tokio::spawn(async move { other.commit(batch("b"), limit).await }));
         tokio::task::yield_now().await;

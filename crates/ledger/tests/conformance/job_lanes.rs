@@ -476,7 +476,7 @@ pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: 
             b.ledger.waiting(&lane(number, &first).id, &WaitingGroup::default(), 100).await.unwrap();
         assert_eq!(waiting.len(), 10, "lane {number} has its own jobs");
     }
-    // The lease is acquired anew by one of them: whoever has the old token is fenced, whoever rides with whom. One lane
+    // One of them acquires the lease anew: batches with the old token are fenced, whatever shares their train. One lane
     // has the old token and three the new one, so that the order of a lane keeps them off no train.
     let anew = b.lane(first.id.clone(), &a).await;
     let of_first = |n: &u64| n.is_multiple_of(4);

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
 
-/// Honest batches that ride with each poisonous one.
+/// Honest batches that share a train with each poisonous one.
 const HONEST: usize = 12;
 
 /// What a batch is told.
@@ -265,7 +265,7 @@ pub async fn one_of_two_signers_that_keep_the_same_key_is_written(b: Bench) {
     for n in 0..SIGNERS {
         tokens.push(b.acquired(&a, &signer(&format!("s{n}")), LONG_MS).await);
     }
-    // Long trains on every track, so that those who come after them wait and ride together.
+    // Every committer has a long train under way, so that the batches after it wait and share the next one.
     let long = (0..4).map(|n| signer(&format!("long{n}")));
     let long: Vec<_> = long.collect();
     let mut long_tokens = vec![];
