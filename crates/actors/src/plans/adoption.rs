@@ -28,8 +28,8 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 const PURGE_STEP_PLANS: u32 = 100;
 /// Rows of each kind that are deleted at once of the history of a plan that may be too large to be deleted as a whole.
 const TRIM_ROWS: u32 = 200;
-/// Such deletions in one purge, at most.
-const TRIMS_MAX: u32 = 100;
+/// No such deletion begins later than this after the first of a purge: meanwhile no plan is adopted.
+const TRIM_FOR: Duration = Duration::from_secs(1);
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
@@ -166,7 +166,8 @@ impl Inner {
     /// Deletes the history of the oldest plan piece by piece. Says whether the plan itself is next; where a piece cannot be
     /// deleted, the whole may be.
     async fn trim(&self, age_ms: u64) -> bool {
-        for _ in 0..TRIMS_MAX {
+        let begun = Instant::now();
+        while begun.elapsed() < TRIM_FOR && self.jobs.is_serving() {
             match self.ledger.trim_plan(age_ms, TRIM_ROWS).await {
                 Ok(0) => return true,
                 Ok(_) => tokio::task::yield_now().await,

@@ -44,9 +44,11 @@ impl Pending {
         }
     }
 
-    /// Whether the one who asked for it waits no more: they may have been answered that the ledger is away.
+    /// Whether the one who asked for it waits no more: they may have been answered that the ledger is away. Nobody gives up what
+    /// an unlock has to tell the plan: it is done already.
     pub(super) fn is_given_up(&self) -> bool {
-        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+        !matches!(self.command, Command::RenewLocks)
+            && self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
     /// Answers. The caller may be gone.
@@ -54,5 +56,22 @@ impl Pending {
         if let Some(reply) = self.reply {
             let _ = reply.send(answer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_given_up_with_its_caller_but_for_what_is_done_already() {
+        for (command, is_given_up) in [(Command::Resume, true), (Command::RenewLocks, false)] {
+            let (reply, answer) = oneshot::channel();
+            let pending = Pending::asked(command.clone(), By::default(), reply);
+            assert!(!pending.is_given_up(), "{command:?}");
+            drop(answer);
+            assert_eq!(pending.is_given_up(), is_given_up, "{command:?}");
+        }
+        assert!(!Pending::own(Command::Resume).is_given_up());
     }
 }

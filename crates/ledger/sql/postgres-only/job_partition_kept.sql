@@ -11,7 +11,8 @@ SELECT EXISTS (SELECT FROM job_finished_DAY WHERE finished_at >= now() - $1 * in
     OR EXISTS (
         SELECT FROM plan p
         JOIN plan_task t ON t.plan = p.id
-        JOIN job_finished_DAY f
-            ON f.id = CAST(substr(t.document, nullif(strpos(t.document, '"waits_for":"'), 0) + 13, 36) AS uuid)
-        WHERE p.needs_owner
+        -- So that only the documents of tasks with a job of that day are read.
+        JOIN plan_stage_run r ON r.task = t.id
+        JOIN job_finished_DAY f ON f.id = r.job
+        WHERE p.needs_owner AND strpos(t.document, '"waits_for":"' || f.id || '"') > 0
     )
