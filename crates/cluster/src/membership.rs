@@ -338,10 +338,7 @@ impl Heart {
             let result = match renewed {
                 Ok(Renewed::Done) => "renewed",
                 Ok(Renewed::Lost) => "lost",
-                Ok(Renewed::Locked) => {
-                    tracing::warn!("the row of the instance's lease may be locked; it is renewed later");
-                    "error"
-                }
+                Ok(Renewed::Locked) => "error",
                 Err(error) => {
                     ledger::log_failure!(error, "the instance's lease could not be renewed");
                     "error"
@@ -363,7 +360,9 @@ impl Heart {
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
         let Some((sent, renewed)) = self.ask_to_renew(token).await else {
-            tracing::warn!("no renewal of the instance's lease was answered for as long as it lasts");
+            tracing::warn!(
+                "no renewal of the instance's lease was answered for as long as it lasts; it is renewed later"
+            );
             return Ok(Renewed::Locked);
         };
         let renewed = renewed?;
@@ -373,7 +372,9 @@ impl Heart {
                 self.look_around().await;
             }
             // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
-            Renewed::Locked => {}
+            Renewed::Locked => {
+                tracing::warn!("the row of the instance's lease is locked; it is renewed later");
+            }
             Renewed::Lost if self.has_risen_above(token).await => {
                 tracing::info!(instance = %self.id, %token, "the token of the instance's lease rose unheard");
                 self.unsure = true;
