@@ -121,10 +121,17 @@ pub struct NodeOutbox {
     gateway: Arc<NodeGateway>,
     node: NodeId,
     since: Instant,
+    attached: Instant,
     messages: mpsc::Receiver<Outgoing>,
 }
 
 impl NodeOutbox {
+    /// What is handed over for the node from then on goes to this connection, or to a newer one.
+    #[must_use]
+    pub const fn attached(&self) -> Instant {
+        self.attached
+    }
+
     /// What comes next, as many as are there, at most `max`, and not too many bytes; empty when another connection of the
     /// node has taken over.
     pub async fn next(&mut self, max: usize) -> Vec<ToNode> {
@@ -194,16 +201,17 @@ impl NodeGateway {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
         *self.attached() = Some(Instant::now());
         let entry = self.sockets.entry(node.clone());
-        let socket = Socket { since, attached: Instant::now(), outbox, slots, yielding: Mutex::default() };
+        let mut attached = Instant::now();
+        let socket = Socket { since, attached, outbox, slots, yielding: Mutex::default() };
         match entry {
             // A newer connection was quicker; this one hears at once that it is replaced.
-            Entry::Occupied(newer) if newer.get().since > since => {}
+            Entry::Occupied(newer) if newer.get().since > since => attached = newer.get().attached,
             Entry::Occupied(mut older) => drop(older.insert(socket)),
             Entry::Vacant(none) => drop(none.insert(socket)),
         }
         // Since it said hello, some of them may have been found orphaned, when it could not be told so.
         self.attempts.listed(node, listed);
-        NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
+        NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, attached, messages }
     }
 
     /// Whether a node has connected here so lately: selections may not know it yet.
@@ -217,12 +225,6 @@ impl NodeGateway {
 
     pub(super) fn is_attached(&self, node: &NodeId) -> bool {
         self.sockets.contains_key(node)
-    }
-
-    /// Since when what is for the node goes to its connection that said hello then, or to a newer one; `None` as long as it
-    /// does not.
-    fn attached_since(&self, node: &NodeId, since: Instant) -> Option<Instant> {
-        self.sockets.get(node).filter(|socket| socket.since >= since).map(|socket| socket.attached)
     }
 
     pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
@@ -323,8 +325,11 @@ impl NodeGateway {
     /// Gives an attempt to the socket of its node, if that is here.
     pub(super) fn hand_to_node(&self, dispatch: Dispatch) {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
+        // While it is looked at, no newer socket is attached: the attempt is known since a time after its own socket was.
+        let socket = self.sockets.get(&node);
         self.attempts.expect(&dispatch, Instant::now());
-        if !self.send_to_node(&node, ToNode::Dispatch(Box::new(dispatch))) {
+        let message = ToNode::Dispatch(Box::new(dispatch));
+        if !socket.is_some_and(|socket| self.send_to(&socket, message)) {
             let reason = "the node's socket is not on this instance, or too much waits for it or for others";
             self.came_to_nothing(job, attempt, Revoked::Undeliverable, reason);
         }
@@ -455,7 +460,7 @@ impl NodeGateway {
     pub(super) async fn attempts_on(
         self: &Arc<Self>,
         node: &NodeId,
-        since: Instant,
+        handed_since: Instant,
         listed: &[Slot],
     ) -> ledger::Result<OnNode> {
         self.attempts.connected_with(node, listed);
@@ -467,7 +472,6 @@ impl NodeGateway {
             }
         };
         let listed: HashSet<_> = listed.iter().copied().collect();
-        let attached = self.attached_since(node, since);
         let (mut there, mut moved, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for HeldAttempt { job, lane, attempt, state, holder } in held {
             let slot = Slot { job, attempt };
@@ -484,9 +488,8 @@ impl NodeGateway {
                 }
                 continue;
             }
-            // The connection itself watches over what was handed to it, which may have begun after the list was made.
-            let is_connections =
-                attached.is_some_and(|at| self.attempts.was_dispatched_since(node, slot, at));
+            // The connection that got it watches over it. It may have begun after the list was made.
+            let is_connections = self.attempts.was_dispatched_since(node, slot, handed_since);
             let event = match state {
                 _ if is_connections => {
                     there.push(slot);
@@ -552,6 +555,10 @@ impl NodeGateway {
     }
 
     fn send_to_node(&self, node: &NodeId, message: ToNode) -> bool {
+        self.sockets.get(node).is_some_and(|socket| self.send_to(&socket, message))
+    }
+
+    fn send_to(&self, socket: &Socket, message: ToNode) -> bool {
         let share = match &message {
             ToNode::Dispatch(dispatch) => match self.outgoing_bytes.take(dispatch) {
                 Some(share) => Some(share),
@@ -559,8 +566,7 @@ impl NodeGateway {
             },
             _ => None,
         };
-        let outgoing = Outgoing { message, _share: share };
-        self.sockets.get(node).is_some_and(|socket| socket.outbox.try_send(outgoing).is_ok())
+        socket.outbox.try_send(Outgoing { message, _share: share }).is_ok()
     }
 }
 

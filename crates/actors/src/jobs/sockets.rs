@@ -51,19 +51,20 @@ impl Jobs {
         self.sockets.gateway.drain(node, is_drained)
     }
 
-    /// The unfinished attempts of a node whose connection here said `hello` at `since`: those that it has or may still get on
-    /// this connection. It had those in `listed` a moment ago; what was handed to it since it was attached is there as well. The
-    /// lanes learn of the other unfinished attempts that the ledger has for the node.
+    /// The unfinished attempts of a node that is connected here: those that it has or may still get on this connection. It had
+    /// those in `listed` a moment ago; what was handed over for it at `handed_since` or later is there as well: since its
+    /// connection was attached, or since the list was made, if it was not. The lanes learn of the other unfinished attempts that
+    /// the ledger has for the node.
     ///
     /// # Errors
     /// What the ledger says.
     pub async fn attempts_on(
         &self,
         node: &NodeId,
-        since: Instant,
+        handed_since: Instant,
         listed: &[Slot],
     ) -> ledger::Result<Vec<Slot>> {
-        let OnNode { there, gone } = self.sockets.gateway.attempts_on(node, since, listed).await?;
+        let OnNode { there, gone } = self.sockets.gateway.attempts_on(node, handed_since, listed).await?;
         self.end_elsewhere(node, gone, "the node no longer lists the attempt");
         Ok(there)
     }

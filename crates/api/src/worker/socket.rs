@@ -320,6 +320,7 @@ impl Socket {
             principal: Arc::clone(&self.principal),
             node: node.clone(),
             epoch,
+            handed_since: self.mailbox.as_ref().map_or_else(Instant::now, NodeOutbox::attached),
         };
         match effect {
             Effect::Attach { since, running } => {
@@ -352,7 +353,7 @@ impl Socket {
                     }));
                 }
             }
-            Effect::LookUp { since, running } => self.call(calls().look_up(since, running)),
+            Effect::LookUp { running } => self.call(calls().look_up(running)),
             Effect::Record { record, heartbeat_at } => {
                 let now = Instant::now();
                 match heartbeat_at {

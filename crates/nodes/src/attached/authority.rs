@@ -80,7 +80,7 @@ impl AttachedNode {
         self.registered = Some(Registered { profile, epoch, is_provisional: true, is_late: false });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         let attach = Effect::Attach { since: self.since, running: running.clone() };
-        self.out.extend([attach, Effect::LookUp { since: self.since, running }]);
+        self.out.extend([attach, Effect::LookUp { running }]);
         let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
         let early = self.take_early();

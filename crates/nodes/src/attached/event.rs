@@ -212,8 +212,6 @@ pub enum Effect {
     /// Ask the ledger which of the node's attempts are unfinished, and tell the lanes of those that the node does not
     /// list.
     LookUp {
-        /// Since when the node is connected.
-        since: Instant,
         /// The attempts that the node lists.
         running: Vec<Slot>,
     },

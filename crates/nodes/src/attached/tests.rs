@@ -90,7 +90,7 @@ fn name(effect: &Effect) -> String {
             let of: Vec<_> = results.iter().map(|(slot, _)| slot.job.as_u128()).collect();
             format!("commit {of:?}{}", if terms.may_pass { " passing" } else { "" })
         }
-        Effect::LookUp { running, .. } => format!("look up {:?}", numbers(running)),
+        Effect::LookUp { running } => format!("look up {:?}", numbers(running)),
         Effect::Record { record, heartbeat_at } => {
             let beat = if heartbeat_at.is_some() { " of a heartbeat" } else { "" };
             format!("record {} used {}{beat}", record.stamp.version, record.status.used)

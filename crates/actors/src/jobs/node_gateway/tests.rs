@@ -268,20 +268,46 @@ async fn what_was_handed_to_a_connection_after_it_was_attached_is_there_whatever
     let mut older = here.gateway.attach(&node("n"), old, &[], Arc::default());
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut older).await, "dispatch 1");
-    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), old, &[]).await.unwrap();
+    let of_older = older.attached();
+    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of_older, &[]).await.unwrap();
     assert_eq!((there, gone), (vec![slot(1)], vec![slot(2)]), "it was handed to none");
     assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(2)), None));
     // A newer connection is not attached yet: what was handed to the older one is lost if the node does not list it.
-    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), new, &[slot(2)]).await.unwrap();
+    let OnNode { there, gone } =
+        here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(2)]).await.unwrap();
     assert_eq!((there, gone), (vec![slot(2)], vec![slot(1)]));
     assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(1)), None));
     let mut newer = here.gateway.attach(&node("n"), new, &[slot(2)], Arc::default());
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut newer).await, "dispatch 1");
-    for of in [old, new] {
+    // One that was attached after a newer one gets nothing.
+    let late = here.gateway.attach(&node("n"), old, &[], Arc::default());
+    let attached = [of_older, newer.attached(), late.attached()];
+    for of in attached {
         let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of, &[slot(2)]).await.unwrap();
         assert_eq!((there.len(), gone.len()), (2, 0));
     }
+    assert_eq!(here.unlisted().await, None);
+    // Nor does a list say more when its connection has ended meanwhile.
+    drop((older, late, newer));
+    for of in attached {
+        let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of, &[slot(2)]).await.unwrap();
+        assert_eq!((there.len(), gone.len()), (2, 0));
+    }
+    assert_eq!(here.unlisted().await, None);
+}
+
+#[tokio::test]
+async fn what_was_handed_to_a_newer_connection_after_an_older_one_gave_its_list_is_there() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    here.ledger.run_all(&[1], "n").await;
+    let listed_at = Instant::now();
+    let mut newer = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(next(&mut newer).await, "dispatch 1");
+    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), listed_at, &[]).await.unwrap();
+    assert_eq!((there, gone), (vec![slot(1)], vec![]));
     assert_eq!(here.unlisted().await, None);
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Calls {
     pub(super) principal: Arc<Principal>,
     pub(super) node: NodeId,
     pub(super) epoch: Epoch,
+    /// What the lanes hand over for the node from then on goes to this connection, or is not on a list that it gave before.
+    pub(super) handed_since: Instant,
 }
 
 /// A dispatch as the node's state knows it.
@@ -51,7 +53,7 @@ impl Calls {
         (since, over): (Instant, Option<Epoch>),
         is_new: bool,
     ) -> Event {
-        let Self { state, incarnation, principal, node, .. } = &self;
+        let Self { state, incarnation, principal, node, handed_since, .. } = &self;
         let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
             let (holder, age) = (jobs.me(), since.elapsed());
@@ -73,7 +75,7 @@ impl Calls {
                 Connecting::Anothers => return Ok(Registering::Anothers),
             };
             // The lanes hear of attempts that the node does not list, whatever the bus knows.
-            let unfinished = jobs.attempts_on(node, since, &running).await;
+            let unfinished = jobs.attempts_on(node, *handed_since, &running).await;
             let mut unfinished = match unfinished {
                 Ok(unfinished) if !connected.is_complete => unfinished,
                 Ok(_) | Err(_) => {
@@ -102,9 +104,9 @@ impl Calls {
     }
 
     /// Has the lanes told of attempts that the node does not list.
-    pub(super) async fn look_up(self, since: Instant, running: Vec<Slot>) -> Option<Event> {
-        let Self { state, incarnation, node, .. } = &self;
-        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, since, &running)).await {
+    pub(super) async fn look_up(self, running: Vec<Slot>) -> Option<Event> {
+        let Self { state, incarnation, node, handed_since, .. } = &self;
+        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, *handed_since, &running)).await {
             tracing::debug!(%error, %node, "a node's attempts could not be looked up yet");
         }
         None
