@@ -35,7 +35,7 @@ use crate::traces::AttemptTraces;
 use crate::visibility;
 use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
 use calls::{Calls, frame_of};
-use outgoing::Outgoing;
+use outgoing::{Left, Outgoing};
 
 /// Why nodes are sent away, also those that say hello.
 const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
@@ -392,8 +392,12 @@ impl Socket {
 
     fn send(&mut self, mut frame: ToNode) {
         self.traces.sent(&mut frame, self.node.node());
+        let attempt = match &frame {
+            ToNode::Dispatch(dispatch) => Some(dispatch.slot),
+            _ => None,
+        };
         match frames::to_wire(frame, || self.pools()) {
-            Some(frame) => self.out.push(&frame),
+            Some(frame) => self.out.push(&frame, attempt),
             None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),
         }
     }
@@ -413,8 +417,8 @@ impl Socket {
 
     /// The socket is over. What the node runs it goes on with; it has a while to connect again, to any instance.
     async fn depart(mut self) {
-        self.say_goodbye();
-        let effects = self.node.leave();
+        let unsent = self.say_goodbye();
+        let effects = self.node.leave(&unsent);
         self.early.shrink(self.early.amount());
         self.carry_out_all(effects);
         // What still waits for the node is refused now, not when the last call has ended.
@@ -434,9 +438,10 @@ impl Socket {
         self.state.spawn(disconnect::disconnect(state, incarnation, departure));
     }
 
-    /// Sends the frames that wait and the close frame, beside what follows: a node that does not read delays nothing.
-    fn say_goodbye(&mut self) {
-        let (sending, mut last) = self.out.end(self.node.takes_batches());
+    /// Sends the frames that wait and the close frame, beside what follows: a node that does not read delays nothing. Answers
+    /// which attempts waited, and are not sent.
+    fn say_goodbye(&mut self) -> Vec<Slot> {
+        let Left { sending, mut last, unsent } = self.out.end(self.node.takes_batches());
         let reason = match self.closing.take() {
             Some(Closing::ByInstance(code, why)) => {
                 tracing::debug!(code = code.number(), why, "a worker socket is closed");
@@ -457,7 +462,7 @@ impl Socket {
                 Some(CloseReason { code, description: Some(why) })
             }
             Some(Closing::ByNode(reason)) => reason.map(|reason| reason.code.into()),
-            Some(Closing::Gone) | None => return,
+            Some(Closing::Gone) | None => return unsent,
         };
         let session = self.out.session();
         actix_web::rt::spawn(async move {
@@ -468,5 +473,6 @@ impl Socket {
             }
             websocket::close(session, last, reason).await;
         });
+        unsent
     }
 }

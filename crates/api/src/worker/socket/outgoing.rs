@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use actix_web::web::Bytes;
 use actix_ws::Session;
+use bus::Slot;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
@@ -18,25 +19,54 @@ pub(super) type Sending = LocalBoxFuture<'static, Result<(), Unsent>>;
 /// Of one socket.
 pub(super) struct Outgoing {
     outlet: Outlet,
-    /// As JSON texts.
-    frames: VecDeque<String>,
+    frames: VecDeque<Frame>,
     /// The bytes of those.
     bytes: usize,
     /// The newest ping that is not answered.
     ping: Option<Bytes>,
     /// The message that the connection has not taken yet. It goes on where it was, however often the wait for it is given up.
     sending: Option<Sending>,
+    /// The frames of that message, if attempts are among them: of those the attempts, of the others the texts.
+    in_message: Vec<Frame>,
+    /// Attempts that could not be sent.
+    unsent: Vec<Slot>,
+}
+
+struct Frame {
+    /// As JSON.
+    text: String,
+    /// The attempt that the node is to run by it.
+    attempt: Option<Slot>,
+}
+
+/// What is left when the socket is over.
+pub(super) struct Left {
+    /// The message that is being sent.
+    pub(super) sending: Option<Sending>,
+    /// Those behind it.
+    pub(super) last: Vec<String>,
+    /// Attempts that waited. They are in none of these: they are not sent any more.
+    pub(super) unsent: Vec<Slot>,
 }
 
 impl Outgoing {
     pub(super) fn new(outlet: Outlet) -> Self {
-        Self { outlet, frames: VecDeque::new(), bytes: 0, ping: None, sending: None }
+        Self {
+            outlet,
+            frames: VecDeque::new(),
+            bytes: 0,
+            ping: None,
+            sending: None,
+            in_message: Vec::new(),
+            unsent: Vec::new(),
+        }
     }
 
-    pub(super) fn push(&mut self, frame: &SchedulerFrame) {
+    /// A frame for the node, which is to run this attempt by it.
+    pub(super) fn push(&mut self, frame: &SchedulerFrame, attempt: Option<Slot>) {
         let text = serde_json::to_string(frame).expect("frames have text keys only");
         self.bytes += text.len();
-        self.frames.push_back(text);
+        self.frames.push_back(Frame { text, attempt });
     }
 
     /// Of several pings the newest alone needs an answer (RFC 6455, section 5.5.3).
@@ -65,8 +95,7 @@ impl Outgoing {
             }
             let Some(sending) = &mut self.sending else { return Ok(()) };
             let Some(sent) = sending.now_or_never() else { return Ok(()) };
-            self.sending = None;
-            judge(sent)?;
+            self.was_sent(sent)?;
         }
     }
 
@@ -77,14 +106,40 @@ impl Outgoing {
     pub(super) async fn sent(&mut self) -> Result<(), Unsent> {
         let Some(sending) = &mut self.sending else { return std::future::pending().await };
         let sent = sending.await;
-        self.sending = None;
-        judge(sent)
+        self.was_sent(sent)
     }
 
-    /// What is left when the socket is over: the message that is being sent, and those behind it.
-    pub(super) fn end(&mut self, is_batch: bool) -> (Option<Sending>, Vec<String>) {
-        let left = std::iter::from_fn(|| self.next_message(is_batch)).collect();
-        (self.sending.take(), left)
+    /// What became of the message that was being sent. A socket that is closed is found by the next read.
+    fn was_sent(&mut self, sent: Result<(), Unsent>) -> Result<(), Unsent> {
+        self.sending = None;
+        let attempts = self.in_message.drain(..).filter_map(|frame| frame.attempt);
+        match sent {
+            Ok(()) => Ok(()),
+            Err(unsent) => {
+                self.unsent.extend(attempts);
+                if unsent == Unsent::NotRead { Err(unsent) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// The socket is over: nothing is given to the node any more that it would run.
+    pub(super) fn end(&mut self, is_batch: bool) -> Left {
+        // The connection takes a message whole: it has nothing of one that has attempts in it.
+        let sending = self.sending.take().filter(|_| self.in_message.is_empty());
+        let mut unsent = std::mem::take(&mut self.unsent);
+        self.bytes = 0;
+        for Frame { text, attempt } in self.in_message.drain(..).chain(std::mem::take(&mut self.frames)) {
+            match attempt {
+                Some(attempt) => unsent.push(attempt),
+                None => {
+                    self.bytes += text.len();
+                    self.frames.push_back(Frame { text, attempt });
+                }
+            }
+        }
+        let last = std::iter::from_fn(|| self.next_message(is_batch)).collect();
+        self.in_message.clear();
+        Left { sending, last, unsent }
     }
 
     /// For the last frames.
@@ -102,32 +157,38 @@ impl Outgoing {
         Some(async move { outlet.text(message).await }.boxed_local())
     }
 
+    /// The next message. What is to be known of it until it is sent is in `in_message`.
     fn next_message(&mut self, is_batch: bool) -> Option<String> {
         let first = self.take()?;
-        let mut bytes = first.len() + 1;
-        let mut texts = vec![first];
+        let mut bytes = first.text.len() + 1;
+        let mut frames = vec![first];
         while is_batch
-            && texts.len() < MESSAGE_FRAMES_MAX
-            && self.frames.front().is_some_and(|text| bytes + text.len() + 2 <= MESSAGE_BYTES_MAX)
-            && let Some(text) = self.take()
+            && frames.len() < MESSAGE_FRAMES_MAX
+            && self.frames.front().is_some_and(|frame| bytes + frame.text.len() + 2 <= MESSAGE_BYTES_MAX)
+            && let Some(frame) = self.take()
         {
-            bytes += text.len() + 1;
-            texts.push(text);
+            bytes += frame.text.len() + 1;
+            frames.push(frame);
         }
-        Some(if texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() })
+        let message = match &mut frames[..] {
+            [frame] => std::mem::take(&mut frame.text),
+            frames => {
+                let texts: Vec<_> = frames.iter().map(|frame| frame.text.as_str()).collect();
+                format!("[{}]", texts.join(","))
+            }
+        };
+        if frames.iter().any(|frame| frame.attempt.is_some()) {
+            for frame in frames.iter_mut().filter(|frame| frame.attempt.is_some()) {
+                frame.text = String::new();
+            }
+            self.in_message = frames;
+        }
+        Some(message)
     }
 
-    fn take(&mut self) -> Option<String> {
-        let text = self.frames.pop_front()?;
-        self.bytes -= text.len();
-        Some(text)
-    }
-}
-
-/// A socket that is closed is found by the next read.
-fn judge(sent: Result<(), Unsent>) -> Result<(), Unsent> {
-    match sent {
-        Ok(()) | Err(Unsent::Closed) => Ok(()),
-        Err(Unsent::NotRead) => Err(Unsent::NotRead),
+    fn take(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame.text.len();
+        Some(frame)
     }
 }

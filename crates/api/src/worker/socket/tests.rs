@@ -184,7 +184,7 @@ async fn the_silence_of_a_node_is_not_judged_before_it_has_read_what_waits() {
     let state = state_with(&dir, Settings::new(Auth::open())).await;
     let (mut socket, mut messages, _, mut peer) = opened_long_ago(&state).await;
     for _ in 0..MANY {
-        socket.out.push(&SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false }));
+        socket.out.push(&SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false }), None);
     }
     socket.flush();
     socket.tick(&mut messages);
@@ -205,15 +205,44 @@ async fn frames_wait_up_to_a_limit_and_go_together_to_a_node_that_takes_batches(
     let (mut socket, ..) = opened(&state).await;
     let frame = SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false });
     let text = serde_json::to_string(&frame).unwrap();
-    (0..2).for_each(|_| socket.out.push(&frame));
-    assert_eq!(socket.out.end(false).1, [text.clone(), text.clone()]);
-    (0..2).for_each(|_| socket.out.push(&frame));
-    assert_eq!(socket.out.end(true).1, [format!("[{text},{text}]")]);
-    (1..SOCKET_OUT_FRAMES_MAX).for_each(|_| socket.out.push(&frame));
+    (0..2).for_each(|_| socket.out.push(&frame, None));
+    assert_eq!(socket.out.end(false).last, [text.clone(), text.clone()]);
+    (0..2).for_each(|_| socket.out.push(&frame, None));
+    assert_eq!(socket.out.end(true).last, [format!("[{text},{text}]")]);
+    (1..SOCKET_OUT_FRAMES_MAX).for_each(|_| socket.out.push(&frame, None));
     assert!(socket.out.has_room());
-    socket.out.push(&frame);
+    socket.out.push(&frame, None);
     assert!(!socket.out.has_room());
-    let messages = socket.out.end(true).1;
+    let messages = socket.out.end(true).last;
     assert_eq!(messages.len(), SOCKET_OUT_FRAMES_MAX / MESSAGE_FRAMES_MAX);
     assert!(socket.out.has_room() && !socket.out.is_waiting());
+}
+
+#[actix_web::test]
+async fn attempts_that_wait_when_a_socket_ends_are_not_sent_and_other_frames_are() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let dispatch = SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: true });
+    let other = SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false });
+    let text = serde_json::to_string(&other).unwrap();
+    for is_batch in [false, true] {
+        let (mut socket, _messages, _, _peer) = opened(&state).await;
+        // Each is a message of its own, the last of which the connection has not taken.
+        let mut pushed = 0;
+        while !socket.out.is_waiting() {
+            pushed += 1;
+            socket.out.push(&dispatch, Some(slot(pushed)));
+            if is_batch {
+                socket.out.push(&other, None);
+            }
+            socket.out.flush(is_batch).unwrap();
+        }
+        socket.out.push(&dispatch, Some(slot(pushed + 1)));
+        socket.out.push(&other, None);
+        let Left { sending, last, unsent } = socket.out.end(is_batch);
+        assert!(sending.is_none());
+        assert_eq!(unsent, [slot(pushed), slot(pushed + 1)]);
+        let expected = if is_batch { format!("[{text},{text}]") } else { text.clone() };
+        assert_eq!(last, [expected]);
+    }
 }
