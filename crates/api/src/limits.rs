@@ -218,7 +218,7 @@ pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Requests of lanes to one node that its socket handles at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// Bytes of frames that wait behind a message to a node, above which nothing more is read from it: twice what a socket takes
-/// from the lanes at once.
+/// from the lanes at once. They count among the bytes that are not sent, where they may reach the limit before.
 pub const SOCKET_OUT_BYTES_MAX: usize = 16 << 20;
 /// Frames that wait behind a message to a node, above which nothing more is read from it: two for each slot.
 pub const SOCKET_OUT_FRAMES_MAX: usize = 20_000;

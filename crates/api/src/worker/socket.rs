@@ -88,12 +88,12 @@ impl Socket {
             ),
             link: state.bus.link(),
             early: state.shares.none(Kind::Reading, principal.used()),
+            out: Outgoing::new(outlet, state.shares.none(Kind::Sending, principal.used())),
             state,
             forwarder,
             incarnation,
             principal,
             mailbox: None,
-            out: Outgoing::new(outlet),
             traces: AttemptTraces::default(),
             is_tick_due: false,
             calls: FuturesUnordered::new(),
@@ -160,7 +160,10 @@ impl Socket {
                 break;
             }
             match messages.recv().now_or_never() {
-                Some(message) => self.on_received(message),
+                Some(message) => {
+                    self.on_received(message);
+                    self.flush();
+                }
                 None => break,
             }
         }
@@ -338,6 +341,8 @@ impl Socket {
                 self.traces.freed(slot);
             }
             Effect::Commit { results, terms } => {
+                // While the node does not read, no attempts follow its results: the lanes get the slots, and wait with theirs.
+                let may_pass = terms.may_pass && !self.out.is_held_up();
                 let bytes: usize = results.iter().map(|(_, end)| end.text_bytes()).sum();
                 let share = match self.state.shares.take(Kind::Reading, self.principal.used(), bytes) {
                     Ok(share) => Arc::new(share),
@@ -346,7 +351,7 @@ impl Socket {
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
                     let share = Arc::clone(&share);
-                    let commit = calls().commit(results, terms);
+                    let commit = calls().commit(results, terms, may_pass);
                     self.call(commit.map(move |event| {
                         drop(share);
                         Some(event)
@@ -441,7 +446,7 @@ impl Socket {
     /// Sends the frames that wait and the close frame, beside what follows: a node that does not read delays nothing. Answers
     /// which attempts waited, and are not sent.
     fn say_goodbye(&mut self) -> Vec<Slot> {
-        let Left { sending, mut last, unsent } = self.out.end(self.node.takes_batches());
+        let Left { sending, mut last, share, unsent } = self.out.end(self.node.takes_batches());
         let reason = match self.closing.take() {
             Some(Closing::ByInstance(code, why)) => {
                 tracing::debug!(code = code.number(), why, "a worker socket is closed");
@@ -472,6 +477,7 @@ impl Socket {
                 last.clear();
             }
             websocket::close(session, last, reason).await;
+            drop(share);
         });
         unsent
     }

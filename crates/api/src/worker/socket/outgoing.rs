@@ -10,7 +10,8 @@ use futures_util::future::LocalBoxFuture;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::SchedulerFrame;
 
-use crate::limits::{SOCKET_OUT_BYTES_MAX, SOCKET_OUT_FRAMES_MAX};
+use crate::limits::{SOCKET_OUT_BYTES_MAX, SOCKET_OUT_FRAMES_MAX, UNCOUNTED_BYTES_MAX};
+use crate::shares::Share;
 use crate::websocket::{Outlet, Unsent};
 
 /// A message that the connection is to take.
@@ -22,6 +23,10 @@ pub(super) struct Outgoing {
     frames: VecDeque<Frame>,
     /// The bytes of those.
     bytes: usize,
+    /// The same among all bytes that are not sent, if they are many.
+    share: Option<Share>,
+    /// There was no room for more among those.
+    is_over_share: bool,
     /// The newest ping that is not answered.
     ping: Option<Bytes>,
     /// The message that the connection has not taken yet. It goes on where it was, however often the wait for it is given up.
@@ -45,16 +50,21 @@ pub(super) struct Left {
     pub(super) sending: Option<Sending>,
     /// Those behind it.
     pub(super) last: Vec<String>,
+    /// What those have of the bytes that are not sent.
+    pub(super) share: Option<Share>,
     /// Attempts that waited. They are in none of these: they are not sent any more.
     pub(super) unsent: Vec<Slot>,
 }
 
 impl Outgoing {
-    pub(super) fn new(outlet: Outlet) -> Self {
+    /// With a share of the bytes that are not sent, which is nothing yet.
+    pub(super) fn new(outlet: Outlet, share: Share) -> Self {
         Self {
             outlet,
             frames: VecDeque::new(),
             bytes: 0,
+            share: Some(share),
+            is_over_share: false,
             ping: None,
             sending: None,
             in_message: Vec::new(),
@@ -67,6 +77,7 @@ impl Outgoing {
         let text = serde_json::to_string(frame).expect("frames have text keys only");
         self.bytes += text.len();
         self.frames.push_back(Frame { text, attempt });
+        self.count();
     }
 
     /// Of several pings the newest alone needs an answer (RFC 6455, section 5.5.3).
@@ -79,9 +90,14 @@ impl Outgoing {
         self.sending.is_some() || self.ping.is_some() || !self.frames.is_empty()
     }
 
+    /// Whether the connection did not take a message at once.
+    pub(super) const fn is_held_up(&self) -> bool {
+        self.sending.is_some()
+    }
+
     /// Whether there is room for answers to what the node sends.
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < SOCKET_OUT_BYTES_MAX && self.frames.len() < SOCKET_OUT_FRAMES_MAX
+        self.bytes < SOCKET_OUT_BYTES_MAX && self.frames.len() < SOCKET_OUT_FRAMES_MAX && !self.is_over_share
     }
 
     /// Sends what the connection takes at once. To a node that takes batches several frames go in one message.
@@ -127,6 +143,7 @@ impl Outgoing {
         // The connection takes a message whole: it has nothing of one that has attempts in it.
         let sending = self.sending.take().filter(|_| self.in_message.is_empty());
         let mut unsent = std::mem::take(&mut self.unsent);
+        let mut share = self.share.take();
         self.bytes = 0;
         for Frame { text, attempt } in self.in_message.drain(..).chain(std::mem::take(&mut self.frames)) {
             match attempt {
@@ -137,9 +154,12 @@ impl Outgoing {
                 }
             }
         }
+        if let Some(share) = &mut share {
+            share.shrink(share.amount().saturating_sub(self.bytes));
+        }
         let last = std::iter::from_fn(|| self.next_message(is_batch)).collect();
         self.in_message.clear();
-        Left { sending, last, unsent }
+        Left { sending, last, share, unsent }
     }
 
     /// For the last frames.
@@ -189,6 +209,13 @@ impl Outgoing {
     fn take(&mut self) -> Option<Frame> {
         let frame = self.frames.pop_front()?;
         self.bytes -= frame.text.len();
+        self.count();
         Some(frame)
+    }
+
+    /// Has the share be as much as there is now. Few bytes are not counted.
+    fn count(&mut self) {
+        let counted = if self.bytes > UNCOUNTED_BYTES_MAX { self.bytes } else { 0 };
+        self.is_over_share = self.share.as_mut().is_some_and(|share| share.set(counted).is_err());
     }
 }

@@ -22,7 +22,7 @@ use wire::worker::HeartbeatOk;
 
 use super::*;
 use crate::auth::Auth;
-use crate::limits::{Limit, SOCKET_OUT_FRAMES_MAX};
+use crate::limits::{Limit, SOCKET_OUT_FRAMES_MAX, UNCOUNTED_BYTES_MAX};
 use crate::settings::Settings;
 use crate::tests::{forwarder, state_with};
 use crate::websocket::Opened;
@@ -245,4 +245,33 @@ async fn attempts_that_wait_when_a_socket_ends_are_not_sent_and_other_frames_are
         let expected = if is_batch { format!("[{text},{text}]") } else { text.clone() };
         assert_eq!(last, [expected]);
     }
+}
+
+#[actix_web::test]
+async fn frames_that_wait_for_nodes_count_among_what_is_not_sent() {
+    let dir = TempDir::new().unwrap();
+    let mut settings = Settings::new(Auth::open());
+    settings.sending_bytes = Limit { in_all: 4 * UNCOUNTED_BYTES_MAX, of_token: 4 * UNCOUNTED_BYTES_MAX };
+    let state = state_with(&dir, settings).await;
+    let in_use = || state.shares.in_use(Kind::Sending);
+    let frame = SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false });
+    let bytes = serde_json::to_string(&frame).unwrap().len();
+    let (mut socket, ..) = opened(&state).await;
+    let few = UNCOUNTED_BYTES_MAX / bytes;
+    (0..few).for_each(|_| socket.out.push(&frame, None));
+    assert_eq!(in_use(), 0, "few bytes are not counted");
+    socket.out.push(&frame, None);
+    assert_eq!(in_use(), (few + 1) * bytes);
+    let others = state.shares.take(Kind::Sending, None, 4 * UNCOUNTED_BYTES_MAX - in_use()).unwrap();
+    assert!(socket.out.has_room());
+    socket.out.push(&frame, None);
+    assert!(!socket.out.has_room(), "others have all the room");
+    drop(others);
+    socket.out.push(&frame, None);
+    assert!(socket.out.has_room());
+    // They count until they are sent, also after the end.
+    let left = socket.out.end(false);
+    assert_eq!((left.last.len(), in_use()), (few + 3, (few + 3) * bytes));
+    drop((left, socket));
+    assert_eq!(in_use(), 0);
 }
