@@ -26,7 +26,7 @@ use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 use super::frames;
 use crate::auth::Principal;
 use crate::forwarder::Forwarder;
-use crate::limits::{SOCKET_READ_BEFORE_TICK_MAX, SOCKET_WISHES_MAX};
+use crate::limits::{SOCKET_READ_BEFORE_TICK_MAX, SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
@@ -55,8 +55,8 @@ pub struct Socket {
     traces: AttemptTraces,
     /// What the results that wait for the node's record have of the bytes that are being read.
     early: Share,
-    /// Time has passed, and the node's state is to be told so.
-    is_tick_due: bool,
+    /// Since when time has passed of which the node's state is to be told.
+    tick_due: Option<Instant>,
     /// Calls under way. Each ends as an event, or with nothing to say.
     calls: FuturesUnordered<LocalBoxFuture<'static, Option<Event>>>,
     closing: Option<Closing>,
@@ -95,7 +95,7 @@ impl Socket {
             principal,
             mailbox: None,
             traces: AttemptTraces::default(),
-            is_tick_due: false,
+            tick_due: None,
             calls: FuturesUnordered::new(),
             closing: None,
         }
@@ -126,7 +126,7 @@ impl Socket {
                     }
                 }
                 _ = tick.tick() => {
-                    self.is_tick_due = true;
+                    self.tick_due.get_or_insert_with(Instant::now);
                     if !self.state.settings.auth.knows(&self.principal) {
                         let why = "the node's token was taken away, or has expired".to_owned();
                         self.apply(Event::Close { code: CloseCode::Unauthorized, why });
@@ -149,14 +149,16 @@ impl Socket {
         self.depart().await;
     }
 
-    /// Tells the node's state that time has passed: once nothing waits for the node to read it, and what the node has sent is
-    /// read, so that no silence is held against it that is none.
+    /// Tells the node's state that time has passed: once nothing waits for the node to read it, or after as long as a message may
+    /// wait; and what the node has sent is read, so that no silence is held against it that is none.
     fn tick(&mut self, messages: &mut AggregatedMessageStream) {
-        if !self.is_tick_due || self.out.is_waiting() {
+        let Some(due) = self.tick_due else { return };
+        if self.out.is_waiting() && due.elapsed() < SOCKET_SEND_MAX {
             return;
         }
-        for _ in 0..SOCKET_READ_BEFORE_TICK_MAX {
-            if self.closing.is_some() || !self.out.has_room() {
+        for read in 0..SOCKET_READ_BEFORE_TICK_MAX {
+            // Without room for answers one message is read: it may show that the node lives.
+            if self.closing.is_some() || (read > 0 && !self.out.has_room()) {
                 break;
             }
             match messages.recv().now_or_never() {
@@ -168,7 +170,7 @@ impl Socket {
             }
         }
         if self.closing.is_none() {
-            self.is_tick_due = false;
+            self.tick_due = None;
             self.apply(Event::Tick);
         }
         self.flush();

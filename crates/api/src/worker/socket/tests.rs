@@ -88,7 +88,7 @@ async fn opened_long_ago(state: &Arc<State>) -> (Socket, AggregatedMessageStream
     let (me, timeouts) = (incarnation.identity.id.clone(), *incarnation.registry.timeouts());
     let long_ago = Instant::now().checked_sub(timeouts.offline).unwrap();
     socket.node = AttachedNode::opened(me, timeouts, long_ago);
-    socket.is_tick_due = true;
+    socket.tick_due = Some(Instant::now());
     (socket, messages, pauses, peer)
 }
 
@@ -172,7 +172,7 @@ async fn what_a_node_has_sent_is_read_before_its_silence_is_judged() {
     let (mut socket, mut messages, _, peer) = opened_long_ago(&state).await;
     peer.sends(TEXT, HELLO.as_bytes());
     socket.tick(&mut messages);
-    assert!(socket.closing.is_none() && socket.node.node().is_some() && !socket.is_tick_due);
+    assert!(socket.closing.is_none() && socket.node.node().is_some() && socket.tick_due.is_none());
     let (mut silent, mut messages, _, _peer) = opened_long_ago(&state).await;
     silent.tick(&mut messages);
     assert!(matches!(silent.closing, Some(Closing::ByInstance(CloseCode::Protocol, _))));
@@ -196,6 +196,28 @@ async fn the_silence_of_a_node_is_not_judged_before_it_has_read_what_waits() {
     assert!(socket.closing.is_none());
     socket.tick(&mut messages);
     assert!(matches!(socket.closing, Some(Closing::ByInstance(CloseCode::Protocol, _))));
+}
+
+#[actix_web::test]
+async fn time_passes_also_for_a_node_that_always_has_something_to_read() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let frame = SchedulerFrame::HeartbeatOk(HeartbeatOk { draining: false });
+    for speaks in [true, false] {
+        let (mut socket, mut messages, _, peer) = opened_long_ago(&state).await;
+        // There is no room for answers either.
+        (0..SOCKET_OUT_FRAMES_MAX + MANY).for_each(|_| socket.out.push(&frame, None));
+        socket.flush();
+        assert!(socket.out.is_waiting() && !socket.out.has_room());
+        socket.tick_due = Instant::now().checked_sub(SOCKET_SEND_MAX);
+        if speaks {
+            peer.sends(TEXT, HELLO.as_bytes());
+        }
+        socket.tick(&mut messages);
+        assert!(socket.out.is_waiting() && socket.tick_due.is_none());
+        assert_eq!(socket.closing.is_none(), speaks);
+        assert_eq!(socket.node.node().is_some(), speaks);
+    }
 }
 
 #[actix_web::test]
