@@ -45,6 +45,7 @@ impl AttachedNode {
 
     /// Says how many slots there are to give here, after whatever happened.
     pub(super) fn settle_slots(&mut self) {
+        self.forget_unlisted_here();
         let Some(hello) = &self.hello else { return };
         let room = Room {
             gives_from: self.registered.as_ref().and_then(|_| self.authority.gives_from()),

@@ -111,6 +111,7 @@ impl AttachedNode {
         }
         self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late: false });
         self.unlisted = unlisted;
+        self.forget_unlisted_here();
         self.unlisted_until = self.moment.now + self.timeouts.reservation;
         self.listed(&taken);
         self.record(version, false);
@@ -203,11 +204,16 @@ impl AttachedNode {
         }
     }
 
+    /// Slots that are counted as those of attempts with the node, or on their way to it, are no longer counted as unlisted.
+    pub(super) fn forget_unlisted_here(&mut self) {
+        self.unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
+    }
+
     /// Frees the slots of unlisted attempts whose dispatches have not come in time.
     pub(super) fn free_unlisted(&mut self) {
         if !self.unlisted.is_empty() && self.moment.now >= self.unlisted_until {
-            let mut unlisted = std::mem::take(&mut self.unlisted);
-            unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
+            self.forget_unlisted_here();
+            let unlisted = std::mem::take(&mut self.unlisted);
             self.free(unlisted);
         }
     }

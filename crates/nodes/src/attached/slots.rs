@@ -286,6 +286,7 @@ impl AttachedNode {
         if !self.gives() {
             return self.free_at_bus(slots);
         }
+        self.unlisted.retain(|slot| !slots.contains(slot));
         if !slots.is_empty() {
             self.out.extend(slots.iter().map(|slot| Effect::SlotFreed(*slot)));
             self.out.push(Effect::CountFreed(slots.len()));
@@ -293,6 +294,7 @@ impl AttachedNode {
     }
 
     fn free_at_bus(&mut self, slots: Vec<Slot>) {
+        self.unlisted.retain(|slot| !slots.contains(slot));
         let Some(hello) = self.hello.as_ref().filter(|_| self.registered.is_some() && !slots.is_empty())
         else {
             return;

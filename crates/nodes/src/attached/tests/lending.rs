@@ -114,6 +114,33 @@ fn who_wants_a_lent_slot_gets_a_list_of_what_is_taken_first() {
 }
 
 #[test]
+fn a_slot_whose_attempt_is_with_the_node_is_not_taken_as_an_unlisted_one_too() {
+    let mut rig = Rig::lent_and_busy(&[1, 2]);
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register [1, 2]"]);
+    // One of them was sent after the list was made.
+    rig.apply(registered(&[2], &[1], true));
+    assert_eq!(rig.reserve(&[3, 4]), Some(vec![Reserved::Yes, Reserved::Full]));
+    rig.frames([result(1)]);
+    rig.apply(committed(1, true, None));
+    assert_eq!(rig.reserve(&[4, 5]), Some(vec![Reserved::Yes, Reserved::Full]), "its slot is free");
+
+    // This one comes later.
+    let mut rig = Rig::lent(&[]);
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register []"]);
+    rig.apply(registered(&[], &[1], true));
+    assert_eq!(rig.apply(wanted([own(1)])), ["send slots [1]"]);
+    rig.apply(sent([1], Ok(vec![true])));
+    assert_eq!(rig.reserve(&[2, 3, 4]), Some(vec![Reserved::Yes, Reserved::Yes, Reserved::Full]));
+    // This one is called off before it comes.
+    let mut rig = Rig::lent(&[]);
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register []"]);
+    rig.apply(registered(&[], &[1], true));
+    assert_eq!(rig.reserve(&[2, 3, 4]), Some(vec![Reserved::Yes, Reserved::Yes, Reserved::Full]));
+    rig.apply(wanted([FromLane::Cancel(slot(1))]));
+    assert_eq!(rig.reserve(&[4]), Some(vec![Reserved::Yes]));
+}
+
+#[test]
 fn a_word_that_is_not_answered_takes_nothing_lent_away() {
     for (error, gives) in [(away(), true), (unknown(), false)] {
         let mut rig = Rig::lent(&[]);
