@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 use crate::limits::{SOCKET_ROOM_EVERY, SOCKET_SEND_MAX, SOCKET_UNREAD_BYTES_MAX, UNCOUNTED_BYTES_MAX};
 use crate::shares::{Kind, Share, Shares, Used};
 
-/// Where messages go out. Its clones are the same.
-#[derive(Clone)]
+/// Where messages go out.
 pub struct Outlet {
     session: Session,
     unread: Rc<Unread>,

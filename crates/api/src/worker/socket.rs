@@ -474,7 +474,7 @@ impl Socket {
         let session = self.out.session();
         actix_web::rt::spawn(async move {
             if let Some(sending) = sending
-                && sending.await == Err(Unsent::NotRead)
+                && sending.await.1 == Err(Unsent::NotRead)
             {
                 last.clear();
             }

@@ -14,12 +14,15 @@ use crate::limits::{SOCKET_OUT_BYTES_MAX, SOCKET_OUT_FRAMES_MAX, UNCOUNTED_BYTES
 use crate::shares::Share;
 use crate::websocket::{Outlet, Unsent};
 
-/// A message that the connection is to take.
-pub(super) type Sending = LocalBoxFuture<'static, Result<(), Unsent>>;
+/// A message that the connection is to take. It has the way out until then.
+pub(super) type Sending = LocalBoxFuture<'static, (Outlet, Result<(), Unsent>)>;
 
 /// Of one socket.
 pub(super) struct Outgoing {
-    outlet: Outlet,
+    /// For the last frames.
+    session: Session,
+    /// Unless a message that is being sent has it.
+    outlet: Option<Outlet>,
     frames: VecDeque<Frame>,
     /// The bytes of those.
     bytes: usize,
@@ -60,7 +63,8 @@ impl Outgoing {
     /// With a share of the bytes that are not sent, which is nothing yet.
     pub(super) fn new(outlet: Outlet, share: Share) -> Self {
         Self {
-            outlet,
+            session: outlet.session(),
+            outlet: Some(outlet),
             frames: VecDeque::new(),
             bytes: 0,
             share: Some(share),
@@ -110,8 +114,8 @@ impl Outgoing {
                 self.sending = self.next(is_batch);
             }
             let Some(sending) = &mut self.sending else { return Ok(()) };
-            let Some(sent) = sending.now_or_never() else { return Ok(()) };
-            self.was_sent(sent)?;
+            let Some((outlet, sent)) = sending.now_or_never() else { return Ok(()) };
+            self.was_sent(outlet, sent)?;
         }
     }
 
@@ -121,13 +125,13 @@ impl Outgoing {
     /// The node does not read.
     pub(super) async fn sent(&mut self) -> Result<(), Unsent> {
         let Some(sending) = &mut self.sending else { return std::future::pending().await };
-        let sent = sending.await;
-        self.was_sent(sent)
+        let (outlet, sent) = sending.await;
+        self.was_sent(outlet, sent)
     }
 
     /// What became of the message that was being sent. A socket that is closed is found by the next read.
-    fn was_sent(&mut self, sent: Result<(), Unsent>) -> Result<(), Unsent> {
-        self.sending = None;
+    fn was_sent(&mut self, outlet: Outlet, sent: Result<(), Unsent>) -> Result<(), Unsent> {
+        (self.sending, self.outlet) = (None, Some(outlet));
         let attempts = self.in_message.drain(..).filter_map(|frame| frame.attempt);
         match sent {
             Ok(()) => Ok(()),
@@ -164,17 +168,27 @@ impl Outgoing {
 
     /// For the last frames.
     pub(super) fn session(&self) -> Session {
-        self.outlet.session()
+        self.session.clone()
     }
 
     fn next(&mut self, is_batch: bool) -> Option<Sending> {
+        let mut outlet = self.outlet.take()?;
         if let Some(ping) = self.ping.take() {
-            let mut outlet = self.outlet.clone();
-            return Some(async move { outlet.pong(&ping).await }.boxed_local());
+            let pong = async move {
+                let sent = outlet.pong(&ping).await;
+                (outlet, sent)
+            };
+            return Some(pong.boxed_local());
         }
-        let message = self.next_message(is_batch)?;
-        let mut outlet = self.outlet.clone();
-        Some(async move { outlet.text(message).await }.boxed_local())
+        let Some(message) = self.next_message(is_batch) else {
+            self.outlet = Some(outlet);
+            return None;
+        };
+        let text = async move {
+            let sent = outlet.text(message).await;
+            (outlet, sent)
+        };
+        Some(text.boxed_local())
     }
 
     /// The next message. What is to be known of it until it is sent is in `in_message`.
