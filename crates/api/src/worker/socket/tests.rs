@@ -261,7 +261,7 @@ async fn attempts_that_wait_when_a_socket_ends_are_not_sent_and_other_frames_are
         }
         socket.out.push(&dispatch, Some(slot(pushed + 1)));
         socket.out.push(&other, None);
-        let Left { sending, last, unsent } = socket.out.end(is_batch);
+        let Left { sending, last, unsent, .. } = socket.out.end(is_batch);
         assert!(sending.is_none());
         assert_eq!(unsent, [slot(pushed), slot(pushed + 1)]);
         let expected = if is_batch { format!("[{text},{text}]") } else { text.clone() };
