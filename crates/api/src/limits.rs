@@ -217,13 +217,6 @@ pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Requests of lanes to one node that its socket handles at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
-/// Bytes of frames that wait behind a message to a node, above which nothing more is read from it: twice what a socket takes
-/// from the lanes at once. They count among the bytes that are not sent, where they may reach the limit before.
-pub const SOCKET_OUT_BYTES_MAX: usize = 16 << 20;
-/// Frames that wait behind a message to a node, above which nothing more is read from it: two for each slot.
-pub const SOCKET_OUT_FRAMES_MAX: usize = 20_000;
-/// Messages of a node that are read, if they are there, before its silence is judged.
-pub const SOCKET_READ_BEFORE_TICK_MAX: usize = 1_000;
 /// The delay between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
@@ -309,7 +302,6 @@ const _: () =
     assert!(SENDING_BYTES_DEFAULT.of_token >= 2 * SHOWN_PAGE_BYTES_MAX, "the largest page can be sent");
 const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_MAX);
 const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX);
-const _: () = assert!(SOCKET_OUT_FRAMES_MAX >= 2 * domain::limits::NODE_CAPACITY_MAX as usize);
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);
 const _: () = assert!(CLIENT_FRAMES_MAX < wire::limits::BATCH_JOBS_MAX);

@@ -203,18 +203,11 @@ impl AttachedNode {
     }
 
     /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance. Dispatches that are
-    /// held back, or that waited at the socket as `unsent`, are not sent any more, and their lanes are to hear so. Results that
-    /// wait for the record are forgotten.
-    pub fn leave(&mut self, unsent: &[Slot]) -> Vec<Effect> {
+    /// held back are not sent any more, and their lanes are to hear so. Results that wait for the record are forgotten.
+    pub fn leave(&mut self) -> Vec<Effect> {
         self.has_left = true;
         self.take_early();
         self.holder_slots.end();
-        for slot in unsent {
-            if self.connection.not_sent(*slot) {
-                self.too_late(*slot);
-                self.out.push(Effect::SlotFreed(*slot));
-            }
-        }
         for dispatch in std::mem::take(&mut self.held_back) {
             self.too_late(dispatch.slot);
         }

@@ -104,14 +104,6 @@ impl Connection {
         self.live_or_ended().into_iter().flat_map(Live::unanswered)
     }
 
-    /// The attempt was not sent, and is not any more: the node does not have it. Whether it was taken for sent, and not answered.
-    pub fn not_sent(&mut self, slot: Slot) -> bool {
-        match &mut self.phase {
-            Phase::Live(live) | Phase::Ended(Some(live)) => live.not_sent(slot),
-            Phase::Opened(_) | Phase::Ended(None) => false,
-        }
-    }
-
     /// The node has sent this.
     pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
         match (&mut self.phase, frame) {

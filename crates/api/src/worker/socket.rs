@@ -5,14 +5,15 @@
 mod calls;
 mod claims;
 mod disconnect;
-mod outgoing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, ProtocolError};
+use actix_web::web::Bytes;
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason};
 use actors::jobs::{NodeOutbox, ToNode as FromJobs};
 use bus::Slot;
 use futures_util::future::LocalBoxFuture;
@@ -21,21 +22,21 @@ use futures_util::{FutureExt, StreamExt};
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use tokio::sync::watch;
+use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
 use crate::auth::Principal;
 use crate::forwarder::Forwarder;
-use crate::limits::{SOCKET_READ_BEFORE_TICK_MAX, SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
+use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
 use crate::to_wire;
 use crate::traces::AttemptTraces;
 use crate::visibility;
-use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
+use crate::websocket::{self, Fault, Outlet, Unsent};
 use calls::{Calls, frame_of};
-use outgoing::{Left, Outgoing};
 
 /// Why nodes are sent away, also those that say hello.
 const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
@@ -46,17 +47,19 @@ pub struct Socket {
     forwarder: Arc<Forwarder>,
     incarnation: Arc<Incarnation>,
     principal: Arc<Principal>,
+    outlet: Outlet,
     /// The link to the bus.
     link: watch::Receiver<bus::Link>,
     node: AttachedNode,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
-    out: Outgoing,
+    /// Frames on their way out.
+    out: VecDeque<SchedulerFrame>,
     traces: AttemptTraces,
     /// What the results that wait for the node's record have of the bytes that are being read.
     early: Share,
-    /// Since when time has passed of which the node's state is to be told.
-    tick_due: Option<Instant>,
+    /// The newest ping that is not answered.
+    ping: Option<Bytes>,
     /// Calls under way. Each ends as an event, or with nothing to say.
     calls: FuturesUnordered<LocalBoxFuture<'static, Option<Event>>>,
     closing: Option<Closing>,
@@ -88,22 +91,22 @@ impl Socket {
             ),
             link: state.bus.link(),
             early: state.shares.none(Kind::Reading, principal.used()),
-            out: Outgoing::new(outlet, state.shares.none(Kind::Sending, principal.used())),
             state,
             forwarder,
             incarnation,
             principal,
+            outlet,
             mailbox: None,
+            out: VecDeque::new(),
             traces: AttemptTraces::default(),
-            tick_due: None,
+            ping: None,
             calls: FuturesUnordered::new(),
             closing: None,
         }
     }
 
-    /// Serves until either side ends it. What the node sends is read also while it reads nothing, as long as there is room for
-    /// the answers; only then is something more taken for it from the lanes.
-    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
+    /// Serves until either side ends it.
+    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
         let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let state = Arc::clone(&self.state);
@@ -115,18 +118,23 @@ impl Socket {
                     None => std::future::pending().await,
                 }
             };
-            let (is_waiting, has_room) = (self.out.is_waiting(), self.out.has_room());
             tokio::select! {
-                message = messages.recv(), if has_room => self.on_received(message),
-                sent = self.out.sent(), if is_waiting => self.on_sent(sent),
-                wishes = wishes, if !is_waiting => self.on_wishes(wishes),
+                message = messages.next() => match message {
+                    Some(Ok(message)) => self.on_message(message),
+                    Some(Err(error)) => match websocket::fault(&error) {
+                        Fault::Protocol(why) => self.apply(Event::Unreadable(why)),
+                        Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
+                    },
+                    None => self.closing = Some(Closing::Gone),
+                },
+                wishes = wishes => self.on_wishes(wishes),
                 Some(event) = self.calls.next(), if !self.calls.is_empty() => {
                     if let Some(event) = event {
                         self.apply(event);
                     }
                 }
                 _ = tick.tick() => {
-                    self.tick_due.get_or_insert_with(Instant::now);
+                    self.apply(Event::Tick);
                     if !self.state.settings.auth.knows(&self.principal) {
                         let why = "the node's token was taken away, or has expired".to_owned();
                         self.apply(Event::Close { code: CloseCode::Unauthorized, why });
@@ -140,40 +148,12 @@ impl Socket {
                 }
                 () = &mut draining => self.go_away("this instance is stopping; connect to another"),
             }
-            if !has_room {
-                pauses.end();
+            if !self.flush().await {
+                let why = "the node does not read what it is sent".to_owned();
+                self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
             }
-            self.flush();
-            self.tick(&mut messages);
         }
         self.depart().await;
-    }
-
-    /// Tells the node's state that time has passed: once nothing waits for the node to read it, or after as long as a message may
-    /// wait; and what the node has sent is read, so that no silence is held against it that is none.
-    fn tick(&mut self, messages: &mut AggregatedMessageStream) {
-        let Some(due) = self.tick_due else { return };
-        if self.out.is_waiting() && due.elapsed() < SOCKET_SEND_MAX {
-            return;
-        }
-        for read in 0..SOCKET_READ_BEFORE_TICK_MAX {
-            // Without room for answers one message is read: it may show that the node lives.
-            if self.closing.is_some() || (read > 0 && !self.out.has_room()) {
-                break;
-            }
-            match messages.recv().now_or_never() {
-                Some(message) => {
-                    self.on_received(message);
-                    self.flush();
-                }
-                None => break,
-            }
-        }
-        if self.closing.is_none() {
-            self.tick_due = None;
-            self.apply(Event::Tick);
-        }
-        self.flush();
     }
 
     /// Whether the other instances go on without this one, which could write no result either.
@@ -183,17 +163,6 @@ impl Socket {
 
     fn go_away(&mut self, why: &str) {
         self.apply(Event::Close { code: CloseCode::GoingAway, why: why.to_owned() });
-    }
-
-    fn on_received(&mut self, message: Option<Result<AggregatedMessage, ProtocolError>>) {
-        match message {
-            Some(Ok(message)) => self.on_message(message),
-            Some(Err(error)) => match websocket::fault(&error) {
-                Fault::Protocol(why) => self.apply(Event::Unreadable(why)),
-                Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
-            },
-            None => self.closing = Some(Closing::Gone),
-        }
     }
 
     fn on_message(&mut self, message: AggregatedMessage) {
@@ -214,7 +183,8 @@ impl Socket {
             }
             AggregatedMessage::Ping(bytes) => {
                 self.apply(Event::Heard);
-                self.out.answer(bytes);
+                // Of several pings the newest alone needs an answer (RFC 6455, section 5.5.3).
+                self.ping = Some(bytes);
             }
             AggregatedMessage::Pong(_) => self.apply(Event::Heard),
             AggregatedMessage::Close(reason) => {
@@ -343,8 +313,6 @@ impl Socket {
                 self.traces.freed(slot);
             }
             Effect::Commit { results, terms } => {
-                // While the node does not read, no attempts follow its results: the lanes get the slots, and wait with theirs.
-                let may_pass = terms.may_pass && !self.out.is_held_up();
                 let bytes: usize = results.iter().map(|(_, end)| end.text_bytes()).sum();
                 let share = match self.state.shares.take(Kind::Reading, self.principal.used(), bytes) {
                     Ok(share) => Arc::new(share),
@@ -353,7 +321,7 @@ impl Socket {
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
                     let share = Arc::clone(&share);
-                    let commit = calls().commit(results, terms, may_pass);
+                    let commit = calls().commit(results, terms);
                     self.call(commit.map(move |event| {
                         drop(share);
                         Some(event)
@@ -399,33 +367,49 @@ impl Socket {
 
     fn send(&mut self, mut frame: ToNode) {
         self.traces.sent(&mut frame, self.node.node());
-        let attempt = match &frame {
-            ToNode::Dispatch(dispatch) => Some(dispatch.slot),
-            _ => None,
-        };
         match frames::to_wire(frame, || self.pools()) {
-            Some(frame) => self.out.push(&frame, attempt),
+            Some(frame) => self.out.push_back(frame),
             None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),
         }
     }
 
-    /// Sends what the connection takes at once.
-    fn flush(&mut self) {
-        let sent = self.out.flush(self.node.takes_batches());
-        self.on_sent(sent);
-    }
-
-    fn on_sent(&mut self, sent: Result<(), Unsent>) {
-        if sent.is_err() {
-            let why = "the node does not read what it is sent".to_owned();
-            self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
+    /// Sends all frames that wait. `false` if the node does not read them.
+    async fn flush(&mut self) -> bool {
+        if let Some(ping) = self.ping.take()
+            && self.outlet.pong(&ping).await == Err(Unsent::NotRead)
+        {
+            return false;
         }
+        let is_batch = self.node.takes_batches();
+        while !self.out.is_empty() {
+            let count = if is_batch { self.out.len().min(MESSAGE_FRAMES_MAX) } else { 1 };
+            let (mut texts, mut bytes, mut taken) = (Vec::with_capacity(count), 0, 0);
+            for frame in self.out.iter().take(count) {
+                let text = serde_json::to_string(frame).expect("frames have text keys only");
+                if taken > 0 && bytes + text.len() + 2 > MESSAGE_BYTES_MAX {
+                    break;
+                }
+                bytes += text.len() + 1;
+                taken += 1;
+                texts.push(text);
+            }
+            self.out.drain(..taken);
+            let message =
+                if is_batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
+            match self.outlet.text(message).await {
+                Ok(()) => {}
+                // A socket that is closed is found by the next read.
+                Err(Unsent::Closed) => return true,
+                Err(Unsent::NotRead) => return false,
+            }
+        }
+        true
     }
 
     /// The socket is over. What the node runs it goes on with; it has a while to connect again, to any instance.
     async fn depart(mut self) {
-        let unsent = self.say_goodbye();
-        let effects = self.node.leave(&unsent);
+        self.say_goodbye();
+        let effects = self.node.leave();
         self.early.shrink(self.early.amount());
         self.carry_out_all(effects);
         // What still waits for the node is refused now, not when the last call has ended.
@@ -445,10 +429,9 @@ impl Socket {
         self.state.spawn(disconnect::disconnect(state, incarnation, departure));
     }
 
-    /// Sends the frames that wait and the close frame, beside what follows: a node that does not read delays nothing. Answers
-    /// which attempts waited, and are not sent.
-    fn say_goodbye(&mut self) -> Vec<Slot> {
-        let Left { sending, mut last, share, unsent } = self.out.end(self.node.takes_batches());
+    /// Sends the close frame, beside what follows: a node that does not read delays nothing.
+    fn say_goodbye(&mut self) {
+        let mut last = Vec::new();
         let reason = match self.closing.take() {
             Some(Closing::ByInstance(code, why)) => {
                 tracing::debug!(code = code.number(), why, "a worker socket is closed");
@@ -456,10 +439,6 @@ impl Socket {
                     let problem = SocketProblem { code: "invalid".to_owned(), detail: why.clone() };
                     let problem = serde_json::to_string(&SchedulerFrame::Problem(problem));
                     last.push(problem.expect("frames have text keys only"));
-                }
-                if code == CloseCode::TooSlow {
-                    // They would follow one that was not sent.
-                    last.clear();
                 }
                 let code = match code {
                     CloseCode::GoingAway => WsCode::Away,
@@ -469,18 +448,8 @@ impl Socket {
                 Some(CloseReason { code, description: Some(why) })
             }
             Some(Closing::ByNode(reason)) => reason.map(|reason| reason.code.into()),
-            Some(Closing::Gone) | None => return unsent,
+            Some(Closing::Gone) | None => return,
         };
-        let session = self.out.session();
-        actix_web::rt::spawn(async move {
-            if let Some(sending) = sending
-                && sending.await.1 == Err(Unsent::NotRead)
-            {
-                last.clear();
-            }
-            websocket::close(session, last, reason).await;
-            drop(share);
-        });
-        unsent
+        actix_web::rt::spawn(websocket::close(self.outlet.session(), last, reason));
     }
 }

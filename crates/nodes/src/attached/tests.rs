@@ -334,14 +334,14 @@ fn a_node_of_another_token_is_turned_away_with_what_it_said() {
     let mut early = Rig::greeted(&[1]);
     assert_eq!(early.frames([result(1)]), Vec::<String>::new());
     assert_eq!(early.apply(anothers()), ["close 4401"], "its result is not committed");
-    early.node.leave(&[]);
+    early.node.leave();
     assert!(early.node.departure().is_none(), "nothing of it is left");
     // Also where it was attached while nobody could say whose the id is.
     let mut alone = Rig::greeted(&[]);
     alone.apply(register_failed(away()));
     assert_eq!(alone.apply(Event::RegisterAgain), ["register []"]);
     assert_eq!(alone.apply(anothers()), ["close 4401"]);
-    alone.node.leave(&[]);
+    alone.node.leave();
     for event in [anothers(), Event::Tick, Event::RegisterAgain] {
         assert_eq!(alone.apply(event), Vec::<String>::new());
     }

@@ -128,11 +128,6 @@ impl Live {
         self.slots.contains_key(&slot)
     }
 
-    pub(super) fn not_sent(&mut self, slot: Slot) -> bool {
-        let is_unanswered = self.slots.get(&slot).is_some_and(|held| held.stage == Stage::Sent);
-        is_unanswered && self.slots.remove(&slot).is_some()
-    }
-
     pub(super) fn registered(&mut self, holder: InstanceId, now: Instant) -> Effects {
         if self.is_registered {
             return vec![];

@@ -172,13 +172,12 @@ impl Calls {
         [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
     }
 
-    /// Commits results. Their slots go to other attempts if they `may_pass`, which the terms must allow.
-    pub(super) async fn commit(self, results: Vec<NodeResult>, terms: CommitTerms, may_pass: bool) -> Event {
+    pub(super) async fn commit(self, results: Vec<NodeResult>, terms: CommitTerms) -> Event {
         let Self { state, incarnation, node, .. } = &self;
         let jobs = &incarnation.jobs;
         let slots: Vec<_> =
             results.iter().map(|result| Slot { job: result.job, attempt: result.attempt }).collect();
-        let answers = state.call(jobs.results(node, results, may_pass)).await;
+        let answers = state.call(jobs.results(node, results, terms.may_pass)).await;
         let committed = slots.into_iter().zip(answers).map(|(slot, (answer, next))| Committed {
             slot,
             is_recorded: matches!(answer, Answer::Committed),

@@ -52,7 +52,7 @@ fn results_that_wait_for_the_record_are_forgotten_when_the_socket_is_closed() {
     let mut rig = Rig::greeted(&[1]);
     rig.frames([large(1)]);
     assert!(rig.node.early_bytes() > EARLY_RESULTS_BYTES_MAX / 8);
-    rig.node.leave(&[]);
+    rig.node.leave();
     assert!(rig.node.early_results.is_empty());
     assert_eq!(rig.node.early_bytes(), 0);
 }

@@ -6,7 +6,7 @@ use super::*;
 fn after_the_end_only_what_was_dispatched_is_told() {
     assert!(Rig::registered(&[]).node.departure().is_none(), "it has not left");
     let mut nobody = Rig::greeted(&[1]);
-    nobody.node.leave(&[]);
+    nobody.node.leave();
     assert!(nobody.node.departure().is_none(), "it was never registered");
 
     let mut rig = Rig::busy(&[1, 2]);
@@ -14,7 +14,7 @@ fn after_the_end_only_what_was_dispatched_is_told() {
     rig.apply(sent([3], Ok(vec![true])));
     rig.frames([result(1)]);
     rig.after(Duration::from_secs(1));
-    rig.node.leave(&[]);
+    rig.node.leave();
     assert_eq!(rig.apply(committed(1, true, Some(4))), ["undeliverable 4"]);
     let passed = Event::Passed { passed: Ok(vec![true]), over: slots(&[1]), dispatches: vec![dispatch(5)] };
     assert_eq!(rig.apply(passed), ["undeliverable 5"]);
@@ -35,7 +35,7 @@ fn after_the_end_only_what_was_dispatched_is_told() {
     for (mut late, is_news) in
         [(Rig::greeted(&[1]), true), (Rig::alone(&[1]), true), (Rig::registered(&[1]), false)]
     {
-        late.node.leave(&[]);
+        late.node.leave();
         assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
         let departure = late.node.departure().unwrap();
         assert_eq!((departure.record.stamp.epoch, departure.is_late), (Epoch::new(7), is_news));
@@ -49,7 +49,7 @@ fn dispatches_on_their_way_to_a_node_that_leaves_are_told_to_be_undeliverable() 
     {
         let mut rig = Rig::busy(&[1]);
         assert_eq!(rig.apply(wanted([own(2), own(3)])), ["send slots [2, 3]"]);
-        assert!(rig.node.leave(&[]).is_empty(), "they are answered first");
+        assert!(rig.node.leave().is_empty(), "they are answered first");
         assert_eq!(rig.apply(sent([2, 3], answer)), ["undeliverable 2", "undeliverable 3"], "{what}");
         assert_eq!(rig.node.departure().unwrap().slots, slots(&[1]), "{what}");
     }
@@ -63,27 +63,9 @@ fn dispatches_that_are_held_back_are_refused_when_the_node_leaves() {
     assert_eq!(rig.frames([heartbeat(&[])])[0], "refresh [] Some([1])");
     assert_eq!(rig.apply(wanted([own(5), own(6)])), Vec::<String>::new());
     rig.apply(wanted([FromLane::Cancel(slot(6))]));
-    let effects: Vec<_> = rig.node.leave(&[]).iter().map(name).collect();
+    let effects: Vec<_> = rig.node.leave().iter().map(name).collect();
     assert_eq!(effects, ["undeliverable 5", "undeliverable 6"]);
     assert_eq!(rig.node.called_off, HashSet::new());
     let late = answered(Ok(Written::Done(Version::new(2))), Some(&[1]));
     assert_eq!(rig.apply(late), Vec::<String>::new(), "once");
-}
-
-#[test]
-fn dispatches_that_waited_at_the_socket_of_a_node_that_leaves_are_undeliverable_and_not_the_nodes() {
-    for is_ended in [true, false] {
-        let mut rig = Rig::busy(&[1]);
-        rig.apply(wanted([own(2), own(3)]));
-        assert_eq!(rig.apply(sent([2, 3], Ok(vec![true, true]))), ["dispatch 2", "dispatch 3"]);
-        if is_ended {
-            assert_eq!(rig.apply(Event::Superseded), ["close 4409"]);
-        }
-        // The first one it has acknowledged, and of the last one nothing is known.
-        let effects: Vec<_> = rig.node.leave(&slots(&[1, 3, 9])).iter().map(name).collect();
-        assert_eq!(effects, ["undeliverable 3", "slot freed 3"]);
-        let departure = rig.node.departure().unwrap();
-        let held: HashSet<_> = departure.slots.iter().copied().collect();
-        assert_eq!((held, departure.unanswered), (slots(&[1, 2]).into_iter().collect(), slots(&[2])));
-    }
 }

@@ -158,7 +158,7 @@ fn a_word_that_is_not_answered_takes_nothing_lent_away() {
     assert_eq!(rig.reserve(&[2]), Some(vec![Reserved::Yes]));
     assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register [1, 2]"].map(str::to_owned));
     assert_eq!(rig.reserve(&[3]), Some(vec![Reserved::Yes]), "a record that was lost is nobody's");
-    rig.node.leave(&[]);
+    rig.node.leave();
     assert_eq!(rig.reserve(&[1]), None);
 }
 
