@@ -47,11 +47,13 @@ impl AttachedNode {
     pub(super) fn settle_slots(&mut self) {
         self.forget_unlisted_here();
         let Some(hello) = &self.hello else { return };
+        // One that is not sent after all is freed as an unlisted one.
+        let sending = self.sending.iter().filter(|slot| !self.unlisted.contains(slot)).count();
         let room = Room {
             gives_from: self.registered.as_ref().and_then(|_| self.authority.gives_from()),
             is_ready: self.connection.state() == Some(bus::NodeState::Accepting),
             capacity: hello.capacity as usize,
-            used: self.connection.slot_count() + self.sending.len() + self.unlisted.len(),
+            used: self.connection.slot_count() + sending + self.unlisted.len(),
         };
         self.holder_slots.settle(room);
     }

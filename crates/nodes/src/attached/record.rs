@@ -204,15 +204,15 @@ impl AttachedNode {
         }
     }
 
-    /// Slots that are counted as those of attempts with the node, or on their way to it, are no longer counted as unlisted.
+    /// Slots that are counted as those of attempts with the node are no longer counted as unlisted.
     pub(super) fn forget_unlisted_here(&mut self) {
-        self.unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
+        self.unlisted.retain(|slot| !self.connection.has(*slot));
     }
 
     /// Frees the slots of unlisted attempts whose dispatches have not come in time.
     pub(super) fn free_unlisted(&mut self) {
         if !self.unlisted.is_empty() && self.moment.now >= self.unlisted_until {
-            self.forget_unlisted_here();
+            self.unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
             let unlisted = std::mem::take(&mut self.unlisted);
             self.free(unlisted);
         }

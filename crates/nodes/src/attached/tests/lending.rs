@@ -131,6 +131,13 @@ fn a_slot_whose_attempt_is_with_the_node_is_not_taken_as_an_unlisted_one_too() {
     assert_eq!(rig.apply(wanted([own(1)])), ["send slots [1]"]);
     rig.apply(sent([1], Ok(vec![true])));
     assert_eq!(rig.reserve(&[2, 3, 4]), Some(vec![Reserved::Yes, Reserved::Yes, Reserved::Full]));
+    // So does this one, and is not sent: it stays taken until it is freed as unlisted.
+    let mut rig = Rig::lent(&[]);
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register []"]);
+    rig.apply(registered(&[], &[1], true));
+    assert_eq!(rig.apply(wanted([own(1)])), ["send slots [1]"]);
+    rig.apply(sent([1], Ok(vec![false])));
+    assert_eq!(rig.reserve(&[2, 3, 4]), Some(vec![Reserved::Yes, Reserved::Yes, Reserved::Full]));
     // This one is called off before it comes.
     let mut rig = Rig::lent(&[]);
     assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register []"]);
