@@ -665,7 +665,7 @@ async fn a_job_with_a_name_in_its_session_is_known_by_that_and_by_no_key() {
     assert_eq!(keys, [None, Some("given".to_owned()), None]);
 }
 
-/// An instance that keeps its first request until it is told to answer, one that shows it in the cluster, and a client of both
+/// An instance that keeps its first request until the test lets it answer, one that shows it in the cluster, and a client of both
 /// that knows so and goes to the first.
 async fn kept(answer: Act) -> (StandIn, StandIn, Arc<Notify>, Client) {
     let notify = Arc::new(Notify::new());

@@ -41,7 +41,7 @@ pub struct Spec {
     pub backoff: Backoff,
     /// What happens to it when its lane gets a new owner.
     pub on_recovery: OnRecovery,
-    /// Of a job that is a plan's stage: what its node is told of the plan, as JSON text. The limits of a context and of a
+    /// Of a job that is a plan's stage: what its node gets of the plan, as JSON text. The limits of a context and of a
     /// tenant's configuration bound it. No client gives it.
     pub stage: Option<Arc<str>>,
     /// The span that submitted it, which its attempts continue.

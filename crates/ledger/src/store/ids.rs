@@ -45,7 +45,7 @@ impl Store {
             .bind(claim.owner.as_str())
     }
 
-    /// Whether the ledger is as far as is known. `way` is one that writes: only sessions that write are told what is known.
+    /// Whether the ledger is as far as is known. `way` is one that writes: only sessions that write have what is known.
     async fn is_as_far(&self, way: Way) -> Result<bool> {
         self.with(way, |mut session| Box::pin(async move { is_current(&mut session).await })).await
     }
