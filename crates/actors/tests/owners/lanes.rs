@@ -18,6 +18,7 @@ use futures_util::FutureExt;
 use ledger::{Acquisition, Handle, JobBatch, JobWrite};
 
 use crate::flaky::{Flaky, Plan};
+use crate::flaky_ledger::FlakyLedger;
 
 pub struct Lanes {
     pub jobs: Jobs,
@@ -30,16 +31,7 @@ pub struct Lanes {
 }
 
 pub async fn open() -> Lanes {
-    let folder = tempfile::tempdir().unwrap();
-    let options = ledger::Options {
-        url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-        connections_max: 4,
-        connect_timeout_ms: 1_000,
-        call_timeout_ms: 10_000,
-    };
-    let real = ledger::open(&options).await.unwrap();
-    let plan = Arc::<Plan>::default();
-    let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
+    let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
     let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod flaky;
+mod flaky_ledger;
 mod lanes;
 mod membership;
 mod plans;
@@ -19,7 +20,8 @@ use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Modes, Nonce, Resource, SignerId, TxHash};
-use flaky::{Fault, Flaky, Plan};
+use flaky::{Fault, Plan};
+use flaky_ledger::FlakyLedger;
 use ledger::Handle;
 
 const MINUTE_MS: u64 = 60_000;
@@ -75,16 +77,7 @@ impl Shop {
     }
 
     async fn with(mode: Mode, change: impl FnOnce(&mut Limits)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ledger::Options {
-            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-            connections_max: 4,
-            connect_timeout_ms: 1_000,
-            call_timeout_ms: 10_000,
-        };
-        let real = ledger::open(&options).await.unwrap();
-        let plan = Arc::<Plan>::default();
-        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
+        let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
         let mut limits = Limits {
             idle: Duration::from_secs(30),
             lease: Duration::from_secs(15),

@@ -8,7 +8,8 @@ use cluster::{Identity, JoinOptions, Membership, Process};
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
 use ledger::{Acquisition, Handle, Lease};
 
-use crate::flaky::{Flaky, Plan};
+use crate::flaky::Plan;
+use crate::flaky_ledger::FlakyLedger;
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,16 +25,7 @@ struct Joined {
 
 impl Joined {
     async fn open() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ledger::Options {
-            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-            connections_max: 4,
-            connect_timeout_ms: 1_000,
-            call_timeout_ms: 10_000,
-        };
-        let real = ledger::open(&options).await.unwrap();
-        let plan = Arc::<Plan>::default();
-        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
+        let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
         let bus = bus::Hub::default().join();
         let me = InstanceId::parse("me-1").unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
