@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bus::{Claim, Slot};
 use domain::job::{CurrentAttempt, LiveJob, NewJob};
 use domain::lane::PlacementRequest;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
@@ -165,7 +166,8 @@ impl PlanLane {
     /// The jobs were surely not added: nobody needs their slots.
     pub(crate) fn give_back(&self, token: Token, jobs: &[NewJob]) {
         for (job, placed) in jobs.iter().filter_map(|job| Some((job.id, job.placed.as_ref()?))) {
-            self.jobs.scheduler.give_back(&placed.node, job, CurrentAttempt::FIRST.attempt, token);
+            let slot = Slot { job, attempt: CurrentAttempt::FIRST.attempt };
+            self.jobs.scheduler.take_back(&placed.node, Claim { slot, token }, None);
         }
     }
 

@@ -194,16 +194,17 @@ impl Scheduler {
     /// Reserves slots for jobs that have no other job before them in the queue; jobs without one are left out.
     pub(super) async fn place_now(&self, wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
         let mut picks = Vec::new();
-        for want in wants {
-            if !self.queue().has_before(&want.needs, want.priority)
-                && let Some(choice) = self.choose_for(&want.needs, None, want.prefer.as_deref())
+        for PlacementRequest { job, attempt, token, needs, priority, prefer } in wants {
+            if !self.queue().has_before(&needs, priority)
+                && let Some(choice) = self.choose_for(&needs, None, prefer.as_deref())
             {
-                picks.push((want, choice));
+                let claim = Claim { slot: Slot { job, attempt }, token };
+                picks.push(Pick { of: (), needs, claim, since: None, choice });
             }
         }
         let reserved = self.reserve(picks).await;
-        let placed = |(want, answer): (PlacementRequest, Answer)| match answer {
-            Answer::Placed(slot) => Some((want.job, slot)),
+        let placed = |(job, (), answer): (JobId, (), Answer)| match answer {
+            Answer::Placed(slot) => Some((job, slot)),
             Answer::Taken | Answer::None => None,
         };
         reserved.into_iter().filter_map(placed).collect()
@@ -295,7 +296,8 @@ impl Scheduler {
                 };
                 let Some((job, queued)) = queue.pop(class) else { break };
                 let choice = self.choose_another(choice, &needs, &queued);
-                picks.push((Waited { job, queued, needs: Arc::clone(&needs) }, choice));
+                let claim = Claim { slot: Slot { job, attempt: queued.attempt }, token: queued.token };
+                picks.push(Pick { needs, claim, since: Some(queued.since), choice, of: queued });
             }
             queue.unblock();
         }
@@ -304,11 +306,10 @@ impl Scheduler {
         }
         let picked = picks.len();
         let mut unanswered = 0;
-        for (waited, answer) in self.reserve(picks).await {
-            let Waited { job, queued, .. } = waited;
+        for (job, queued, answer) in self.reserve(picks).await {
             match answer {
-                Answer::Placed(spot) => {
-                    queued.lane.send(LaneCommand::SlotReserved(job, queued.attempt, spot))
+                Answer::Placed(slot) => {
+                    queued.lane.send(LaneCommand::SlotReserved(job, queued.attempt, slot))
                 }
                 // Back to its lane's owner, which puts it where it was.
                 Answer::Taken => queued.lane.send(LaneCommand::SlotUnavailable(job)),
@@ -359,16 +360,16 @@ impl Scheduler {
         self.choose_for(needs, avoid, prefer).unwrap_or(choice)
     }
 
-    /// Reserves a slot for each pick at its node, one call per node, all at once.
-    async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Answer)> {
-        let mut by_node: HashMap<(NodeId, InstanceId), Vec<(W, Choice)>> = HashMap::new();
-        for (want, choice) in picks {
-            let key = (choice.node().clone(), choice.holder().clone());
-            by_node.entry(key).or_default().push((want, choice));
+    /// Reserves a slot for each pick at its node, one call per node, all at once. The answers come with their jobs, in any order.
+    async fn reserve<T>(&self, picks: Vec<Pick<T>>) -> Vec<(JobId, T, Answer)> {
+        let mut by_node: HashMap<(NodeId, InstanceId), Vec<Pick<T>>> = HashMap::new();
+        for pick in picks {
+            let key = (pick.choice.node().clone(), pick.choice.holder().clone());
+            by_node.entry(key).or_default().push(pick);
         }
         let lasting = self.registry.timeouts().reservation;
         let reservations = by_node.into_iter().map(async |((node, holder), picks)| {
-            let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
+            let claims: Vec<_> = picks.iter().map(|pick| pick.claim).collect();
             let mut answers = Vec::with_capacity(claims.len());
             for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
                 if let Some(reserved) = self.gateway.reserve(&node, &holder, claims) {
@@ -388,28 +389,31 @@ impl Scheduler {
                 }
             }
             let mut lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
-            if lent.any(|((want, choice), _)| {
-                self.is_to_be_shared(want.needs(), want.waited(), choice.had_much_room())
-            }) {
+            let is_to_be_shared = lent.any(|(pick, _)| {
+                let waited = pick.since.map_or(Duration::ZERO, |since| since.elapsed());
+                self.is_to_be_shared(&pick.needs, waited, pick.choice.had_much_room())
+            });
+            if is_to_be_shared {
                 self.gateway.ask_to_share(node.clone(), holder.clone());
             }
             let mut answers = answers.into_iter();
-            let placed = picks.into_iter().map(|(want, choice)| {
-                let placed = Assignment { node: node.clone(), holder: holder.clone() };
-                match answers.next() {
+            let answered = picks.into_iter().map(|Pick { of, claim, choice, .. }| {
+                let answer = match answers.next() {
                     Some(Reserved::Yes) => {
+                        let placed = Assignment { node: node.clone(), holder: holder.clone() };
                         let pool = choice.pool().clone();
                         choice.reserved();
-                        (want, Answer::Placed(ReservedSlot { placed, pool, instead_of: None }))
+                        Answer::Placed(ReservedSlot { placed, pool, instead_of: None })
                     }
                     Some(Reserved::Full | Reserved::NotReady | Reserved::Lent) => {
                         choice.was_full();
-                        (want, Answer::Taken)
+                        Answer::Taken
                     }
-                    None => (want, Answer::None),
-                }
+                    None => Answer::None,
+                };
+                (claim.slot.job, of, answer)
             });
-            placed.collect::<Vec<_>>()
+            answered.collect::<Vec<_>>()
         });
         join_all(reservations).await.into_iter().flatten().collect()
     }
@@ -440,43 +444,23 @@ impl Scheduler {
         nodes.into_iter().for_each(|(node, holder)| self.gateway.ask_to_share(node, holder));
     }
 
-    /// Takes a reservation back, in the background: should that fail, it runs out.
-    pub(super) fn give_back(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt, token: Token) {
-        self.take_back(node, job, attempt, token, None);
-    }
-
-    /// As [`Self::give_back`], and reports when the reservation is gone.
-    pub(super) fn take_back(
-        self: &Arc<Self>,
-        node: &NodeId,
-        job: JobId,
-        attempt: Attempt,
-        token: Token,
-        tell: Option<LaneHandle>,
-    ) {
+    /// Takes a reservation back, in the background: should that fail, it runs out. The lane, if there is one to tell, learns
+    /// when the reservation is gone.
+    pub(super) fn take_back(self: &Arc<Self>, node: &NodeId, claim: Claim, tell: Option<LaneHandle>) {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
-            let claim = Claim { slot: Slot { job, attempt }, token };
             if this.unreserve(&node, claim).await.is_some()
                 && let Some(lane) = tell
             {
-                lane.send(LaneCommand::ReservationRemoved(job, attempt));
+                lane.send(LaneCommand::ReservationRemoved(claim.slot.job, claim.slot.attempt));
             }
         });
     }
 
     /// Takes a reservation back if its attempt was not sent, and then has the lane revoke the attempt.
-    pub(super) fn give_back_unsent(
-        self: &Arc<Self>,
-        node: &NodeId,
-        job: JobId,
-        attempt: Attempt,
-        token: Token,
-        lane: LaneHandle,
-    ) {
+    pub(super) fn give_back_unsent(self: &Arc<Self>, node: &NodeId, claim: Claim, lane: LaneHandle) {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
-            let claim = Claim { slot: Slot { job, attempt }, token };
             let mut given_back = this.unreserve_here(&node, claim).await;
             // A Redis that came back with an older state may have the reservation of what was sent since. By then it is over.
             let is_settled = |up: Duration| up >= this.registry.timeouts().reservation;
@@ -487,7 +471,7 @@ impl Scheduler {
             if given_back == Some(Unreserved::Removed) {
                 let reason = "the attempt was not sent to its node in time".to_owned();
                 let event = AttemptEvent::Revoked(Revoked::NotAcknowledged, reason);
-                lane.send(LaneCommand::Attempt(job, attempt, event));
+                lane.send(LaneCommand::Attempt(claim.slot.job, claim.slot.attempt, event));
             }
         });
     }
@@ -647,50 +631,15 @@ enum Answer {
     None,
 }
 
-/// A job in a pass.
-struct Waited {
-    job: JobId,
-    queued: QueuedJob,
+/// A job for which a slot is to be reserved at the node that was chosen.
+struct Pick<T> {
+    /// What the answer comes back with.
+    of: T,
     needs: Arc<Requirements>,
-}
-
-/// Who wants a slot.
-trait Claiming {
-    fn claim(&self) -> Claim;
-
-    fn needs(&self) -> &Requirements;
-
-    /// How long it has waited for a slot.
-    fn waited(&self) -> Duration;
-}
-
-impl Claiming for PlacementRequest {
-    fn claim(&self) -> Claim {
-        Claim { slot: Slot { job: self.job, attempt: self.attempt }, token: self.token }
-    }
-
-    fn needs(&self) -> &Requirements {
-        &self.needs
-    }
-
-    /// It is wanted at once, or put into the queue.
-    fn waited(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-impl Claiming for Waited {
-    fn claim(&self) -> Claim {
-        Claim { slot: Slot { job: self.job, attempt: self.queued.attempt }, token: self.queued.token }
-    }
-
-    fn needs(&self) -> &Requirements {
-        &self.needs
-    }
-
-    fn waited(&self) -> Duration {
-        self.queued.since.elapsed()
-    }
+    claim: Claim,
+    /// Since when it has waited in the queue; `None` if it gets a slot at once or is put there.
+    since: Option<Instant>,
+    choice: Choice,
 }
 
 #[cfg(test)]

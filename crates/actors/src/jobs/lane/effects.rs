@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::Context;
-use bus::Binding;
+use bus::{Binding, Claim, Slot};
 use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
@@ -61,14 +61,17 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::Dispatch(order) => owner.host.dispatch(dispatch(&order)),
         Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }) => {
             let tell = is_awaited.then(|| owner.handle.clone());
-            services.scheduler.take_back(&placed.node, job, attempt, token, tell);
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            services.scheduler.take_back(&placed.node, claim, tell);
             owner.host.withdraw(Withdrawal { job, attempt, placed });
         }
         Effect::ReleaseSlot { node, job, attempt, token } => {
-            services.scheduler.give_back(&node, job, attempt, token);
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            services.scheduler.take_back(&node, claim, None);
         }
         Effect::ReleaseUnsent { node, job, attempt, token } => {
-            services.scheduler.give_back_unsent(&node, job, attempt, token, owner.handle.clone());
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            services.scheduler.give_back_unsent(&node, claim, owner.handle.clone());
         }
         Effect::SlotFreed(placed) => {
             if placed.holder != services.me
