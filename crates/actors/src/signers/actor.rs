@@ -209,8 +209,8 @@ impl SignerActor {
                     actor.tell(context, |state, moment| state.acquired(result, moment));
                 });
             }
-            Effect::Load { holes_max } => {
-                if let Some(loaded) = self.loaded.take().filter(|_| holes_max == HOLES_IN_MEMORY_MAX) {
+            Effect::Load => {
+                if let Some(loaded) = self.loaded.take() {
                     let loaded =
                         ready(loaded).map(|loaded, actor: &mut Self, context: &mut Context<Self>| {
                             actor.tell(context, |state, moment| state.loaded(loaded, moment));
@@ -219,14 +219,14 @@ impl SignerActor {
                     return;
                 }
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
-                let load = async move { inner.ledger.load(&signer, holes_max).await };
+                let load = async move { inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await };
                 self.call(context, load, |actor, result, context| {
                     actor.tell(context, |state, moment| state.loaded(result, moment));
                 });
             }
-            Effect::ReadFacts { round, keys, nonces, holes_max } => {
+            Effect::ReadFacts { round, keys, nonces, reads_holes } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
-                let read = async move { inner.read_facts(&signer, &keys, nonces, holes_max).await };
+                let read = async move { inner.read_facts(&signer, &keys, nonces, reads_holes).await };
                 self.call(context, read, move |actor, result, context| {
                     actor.tell(context, |state, moment| state.facts_read(round, result, moment));
                 });
@@ -433,11 +433,11 @@ impl Inner {
         signer: &SignerId,
         keys: &[KeyScope],
         mut nonces: Vec<Nonce>,
-        holes_max: Option<usize>,
+        reads_holes: bool,
     ) -> ledger::Result<FactsRead> {
-        let holes = match holes_max {
-            Some(max) => Some(self.ledger.holes(signer, max).await?),
-            None => None,
+        let holes = match reads_holes {
+            true => Some(self.ledger.holes(signer, HOLES_IN_MEMORY_MAX).await?),
+            false => None,
         };
         let kept = if keys.is_empty() { Vec::new() } else { self.ledger.kept_keys(keys).await? };
         for (_, kept) in &kept {

@@ -105,11 +105,9 @@ pub enum Effect<R> {
         /// The mode of this turn.
         mode: Mode,
     },
-    /// Load the signer. Then [`super::SignerState::loaded`].
-    Load {
-        /// Holes to read, at most.
-        holes_max: usize,
-    },
+    /// Load the signer with its lowest holes, [`crate::limits::HOLES_IN_MEMORY_MAX`] at most. Then
+    /// [`super::SignerState::loaded`].
+    Load,
     /// Read what a round must know. Then [`super::SignerState::facts_read`].
     ReadFacts {
         /// Whose facts.
@@ -118,8 +116,8 @@ pub enum Effect<R> {
         keys: Vec<KeyScope>,
         /// Rows, sorted and each once.
         nonces: Vec<Nonce>,
-        /// The largest number of holes to read, lowest first.
-        holes_max: Option<usize>,
+        /// Whether to read the lowest holes too, [`crate::limits::HOLES_IN_MEMORY_MAX`] at most.
+        reads_holes: bool,
     },
     /// Read the holds that ran out. Then [`super::SignerState::overdue_read`].
     ReadOverdue {

@@ -15,7 +15,7 @@ use super::waiting::WaitingCommands;
 use crate::database_clock::Overdue;
 use crate::id::{InstanceId, SignerId};
 use crate::lease::Token;
-use crate::limits::{COMMIT_AGAIN_MAX, HOLES_IN_MEMORY_MAX};
+use crate::limits::COMMIT_AGAIN_MAX;
 use crate::mode::Mode;
 use crate::nonce::{Allocator, Loaded, Verdict};
 
@@ -235,7 +235,7 @@ impl<R: Caller> SignerState<R> {
                     allocator: Allocator::new(Loaded::default()),
                 });
                 self.stage = Stage::Loading;
-                effects.push(Effect::Load { holes_max: HOLES_IN_MEMORY_MAX });
+                effects.push(Effect::Load);
                 return effects;
             }
             Ok(Acquired::Held { owner, expires_in_ms }) => {

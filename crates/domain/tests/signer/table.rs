@@ -136,7 +136,7 @@ fn build(stage: Stage) -> World {
         Stage::Loading => {
             let mut world = build(Stage::Acquiring);
             world.complete(0, Fate::Well);
-            assert!(matches!(world.calls[..], [Call::Load(_)]));
+            assert!(matches!(world.calls[..], [Call::Load]));
             world
         }
         Stage::Idle => idle(1),

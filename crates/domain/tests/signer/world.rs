@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::database_clock::{DueHold, Overdue, ReadRow};
+use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{
     Batch, Change, Hole, KeptKey, KeyScope, Loaded, Outcome, Policy, PolicyPatch, Resolution, Row,
     Settlement, Status, Verdict,
@@ -49,8 +50,8 @@ impl Caller for Asker {
 #[derive(Debug)]
 pub enum Call {
     Acquire,
-    Load(usize),
-    Facts { round: Round, keys: Vec<KeyScope>, nonces: Vec<Nonce>, holes_max: Option<usize> },
+    Load,
+    Facts { round: Round, keys: Vec<KeyScope>, nonces: Vec<Nonce>, reads_holes: bool },
     Overdue { round: Round, max: usize },
     Commit { id: BatchId, batch: Batch, after: Option<BatchId> },
     Release(Token),
@@ -357,9 +358,9 @@ impl World {
                 // The test calls `proceed` itself.
                 Effect::Proceed => {}
                 Effect::Acquire { .. } => self.calls.push(Call::Acquire),
-                Effect::Load { holes_max } => self.calls.push(Call::Load(holes_max)),
-                Effect::ReadFacts { round, keys, nonces, holes_max } => {
-                    self.calls.push(Call::Facts { round, keys, nonces, holes_max });
+                Effect::Load => self.calls.push(Call::Load),
+                Effect::ReadFacts { round, keys, nonces, reads_holes } => {
+                    self.calls.push(Call::Facts { round, keys, nonces, reads_holes });
                 }
                 Effect::ReadOverdue { round, max } => self.calls.push(Call::Overdue { round, max }),
                 Effect::Commit { id, batch, after, .. } => {
@@ -492,8 +493,8 @@ impl World {
                 };
                 self.state.acquired(result, &self.moment())
             }
-            Call::Load(holes_max) => {
-                let (holes, holes_complete) = self.holes(holes_max);
+            Call::Load => {
+                let (holes, holes_complete) = self.holes();
                 let loaded = Loaded {
                     is_recovering: self.is_recovering,
                     is_confirmed: false,
@@ -506,7 +507,7 @@ impl World {
                 self.must_reload &= failure.is_some();
                 self.state.loaded(failure.map_or(Ok(loaded), Err), &self.moment())
             }
-            Call::Facts { round, keys, mut nonces, holes_max } => {
+            Call::Facts { round, keys, mut nonces, reads_holes } => {
                 let kept: Vec<_> = keys
                     .iter()
                     .filter_map(|scope| self.keys.get(scope).map(|kept| (scope.clone(), kept.clone())))
@@ -517,7 +518,7 @@ impl World {
                 let at = Timestamp::from_micros(self.micros);
                 let read_row = |row: &Row| ReadRow { row: row.clone(), left_ms: row.held_until.ms_since(at) };
                 let rows = nonces.iter().filter_map(|nonce| self.rows.get(nonce).map(read_row)).collect();
-                let read = FactsRead { kept, rows, holes: holes_max.map(|max| self.holes(max)) };
+                let read = FactsRead { kept, rows, holes: reads_holes.then(|| self.holes()) };
                 self.state.facts_read(round, failure.map_or(Ok(read), Err), &self.moment())
             }
             Call::Overdue { round, max } => {
@@ -582,10 +583,13 @@ impl World {
         self.run(effects);
     }
 
-    fn holes(&self, max: usize) -> (Vec<Hole>, bool) {
+    fn holes(&self) -> (Vec<Hole>, bool) {
         let released = || self.rows.values().filter(|row| row.status == Status::Released);
-        let holes = released().take(max).map(|row| Hole { nonce: row.nonce, hold: row.hold }).collect();
-        (holes, released().count() <= max)
+        let holes = released()
+            .take(HOLES_IN_MEMORY_MAX)
+            .map(|row| Hole { nonce: row.nonce, hold: row.hold })
+            .collect();
+        (holes, released().count() <= HOLES_IN_MEMORY_MAX)
     }
 
     /// SPEC 1 and 2 in their simplest form.

@@ -10,8 +10,7 @@ use super::{
 use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
 use crate::limits::{
-    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, OVERDUE_READ_MAX, ROUND_COMMANDS_MAX,
-    ROUND_NONCES_MAX,
+    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, OVERDUE_READ_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX,
 };
 use crate::mode::Mode;
 use crate::nonce::{Change, Status};
@@ -195,12 +194,7 @@ impl<R: Caller> SignerState<R> {
         nonces.sort_unstable();
         nonces.dedup();
         preparing.step = Step::ReadingFacts { asked: moment.now };
-        effects.push(Effect::ReadFacts {
-            round: preparing.round,
-            keys,
-            nonces,
-            holes_max: lacks_holes.then_some(HOLES_IN_MEMORY_MAX),
-        });
+        effects.push(Effect::ReadFacts { round: preparing.round, keys, nonces, reads_holes: lacks_holes });
         self.preparing = Some(preparing);
         false
     }
