@@ -215,7 +215,7 @@ impl Signers {
         {
             return Ok(grants);
         }
-        match self.ask(signer, deadline, Command::Grant(request)).await? {
+        match self.ask(signer, deadline, Command::Grant(request), None).await? {
             Answer::Granted(grants) => Ok(grants),
             other => Err(mismatched(&other)),
         }
@@ -232,7 +232,7 @@ impl Signers {
     ) -> Result<Vec<Result<Status, SettleRefusal>>, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
-        match self.ask(signer, deadline, Command::Settle(settlements)).await? {
+        match self.ask(signer, deadline, Command::Settle(settlements), None).await? {
             Answer::Settled(answers) => Ok(answers),
             other => Err(mismatched(&other)),
         }
@@ -254,7 +254,7 @@ impl Signers {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
         let request = ResolveRequest { nonce, hold, resolution };
-        match self.ask_by(signer, deadline, Command::Resolve(request), Some(Box::new(by))).await? {
+        match self.ask(signer, deadline, Command::Resolve(request), Some(Box::new(by))).await? {
             Answer::Resolved(status) => Ok(status),
             other => Err(mismatched(&other)),
         }
@@ -270,7 +270,7 @@ impl Signers {
         patch: PolicyPatch,
         by: AuditEntry,
     ) -> Result<Policy, Refusal> {
-        match self.ask_by(signer, self.deadline(), Command::SetPolicy(patch), Some(Box::new(by))).await? {
+        match self.ask(signer, self.deadline(), Command::SetPolicy(patch), Some(Box::new(by))).await? {
             Answer::PolicySet(policy) => Ok(policy),
             other => Err(mismatched(&other)),
         }
@@ -278,7 +278,7 @@ impl Signers {
 
     /// Has the signer's overdue holds expired, if its lease can be had.
     async fn sweep(&self, signer: &SignerId) -> Result<(), Refusal> {
-        self.ask(signer, self.deadline(), Command::Sweep).await.map(|_| ())
+        self.ask(signer, self.deadline(), Command::Sweep, None).await.map(|_| ())
     }
 
     /// One for the whole request, whatever it has to wait for.
@@ -286,11 +286,7 @@ impl Signers {
         Instant::now() + self.inner.limits.request_timeout
     }
 
-    async fn ask(&self, signer: &SignerId, deadline: Instant, command: Command) -> Result<Answer, Refusal> {
-        self.ask_by(signer, deadline, command, None).await
-    }
-
-    async fn ask_by(
+    async fn ask(
         &self,
         signer: &SignerId,
         deadline: Instant,
