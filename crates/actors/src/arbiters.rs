@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_in_an_errand_costs_none_that_comes_behind_it() {
+    async fn a_panic_in_a_task_costs_none_that_comes_behind_it() {
         let arbiters = arbiters(1);
         arbiters.home(0).run(|| panic!("made on purpose"));
         let counter = arbiters.start_actor(0, 8, |_| Counter(0));

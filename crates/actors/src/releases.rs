@@ -30,7 +30,7 @@ struct Release {
     tried: Option<oneshot::Sender<()>>,
 }
 
-/// Cheap to clone; all clones go the same way. There are never more on their way than desks.
+/// Cheap to clone; all clones go the same way. Never more are on their way than there are actors.
 #[derive(Clone)]
 pub(crate) struct Releases {
     queue: mpsc::UnboundedSender<Release>,
@@ -45,8 +45,8 @@ impl Releases {
             let mut again: Vec<Release> = Vec::new();
             let mut again_at = Instant::now();
             loop {
-                let mut boarding = Vec::new();
-                let more = waiting.recv_many(&mut boarding, RENEWALS_MAX);
+                let mut batch = Vec::new();
+                let more = waiting.recv_many(&mut batch, RENEWALS_MAX);
                 let received = match again.is_empty() {
                     true => Ok(more.await),
                     false => tokio::time::timeout_at(again_at.into(), more).await,
@@ -56,14 +56,14 @@ impl Releases {
                 }
                 let now = Instant::now();
                 again.retain(|release| now < release.until);
-                let room = RENEWALS_MAX.saturating_sub(boarding.len()).min(again.len());
+                let room = RENEWALS_MAX.saturating_sub(batch.len()).min(again.len());
                 // However much comes meanwhile, but for a full statement.
                 if now >= again_at && room > 0 {
-                    boarding.extend(again.drain(..room));
+                    batch.extend(again.drain(..room));
                     again_at = now + jittered(AGAIN_EVERY);
                 }
-                if !boarding.is_empty() {
-                    again.extend(try_all(&ledger, &owner, boarding).await);
+                if !batch.is_empty() {
+                    again.extend(try_all(&ledger, &owner, batch).await);
                 }
             }
         });
@@ -75,30 +75,30 @@ impl Releases {
         let (tried, done) = oneshot::channel();
         let until = Instant::now() + self.lease;
         if self.queue.send(Release { resource, token, until, misses: 0, tried: Some(tried) }).is_ok() {
-            // Whoever gives back tells everybody, unless the process ends.
+            // The task answers each release, unless the process ends.
             let _ = done.await;
         }
     }
 }
 
 /// One statement; answers those to be tried again.
-async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<Release>) -> Vec<Release> {
-    let leases: Vec<_> = boarding.iter().map(|release| (release.resource.clone(), release.token)).collect();
+async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut batch: Vec<Release>) -> Vec<Release> {
+    let leases: Vec<_> = batch.iter().map(|release| (release.resource.clone(), release.token)).collect();
     let ended = ledger.release_all(owner, &leases).await;
-    for release in &mut boarding {
+    for release in &mut batch {
         // Nobody may be waiting for it.
         let _ = release.tried.take().map(|tried| tried.send(()));
     }
     match ended {
         Ok(ended) => {
             let ended: HashSet<_> = ended.into_iter().collect();
-            boarding.retain_mut(|release| {
+            batch.retain_mut(|release| {
                 release.misses += 1;
                 !ended.contains(&release.resource) && release.misses < MISSES_MAX
             });
         }
         Err(error) => {
-            let leases = boarding.len();
+            let leases = batch.len();
             ledger::log_failure!(
                 error,
                 leases,
@@ -106,5 +106,5 @@ async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<
             );
         }
     }
-    boarding
+    batch
 }

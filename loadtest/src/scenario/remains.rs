@@ -86,7 +86,7 @@ fn unfinished(fleet: &Fleet) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|row| format!("unfinished: {}", row.join(" "))).collect())
 }
 
-/// Slots that are taken, letters that lie about, and inboxes of those who are no more.
+/// Slots that are taken, messages that nobody has read, and inboxes of instances that are gone.
 fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
     let redis = fleet.redis()?;
     let keys =

@@ -42,7 +42,7 @@ pub(super) fn decide(
     plan: &PlanRows,
     new_job: JobNumber,
 ) -> Option<Decision> {
-    let mut draft = StepBuilder {
+    let mut builder = StepBuilder {
         rules,
         known: lock,
         new_job,
@@ -54,11 +54,11 @@ pub(super) fn decide(
             is_checkpoint: false,
         },
     };
-    draft.apply(command, plan)?;
+    builder.apply(command, plan)?;
     if command != Command::TakenOver {
-        draft.advance();
+        builder.advance();
     }
-    let mut decision = draft.decision;
+    let mut decision = builder.decision;
     if decision.next == row && decision.lock == LockChange::None {
         return None;
     }

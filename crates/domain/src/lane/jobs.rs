@@ -81,14 +81,14 @@ pub(super) enum Due {
     RevokeUnsent(JobId, Attempt),
 }
 
-/// The jobs of one tenant that need the same and wait: which of them are in the book.
+/// The jobs of one tenant that need the same and wait: which of them are in memory.
 #[derive(Default)]
 struct Group {
     inside: usize,
     bytes: usize,
     /// So many were inside when the ledger had no more that would have fitted: until there are fewer, it is not asked.
     enough: Option<usize>,
-    /// Those left in the ledger have this priority at most; `None` when all are in the book.
+    /// Those left in the ledger have this priority at most; `None` when all are in memory.
     outside: Option<Priority>,
     /// No more than its first job fitted when it was read last, if that did.
     has_no_room: bool,
@@ -97,17 +97,17 @@ struct Group {
 }
 
 impl Group {
-    /// Whether few of many are in the book, and the ledger may have more that fit.
+    /// Whether few of many are in memory, and the ledger may have more that fit.
     fn is_low(&self) -> bool {
         let is_asked = self.enough.is_none_or(|enough| self.inside < enough);
         self.outside.is_some() && self.inside < GROUP_JOBS_LOW && is_asked
     }
 }
 
-/// A group that has few jobs in the book and more in the ledger.
+/// A group that has few jobs in memory and more in the ledger.
 pub(super) struct GroupToFill {
     pub(super) group: WaitingGroup,
-    /// How many of it are in the book.
+    /// How many of it are in memory.
     pub(super) inside: usize,
 }
 
@@ -241,7 +241,7 @@ impl LaneJobs {
         fits
     }
 
-    /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in the book;
+    /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in memory;
     /// if not, it is one of those outside.
     pub(super) fn wait_in_group(&mut self, job: Arc<LiveJob>) -> bool {
         self.forget(job.id);
@@ -349,8 +349,8 @@ impl LaneJobs {
         known.enough = None;
     }
 
-    /// A delayed job waits with its group from now on. One that is in the book keeps its place; whether it was not due yet.
-    /// Of another one, whether it must be looked up, since it is to be served before some that are in the book.
+    /// A delayed job waits with its group from now on. One that is in memory keeps its place; whether it was not due yet.
+    /// Of another one, whether it must be looked up, since it is to be served before some that are in memory.
     pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promotion {
         let PromotedJob { job, priority, group } = promoted;
         let is_inside = |entry: &Entry| matches!(entry.phase, Phase::InFlight(_)) || entry.is_in_group;
@@ -378,8 +378,8 @@ impl LaneJobs {
         Promotion::ToEnqueue
     }
 
-    /// Where a group has no room, the largest others leave half of the book, and are read again after it, as if they had been
-    /// asked for by this page. Answers the jobs that left.
+    /// Where a group has no room, the largest others give up half of the room in memory, and are read again after it, as if
+    /// they had been asked for by this page. Answers the jobs that left.
     pub(super) fn make_room(&mut self, page: u64, may_leave: impl Fn(JobId) -> bool) -> Vec<JobId> {
         if !self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
             return Vec::new();

@@ -512,31 +512,31 @@ impl PlanState {
         now: Timestamp,
         new_job: &mut dyn FnMut() -> JobId,
     ) -> Result<Step, Refused> {
-        let mut draft = StepBuilder::new(self, now);
+        let mut builder = StepBuilder::new(self, now);
         match command {
-            Command::Start => draft.start()?,
-            Command::Pause => draft.pause()?,
-            Command::Resume => draft.resume()?,
-            Command::Cancel => draft.cancel()?,
-            Command::PauseTask(task) => draft.pause_task(*task)?,
-            Command::ResumeTask(task) => draft.resume_task(*task)?,
-            Command::CancelTask(task) => draft.cancel_task(*task)?,
+            Command::Start => builder.start()?,
+            Command::Pause => builder.pause()?,
+            Command::Resume => builder.resume()?,
+            Command::Cancel => builder.cancel()?,
+            Command::PauseTask(task) => builder.pause_task(*task)?,
+            Command::ResumeTask(task) => builder.resume_task(*task)?,
+            Command::CancelTask(task) => builder.cancel_task(*task)?,
             Command::Resolve { task, stage, job, resolution } => {
-                draft.resolve(*task, *stage, *job, resolution)?
+                builder.resolve(*task, *stage, *job, resolution)?
             }
-            Command::Retry(task, retry) => draft.retry(*task, retry)?,
-            Command::StageEnded { task, job, end } => draft.stage_ended(*task, *job, end),
-            Command::OlderEnded { task, job } => draft.older_ended(*task, *job),
-            Command::LockLost(task, lost) => draft.lock_lost(*task, *lost),
-            Command::RenewLocks => draft.renew_locks(),
-            Command::TakenOver => draft.taken_over(),
+            Command::Retry(task, retry) => builder.retry(*task, retry)?,
+            Command::StageEnded { task, job, end } => builder.stage_ended(*task, *job, end),
+            Command::OlderEnded { task, job } => builder.older_ended(*task, *job),
+            Command::LockLost(task, lost) => builder.lock_lost(*task, *lost),
+            Command::RenewLocks => builder.renew_locks(),
+            Command::TakenOver => builder.taken_over(),
             Command::Advance => {}
         }
         // A new owner begins nothing.
         if !matches!(command, Command::TakenOver) {
-            draft.advance(new_job);
+            builder.advance(new_job);
         }
-        Ok(draft.finish())
+        Ok(builder.finish())
     }
 
     /// Decides what follows from ends of stages that came together, in their order, as one step. Each is of another task.
@@ -546,12 +546,12 @@ impl PlanState {
         now: Timestamp,
         new_job: &mut dyn FnMut() -> JobId,
     ) -> Step {
-        let mut draft = StepBuilder::new(self, now);
+        let mut builder = StepBuilder::new(self, now);
         for (task, job, end) in ends {
-            draft.stage_ended(task, job, end);
+            builder.stage_ended(task, job, end);
         }
-        draft.advance(new_job);
-        draft.finish()
+        builder.advance(new_job);
+        builder.finish()
     }
 
     /// Whether further tasks may start. Looks at all tasks only where nothing else says no.

@@ -125,7 +125,7 @@ async fn a_defect_of_the_source_costs_its_commit_and_not_the_sequence() {
 async fn who_stopped_waiting_is_not_counted_for_and_too_many_are_refused() {
     let (sequences, shared) = sequences(Source::default());
     let held = shared.1.clone().acquire_owned().await.unwrap();
-    assert!(matches!(sequences.take(&name("s"), 1, LIMIT).await, Err(Refusal::Late)), "it boarded");
+    assert!(matches!(sequences.take(&name("s"), 1, LIMIT).await, Err(Refusal::Late)), "it was counted for");
     assert!(matches!(sequences.take(&name("s"), 5, LIMIT).await, Err(Refusal::Late)), "it only waited");
     let queue = || sequences.inner.queues.get_mut(&name("s")).unwrap();
     let full = (0..SEQUENCE_QUEUE_MAX).map(|_| Waiting { count: 1, answer: oneshot::channel().0 });
@@ -139,5 +139,5 @@ async fn who_stopped_waiting_is_not_counted_for_and_too_many_are_refused() {
             Err(other) => panic!("{other:?}"),
         }
     };
-    assert_eq!(served.first, 2, "one number was for who had boarded");
+    assert_eq!(served.first, 2, "one number was for the first, which was counted for");
 }

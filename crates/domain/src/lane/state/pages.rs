@@ -368,7 +368,7 @@ mod tests {
         );
     }
 
-    /// Jobs of 1 MiB, each of which needs something else that no node has, fill the book.
+    /// Jobs of 1 MiB, each of which needs something else that no node has, fill the lane's memory.
     #[test]
     fn a_group_without_room_gets_some_at_the_next_look() {
         let now = Instant::now();
@@ -414,7 +414,7 @@ mod tests {
             seen.iter_mut().enumerate().for_each(|(index, seen)| *seen |= known(&state, index));
         }
         let unseen: Vec<_> = (0..=unserved).filter(|index| !seen[*index]).collect();
-        assert!(unseen.is_empty(), "never in the book: {unseen:?}");
+        assert!(unseen.is_empty(), "never in memory: {unseen:?}");
         assert!(inside(&state) < 200);
     }
 

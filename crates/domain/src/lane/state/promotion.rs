@@ -35,7 +35,7 @@ impl Promotion {
 }
 
 impl<C: Callers> LaneState<C> {
-    /// Delayed jobs are in the book from here on, as far as there is room.
+    /// Delayed jobs are in memory from here on, as far as there is room.
     pub(super) fn learn_coming(&mut self, coming: Coming, asked: Instant) {
         let Coming { jobs, is_cut } = coming;
         let mut are_left = is_cut && jobs.last().is_some_and(|(_, due_in_ms)| *due_in_ms == 0);
@@ -171,7 +171,7 @@ mod tests {
         assert!(state.jobs.is_empty());
     }
 
-    /// Many wait in the book, and nobody asks the ledger for more of them.
+    /// Many wait in memory, and nobody asks the ledger for more of them.
     #[test]
     fn a_promoted_job_does_not_wait_behind_those_of_a_lower_priority() {
         let now = Instant::now();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(words(&effects), "read", "nothing overtakes the jobs of the group");
         let page = vec![waiting(&state.lane, 1_000)];
         let effects = state.waiting_read(PageId(1), Ok((page, true)), now);
-        assert_eq!(words(&effects), "enqueue enqueue commit(submit)", "also of the one in the book");
+        assert_eq!(words(&effects), "enqueue enqueue commit(submit)", "also of the one in memory");
         let written = [crate::job::JobVerdict::Written];
         let batch = crate::lane::messages::BatchId(state.last_batch);
         let effects = state.committed(batch, Timestamp::from_micros(1), &written, now);
