@@ -204,7 +204,7 @@ pub struct HeldAttempt {
 
 /// A lane that has something due, and no live owner but perhaps the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftLane {
+pub struct OrphanedLane {
     /// Which.
     pub lane: LaneId,
     /// The instance that still has its lease: one that is not live, where the caller judges whether to take the lane over
@@ -291,7 +291,7 @@ pub trait Jobs: Send + Sync {
     /// Locks the lane's lease at exactly its token, and holds those of the lane's jobs that were submitted with
     /// [`OnRecovery::Hold`](domain::job::OnRecovery::Hold): from now on they are
     /// [`Held`](domain::job::OnRecovery::Held), and no attempt of theirs begins any more. A dispatch of a held job is
-    /// [`JobVerdict::Stale`]; the list of jobs that wait and [`Self::left_lanes`] leave held jobs out.
+    /// [`JobVerdict::Stale`]; the list of jobs that wait and [`Self::orphaned_lanes`] leave held jobs out.
     ///
     /// A lane's new owner asks this after its acquire and before it loads or submits anything. An owner that acquires
     /// its own lease anew does not.
@@ -388,13 +388,13 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn left_lanes(
+    async fn orphaned_lanes(
         &self,
         me: &InstanceId,
         after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<LaneId>)>;
+    ) -> Result<(Vec<OrphanedLane>, Option<LaneId>)>;
 
     /// The highest place that a lane has given in its session; 0 for none. The place of a purged job counts for as long
     /// as the session is open.

@@ -55,7 +55,7 @@ pub use ids::{
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
     Finished, FinishedCounts, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict,
-    JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX,
+    JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX,
     PARTITION_DAYS_AHEAD, Promoted, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};

@@ -59,19 +59,21 @@ impl Adopter {
             if !self.lifetime.takes_work() {
                 continue;
             }
-            if let Err(error) = self.adopt_left_lanes(&mut found).await {
+            if let Err(error) = self.adopt_orphaned_lanes(&mut found).await {
                 tracing::debug!(%error, "lanes without an owner could not be looked up");
             }
             self.clear_inboxes(&mut found).await;
         }
     }
 
-    async fn adopt_left_lanes(&self, found: &mut Found) -> ledger::Result<()> {
+    async fn adopt_orphaned_lanes(&self, found: &mut Found) -> ledger::Result<()> {
         let (mut after, mut adopted, mut opened, now) = (None, 0, 0, Instant::now());
         let mut seen = HashSet::new();
         loop {
-            let (left, next) =
-                self.ledger.left_lanes(self.keeper.me(), after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
+            let (left, next) = self
+                .ledger
+                .orphaned_lanes(self.keeper.me(), after.as_ref(), DUE_WITHIN_MS, PAGE_LANES)
+                .await?;
             let mut free = Vec::new();
             for left in left {
                 let lane = left.lane;

@@ -339,14 +339,14 @@ impl Jobs for Flaky {
     ) -> Result<Vec<(LiveJob, u64)>> {
         self.real.coming_due(lane, after, within_ms, limit).await
     }
-    async fn left_lanes(
+    async fn orphaned_lanes(
         &self,
         me: &InstanceId,
         after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
-        self.real.left_lanes(me, after, due_within_ms, look_at).await
+    ) -> Result<(Vec<OrphanedLane>, Option<LaneId>)> {
+        self.real.orphaned_lanes(me, after, due_within_ms, look_at).await
     }
     async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {
         self.real.lane_seq(lane).await

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::columns::{NeedsRow, SpecRow, name, number};
 use super::plan::{KeptSubmit, group_key};
 use super::{
-    Finished, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LeftLane, LiveJob,
+    Finished, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LiveJob, OrphanedLane,
     RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
@@ -282,7 +282,7 @@ pub(crate) fn newest_first(
 }
 
 /// The lanes left, and the one to go on behind.
-pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
+pub(crate) fn orphaned_lanes(rows: Vec<LaneRow>) -> Result<(Vec<OrphanedLane>, Option<LaneId>)> {
     let (mut left, mut last) = (Vec::new(), None);
     for row in rows {
         let lane = LaneId::parse(&row.lane).map_err(impossible)?;
@@ -291,7 +291,7 @@ pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<La
         }
         if row.is_left {
             let owner = row.owner.as_deref().map(InstanceId::parse).transpose().map_err(impossible)?;
-            left.push(LeftLane { lane, owner });
+            left.push(OrphanedLane { lane, owner });
         }
     }
     Ok((left, last))

@@ -21,7 +21,7 @@ use crate::jobs::rows::{
 };
 use crate::jobs::{
     FinishedCounts, HELD_DUE_MICROS, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs,
-    JobsVerdict, KeptJobKey, KeptSelection, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, Promoted, UnderWay,
+    JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX, Promoted, UnderWay,
     UnfinishedCount, WaitingGroup,
 };
 use crate::nonces::KeyScope;
@@ -228,20 +228,20 @@ impl Jobs for Store {
         records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
     }
 
-    async fn left_lanes(
+    async fn orphaned_lanes(
         &self,
         me: &InstanceId,
         after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
+    ) -> Result<(Vec<OrphanedLane>, Option<LaneId>)> {
         let ask = self
             .ask(&LANES)
             .bind(after.map_or("", LaneId::as_str))
             .bind(rows::soon(due_within_ms))
             .bind(i64::from(look_at))
             .bind(me.as_str());
-        rows::left_lanes(self.all::<LaneRow>(Way::Reads, ask).await?)
+        rows::orphaned_lanes(self.all::<LaneRow>(Way::Reads, ask).await?)
     }
 
     async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {

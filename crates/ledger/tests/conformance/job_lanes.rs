@@ -5,8 +5,8 @@ use domain::job::{
 };
 use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
-    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, Promoted, PromotedJob, UnderWay,
-    WaitingGroup,
+    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LiveJob, OrphanedLane, Promoted, PromotedJob,
+    UnderWay, WaitingGroup,
 };
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -121,7 +121,7 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
     assert_eq!((in_flight.id, in_flight.spec.on_recovery), (job(5), OnRecovery::Held));
     b.does(of_lane(&third, [cancel(job(5))])).await;
     b.ledger.release(third.id.lease(), &third.owner, third.token).await.unwrap();
-    let (left, _) = b.ledger.left_lanes(&owner("looks"), None, LONG_MS, 10).await.unwrap();
+    let (left, _) = b.ledger.orphaned_lanes(&owner("looks"), None, LONG_MS, 10).await.unwrap();
     assert_eq!(left, [], "nobody adopts a lane for held jobs alone");
 
     // A person may call them off.
@@ -434,8 +434,9 @@ pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
     b.ledger.release(done.id.lease(), &done.owner, done.token).await.unwrap();
     b.does(of_lane(&dead_life, [submit(plain(job(10)))])).await;
 
-    let left = async |within_ms| b.ledger.left_lanes(&owner("looks"), None, within_ms, 100).await.unwrap();
-    let lane = |lane: LaneId, owner: Option<&InstanceId>| LeftLane { lane, owner: owner.cloned() };
+    let left =
+        async |within_ms| b.ledger.orphaned_lanes(&owner("looks"), None, within_ms, 100).await.unwrap();
+    let lane = |lane: LaneId, owner: Option<&InstanceId>| OrphanedLane { lane, owner: owner.cloned() };
     let (free, later) = (lane(session("released"), None), lane(session("later"), None));
     assert_eq!(left(0).await, (vec![free.clone()], None));
     assert_eq!(left(LONG_MS * 2).await, (vec![later, free.clone()], None));
@@ -450,7 +451,7 @@ pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
     // Page by page, each with as many lanes looked at.
     let (mut seen, mut after, mut pages) = (vec![], None, 0);
     loop {
-        let (page, next) = b.ledger.left_lanes(&owner("looks"), after.as_ref(), 0, 2).await.unwrap();
+        let (page, next) = b.ledger.orphaned_lanes(&owner("looks"), after.as_ref(), 0, 2).await.unwrap();
         seen.extend(page);
         (after, pages) = (next, pages + 1);
         if after.is_none() {
@@ -506,9 +507,9 @@ pub async fn lanes_under_a_lease_that_the_caller_has_are_found(b: Bench) {
         b.does(of_lane(&lane, [submit(plain(job(u64::from(number))))])).await;
     }
     b.ledger.release(first.id.lease(), &dead, first.token).await.unwrap();
-    let left = async |me: &InstanceId| b.ledger.left_lanes(me, None, 0, 10).await.unwrap().0;
+    let left = async |me: &InstanceId| b.ledger.orphaned_lanes(me, None, 0, 10).await.unwrap().0;
     let both = |owner: Option<&InstanceId>| {
-        [0, 1].map(|number| LeftLane { lane: LaneId::instance(&dead, number), owner: owner.cloned() })
+        [0, 1].map(|number| OrphanedLane { lane: LaneId::instance(&dead, number), owner: owner.cloned() })
     };
     assert_eq!(left(&heir).await, both(None));
     // Whoever has taken the lease for one of them finds the other one; nobody else does.

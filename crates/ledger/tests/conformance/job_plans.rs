@@ -361,7 +361,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.waiting(&lane.id, &WaitingGroup::default(), 10).await.unwrap();
         b.ledger.waiting_groups(&lane.id, None, 10).await.unwrap();
         b.ledger.coming_due(&lane.id, None, 1_000, 10).await.unwrap();
-        b.ledger.left_lanes(&owner("looks"), None, 1_000, 10).await.unwrap();
+        b.ledger.orphaned_lanes(&owner("looks"), None, 1_000, 10).await.unwrap();
         b.ledger.lane_seq(&lane.id).await.unwrap();
         b.ledger.attempts_on(&node("unknown")).await.unwrap();
         b.ledger.line(&lane.id, n, 10).await.unwrap();

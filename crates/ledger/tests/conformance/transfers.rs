@@ -161,7 +161,7 @@ pub async fn a_lease_is_passed_to_a_live_instance_and_fences_who_passed_it(b: Be
     assert_eq!(stale, JobsVerdict::Fenced);
     let held = b.ledger.acquire(lease, &old.owner, LONG_MS).await.unwrap();
     assert!(matches!(held, Acquisition::Held { owner, .. } if owner == to.owner));
-    let (left, _) = b.ledger.left_lanes(&to.owner, None, 0, 10).await.unwrap();
+    let (left, _) = b.ledger.orphaned_lanes(&to.owner, None, 0, 10).await.unwrap();
     assert_eq!(left.iter().map(|left| &left.lane).collect::<Vec<_>>(), [&old.id], "it finds its work");
     let new = b.lane(session("s"), &to.owner).await;
     b.does(of_lane(&new, [dispatch(job(1), 1)])).await;
