@@ -34,7 +34,7 @@ use crate::detached::{self, Effect};
 use crate::identity::{Identity, Reason, Remembered, Witness};
 use crate::ids::Grant;
 use crate::outage::OutageWatch;
-use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
+use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
 use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
@@ -103,6 +103,27 @@ trait Call<T>: for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, sqlx::Result<T>> + S
 
 impl<T, F> Call<T> for F where
     F: for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static
+{
+}
+
+/// How a transaction is to end, and what its call answers then.
+enum Decided<T> {
+    /// Keeps what was written.
+    Commit(T),
+    /// Undoes what was written.
+    Rollback(T),
+}
+
+/// What is done in a transaction. An error undoes what was written.
+trait Work<T>:
+    for<'t, 'c> FnOnce(&'t mut Transaction<'c>) -> BoxFuture<'t, sqlx::Result<Decided<T>>> + Send + 'static
+{
+}
+
+impl<T, F> Work<T> for F where
+    F: for<'t, 'c> FnOnce(&'t mut Transaction<'c>) -> BoxFuture<'t, sqlx::Result<Decided<T>>>
+        + Send
+        + 'static
 {
 }
 
@@ -195,6 +216,21 @@ impl Store {
         };
         self.outage.saw(&answer);
         if way.effect() == Effect::Writes { self.watch.saw(answer) } else { answer }
+    }
+
+    /// Writes in a transaction, in a task of the call's own. The work says whether what it wrote is kept.
+    async fn in_transaction<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let decided = work(&mut transaction).await?;
+                match decided {
+                    Decided::Commit(answer) => transaction.commit().await.map(|()| answer),
+                    Decided::Rollback(answer) => transaction.rollback().await.map(|()| answer),
+                }
+            })
+        })
+        .await
     }
 
     /// Writes as much as a large payload takes, and removes it again.

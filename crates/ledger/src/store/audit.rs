@@ -2,7 +2,7 @@
 
 use domain::{AuditEntry, Timestamp};
 
-use super::{Store, Way};
+use super::{Decided, Store, Way};
 use crate::Result;
 use crate::audit::{AuditFilter, AuditRecord, AuditRow, Audits};
 use crate::sql::{Statement, Transaction, statement};
@@ -33,28 +33,22 @@ pub(super) async fn add(transaction: &mut Transaction<'_>, entries: &[&AuditEntr
 impl Audits for Store {
     async fn audit(&self, entry: &AuditEntry) -> Result<()> {
         let entry = entry.clone();
-        self.with(Way::Writes, move |mut session| {
-            Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                add(&mut transaction, &[&entry]).await?;
-                transaction.commit().await
-            })
+        self.in_transaction(move |transaction| {
+            Box::pin(async move { add(transaction, &[&entry]).await.map(Decided::Commit) })
         })
         .await
     }
 
     async fn audit_once(&self, entry: &AuditEntry) -> Result<()> {
         let entry = entry.clone();
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let noted = NOTED.on(transaction.kind()).bind(entry.subject.as_str()).bind(entry.action);
                 let noted = noted.bind(&*entry.principal).bind(entry.request_id.as_deref());
                 if !transaction.all::<(i64,)>(noted).await?.is_empty() {
-                    return transaction.rollback().await;
+                    return Ok(Decided::Rollback(()));
                 }
-                add(&mut transaction, &[&entry]).await?;
-                transaction.commit().await
+                add(transaction, &[&entry]).await.map(Decided::Commit)
             })
         })
         .await

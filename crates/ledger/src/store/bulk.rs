@@ -7,7 +7,7 @@ use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 
 use super::jobs::removal;
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::bulk::{
     BULK_COLUMNS, BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound,
     BulkMade, BulkRecord, BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow,
@@ -133,9 +133,8 @@ impl Bulks for Store {
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
         let (wanted, by) = (new.clone(), by.cloned());
         let made: Option<BulkRow> = self
-            .with(Way::Writes, move |mut session| {
+            .in_transaction(move |transaction| {
                 Box::pin(async move {
-                    let mut transaction = session.begin().await?;
                     let create = CREATE
                         .on(transaction.kind())
                         .bind(BulkKey(wanted.id))
@@ -153,12 +152,10 @@ impl Bulks for Store {
                         .at(transaction.at());
                     let made = transaction.all(create).await?.into_iter().next();
                     if made.is_none() {
-                        transaction.rollback().await?;
-                        return Ok(None);
+                        return Ok(Decided::Rollback(None));
                     }
-                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
-                    transaction.commit().await?;
-                    Ok(made)
+                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    Ok(Decided::Commit(made))
                 })
             })
             .await?;
@@ -251,12 +248,11 @@ impl Bulks for Store {
     ) -> Result<Option<BulkRecord>> {
         let (bulk, page) = (bulk.clone(), jobs.to_vec());
         let row: Option<BulkRow> = self
-            .with(Way::Writes, move |mut session| {
+            .in_transaction(move |transaction| {
                 Box::pin(async move {
-                    let mut transaction = session.begin().await?;
                     let removed = match bulk.action {
-                        BulkAction::Delete => removal::delete(&mut transaction, &page, &bulk.filter).await?,
-                        _ => removal::dismiss(&mut transaction, &page).await?,
+                        BulkAction::Delete => removal::delete(transaction, &page, &bulk.filter).await?,
+                        _ => removal::dismiss(transaction, &page).await?,
                     };
                     let done = removed.len() as i64;
                     let progress = PROGRESS
@@ -270,11 +266,9 @@ impl Bulks for Store {
                         .bind(None::<&str>);
                     let noted = transaction.all(progress).await?.into_iter().next();
                     if noted.is_none() {
-                        transaction.rollback().await?;
-                        return Ok(None);
+                        return Ok(Decided::Rollback(None));
                     }
-                    transaction.commit().await?;
-                    Ok(noted)
+                    Ok(Decided::Commit(noted))
                 })
             })
             .await?;
@@ -309,14 +303,13 @@ impl Bulks for Store {
 
     async fn cancel_bulk(&self, id: BulkId, by: Option<&AuditEntry>) -> Result<()> {
         let by = by.cloned();
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let changed = transaction.touch(CANCEL.on(transaction.kind()).bind(BulkKey(id))).await?;
                 if changed > 0 {
-                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
                 }
-                transaction.commit().await
+                Ok(Decided::Commit(()))
             })
         })
         .await

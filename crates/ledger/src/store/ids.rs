@@ -5,7 +5,7 @@ use domain::{AuditEntry, SegmentTag, SequenceName};
 
 use super::committer::{Write, Written};
 use super::failure::write_failed;
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
@@ -65,16 +65,13 @@ impl Store {
     /// Sends one statement that changes at most one row; an entry is written with it if it did.
     async fn changed<T: FromEither + Send + 'static>(&self, ask: Ask, by: &AuditEntry) -> Result<Option<T>> {
         let by = by.clone();
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let Some(row) = transaction.all(ask).await?.into_iter().next() else {
-                    transaction.rollback().await?;
-                    return Ok(None);
+                    return Ok(Decided::Rollback(None));
                 };
-                audit::add(&mut transaction, &[&by]).await?;
-                transaction.commit().await?;
-                Ok(Some(row))
+                audit::add(transaction, &[&by]).await?;
+                Ok(Decided::Commit(Some(row)))
             })
         })
         .await

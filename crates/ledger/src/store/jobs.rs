@@ -9,7 +9,7 @@ use domain::{
 };
 
 use super::fence::{begin_in_lane, keep_keys};
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
@@ -159,13 +159,11 @@ impl Jobs for Store {
     async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection> {
         batch_limits::check_keys(std::iter::once(&key.scope))?;
         let (kept, answer) = (key.clone(), rows::selection_text(jobs));
-        let is_new = self.with(Way::Writes, move |mut session| {
+        let is_new = self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let keeping = Keeping { scope: &kept.scope, body_hash: &kept.body_hash, answer };
-                let is_new = keep_keys(&mut transaction, &[keeping]).await? == [true];
-                transaction.commit().await?;
-                Ok(is_new)
+                let is_new = keep_keys(transaction, &[keeping]).await? == [true];
+                Ok(Decided::Commit(is_new))
             })
         });
         if is_new.await? {
@@ -297,15 +295,13 @@ impl Jobs for Store {
 
     async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
         let (jobs, by) = (jobs.to_vec(), by.cloned());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let dismissed = removal::dismiss(&mut transaction, &jobs).await?;
+                let dismissed = removal::dismiss(transaction, &jobs).await?;
                 if !dismissed.is_empty() {
-                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
                 }
-                transaction.commit().await?;
-                Ok(dismissed)
+                Ok(Decided::Commit(dismissed))
             })
         })
         .await
@@ -313,15 +309,13 @@ impl Jobs for Store {
 
     async fn delete_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
         let (jobs, by) = (jobs.to_vec(), by.cloned());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let deleted = removal::delete(&mut transaction, &jobs, &JobFilter::default()).await?;
+                let deleted = removal::delete(transaction, &jobs, &JobFilter::default()).await?;
                 if !deleted.is_empty() {
-                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
                 }
-                transaction.commit().await?;
-                Ok(deleted)
+                Ok(Decided::Commit(deleted))
             })
         })
         .await

@@ -6,7 +6,7 @@ use domain::nonce::{Hole, Loaded, OnExpiry, Row, Status};
 use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
 use uuid::Uuid;
 
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope, NonceFilter, NonceRecord,
     Nonces, OverdueSigners, Read, SignerRecord, Verdict,
@@ -132,9 +132,8 @@ impl Nonces for Store {
 
     async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation> {
         let (signer, next, by) = (signer.clone(), next.get() as i64, by.clone());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let (kind, at) = (transaction.kind(), transaction.at());
                 let resource = Resource::signer(&signer);
                 let ended = CONFIRM_LEASE.on(kind).bind(resource.as_str()).at(at);
@@ -155,8 +154,7 @@ impl Nonces for Store {
                 let added = u64::try_from(next - from).unwrap_or(0);
                 let too_far = (added > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(added));
                 if let Some(refused) = refused.or(too_far.filter(|_| last.is_some())) {
-                    transaction.rollback().await?;
-                    return Ok(refused);
+                    return Ok(Decided::Rollback(refused));
                 }
                 let mut first_nonce = first;
                 match last {
@@ -176,9 +174,8 @@ impl Nonces for Store {
                 transaction.touch(done).await?;
                 let before = last.map(|last| format!("the ledger's last nonce: {last}"));
                 let by = by.changed(before, format!("next nonce: {next}"));
-                audit::add(&mut transaction, &[&by]).await?;
-                transaction.commit().await?;
-                Ok(Confirmation::Done)
+                audit::add(transaction, &[&by]).await?;
+                Ok(Decided::Commit(Confirmation::Done))
             })
         })
         .await

@@ -12,7 +12,7 @@ use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, 
 
 use super::committer::Written;
 use super::fence::keep_keys;
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::jobs::columns::number;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
@@ -76,15 +76,13 @@ impl Plans for Store {
     async fn create_plan(&self, plan: NewPlan) -> Result<PlanCreated> {
         batch_limits::check_keys(plan.key.iter().map(|key| &key.scope))?;
         let (id, key) = (plan.plan.id, plan.key.clone());
-        let made = self.with(Way::Writes, move |mut session| {
+        let made = self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let making = make(&mut transaction, &plan).await?;
-                match making {
-                    Making::Made { .. } => transaction.commit().await?,
-                    Making::Locked(_) | Making::KeyTaken => transaction.rollback().await?,
-                }
-                Ok(making)
+                let making = make(transaction, &plan).await?;
+                Ok(match making {
+                    Making::Made { .. } => Decided::Commit(making),
+                    Making::Locked(_) | Making::KeyTaken => Decided::Rollback(making),
+                })
             })
         });
         match (made.await?, key) {
@@ -108,33 +106,26 @@ impl Plans for Store {
         }
         // It may wait for whoever takes the same locks or the same key, and is undone where one is not to be had: no other step
         // is to wait for that.
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                match write(&mut transaction, slice::from_ref(&batch)).await? {
+                Ok(match write(transaction, slice::from_ref(&batch)).await? {
                     Ending::Written(Written { anything: false, mut verdicts }) => {
-                        transaction.rollback().await?;
-                        Ok(verdicts.remove(0))
+                        Decided::Rollback(verdicts.remove(0))
                     }
                     Ending::Written(Written { anything: true, mut verdicts }) => {
                         let is_new = match &batch.key {
                             Some(RetryKey { key, task }) => {
-                                keep(&mut transaction, key, kept_retry_text(*task)).await?
+                                keep(transaction, key, kept_retry_text(*task)).await?
                             }
                             None => true,
                         };
                         if !is_new {
-                            transaction.rollback().await?;
-                            return Ok(PlanVerdict::KeyTaken);
+                            return Ok(Decided::Rollback(PlanVerdict::KeyTaken));
                         }
-                        transaction.commit().await?;
-                        Ok(verdicts.remove(0))
+                        Decided::Commit(verdicts.remove(0))
                     }
-                    Ending::Undone(verdict) => {
-                        transaction.rollback().await?;
-                        Ok(verdict)
-                    }
-                }
+                    Ending::Undone(verdict) => Decided::Rollback(verdict),
+                })
             })
         })
         .await
@@ -277,15 +268,13 @@ impl Plans for Store {
 
     async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak> {
         let (lock, author) = (Resource::tenant(tenant), author.clone());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let broken = break_lock(&mut transaction, &lock, token, &author).await?;
-                match broken {
-                    LockBreak::Broken { .. } => transaction.commit().await?,
-                    LockBreak::OtherToken(_) | LockBreak::NotHeld => transaction.rollback().await?,
-                }
-                Ok(broken)
+                let broken = break_lock(transaction, &lock, token, &author).await?;
+                Ok(match broken {
+                    LockBreak::Broken { .. } => Decided::Commit(broken),
+                    LockBreak::OtherToken(_) | LockBreak::NotHeld => Decided::Rollback(broken),
+                })
             })
         })
         .await
@@ -310,9 +299,8 @@ impl Plans for Store {
     }
 
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let (kind, at) = (transaction.kind(), transaction.at());
                 let purge = PURGE.on(kind).bind(age_ms as i64).bind(i64::from(limit)).at(at);
                 let purged: Vec<(PlanKey,)> = transaction.all(purge).await?;
@@ -321,17 +309,15 @@ impl Plans for Store {
                     let leases = purged.iter().map(|(id,)| Resource::plan(id.0).as_str().to_owned());
                     transaction.touch(FREE.on(kind).array::<String>(leases.collect())).await?;
                 }
-                transaction.commit().await?;
-                Ok(purged.len() as u64)
+                Ok(Decided::Commit(purged.len() as u64))
             })
         })
         .await
     }
 
     async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let (kind, at) = (transaction.kind(), transaction.at());
                 let oldest: Vec<(PlanKey,)> =
                     transaction.all(OLDEST.on(kind).bind(age_ms as i64).at(at)).await?;
@@ -342,8 +328,7 @@ impl Plans for Store {
                         deleted += transaction.touch(trim).await?;
                     }
                 }
-                transaction.commit().await?;
-                Ok(deleted)
+                Ok(Decided::Commit(deleted))
             })
         })
         .await

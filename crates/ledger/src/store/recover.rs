@@ -3,7 +3,7 @@
 use domain::AuditEntry;
 use domain::limits::{ID_WORKER_MAX, SEGMENT_STEP_GROWN_MAX};
 
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::recover::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, RECOVERED_TOKENS, Recovery};
 use crate::sql::{Statement, sql_file, statement};
 use crate::{Kind, Result};
@@ -28,9 +28,8 @@ impl Store {
     pub(crate) async fn recover(&self, margins: Margins, by: &AuditEntry) -> Result<Recovery> {
         let by = by.clone();
         let Margins { numbers, lead_ms } = margins;
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
                 if kind == Kind::Postgres {
                     transaction.touch(PATIENCE.on(kind)).await?;
@@ -51,9 +50,8 @@ impl Store {
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
                     workers: transaction.touch(workers.bind(lead_ms + RECOVERED_MARK_MS)).await?,
                 };
-                audit::add(&mut transaction, &[&by]).await?;
-                transaction.commit().await?;
-                Ok(recovery)
+                audit::add(transaction, &[&by]).await?;
+                Ok(Decided::Commit(recovery))
             })
         })
         .await
@@ -71,13 +69,11 @@ impl Store {
     /// See [`crate::let_new_signers_grant`].
     pub(crate) async fn let_new_signers_grant(&self, by: &AuditEntry) -> Result<()> {
         let by = by.clone();
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
                 transaction.touch(NEW_SIGNERS.on(kind)).await?;
-                audit::add(&mut transaction, &[&by]).await?;
-                transaction.commit().await
+                audit::add(transaction, &[&by]).await.map(Decided::Commit)
             })
         })
         .await

@@ -5,7 +5,7 @@ use domain::{ClientRef, JobId, LaneId, SessionId};
 
 use super::fence::{begin_in_lane, keep_keys};
 use super::result_reads::RESULTS;
-use super::{Pools, Store, Way};
+use super::{Decided, Pools, Store, Way};
 use crate::jobs::plan::requires;
 use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked, soon};
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt};
@@ -51,14 +51,12 @@ impl Store {
         opener: Option<&Opener>,
     ) -> Result<Making> {
         let (id, spec, key, opener) = (id.clone(), spec.clone(), key.cloned(), opener.cloned());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 if let Some(key) = &key
-                    && keep_keys(&mut transaction, &[keeping(&id, key)]).await? != [true]
+                    && keep_keys(transaction, &[keeping(&id, key)]).await? != [true]
                 {
-                    transaction.rollback().await?;
-                    return Ok(Making::KeyTaken);
+                    return Ok(Decided::Rollback(Making::KeyTaken));
                 }
                 let route = spec.needs.route.as_ref();
                 let create = CREATE
@@ -75,12 +73,10 @@ impl Store {
                     .bind(opener.as_ref().map_or(0, |opener| i64::from(opener.sessions_max)))
                     .at(transaction.at());
                 let made: Vec<(Moment,)> = transaction.all(create).await?;
-                let Some((at,)) = made.into_iter().next() else {
-                    transaction.rollback().await?;
-                    return Ok(Making::Exists);
-                };
-                transaction.commit().await?;
-                Ok(Making::Made(at))
+                Ok(match made.into_iter().next() {
+                    Some((at,)) => Decided::Commit(Making::Made(at)),
+                    None => Decided::Rollback(Making::Exists),
+                })
             })
         })
         .await
@@ -244,17 +240,15 @@ impl Sessions for Store {
             return self.touch(Way::Writes, ask).await;
         }
         // SQLite has no statement that deletes from two tables.
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let now = transaction.at().unwrap_or(0);
                 let before = now.saturating_sub_unsigned(age_ms.saturating_mul(1_000));
                 let purge = PURGE.on(Kind::Sqlite).bind(before).bind(i64::from(limit));
                 let purged: Vec<(String,)> = transaction.all(purge).await?;
                 let names = purged.iter().map(|(name,)| name.as_str()).collect();
                 transaction.touch(FREE.on(Kind::Sqlite).array::<&str>(names)).await?;
-                transaction.commit().await?;
-                Ok(purged.len() as u64)
+                Ok(Decided::Commit(purged.len() as u64))
             })
         })
         .await

@@ -2,7 +2,7 @@
 
 use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause};
 
-use super::{Store, Way, audit};
+use super::{Decided, Store, Way, audit};
 use crate::records::{self, impossible};
 use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow, ResumedRow};
 use crate::sql::{Statement, statement};
@@ -34,20 +34,17 @@ impl Store {
         // No version ever gets further.
         let Ok(version) = i64::try_from(version) else { return Ok(false) };
         let (name, by) = (name.to_owned(), by.clone());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
                 let shown: Vec<(i64, String)> = transaction.all(SHOW.on(kind).bind(name.as_str())).await?;
                 let before = shown.into_iter().next().map(|(_, value)| value);
                 let replace = REPLACE.on(kind).bind(name.as_str()).bind(value.as_str()).bind(version);
                 if transaction.touch(replace).await? != 1 {
-                    transaction.rollback().await?;
-                    return Ok(false);
+                    return Ok(Decided::Rollback(false));
                 }
-                audit::add(&mut transaction, &[&by.changed(before, value)]).await?;
-                transaction.commit().await?;
-                Ok(true)
+                audit::add(transaction, &[&by.changed(before, value)]).await?;
+                Ok(Decided::Commit(true))
             })
         })
         .await
@@ -98,9 +95,8 @@ impl Settings for Store {
         let (pool, reason, by) = (pool.clone(), reason.to_owned(), by.clone());
         let for_ms = for_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         let row: PauseRow = self
-            .with(Way::Writes, move |mut session| {
+            .in_transaction(move |transaction| {
                 Box::pin(async move {
-                    let mut transaction = session.begin().await?;
                     let kind = transaction.kind();
                     let pauses: Vec<PauseRow> = transaction.all(PAUSES.on(kind)).await?;
                     let before = pauses.iter().find(|pause| pause.is_of(&pool)).map(PauseRow::text);
@@ -115,9 +111,8 @@ impl Settings for Store {
                         .at(transaction.at());
                     let paused: Vec<PauseRow> = transaction.all(pause).await?;
                     let paused = paused.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
-                    audit::add(&mut transaction, &[&by.changed(before, paused.text())]).await?;
-                    transaction.commit().await?;
-                    Ok(paused)
+                    audit::add(transaction, &[&by.changed(before, paused.text())]).await?;
+                    Ok(Decided::Commit(paused))
                 })
             })
             .await?;
@@ -126,16 +121,15 @@ impl Settings for Store {
 
     async fn resume_pool(&self, pool: &PoolName, by: &AuditEntry) -> Result<()> {
         let (pool, by) = (pool.clone(), by.clone());
-        self.with(Way::Writes, move |mut session| {
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
                 let resume = RESUME.on(transaction.kind()).bind(pool.as_str());
                 let resumed: Vec<ResumedRow> = transaction.all(resume).await?;
                 // Of one that had ended by itself nothing changes.
                 for ResumedRow { pause, .. } in resumed.iter().filter(|resumed| resumed.is_in_force) {
-                    audit::add(&mut transaction, &[&by.changed(pause.text(), None::<String>)]).await?;
+                    audit::add(transaction, &[&by.changed(pause.text(), None::<String>)]).await?;
                 }
-                transaction.commit().await
+                Ok(Decided::Commit(()))
             })
         })
         .await
