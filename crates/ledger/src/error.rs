@@ -143,4 +143,4 @@ impl Error {
 }
 
 /// Shorthand for the ledger's answers.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

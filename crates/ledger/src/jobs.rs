@@ -93,28 +93,12 @@ pub enum JobsVerdict {
     Again,
 }
 
-/// What came of a promotion.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Promoted {
-    /// These jobs wait now, each in its group.
-    Jobs(Vec<PromotedJob>),
-    /// The lease's row was locked: nothing was written, try again.
-    Again,
-    /// The lane has another owner: nothing was written.
-    Fenced,
-}
-
-/// What became of holding a lane's jobs.
+/// Why a lane's owner has written nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
-    /// All of the lane's jobs that were to be held are.
-    Held {
-        /// How many were not held before.
-        jobs: u64,
-    },
-    /// The lane's lease is another's by now, or released. Nothing was written.
+pub enum Unwritten {
+    /// The lane's lease is another's by now, or released.
     Fenced,
-    /// The lease's row was locked; nothing was written, the same may be asked again.
+    /// The lease's row was locked; the same may be asked again.
     Again,
 }
 
@@ -294,18 +278,18 @@ pub trait Jobs: Send + Sync {
     /// [`JobVerdict::Stale`]; the list of jobs that wait and [`Self::orphaned_lanes`] leave held jobs out.
     ///
     /// A lane's new owner asks this after its acquire and before it loads or submits anything. An owner that acquires
-    /// its own lease anew does not.
+    /// its own lease anew does not. Answers how many jobs were not held before.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire anew and ask again.
-    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding>;
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Result<u64, Unwritten>>;
 
     /// Has the first `limit` delayed jobs of a lane that are due wait, as if they had never been delayed: they lose their due
     /// time, and are in a group from then on. Answers them.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire anew and read again.
-    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted>;
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Result<Vec<PromotedJob>, Unwritten>>;
 
     /// One job, finished or not; `None` if it never was, or was purged.
     ///

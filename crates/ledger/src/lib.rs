@@ -54,9 +54,9 @@ pub use ids::{
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
-    Finished, FinishedCounts, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict,
-    JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX,
-    PARTITION_DAYS_AHEAD, Promoted, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
+    Finished, FinishedCounts, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite,
+    Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, OrphanedLane, LiveJob, PAGE_BYTES_MAX,
+    PARTITION_DAYS_AHEAD, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, Unwritten, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;
@@ -73,13 +73,12 @@ pub use recover::{
     RECOVERED_TOKENS, Recovery, let_new_signers_grant, recover, try_recovery,
 };
 pub use sessions::{
-    Closed, LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults,
-    Sessions,
+    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,
 };
 pub use settings::Settings;
 use tokio::runtime;
 pub use train::{Fate, Link};
-pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transferred, Transfers};
+pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transfers};
 pub use unwritable::Unwritable;
 
 /// How the ledger is reached, and what it is allowed to take.

@@ -13,7 +13,7 @@ use domain::session::Spec;
 use domain::{ClientRef, JobId, LaneId, NodeId, SessionId, Timestamp};
 
 use crate::batch_limits::refuse;
-use crate::jobs::{JobKey, Lane, LiveJob, RevokedAttempt};
+use crate::jobs::{JobKey, Lane, LiveJob, RevokedAttempt, Unwritten};
 use crate::keys::Keeping;
 use crate::{Error, Result};
 use rows::KeptSession;
@@ -64,17 +64,6 @@ pub enum Opened {
     },
     /// Its token has as many open sessions as it may have; nothing was written.
     TooMany,
-}
-
-/// The answer to a close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
-    /// The session takes no more jobs, or there is none.
-    Yes,
-    /// The lane's lease is another's by now, or released. Nothing was written.
-    Fenced,
-    /// The lease's row was locked; nothing was written, the same may be asked again.
-    Again,
 }
 
 /// How many unfinished jobs of a session are where.
@@ -168,11 +157,11 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn session_finished(&self, id: &SessionId) -> Result<u64>;
 
-    /// Locks the lane's lease at exactly its token, and says that the session takes no more jobs.
+    /// Locks the lane's lease at exactly its token, and says that the session takes no more jobs, if there is one.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, closed: acquire anew.
-    async fn close_session(&self, lane: &Lane) -> Result<Closed>;
+    async fn close_session(&self, lane: &Lane) -> Result<Result<(), Unwritten>>;
 
     /// A lane's CREATED jobs in the order of their places behind `after_seq`, and in how many milliseconds each is due,
     /// 0 for now. Call this after the acquire was answered, never together with it.

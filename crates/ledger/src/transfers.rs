@@ -9,7 +9,7 @@
 use domain::{InstanceId, JobId, Resource, Token};
 
 use crate::Result;
-use crate::jobs::Lane;
+use crate::jobs::{Lane, Unwritten};
 
 /// Jobs transferred in one commit.
 pub const TRANSFER_JOBS_MAX: usize = 1_000;
@@ -17,17 +17,6 @@ pub const TRANSFER_JOBS_MAX: usize = 1_000;
 pub const NODES_NOTE_BYTES_MAX: usize = 256 << 10;
 /// Instances whose notes are read.
 pub(crate) const NOTES_MAX: u32 = 1_000;
-
-/// What became of a transfer of jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transferred {
-    /// These are in their new lanes. The others were not as said, or their new owners do not take jobs now.
-    Jobs(Vec<JobId>),
-    /// The lane's lease is another's by now, or released. Nothing was written.
-    Fenced,
-    /// The lease's row was locked; nothing was written, the same may be asked again.
-    Again,
-}
 
 /// What instances give each other through the ledger.
 #[async_trait::async_trait]
@@ -52,10 +41,15 @@ pub trait Transfers: Send + Sync {
     async fn nodes_elsewhere(&self, me: &InstanceId) -> Result<Vec<(InstanceId, String)>>;
 
     /// Transfers jobs of a lane that wait for a slot, at most [`TRANSFER_JOBS_MAX`], each to the first lane of an instance.
+    /// Answers those that are in their new lanes. The others were not as said, or their new owners do not take jobs now.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] they may be, or may yet be, transferred: acquire anew and load.
-    async fn transfer_jobs(&self, from: &Lane, jobs: &[(JobId, InstanceId)]) -> Result<Transferred>;
+    async fn transfer_jobs(
+        &self,
+        from: &Lane,
+        jobs: &[(JobId, InstanceId)],
+    ) -> Result<Result<Vec<JobId>, Unwritten>>;
 
     /// Passes a lease on to a live instance for so many milliseconds, within which that one is to acquire it. `false` if the
     /// lease had another owner or token by then, or if the other instance does not live.

@@ -393,7 +393,7 @@ async fn send(
     lease: &LaneLease,
     batch: &JobBatch,
 ) -> Result<Option<Written>, CommitFailure> {
-    let Some(lane) = batch.lane.clone() else { return Err(CommitFailure::Fenced) };
+    let Some(lane) = &batch.lane else { return Err(CommitFailure::Fenced) };
     for _ in 0..COMMIT_TRIES_MAX {
         // Past the lease's end by the own clock no write leaves, whatever the database would say.
         if !lease.is_current() {
@@ -403,11 +403,7 @@ async fn send(
             Ok(JobsVerdict::Written { at, jobs }) => return Ok(Some((at, jobs))),
             Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
             Ok(JobsVerdict::Fenced) => {
-                metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
-                tracing::warn!(
-                    resource = %lane.id, operation = "jobs", token = %lane.token, instance = %services.me,
-                    "a stale owner was fenced"
-                );
+                fenced(lane, "jobs");
                 return Err(CommitFailure::Fenced);
             }
             Err(error) if error.is_retryable() => {
@@ -422,6 +418,14 @@ async fn send(
         }
     }
     Err(CommitFailure::Again)
+}
+
+/// Logs and counts a write in a lane that was fenced.
+fn fenced(lane: &ledger::Lane, operation: &'static str) {
+    metrics::counter!("fencepost_fence_reject_total", "op" => operation).increment(1);
+    tracing::warn!(
+        resource = %lane.id, operation, token = %lane.token, instance = %lane.owner, "a stale owner was fenced"
+    );
 }
 
 /// Has the state looked at when its next time comes.

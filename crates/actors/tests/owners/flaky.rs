@@ -261,7 +261,11 @@ impl Transfers for Flaky {
     async fn nodes_elsewhere(&self, me: &InstanceId) -> Result<Vec<(InstanceId, String)>> {
         self.real.nodes_elsewhere(me).await
     }
-    async fn transfer_jobs(&self, from: &Lane, jobs: &[(JobId, InstanceId)]) -> Result<Transferred> {
+    async fn transfer_jobs(
+        &self,
+        from: &Lane,
+        jobs: &[(JobId, InstanceId)],
+    ) -> Result<Result<Vec<JobId>, Unwritten>> {
         self.real.transfer_jobs(from, jobs).await
     }
     async fn pass_lease(
@@ -282,10 +286,10 @@ impl Jobs for Flaky {
         assert!(!self.plan.do_jobs_panic.swap(false, Ordering::Relaxed), "made on purpose");
         self.real.commit_jobs(batch).await
     }
-    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted> {
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Result<Vec<PromotedJob>, Unwritten>> {
         self.real.promote_jobs(lane, limit).await
     }
-    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Result<u64, Unwritten>> {
         self.real.hold_jobs(lane).await
     }
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
@@ -416,7 +420,7 @@ impl Sessions for Flaky {
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
         self.real.session_counts(id).await
     }
-    async fn close_session(&self, lane: &Lane) -> Result<Closed> {
+    async fn close_session(&self, lane: &Lane) -> Result<Result<(), Unwritten>> {
         self.real.close_session(lane).await
     }
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 
 use domain::Timestamp;
+use futures_util::future::BoxFuture;
 
-use crate::jobs::Lane;
+use super::{Store, Way};
+use crate::jobs::{Lane, Unwritten};
 use crate::keys::Keeping;
 use crate::sql::{Rows, Session, Statement, Transaction, statement};
 use crate::train::{Fence, FenceClaim, leases};
@@ -33,18 +35,33 @@ pub(super) async fn fence(
     Ok((judge(&mut transaction.session(), claims, &names).await?, at.or(known)))
 }
 
-/// Begins a transaction that writes in a lane, behind the lane's lease. Where that does not hold, it says so, and nothing is begun.
-pub(super) async fn begin_in_lane<'s>(
-    session: &'s mut Session<'_>,
-    lane: &Lane,
-) -> sqlx::Result<Result<Transaction<'s>, Fence>> {
-    let mut transaction = session.begin().await?;
-    let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
-    if fences != [Fence::Holds] {
-        transaction.rollback().await?;
-        return Ok(Err(fences[0]));
+impl Store {
+    /// Does work that writes in a lane, in a transaction behind the lane's lease, and commits it. Where the lease does not
+    /// hold, nothing is done.
+    pub(super) async fn in_lane<T: Send + 'static>(
+        &self,
+        lane: &Lane,
+        work: impl for<'t> FnOnce(&'t mut Transaction<'_>) -> BoxFuture<'t, sqlx::Result<T>> + Send + 'static,
+    ) -> crate::Result<Result<T, Unwritten>> {
+        let lane = lane.clone();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+                if fences != [Fence::Holds] {
+                    transaction.rollback().await?;
+                    return Ok(Err(match fences[0] {
+                        Fence::Again => Unwritten::Again,
+                        Fence::Fenced | Fence::Holds => Unwritten::Fenced,
+                    }));
+                }
+                let done = work(&mut transaction).await?;
+                transaction.commit().await?;
+                Ok(Ok(done))
+            })
+        })
+        .await
     }
-    Ok(Ok(transaction))
 }
 
 /// What it says of each claim that these leases were locked.

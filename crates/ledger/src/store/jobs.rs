@@ -8,7 +8,7 @@ use domain::{
     AuditEntry, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp,
 };
 
-use super::fence::{begin_in_lane, keep_keys};
+use super::fence::keep_keys;
 use super::{Decided, Store, Way, audit};
 use crate::keys::Keeping;
 use crate::{Error, Result, batch_limits};
@@ -20,14 +20,13 @@ use crate::jobs::rows::{
     UnderWayRow,
 };
 use crate::jobs::{
-    FinishedCounts, HELD_DUE_MICROS, HeldAttempt, Holding, JobBatch, JobFilter, JobKey, JobRecord, Jobs,
-    JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX, Promoted, UnderWay,
-    UnfinishedCount, WaitingGroup,
+    FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, Jobs, JobsVerdict,
+    KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX, PromotedJob, UnderWay,
+    UnfinishedCount, Unwritten, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
 use crate::sql::{Ask, Id, Statement, statement};
-use crate::train::Fence;
 
 const HOLD: Statement = statement!("job_hold");
 const PROMOTE: Statement = statement!("job_promote");
@@ -56,45 +55,18 @@ impl Jobs for Store {
         self.job_trains.commit(batch, self.call_timeout).await
     }
 
-    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
-        let lane = lane.clone();
-        let held = self.with(Way::Writes, move |mut session| {
-            Box::pin(async move {
-                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
-                    Ok(transaction) => transaction,
-                    Err(fence) => return Ok(Err(fence)),
-                };
-                let hold = HOLD.on(transaction.kind()).bind(lane.id.as_str()).bind(HELD_DUE_MICROS);
-                let jobs = transaction.touch(hold).await?;
-                transaction.commit().await?;
-                Ok(Ok(jobs))
-            })
-        });
-        Ok(match held.await? {
-            Ok(jobs) => Holding::Held { jobs },
-            Err(Fence::Again) => Holding::Again,
-            Err(Fence::Fenced | Fence::Holds) => Holding::Fenced,
-        })
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Result<u64, Unwritten>> {
+        let hold = self.ask(&HOLD).bind(lane.id.as_str()).bind(HELD_DUE_MICROS);
+        self.in_lane(lane, move |transaction| Box::pin(transaction.touch(hold))).await
     }
 
-    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Promoted> {
-        let lane = lane.clone();
-        let promoted = self.with(Way::Writes, move |mut session| {
-            Box::pin(async move {
-                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
-                    Ok(transaction) => transaction,
-                    Err(fence) => return Ok(Err(fence)),
-                };
-                let promote = PROMOTE.on(transaction.kind()).bind(lane.id.as_str()).bind(i64::from(limit));
-                let jobs: Vec<PromotedRow> = transaction.all(promote).await?;
-                transaction.commit().await?;
-                Ok(Ok(jobs))
-            })
-        });
+    async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Result<Vec<PromotedJob>, Unwritten>> {
+        let promote = self.ask(&PROMOTE).bind(lane.id.as_str()).bind(i64::from(limit));
+        let promoted =
+            self.in_lane(lane, move |transaction| Box::pin(transaction.all::<PromotedRow>(promote)));
         Ok(match promoted.await? {
-            Ok(jobs) => Promoted::Jobs(records::all(jobs)?),
-            Err(Fence::Again) => Promoted::Again,
-            Err(Fence::Fenced | Fence::Holds) => Promoted::Fenced,
+            Ok(jobs) => Ok(records::all(jobs)?),
+            Err(unwritten) => Err(unwritten),
         })
     }
 

@@ -3,20 +3,19 @@
 use domain::session::Spec;
 use domain::{ClientRef, JobId, LaneId, SessionId};
 
-use super::fence::{begin_in_lane, keep_keys};
+use super::fence::keep_keys;
 use super::result_reads::RESULTS;
 use super::{Decided, Pools, Store, Way};
 use crate::jobs::plan::requires;
 use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked, soon};
-use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt};
+use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, Unwritten};
 use crate::records;
 use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, RefRow, ResultRow, SessionRow};
 use crate::sessions::{
-    Closed, LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions,
+    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions,
     changed_meanwhile, check, check_is_session, keeping,
 };
 use crate::sql::{Moment, Statement, statement};
-use crate::train::Fence;
 use crate::{Error, Kind, Result, batch_limits};
 
 const CREATE: Statement = statement!("session_create");
@@ -155,26 +154,13 @@ impl Sessions for Store {
         records::count(jobs)
     }
 
-    async fn close_session(&self, lane: &Lane) -> Result<Closed> {
+    async fn close_session(&self, lane: &Lane) -> Result<Result<(), Unwritten>> {
         check_is_session(lane)?;
-        let lane = lane.clone();
-        let closed = self.with(Way::Writes, move |mut session| {
-            Box::pin(async move {
-                let mut transaction = match begin_in_lane(&mut session, &lane).await? {
-                    Ok(transaction) => transaction,
-                    Err(fence) => return Ok(Err(fence)),
-                };
-                let close = CLOSE.on(transaction.kind()).bind(lane.id.lease().id()).at(transaction.at());
-                transaction.touch(close).await?;
-                transaction.commit().await?;
-                Ok(Ok(()))
-            })
+        let close = self.ask(&CLOSE).bind(lane.id.lease().id());
+        let closed = self.in_lane(lane, move |transaction| {
+            Box::pin(async move { transaction.touch(close.at(transaction.at())).await.map(drop) })
         });
-        Ok(match closed.await? {
-            Ok(()) => Closed::Yes,
-            Err(Fence::Again) => Closed::Again,
-            Err(Fence::Fenced | Fence::Holds) => Closed::Fenced,
-        })
+        closed.await
     }
 
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 
 use domain::{InstanceId, JobId, LaneId, Resource, Token};
 
-use super::fence::begin_in_lane;
 use super::{Store, Way};
 use crate::Result;
-use crate::jobs::Lane;
+use crate::jobs::{Lane, Unwritten};
 use crate::records;
 use crate::sql::{Id, Statement, statement};
-use crate::train::Fence;
-use crate::transfers::{NODES_NOTE_BYTES_MAX, NOTES_MAX, TRANSFER_JOBS_MAX, Transferred, Transfers};
+use crate::transfers::{NODES_NOTE_BYTES_MAX, NOTES_MAX, TRANSFER_JOBS_MAX, Transfers};
 
 const NOTE: Statement = statement!(both "transfer_note");
 const GIVEN: Statement = statement!(both "transfer_given");
@@ -41,15 +39,15 @@ impl Transfers for Store {
         rows.into_iter().map(|(id, nodes)| Ok((records::instance(&id)?, nodes))).collect()
     }
 
-    async fn transfer_jobs(&self, from: &Lane, jobs: &[(JobId, InstanceId)]) -> Result<Transferred> {
+    async fn transfer_jobs(
+        &self,
+        from: &Lane,
+        jobs: &[(JobId, InstanceId)],
+    ) -> Result<Result<Vec<JobId>, Unwritten>> {
         assert!(jobs.len() <= TRANSFER_JOBS_MAX, "the caller splits transfers");
-        let (from, jobs) = (from.clone(), jobs.to_vec());
-        let moved = self.with(Way::Writes, move |mut session| {
+        let (giver, jobs) = (from.id.clone(), jobs.to_vec());
+        let moved = self.in_lane(from, move |transaction| {
             Box::pin(async move {
-                let mut transaction = match begin_in_lane(&mut session, &from).await? {
-                    Ok(transaction) => transaction,
-                    Err(fence) => return Ok(Err(fence)),
-                };
                 let mut receivers: Vec<_> = jobs.iter().map(|(_, to)| to.as_str()).collect();
                 receivers.sort_unstable();
                 receivers.dedup();
@@ -59,22 +57,16 @@ impl Transfers for Store {
                 let taken = jobs.iter().filter(|(_, to)| open.contains(to.as_str()));
                 let taken: Vec<_> = taken.map(|(job, to)| (*job, LaneId::instance(to, 0))).collect();
                 if taken.is_empty() {
-                    transaction.rollback().await?;
-                    return Ok(Ok(Vec::new()));
+                    return Ok(Vec::new());
                 }
                 let ask = JOBS.on(transaction.kind()).rows(&taken, |taken| {
                     taken.column("id", |(job, _)| Id(*job)).column("lane", |(_, lane)| lane.as_str());
                 });
-                let moved: Vec<(Id,)> = transaction.all(ask.bind(from.id.as_str())).await?;
-                transaction.commit().await?;
-                Ok(Ok(moved.into_iter().map(|(Id(job),)| job).collect()))
+                let moved: Vec<(Id,)> = transaction.all(ask.bind(giver.as_str())).await?;
+                Ok(moved.into_iter().map(|(Id(job),)| job).collect())
             })
         });
-        Ok(match moved.await? {
-            Ok(moved) => Transferred::Jobs(moved),
-            Err(Fence::Again) => Transferred::Again,
-            Err(Fence::Fenced | Fence::Holds) => Transferred::Fenced,
-        })
+        moved.await
     }
 
     async fn pass_lease(

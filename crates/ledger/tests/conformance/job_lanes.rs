@@ -5,8 +5,8 @@ use domain::job::{
 };
 use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
-    HeldAttempt, Holding, JobVerdict, JobsVerdict, Lane, LiveJob, OrphanedLane, Promoted, PromotedJob,
-    UnderWay, WaitingGroup,
+    HeldAttempt, JobVerdict, JobsVerdict, Lane, OrphanedLane, LiveJob, PromotedJob, UnderWay, Unwritten,
+    WaitingGroup,
 };
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -89,8 +89,8 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
     b.ledger.release(anew.id.lease(), &anew.owner, anew.token).await.unwrap();
 
     let second = b.lane(session("s"), &owner("b")).await;
-    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Holding::Held { jobs: 6 });
-    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Holding::Held { jobs: 0 });
+    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Ok(6));
+    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Ok(0));
     // A failure, a lost node and a late result, of attempts that were under way.
     b.does(said([fail(job(2), 0)])).await;
     b.does(of_lane(&second, [revoke(job(3))])).await;
@@ -134,9 +134,9 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
 pub async fn only_the_owner_of_a_lane_holds_its_jobs(b: Bench) {
     let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
     b.does(of_lane(&mine, [submit(to_be_held(job(0)))])).await;
-    assert_eq!(b.ledger.hold_jobs(&other).await.unwrap(), Holding::Held { jobs: 0 });
+    assert_eq!(b.ledger.hold_jobs(&other).await.unwrap(), Ok(0));
     b.ledger.release(mine.id.lease(), &mine.owner, mine.token).await.unwrap();
-    assert_eq!(b.ledger.hold_jobs(&mine).await.unwrap(), Holding::Fenced);
+    assert_eq!(b.ledger.hold_jobs(&mine).await.unwrap(), Err(Unwritten::Fenced));
     assert_eq!(b.found(job(0)).await.spec.on_recovery, OnRecovery::Hold);
     let mut held = to_be_held(job(1));
     held.spec.on_recovery = OnRecovery::Held;
@@ -310,16 +310,13 @@ pub async fn delayed_jobs_that_are_due_are_promoted_by_their_owner_alone(b: Benc
     let new =
         [delayed(0, &group(None, None), 2), delayed(1, &gpu, 1), delayed(2, &gpu, LONG_MS), submit(held)];
     b.does(of_lane(&lane, new)).await;
-    assert!(matches!(b.ledger.hold_jobs(&lane).await.unwrap(), Holding::Held { jobs: 1 }));
+    assert_eq!(b.ledger.hold_jobs(&lane).await.unwrap(), Ok(1));
     let coming = async || b.ledger.coming_due(&lane.id, None, 0, 9).await.unwrap().len();
     eventually("two are due", async || coming().await == 2).await;
     let stale = Lane { owner: owner("b"), ..lane.clone() };
-    assert_eq!(b.ledger.promote_jobs(&stale, 9).await.unwrap(), Promoted::Fenced);
+    assert_eq!(b.ledger.promote_jobs(&stale, 9).await.unwrap(), Err(Unwritten::Fenced));
     assert_eq!(coming().await, 2);
-    let promoted = async || match b.ledger.promote_jobs(&lane, 1).await.unwrap() {
-        Promoted::Jobs(jobs) => jobs,
-        other => panic!("{other:?}"),
-    };
+    let promoted = async || b.ledger.promote_jobs(&lane, 1).await.unwrap().unwrap();
     // By their times, and only what is due.
     let one = |n, group: &WaitingGroup| PromotedJob {
         job: job(n),

@@ -121,7 +121,7 @@ pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
     let delayed = NewJob { due: Due::InMs(LONG_MS), ..plain(job(20)) };
     let held = spec_held(plain(job(21)));
     b.does(of_lane(&lane, [submit(delayed), submit(held)])).await;
-    b.ledger.hold_jobs(&lane).await.unwrap();
+    b.ledger.hold_jobs(&lane).await.unwrap().unwrap();
     let pool = PoolName::parse("p").unwrap();
     let counted = async || b.ledger.unfinished_counts(100).await.unwrap();
     let counts = counted().await;

@@ -383,7 +383,7 @@ pub async fn sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_h
         b.ledger.open_session(&session_id(name), &spec(), None, None).await.unwrap();
     }
     let closed = b.lane(session("closed"), &me).await;
-    b.ledger.close_session(&closed).await.unwrap();
+    b.ledger.close_session(&closed).await.unwrap().unwrap();
     let lane = b.lane(session("s"), &me).await;
     b.does(of_lane(&lane, (1..=3).map(|n| submit(in_session("s", n))))).await;
     b.does(of_lane(&lane, [cancel(job(3))])).await;

@@ -4,7 +4,7 @@
 use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
 use domain::{IdempotencyKey, Label, PoolName, SessionId};
-use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionRecord};
+use ledger::{Acquisition, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionRecord, Unwritten};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
@@ -64,7 +64,7 @@ impl Bench {
 
     async fn closes(&self, name: &str) {
         let lane = self.lane(session(name), &owner("a")).await;
-        assert_eq!(self.ledger.close_session(&lane).await.unwrap(), Closed::Yes);
+        assert_eq!(self.ledger.close_session(&lane).await.unwrap(), Ok(()));
         self.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     }
 
@@ -237,7 +237,7 @@ pub async fn a_session_is_closed_by_the_owner_of_its_lane_alone(b: Bench) {
     b.opens("t").await;
     let old = b.lane(session("s"), &owner("a")).await;
     let fenced = async |lane: &Lane| {
-        assert_eq!(b.ledger.close_session(lane).await.unwrap(), Closed::Fenced);
+        assert_eq!(b.ledger.close_session(lane).await.unwrap(), Err(Unwritten::Fenced));
         assert_eq!(b.shown("s").await.closed_at, None);
     };
     b.ledger.release(old.id.lease(), &old.owner, old.token).await.unwrap();
@@ -246,14 +246,14 @@ pub async fn a_session_is_closed_by_the_owner_of_its_lane_alone(b: Bench) {
     fenced(&old).await;
     fenced(&Lane { token: new.token, ..old.clone() }).await;
     fenced(&Lane { token: old.token, ..new.clone() }).await;
-    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Yes);
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Ok(()));
     let closed = b.shown("s").await;
     assert!(closed.closed_at >= Some(closed.created_at));
     // Again, and by the next owner, it stays as it is.
-    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Yes);
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Ok(()));
     let next = b.lane(session("s"), &owner("b")).await;
-    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Fenced);
-    assert_eq!(b.ledger.close_session(&next).await.unwrap(), Closed::Yes);
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Err(Unwritten::Fenced));
+    assert_eq!(b.ledger.close_session(&next).await.unwrap(), Ok(()));
     assert_eq!(b.shown("s").await.closed_at, closed.closed_at);
     assert_eq!(b.shown("t").await.closed_at, None, "the others stay open");
 }
@@ -401,9 +401,9 @@ async fn a_close_beside_a_takeover_is_asked_again() {
     let mut takeover = hand.begin().await.unwrap();
     let take = "UPDATE lease SET fencing_token = fencing_token + 1, owner = 'b' WHERE resource = 'session:s'";
     sqlx::query(take).execute(&mut *takeover).await.unwrap();
-    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Closed::Again);
+    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Err(Unwritten::Again));
     takeover.commit().await.unwrap();
-    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Closed::Fenced);
+    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Err(Unwritten::Fenced));
     assert_eq!(b.shown("s").await.closed_at, None);
 }
 

@@ -13,9 +13,9 @@ use domain::lane::{
 };
 use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
 use futures_util::FutureExt;
-use ledger::{Closed, KeptJobKey, Promoted, PromotedJob, Transferred};
+use ledger::{KeptJobKey, PromotedJob, Unwritten};
 
-use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
+use super::{LaneServices, Owner, Shell, end, fenced, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
@@ -26,8 +26,8 @@ use crate::pause::jittered;
 
 /// How long the bus remembers which node a session used last, at least.
 const BINDING_KEPT: Duration = Duration::from_secs(3_600);
-/// Between two tries to close a session whose lease row was locked, before jitter.
-const CLOSE_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// Between two tries to close a session or to promote jobs while the lane's lease row is locked, before jitter.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, context: &mut Context<A>) {
     let owner = actor.owner();
@@ -212,28 +212,36 @@ fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
 }
 
 async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), CommitFailure> {
-    match services.ledger.close_session(lane).await {
-        Ok(Closed::Yes) => Ok(()),
-        Ok(Closed::Again) => {
-            tokio::time::sleep(jittered(CLOSE_AGAIN_AFTER)).await;
-            Err(CommitFailure::Again)
-        }
-        Ok(Closed::Fenced) => {
-            fenced(lane, "close_session");
+    let closed = services.ledger.close_session(lane).await;
+    paused(outcome(closed, lane, "close_session")).await
+}
+
+/// What the ledger's answer to a write in the lane means to its owner.
+fn outcome<T>(
+    answer: ledger::Result<Result<T, Unwritten>>,
+    lane: &ledger::Lane,
+    operation: &'static str,
+) -> Result<T, CommitFailure> {
+    match answer {
+        Ok(Ok(written)) => Ok(written),
+        Ok(Err(Unwritten::Again)) => Err(CommitFailure::Again),
+        Ok(Err(Unwritten::Fenced)) => {
+            fenced(lane, operation);
             Err(CommitFailure::Fenced)
         }
         Err(error) => {
-            tracing::debug!(%error, lane = %lane.id, "the outcome of closing the session is not known");
+            tracing::debug!(%error, lane = %lane.id, operation, "the outcome of a write in the lane is not known");
             Err(CommitFailure::Unknown)
         }
     }
 }
 
-fn fenced(lane: &ledger::Lane, operation: &'static str) {
-    metrics::counter!("fencepost_fence_reject_total", "op" => operation).increment(1);
-    tracing::warn!(
-        resource = %lane.id, operation, token = %lane.token, instance = %lane.owner, "a stale owner was fenced"
-    );
+/// Answers the same, after a pause where the write is to be tried again.
+async fn paused<T>(outcome: Result<T, CommitFailure>) -> Result<T, CommitFailure> {
+    if matches!(outcome, Err(CommitFailure::Again)) {
+        tokio::time::sleep(jittered(WRITE_AGAIN_AFTER)).await;
+    }
+    outcome
 }
 
 fn lane_of(owner: &Owner) -> ledger::Lane {
@@ -254,22 +262,10 @@ async fn transfer_in_ledger(
     from: &ledger::Lane,
     jobs: &[(JobId, InstanceId)],
 ) -> Result<Vec<JobId>, CommitFailure> {
-    match services.ledger.transfer_jobs(from, jobs).await {
-        Ok(Transferred::Jobs(moved)) => {
-            handed_on::count("job", moved.len() as u64);
-            tracing::debug!(lane = %from.id, jobs = moved.len(), "jobs were transferred to other instances");
-            Ok(moved)
-        }
-        Ok(Transferred::Again) => Err(CommitFailure::Again),
-        Ok(Transferred::Fenced) => {
-            fenced(from, "transfer_jobs");
-            Err(CommitFailure::Fenced)
-        }
-        Err(error) => {
-            tracing::debug!(%error, lane = %from.id, "the outcome of a transfer of jobs is not known");
-            Err(CommitFailure::Unknown)
-        }
-    }
+    let moved = outcome(services.ledger.transfer_jobs(from, jobs).await, from, "transfer_jobs")?;
+    handed_on::count("job", moved.len() as u64);
+    tracing::debug!(lane = %from.id, jobs = moved.len(), "jobs were transferred to other instances");
+    Ok(moved)
 }
 
 fn promote<A: Shell>(actor: &mut A, context: &mut Context<A>) {
@@ -284,24 +280,10 @@ async fn promote_in_ledger(
     services: &LaneServices,
     lane: &ledger::Lane,
 ) -> Result<Vec<PromotedJob>, CommitFailure> {
-    match services.ledger.promote_jobs(lane, PROMOTED_MAX).await {
-        Ok(Promoted::Jobs(jobs)) => {
-            tracing::debug!(lane = %lane.id, jobs = jobs.len(), "delayed jobs that are due wait with the others");
-            Ok(jobs)
-        }
-        Ok(Promoted::Again) => {
-            tokio::time::sleep(jittered(CLOSE_AGAIN_AFTER)).await;
-            Err(CommitFailure::Again)
-        }
-        Ok(Promoted::Fenced) => {
-            fenced(lane, "promote_jobs");
-            Err(CommitFailure::Fenced)
-        }
-        Err(error) => {
-            tracing::debug!(%error, lane = %lane.id, "the outcome of a promotion of jobs is not known");
-            Err(CommitFailure::Unknown)
-        }
-    }
+    let promoted = services.ledger.promote_jobs(lane, PROMOTED_MAX).await;
+    let jobs = paused(outcome(promoted, lane, "promote_jobs")).await?;
+    tracing::debug!(lane = %lane.id, jobs = jobs.len(), "delayed jobs that are due wait with the others");
+    Ok(jobs)
 }
 
 /// Answers submissions that were not written: as the first one under their key was, if there was one. Where that cannot

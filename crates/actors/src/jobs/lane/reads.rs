@@ -11,9 +11,9 @@ use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{Holding, PAGE_BYTES_MAX, RevokedAttempt, UnderWay, WaitingGroup};
+use ledger::{PAGE_BYTES_MAX, RevokedAttempt, UnderWay, Unwritten, WaitingGroup};
 
-use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
+use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, fenced, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS};
 use crate::jobs::messages::LaneCommand;
@@ -46,25 +46,19 @@ impl Loader {
             if self.host.is_over() {
                 return Err(Lost);
             }
-            let (id, owner) = (self.lane.clone(), self.services.me.clone());
-            match self.services.ledger.hold_jobs(&ledger::Lane { id, owner, token }).await {
-                Ok(Holding::Held { jobs }) => {
+            let lane = ledger::Lane { id: self.lane.clone(), owner: self.services.me.clone(), token };
+            match self.services.ledger.hold_jobs(&lane).await {
+                Ok(Ok(jobs)) => {
                     if jobs > 0 {
                         tracing::info!(lane = %self.lane, %token, jobs, "jobs are held after a takeover");
                     }
                     return Ok(token);
                 }
-                Ok(Holding::Again) => {
+                Ok(Err(Unwritten::Again)) => {
                     tokio::time::sleep(jittered(HOLD_AGAIN_AFTER)).await;
                     continue;
                 }
-                Ok(Holding::Fenced) => {
-                    metrics::counter!("fencepost_fence_reject_total", "op" => "hold_jobs").increment(1);
-                    tracing::warn!(
-                        resource = %self.lane, operation = "hold_jobs", %token, instance = %self.services.me,
-                        "a stale owner was fenced"
-                    );
-                }
+                Ok(Err(Unwritten::Fenced)) => fenced(&lane, "hold_jobs"),
                 Err(error) => {
                     ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
                 }
