@@ -82,10 +82,7 @@ impl<C: Callers> LaneState<C> {
                 }
             }
             Err(CommitFailure::Again) => self.promotion.is_wanted = true,
-            Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
-                self.begin_anew(&mut effects);
-                return effects;
-            }
+            Err(CommitFailure::Fenced | CommitFailure::Unknown) => self.begin_anew(&mut effects),
         }
         self.advance(now, &mut effects);
         effects

@@ -75,10 +75,7 @@ impl<C: Callers> LaneState<C> {
                 }
             }
             Err(CommitFailure::Again) => {}
-            Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
-                self.begin_anew(&mut effects);
-                return effects;
-            }
+            Err(CommitFailure::Fenced | CommitFailure::Unknown) => self.begin_anew(&mut effects),
         }
         self.advance(now, &mut effects);
         effects
