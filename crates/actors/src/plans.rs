@@ -40,7 +40,6 @@ use clock::Clock;
 pub use owned_bytes::OWNED_PLANS_BYTES_MAX;
 use owned_bytes::{LOADS_MAX, OwnedBytes, PlanShare};
 pub use refusal::Refusal;
-use refusal::of_ledger;
 pub use retry::{RetryFrom, RetryRequest};
 
 /// How long a tenant's lock lasts from its last renewal.
@@ -297,7 +296,7 @@ impl Plans {
     /// [`Refusal::NotLocked`], [`Refusal::OtherToken`], and what the ledger says.
     pub async fn unlock(&self, tenant: &TenantId, token: Token, author: Author) -> Result<(), Refusal> {
         let broken = self.inner.ledger.break_lock(tenant, token, &author).await;
-        match broken.map_err(|error| of_ledger(&error))? {
+        match broken? {
             LockBreak::NotHeld => Err(Refusal::NotLocked),
             LockBreak::OtherToken(held) => Err(Refusal::OtherToken(held)),
             LockBreak::Broken { task, plan } => {
@@ -350,7 +349,7 @@ impl Inner {
 
     /// The time by the database's clock.
     async fn now(&self) -> Result<Timestamp, Refusal> {
-        let ms = self.ledger.clock_ms().await.map_err(|error| of_ledger(&error))?;
+        let ms = self.ledger.clock_ms().await?;
         Ok(clock::from_ms(ms))
     }
 
@@ -391,7 +390,7 @@ impl Inner {
         let body_hash = rows.key.as_ref().map(|key| key.body_hash);
         let created = tokio::time::timeout(self.config.request_timeout, self.ledger.create_plan(rows));
         let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
-        match created.map_err(|error| of_ledger(&error))? {
+        match created? {
             PlanCreated::Made { at, locks } => {
                 let id = plan.id;
                 step::count_locks(&plan, &locks);
@@ -416,7 +415,7 @@ impl Inner {
     /// The plan that was made under a key; `None` without a key, and if the key was not used.
     async fn kept_plan(&self, key: Option<&JobKey>) -> Result<Option<PlanId>, Refusal> {
         let Some(key) = key else { return Ok(None) };
-        match self.ledger.kept_plan(&key.scope).await.map_err(|error| of_ledger(&error))? {
+        match self.ledger.kept_plan(&key.scope).await? {
             Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
             kept => Ok(kept.map(|kept| kept.plan)),
         }
@@ -441,10 +440,10 @@ impl Inner {
         }
         if made.is_none() {
             // No lease is made for what there is not.
-            let known = self.ledger.plan(plan).await.map_err(|error| of_ledger(&error))?;
+            let known = self.ledger.plan(plan).await?;
             known.ok_or(Refusal::UnknownPlan)?;
         }
-        let lane = match self.jobs.plan_lane(plan).await.map_err(|error| of_ledger(&error))? {
+        let lane = match self.jobs.plan_lane(plan).await? {
             Ok(lane) => lane,
             Err(Some(owner)) if owner != *self.jobs.me() => return Err(Refusal::NotOwner { owner }),
             Err(_) => return Err(Refusal::NoOwner),

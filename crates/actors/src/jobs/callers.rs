@@ -15,7 +15,7 @@ use super::lifetime::Lifetime;
 use super::messages::LaneCommand;
 use super::submissions::Submissions;
 use super::waiters::Waiters;
-use super::{Jobs, Refusal, refusal};
+use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
 /// How soon a waiter first reads the ledger if the other instances may not know yet that callers wait here; before jitter.
@@ -43,7 +43,7 @@ pub(super) struct Callers {
 impl Callers {
     /// The instance that owns a lane by its lease, if one does.
     pub(super) async fn owner_of(&self, lane: &LaneId) -> Result<Option<InstanceId>, Refusal> {
-        let lease = self.ledger.lease(lane.lease()).await.map_err(|error| refusal::of_ledger(&error))?;
+        let lease = self.ledger.lease(lane.lease()).await?;
         Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
     }
 }
@@ -60,7 +60,7 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::UnknownJob`], and the ledger's refusals.
     pub async fn get(&self, id: JobId) -> Result<JobRecord, Refusal> {
-        let found = self.callers.ledger.job(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let found = self.callers.ledger.job(id).await?;
         found.ok_or(Refusal::UnknownJob)
     }
 
@@ -107,7 +107,7 @@ impl Jobs {
         if !lifetime.takes_work() {
             return Ok(());
         }
-        match keeper.adopt_for("adopted", lane).await.map_err(|error| refusal::of_ledger(&error))? {
+        match keeper.adopt_for("adopted", lane).await? {
             Some(owner) if owner != *keeper.me() => Err(Refusal::NotOwner { owner }),
             _ => Ok(()),
         }

@@ -150,7 +150,7 @@ impl Following {
                 tracing::debug!(%error, job = %self.job, "a job that a client follows could not be read");
                 return Ok(None);
             }
-            Err(error) => return Err(super::refusal::of_ledger(&error)),
+            Err(error) => return Err(error.into()),
         };
         let found = (job.state, job.attempt);
         if self.shown == Some(found) {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::callers::{Callers, OWNER_LOOK_EVERY};
 use super::messages::LaneCommand;
-use super::{Accepted, Jobs, Refusal, Submission, refusal};
+use super::{Accepted, Jobs, Refusal, Submission};
 use crate::pause::jittered;
 
 /// A session as it stands.
@@ -44,7 +44,7 @@ impl Jobs {
         callers.has_sessions()?;
         let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
         let opened = callers.ledger.open_session(&id, spec, key, opener).await;
-        match opened.map_err(|error| refusal::of_ledger(&error))? {
+        match opened? {
             Opened::Made { .. } => Ok(id),
             Opened::Kept { body_hash, session } if key.is_some_and(|key| key.body_hash == body_hash) => {
                 Ok(session)
@@ -61,8 +61,8 @@ impl Jobs {
     pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
         let record = self.session_record(id).await?;
         let ledger = &self.callers.ledger;
-        let counts = ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
-        let finished = ledger.session_finished(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let counts = ledger.session_counts(id).await?;
+        let finished = ledger.session_finished(id).await?;
         let owner = self.callers.owner_of(&LaneId::session(id)).await?;
         Ok(Session { record, counts, finished, owner })
     }
@@ -72,8 +72,7 @@ impl Jobs {
     /// # Errors
     /// What the ledger says.
     pub async fn last_place(&self, id: &SessionId) -> Result<u64, Refusal> {
-        let read = self.callers.ledger.lane_seq(&LaneId::session(id)).await;
-        read.map_err(|error| refusal::of_ledger(&error))
+        Ok(self.callers.ledger.lane_seq(&LaneId::session(id)).await?)
     }
 
     /// Sessions behind one, in the order of their ids: all, or only open or closed ones.
@@ -87,8 +86,7 @@ impl Jobs {
         limit: u32,
     ) -> Result<Vec<SessionRecord>, Refusal> {
         self.callers.has_sessions()?;
-        let read = self.callers.ledger.sessions(open, after, limit).await;
-        read.map_err(|error| refusal::of_ledger(&error))
+        Ok(self.callers.ledger.sessions(open, after, limit).await?)
     }
 
     /// What was asked of a session, and whether it is closed.
@@ -169,8 +167,7 @@ impl Jobs {
         after_seq: u64,
         limit: u32,
     ) -> Result<SessionResults, Refusal> {
-        let read = self.callers.ledger.session_results(id, after_seq, limit).await;
-        read.map_err(|error| refusal::of_ledger(&error))
+        Ok(self.callers.ledger.session_results(id, after_seq, limit).await?)
     }
 
     /// Places of finished jobs of a session behind a place, without what came of them.
@@ -183,8 +180,7 @@ impl Jobs {
         after_seq: u64,
         limit: u32,
     ) -> Result<Vec<(u64, domain::JobId)>, Refusal> {
-        let read = self.callers.ledger.finished_places(id, after_seq, limit).await;
-        read.map_err(|error| refusal::of_ledger(&error))
+        Ok(self.callers.ledger.finished_places(id, after_seq, limit).await?)
     }
 
     /// Places of unfinished jobs of a session behind a place, in order.
@@ -197,8 +193,7 @@ impl Jobs {
         after_seq: u64,
         limit: u32,
     ) -> Result<Vec<u64>, Refusal> {
-        let read = self.callers.ledger.unfinished_places(id, after_seq, limit).await;
-        read.map_err(|error| refusal::of_ledger(&error))
+        Ok(self.callers.ledger.unfinished_places(id, after_seq, limit).await?)
     }
 }
 
@@ -210,7 +205,7 @@ impl Callers {
     }
 
     async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
-        let found = self.ledger.session(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let found = self.ledger.session(id).await?;
         if found.is_none() {
             self.has_sessions()?;
         }
@@ -228,7 +223,7 @@ impl Callers {
             if !self.lifetime.takes_work() {
                 return Err(Refusal::Fenced);
             }
-            match self.keeper.adopt(&lane).await.map_err(|error| refusal::of_ledger(&error))? {
+            match self.keeper.adopt(&lane).await? {
                 Ok(()) => return Ok(lane),
                 Err(Some(owner)) if owner != *self.keeper.me() => return Err(Refusal::NotOwner { owner }),
                 // It is this instance's own, which is about to be released; or somebody was quicker.

@@ -56,7 +56,9 @@ pub enum Refusal {
     Internal,
 }
 
-/// What a failure of the ledger means to the caller.
-pub(super) fn of_ledger(error: &ledger::Error) -> Refusal {
-    refusal_of(error, Refusal::LedgerUnavailable, Refusal::Internal)
+/// What a failure of the ledger means to the caller. Logs it.
+impl From<ledger::Error> for Refusal {
+    fn from(error: ledger::Error) -> Self {
+        refusal_of(&error, Self::LedgerUnavailable, Self::Internal)
+    }
 }

@@ -7,8 +7,7 @@ use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
 use domain::{PlanId, TaskId};
 use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
 
-use super::refusal::{Refusal, of_ledger};
-use super::{By, Plans, new_job};
+use super::{By, Plans, Refusal, new_job};
 
 /// Where a retry continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +74,7 @@ impl Plans {
     /// # Errors
     /// [`Refusal::KeyReused`], and what the ledger says.
     pub async fn kept_retry(&self, key: &JobKey) -> Result<Option<TaskId>, Refusal> {
-        match self.inner.ledger.kept_retry(&key.scope).await.map_err(|error| of_ledger(&error))? {
+        match self.inner.ledger.kept_retry(&key.scope).await? {
             Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
             kept => Ok(kept.map(|kept| kept.task)),
         }
@@ -93,18 +92,18 @@ impl Plans {
     ) -> Result<PlanState, Refusal> {
         let ledger = &self.inner.ledger;
         let retry = self.resolved(task, retry).await?;
-        let state = ledger.load_plan(plan).await.map_err(|error| of_ledger(&error))?;
+        let state = ledger.load_plan(plan).await?;
         let state = state.ok_or(Refusal::UnknownPlan)?;
         let now = self.inner.now().await?;
         let step = state.apply(&Command::Retry(task, retry), now, &mut new_job).map_err(Refusal::Refused)?;
         for place in &step.writes.take {
             let task = &step.next.tasks[*place];
             let lock = domain::Resource::tenant(&task.spec.tenant);
-            let lease = ledger.lease(&lock).await.map_err(|error| of_ledger(&error))?;
+            let lease = ledger.lease(&lock).await?;
             let holder = lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner);
             let holder = holder.and_then(|owner| TaskId::parse(owner.as_str().strip_prefix("task:")?));
             if let Some(holder) = holder.filter(|holder| *holder != task.id) {
-                let other = ledger.plan_task(holder).await.map_err(|error| of_ledger(&error))?;
+                let other = ledger.plan_task(holder).await?;
                 return Err(Refusal::TenantLocked(Locker {
                     tenant: task.spec.tenant.clone(),
                     task: Some(holder),
@@ -125,18 +124,17 @@ impl Plans {
             RetryFrom::Start => plan::From::Start,
             RetryFrom::Version(version) => {
                 let before = version.checked_add(1);
-                let found =
-                    ledger.checkpoints(task, before, 1).await.map_err(|error| of_ledger(&error))?.pop();
+                let found = ledger.checkpoints(task, before, 1).await?.pop();
                 let found = found.filter(|found| found.checkpoint.version == version);
                 let found = found.ok_or(Refusal::Refused(plan::Refused::UnknownCheckpoint))?;
                 let stages = ledger.definition(task, found.definition).await;
-                let stages = stages.map_err(|error| of_ledger(&error))?.ok_or(Refusal::UnknownTask)?;
+                let stages = stages?.ok_or(Refusal::UnknownTask)?;
                 plan::From::Version { checkpoint: found.checkpoint, stages }
             }
         };
         let (mut expect, mut context) = (expect, None);
         if let Some(patch) = context_patch {
-            let read = ledger.plan_task(task).await.map_err(|error| of_ledger(&error))?;
+            let read = ledger.plan_task(task).await?;
             let read = read.ok_or(Refusal::UnknownTask)?;
             expect = expect.or(Some(seen(&read)));
             let before = match &from {

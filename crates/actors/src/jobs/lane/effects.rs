@@ -20,7 +20,6 @@ use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
 use crate::jobs::older_attempts;
-use crate::jobs::refusal::of_ledger;
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
 
@@ -336,7 +335,7 @@ async fn kept(
     ledger: &ledger::Handle,
     scopes: &[KeyScope],
 ) -> Result<HashMap<KeyScope, KeptJobKey>, Refusal> {
-    let kept = ledger.kept_job_keys(scopes).await.map_err(|error| of_ledger(&error))?;
+    let kept = ledger.kept_job_keys(scopes).await?;
     Ok(kept.into_iter().collect())
 }
 
