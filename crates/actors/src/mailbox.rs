@@ -1,11 +1,12 @@
 //! Mailboxes: the way of a command to the actor that owns a key, with the count by which an owner that wants to end knows
-//! whether something is still on its way.
+//! whether something is still on its way; and the report of an owner that dies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
+use tokio::sync::mpsc;
 
 /// A command on its way to an owner's mailbox.
 pub(crate) struct Deliver<C>(pub(crate) C);
@@ -60,5 +61,30 @@ impl<C: Send + 'static> Handle<C> {
     /// Whether both lead to the same owner.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.sent, &other.sent)
+    }
+}
+
+/// Reports an owner that dies of a defect. An owner that ends in order says so before.
+pub(crate) struct Obituary<K: Clone, C: Send + 'static> {
+    key: K,
+    handle: Handle<C>,
+    deaths: mpsc::UnboundedSender<(K, Handle<C>)>,
+    /// Whether the owner ends in order: then nothing is reported.
+    pub(crate) is_expected: bool,
+}
+
+impl<K: Clone, C: Send + 'static> Obituary<K, C> {
+    /// Of the key's owner, to which `handle` leads.
+    pub(crate) fn new(key: K, handle: Handle<C>, deaths: mpsc::UnboundedSender<(K, Handle<C>)>) -> Self {
+        Self { key, handle, deaths, is_expected: false }
+    }
+}
+
+impl<K: Clone, C: Send + 'static> Drop for Obituary<K, C> {
+    fn drop(&mut self) {
+        if !self.is_expected {
+            // Where the receiver is gone, so is the whole incarnation.
+            let _ = self.deaths.send((self.key.clone(), self.handle.clone()));
+        }
     }
 }

@@ -36,7 +36,7 @@ use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
 use super::passing_on::PassingOn;
 use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
-use crate::mailbox::Deliver;
+use crate::mailbox::{Deliver, Obituary};
 use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
 
@@ -132,23 +132,6 @@ impl Handler<Deliver<LaneCommand>> for SessionActor {
     }
 }
 
-/// Reports an owner that dies of a defect. An owner that ends in order says so before.
-struct Obituary {
-    lane: LaneId,
-    handle: LaneHandle,
-    deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
-    is_expected: bool,
-}
-
-impl Drop for Obituary {
-    fn drop(&mut self) {
-        if !self.is_expected {
-            // Where the receiver is gone, so is the whole incarnation.
-            let _ = self.deaths.send((self.lane.clone(), self.handle.clone()));
-        }
-    }
-}
-
 /// What both actors are.
 struct Owner {
     services: Arc<LaneServices>,
@@ -166,7 +149,7 @@ struct Owner {
     wake: Option<(Instant, SpawnHandle)>,
     stage: OwnerStage,
     queue: QueueMeter,
-    obituary: Obituary,
+    obituary: Obituary<LaneId, LaneCommand>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,12 +221,7 @@ impl Owner {
         };
         let state = LaneState::new(lane.clone(), token, lease.is_adopted(), settings, Instant::now());
         let queue = QueueMeter::new(if lane.is_session() { QueueKind::Session } else { QueueKind::Lane });
-        let obituary = Obituary {
-            lane: lane.clone(),
-            handle: handle.clone(),
-            deaths: services.deaths.clone(),
-            is_expected: false,
-        };
+        let obituary = Obituary::new(lane.clone(), handle.clone(), services.deaths.clone());
         Self {
             services,
             host,

@@ -21,7 +21,6 @@ use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, Token};
-use tokio::sync::mpsc;
 
 use super::clock::{self, Clock};
 use super::owned_bytes::PlanShare;
@@ -29,7 +28,7 @@ use super::pending::Pending;
 use super::step::{self, Outcome};
 use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
-use crate::mailbox::{Deliver, Handle};
+use crate::mailbox::{Deliver, Handle, Obituary};
 use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
 
@@ -87,7 +86,6 @@ enum OwnerStage {
 pub(super) struct PlanActor {
     inner: Arc<Inner>,
     plan: PlanId,
-    lane: Arc<PlanLane>,
     handle: PlanHandle,
     /// Messages that were handled.
     handled: u64,
@@ -119,25 +117,16 @@ pub(super) struct PlanActor {
     idle_since: Option<Instant>,
     /// When it looks whether anything is due.
     wake: Option<(Instant, SpawnHandle)>,
-    obituary: Obituary,
-}
-
-/// Reports an owner that dies of a defect. An owner that ends in order says so before.
-struct Obituary {
-    plan: PlanId,
+    obituary: Obituary<PlanId, Message>,
+    /// Dropped last: an owner that dies leaves its share of the lease after its death is reported.
     lane: Arc<PlanLane>,
-    handle: PlanHandle,
-    deaths: mpsc::UnboundedSender<(PlanId, PlanHandle)>,
-    is_expected: bool,
 }
 
-impl Drop for Obituary {
+impl Drop for PlanActor {
     fn drop(&mut self) {
-        if !self.is_expected {
-            // Before the next owner opens it.
+        if !self.obituary.is_expected {
+            // Before the death is reported, and the next owner opens it.
             self.lane.stop();
-            // Where the receiver is gone, so is the whole incarnation.
-            let _ = self.deaths.send((self.plan, self.handle.clone()));
         }
     }
 }
@@ -274,17 +263,10 @@ impl PlanActor {
         };
         let (state, clock) = made.unwrap_or_else(unread);
         let (lane, share) = (Arc::new(lane), share.unwrap_or_else(|| inner.owned.share(&state)));
-        let obituary = Obituary {
-            plan,
-            lane: Arc::clone(&lane),
-            handle: handle.clone(),
-            deaths: inner.deaths.clone(),
-            is_expected: false,
-        };
+        let obituary = Obituary::new(plan, handle.clone(), inner.deaths.clone());
         Self {
             inner,
             plan,
-            lane,
             handle,
             handled: 0,
             stage: OwnerStage::Loading,
@@ -306,6 +288,7 @@ impl PlanActor {
             idle_since: None,
             wake: None,
             obituary,
+            lane,
         }
     }
 
