@@ -31,7 +31,7 @@ use crate::arbiters::Arbiters;
 use crate::counted::Counted;
 use crate::database_clock::SharedClock;
 use crate::directory::{Directory, Found};
-use crate::jobs::Jobs;
+use crate::jobs::{Adoption, Jobs};
 use crate::mailbox::Handle;
 use crate::pause::jittered;
 use crate::uncut::uncut;
@@ -444,9 +444,9 @@ impl Inner {
             known.ok_or(Refusal::UnknownPlan)?;
         }
         let lane = match self.jobs.plan_lane(plan).await? {
-            Ok(lane) => lane,
-            Err(Some(owner)) if owner != *self.jobs.me() => return Err(Refusal::NotOwner { owner }),
-            Err(_) => return Err(Refusal::NoOwner),
+            Adoption::Taken(lane) => lane,
+            Adoption::Held(owner) => return Err(Refusal::NotOwner { owner }),
+            Adoption::Missed => return Err(Refusal::NoOwner),
         };
         // Under a higher token somebody else has owned it since it was made.
         let is_first = lane.token() == Token::FIRST;

@@ -11,6 +11,7 @@ use ledger::JobRecord;
 use tokio::sync::oneshot;
 
 use super::keeper::LaneKeeper;
+use super::lease::Adoption;
 use super::lifetime::Lifetime;
 use super::messages::LaneCommand;
 use super::submissions::Submissions;
@@ -108,8 +109,8 @@ impl Jobs {
             return Ok(());
         }
         match keeper.adopt_for("adopted", lane).await? {
-            Some(owner) if owner != *keeper.me() => Err(Refusal::NotOwner { owner }),
-            _ => Ok(()),
+            Adoption::Held(owner) => Err(Refusal::NotOwner { owner }),
+            Adoption::Taken(()) | Adoption::Missed => Ok(()),
         }
     }
 

@@ -58,52 +58,50 @@ impl LaneKeeper {
     }
 
     /// A share of a lane's lease, without serving the lane.
-    pub(super) async fn share(&self, lane: &LaneId) -> ledger::Result<Adoption> {
+    pub(super) async fn share(&self, lane: &LaneId) -> ledger::Result<Adoption<(LaneLease, Token)>> {
         let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
         self.adopting.adopt(lane).await
     }
 
-    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known. It goes on where the
-    /// caller waits no longer: nobody else would renew the lease.
-    pub(super) async fn adopt(
-        self: &Arc<Self>,
-        lane: &LaneId,
-    ) -> ledger::Result<Result<(), Option<InstanceId>>> {
+    /// Serves a lane from now on, if it can be acquired. It goes on where the caller waits no longer: nobody else would renew
+    /// the lease.
+    pub(super) async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Adoption<()>> {
         let (this, lane) = (Arc::clone(self), lane.clone());
         uncut(async move { this.acquire(&lane).await }).await
     }
 
-    async fn acquire(&self, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
+    async fn acquire(&self, lane: &LaneId) -> ledger::Result<Adoption<()>> {
         let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(lane) {
-            Found::Served(_) => return Ok(Ok(())),
-            Found::Ending => return Ok(Err(Some(self.me().clone()))),
+            Found::Served(_) => return Ok(Adoption::Taken(())),
+            Found::Ending => return Ok(Adoption::Missed),
             Found::None => {}
         }
-        match self.adopting.adopt(lane).await? {
-            Adoption::Taken(lease, token) => {
+        Ok(match self.adopting.adopt(lane).await? {
+            Adoption::Taken((lease, token)) => {
                 tracing::info!(resource = %lane, owner = %self.me(), %token, "a lane is opened");
                 self.open(lane.clone(), lease, token);
-                Ok(Ok(()))
+                Adoption::Taken(())
             }
-            Adoption::Held(owner) => Ok(Err(Some(owner))),
-            Adoption::Missed => Ok(Err(None)),
-        }
+            Adoption::Held(owner) => Adoption::Held(owner),
+            Adoption::Missed => Adoption::Missed,
+        })
     }
 
-    /// Serves a lane that has no owner from now on, unless another instance is quicker: who has it then, if that is known.
-    /// `reason` is a value of the metric's label.
+    /// Serves a lane that has no owner from now on, unless another instance is quicker. `reason` is a value of the metric's
+    /// label.
     pub(super) async fn adopt_for(
         self: &Arc<Self>,
         reason: &'static str,
         lane: &LaneId,
-    ) -> ledger::Result<Option<InstanceId>> {
-        if let Err(owner) = self.adopt(lane).await? {
-            return Ok(owner);
+    ) -> ledger::Result<Adoption<()>> {
+        let adoption = self.adopt(lane).await?;
+        if matches!(adoption, Adoption::Taken(())) {
+            let kind = lane.lease().kind().as_str();
+            metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => reason)
+                .increment(1);
         }
-        let kind = lane.lease().kind().as_str();
-        metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => reason).increment(1);
-        Ok(None)
+        Ok(adoption)
     }
 
     fn open(&self, lane: LaneId, lease: LaneLease, token: Token) {

@@ -82,13 +82,13 @@ pub(super) struct Adopting {
     leases: AdoptedLeases,
 }
 
-/// What trying to adopt a lane came to.
-pub(super) enum Adoption {
-    /// It is this instance's now.
-    Taken(LaneLease, Token),
+/// What trying to take a lane or a plan came to.
+pub(crate) enum Adoption<T> {
+    /// It is this instance's.
+    Taken(T),
     /// Another instance holds it and may be alive.
     Held(InstanceId),
-    /// Not now: another instance took it from the dead one first, or the ledger does not answer.
+    /// Not now: another instance took it from the dead one first, this one is giving it back, or the ledger does not answer.
     Missed,
 }
 
@@ -113,12 +113,12 @@ impl Adopting {
 
     /// Takes a lane, if its lease is free, its owner is dead, or this instance has it already. Call this for one lane of a
     /// lease at a time.
-    pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Adoption> {
+    pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Adoption<(LaneLease, Token)>> {
         let resource = lane.lease();
         if let Some(joined) = self.join(resource) {
             // An earlier owner of this lane may have died here, and what it had sent may yet be written.
             return Ok(match joined.lease.acquire_anew(joined.lease.token()).await {
-                Ok(Some(token)) => Adoption::Taken(LaneLease::Adopted(joined), token),
+                Ok(Some(token)) => Adoption::Taken((LaneLease::Adopted(joined), token)),
                 Ok(None) | Err(Lost) => Adoption::Missed,
             });
         }
@@ -129,6 +129,7 @@ impl Adopting {
                 Some(deadline) => deadline,
                 None => return Ok(Adoption::Missed),
             },
+            Err(held) if held.owner == taker.me => return Ok(Adoption::Missed),
             Err(held) => return Ok(Adoption::Held(held.owner)),
         };
         let token = deadline.token();
@@ -141,7 +142,7 @@ impl Adopting {
             acquiring: sync::Mutex::default(),
         });
         lock(&self.leases).insert(resource.clone(), (Arc::clone(&lease), 1));
-        Ok(Adoption::Taken(LaneLease::Adopted(self.share(lease)), token))
+        Ok(Adoption::Taken((LaneLease::Adopted(self.share(lease)), token)))
     }
 
     /// A share of a lease under which another lane is served already.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bus::{Claim, Slot};
 use domain::job::{CurrentAttempt, LiveJob, NewJob};
 use domain::lane::PlacementRequest;
-use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Timestamp, Token};
+use domain::{JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::JobRecord;
 
 use super::keeper::LaneKeeper;
@@ -35,23 +35,20 @@ pub(crate) struct PlanLane {
 }
 
 impl Jobs {
-    /// Acquires the lease of a plan, if it is free or its owner is dead; otherwise returns its owner, if that is known.
+    /// Acquires the lease of a plan, if it is free or its owner is dead.
     ///
     /// # Errors
     /// What the ledger says.
-    pub(crate) async fn plan_lane(
-        &self,
-        plan: PlanId,
-    ) -> ledger::Result<Result<PlanLane, Option<InstanceId>>> {
+    pub(crate) async fn plan_lane(&self, plan: PlanId) -> ledger::Result<Adoption<PlanLane>> {
         let id = LaneId::plan(plan);
         Ok(match self.keeper.share(&id).await? {
-            Adoption::Taken(lease, token) => {
+            Adoption::Taken((lease, token)) => {
                 tracing::info!(resource = %id, owner = %self.me(), %token, "a plan is acquired");
                 let was_opened = AtomicBool::new(false);
-                Ok(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease), was_opened })
+                Adoption::Taken(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease), was_opened })
             }
-            Adoption::Held(owner) => Err(Some(owner)),
-            Adoption::Missed => Err(None),
+            Adoption::Held(owner) => Adoption::Held(owner),
+            Adoption::Missed => Adoption::Missed,
         })
     }
 
@@ -132,9 +129,9 @@ impl PlanLane {
                 return Err(Lost);
             }
             match self.keeper().adopt(&self.id).await {
-                Ok(Ok(())) => break,
-                Ok(Err(Some(owner))) if owner != *self.jobs.me() => return Err(Lost),
-                Ok(Err(_)) => {}
+                Ok(Adoption::Taken(())) => break,
+                Ok(Adoption::Held(_)) => return Err(Lost),
+                Ok(Adoption::Missed) => {}
                 Err(error) => tracing::debug!(%error, lane = %self.id, "a plan's lane cannot be opened yet"),
             }
             tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;

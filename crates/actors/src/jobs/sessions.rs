@@ -12,6 +12,7 @@ use ledger::{JobKey, Opened, Opener, SessionCounts, SessionRecord, SessionResult
 use tokio::sync::oneshot;
 
 use super::callers::{Callers, OWNER_LOOK_EVERY};
+use super::lease::Adoption;
 use super::messages::LaneCommand;
 use super::{Accepted, Jobs, Refusal, Submission};
 use crate::pause::jittered;
@@ -224,13 +225,13 @@ impl Callers {
                 return Err(Refusal::Fenced);
             }
             match self.keeper.adopt(&lane).await? {
-                Ok(()) => return Ok(lane),
-                Err(Some(owner)) if owner != *self.keeper.me() => return Err(Refusal::NotOwner { owner }),
+                Adoption::Taken(()) => return Ok(lane),
+                Adoption::Held(owner) => return Err(Refusal::NotOwner { owner }),
                 // It is this instance's own, which is about to be released; or somebody was quicker.
-                Err(_) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                Adoption::Missed if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
                     tokio::time::sleep(jittered(Duration::from_millis(20))).await;
                 }
-                Err(_) => return Err(Refusal::NoOwner { lane }),
+                Adoption::Missed => return Err(Refusal::NoOwner { lane }),
             }
         }
     }
