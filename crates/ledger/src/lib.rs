@@ -55,7 +55,7 @@ pub use ids::{
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
     Finished, FinishedCounts, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite,
-    Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, OrphanedLane, LiveJob, PAGE_BYTES_MAX,
+    Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX,
     PARTITION_DAYS_AHEAD, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, Unwritten, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};

@@ -5,7 +5,7 @@ use domain::job::{
 };
 use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
-    HeldAttempt, JobVerdict, JobsVerdict, Lane, OrphanedLane, LiveJob, PromotedJob, UnderWay, Unwritten,
+    HeldAttempt, JobVerdict, JobsVerdict, Lane, LiveJob, OrphanedLane, PromotedJob, UnderWay, Unwritten,
     WaitingGroup,
 };
 
