@@ -1,13 +1,19 @@
 //! Retries as callers ask for them, and what they come to in a plan's state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
 use domain::{PlanId, TaskId};
 use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{By, Plans, Refusal, new_job};
+
+/// Objects of a patch that may stand in each other.
+const PATCH_DEPTH_MAX: u32 = 127;
 
 /// Where a retry continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +33,8 @@ pub struct RetryRequest {
     pub from: RetryFrom,
     /// The run and the checkpoint that the caller has seen; others are refused.
     pub expect: Option<Seen>,
-    /// A JSON merge patch (RFC 7396) for the context that it continues with.
-    pub context_patch: Option<serde_json::Value>,
+    /// A JSON merge patch (RFC 7396) for the context that it continues with: JSON text.
+    pub context_patch: Option<Arc<str>>,
     /// A corrected definition.
     pub stages: Option<Arc<[StageSpec]>>,
     /// Another configuration of the tenant: JSON text.
@@ -152,18 +158,16 @@ const fn seen(read: &TaskRecord) -> Seen {
     Seen { run: read.task.run, checkpoint_version: read.task.last_checkpoint }
 }
 
-/// A context with a JSON merge patch (RFC 7396) applied to it.
-fn patched(context: &str, patch: &serde_json::Value) -> Result<Arc<str>, Refusal> {
-    let unfit = |why: String| Refusal::Unfit(why);
-    let mut context: serde_json::Value = serde_json::from_str(context)
-        .map_err(|error| unfit(format!("the context cannot be patched: {error}")))?;
-    merge(&mut context, patch);
-    if !context.is_object() {
-        return Err(unfit("the context after the patch must be a JSON object".to_owned()));
+/// A context with a JSON merge patch (RFC 7396) applied to it. What the patch does not name stays as it was written: numbers keep
+/// their digits.
+fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
+    let patched = merge(Some(read(context)?), read(patch)?, PATCH_DEPTH_MAX)?;
+    let text = patched.get();
+    if !text.starts_with('{') {
+        return Err(Refusal::Unfit("the context after the patch must be a JSON object".to_owned()));
     }
-    let text = context.to_string();
     if text.len() > CONTEXT_BYTES_MAX {
-        return Err(unfit(format!(
+        return Err(Refusal::Unfit(format!(
             "the context after the patch has {} bytes; at most {CONTEXT_BYTES_MAX} are kept",
             text.len()
         )));
@@ -171,23 +175,31 @@ fn patched(context: &str, patch: &serde_json::Value) -> Result<Arc<str>, Refusal
     Ok(text.into())
 }
 
-/// `MergePatch` of RFC 7396, section 2.
-fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
-    let serde_json::Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
+/// `MergePatch` of RFC 7396, section 2, for a patch with at most so many objects in each other.
+fn merge(target: Option<&RawValue>, patch: &RawValue, depth_left: u32) -> Result<Box<RawValue>, Refusal> {
+    let Some(patch) = members(patch)? else { return Ok(patch.to_owned()) };
+    let Some(depth_left) = depth_left.checked_sub(1) else {
+        let why = format!("context_patch has more than {PATCH_DEPTH_MAX} objects in each other");
+        return Err(Refusal::Unfit(why));
     };
-    if !target.is_object() {
-        *target = serde_json::Value::Object(serde_json::Map::new());
-    }
-    let Some(target) = target.as_object_mut() else { return };
+    let mut merged = target.map(members).transpose()?.flatten().unwrap_or_default();
     for (name, value) in patch {
-        if value.is_null() {
-            target.remove(name);
-        } else {
-            merge(target.entry(name.clone()).or_insert(serde_json::Value::Null), value);
+        let before = merged.remove(&name);
+        if value.get() != "null" {
+            merged.insert(name, merge(before.as_deref(), &value, depth_left)?);
         }
     }
+    Ok(to_raw_value(&merged).expect("it has text keys only"))
+}
+
+/// The members of a value; `None` for one that is no object.
+fn members(value: &RawValue) -> Result<Option<BTreeMap<String, Box<RawValue>>>, Refusal> {
+    value.get().starts_with('{').then(|| read(value.get())).transpose()
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Refusal> {
+    serde_json::from_str(text)
+        .map_err(|error| Refusal::Unfit(format!("the context cannot be patched: {error}")))
 }
 
 #[cfg(test)]
@@ -208,22 +220,35 @@ mod tests {
             (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
             (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"a":1,"e":null}"#),
+            ("[1,2]", r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#),
         ] {
-            let patch: serde_json::Value = serde_json::from_str(patch).unwrap();
             let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
-            let patched: serde_json::Value = serde_json::from_str(&patched(target, &patch).unwrap()).unwrap();
+            let patched: serde_json::Value = serde_json::from_str(&patched(target, patch).unwrap()).unwrap();
             assert_eq!(patched, expected, "{target} with {patch}");
         }
     }
 
     #[test]
+    fn what_a_patch_does_not_name_stays_as_it_was_written() {
+        let context = concat!(
+            r#"{"big":12345678901234567890123,"far":1e999,"in":{"z": 1.0,"a":[1.10, null]},"#,
+            r#""x":{"keep":1E2,"drop":0}}"#
+        );
+        let patched = patched(context, r#"{"new":{"n":0.10,"none":null},"x":{"drop":null}}"#).unwrap();
+        let expected = concat!(
+            r#"{"big":12345678901234567890123,"far":1e999,"in":{"z": 1.0,"a":[1.10, null]},"#,
+            r#""new":{"n":0.10},"x":{"keep":1E2}}"#
+        );
+        assert_eq!(&*patched, expected);
+    }
+
+    #[test]
     fn a_patch_that_leaves_no_object_or_too_much_is_refused() {
-        for patch in [
-            serde_json::json!([1]),
-            serde_json::json!("x"),
-            serde_json::json!({"a": "x".repeat(CONTEXT_BYTES_MAX)}),
-        ] {
-            assert!(matches!(patched("{}", &patch), Err(Refusal::Unfit(_))));
+        let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(CONTEXT_BYTES_MAX));
+        let deep = |depth| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+        for patch in ["[1]", r#""x""#, large.as_str(), deep(128).as_str()] {
+            assert!(matches!(patched("{}", patch), Err(Refusal::Unfit(_))));
         }
+        assert_eq!(&*patched("{}", &deep(127)).unwrap(), deep(127));
     }
 }

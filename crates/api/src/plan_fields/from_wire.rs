@@ -86,9 +86,6 @@ pub fn resolved_job(asked: &shape::StageResolveRequest) -> Result<Option<JobId>,
 
 /// How a task is to be run again.
 pub fn retry(asked: &shape::TaskRetryRequest) -> Result<RetryRequest, Refusal> {
-    let patch = |patch: &wire::Json| {
-        patch.read().map_err(|error| Refusal::invalid(format!("context_patch cannot be read: {error}")))
-    };
     let stages = asked.stages.as_deref().map(stages).transpose()?;
     if let Some(stages) = &stages {
         spec::check_stages(stages)?;
@@ -100,7 +97,7 @@ pub fn retry(asked: &shape::TaskRetryRequest) -> Result<RetryRequest, Refusal> {
             shape::RetryFrom::Version(from) => RetryFrom::Version(from.checkpoint_version),
         },
         expect: asked.expect.map(|seen| Seen { run: seen.run, checkpoint_version: seen.checkpoint_version }),
-        context_patch: asked.context_patch.as_ref().map(patch).transpose()?,
+        context_patch: asked.context_patch.as_ref().map(text),
         stages: stages.map(Arc::from),
         config: asked.config.as_ref().map(text),
         max_attempts: asked.max_attempts,

@@ -1,6 +1,7 @@
 //! Retries: from the checkpoint, from the start, from an earlier checkpoint; corrected, tried dry, and fifty at once.
 
 use serde_json::{Value, json};
+use testkit::http::plain_http;
 
 use super::rig::{Plan, Rig, begun, echo, given, hold, on_both_ledgers, plan, retry, stages, statuses, task};
 
@@ -12,6 +13,7 @@ on_both_ledgers! {
     of_fifty_repetitions_at_once_all_get_the_one_run,
     a_corrected_definition_is_taken_where_its_completed_stages_are_the_same,
     a_dry_run_changes_nothing,
+    a_patch_leaves_the_numbers_that_it_does_not_name,
     a_retry_says_what_it_has_seen,
     an_older_attempt_makes_its_successor_wait,
 }
@@ -208,6 +210,28 @@ async fn a_dry_run_changes_nothing(rig: Rig) {
     }
     assert_eq!(after["lock"]["token"], before["lock"]["token"]);
     assert_eq!(plan.events(|event| event["seq"].as_u64()).await, events);
+}
+
+async fn a_patch_leaves_the_numbers_that_it_does_not_name(rig: Rig) {
+    const NUMBER: &str = "12345678901234567890123";
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let plan = Plan::make(&rig, 0, plan(&[task("t", &[json!({"broken": "no"})])])).await;
+    plan.task_is(0, "FAILED").await;
+    // The text of the request, which has more digits than a value of this test could.
+    let body =
+        format!(r#"{{"from":"checkpoint","reason":"r","context_patch":{{"number":{NUMBER},"other":1}}}}"#);
+    let (http, path) = (plain_http(testkit::PATIENCE).unwrap(), format!("/v1/tasks/{}", plan.tasks[0]));
+    // The plan may be on its way from one owner to another.
+    crate::until("the retry is accepted", async || {
+        let request = http.post(format!("{}{path}/retry", rig.urls[0])).body(body.clone());
+        request.header("content-type", "application/json").send().await.unwrap().status() == 202
+    })
+    .await;
+    until_run_failed(&plan, 2).await;
+    plan.retry(0, json!({"context_patch": {"other": null}}), 202).await;
+    until_run_failed(&plan, 3).await;
+    let shown = rig.ask(0, "GET", &path, None).await.text;
+    assert!(shown.contains(&format!(r#""context":{{"number":{NUMBER}}}"#)), "{shown}");
 }
 
 /// The definition whose stage at this place is broken.

@@ -140,15 +140,7 @@ fn everything_that_a_retry_names_is_taken() {
     });
     let wanted = retry(&asked(&body)).unwrap();
     assert_eq!(wanted.expect, Some(Seen { run: 2, checkpoint_version: 3 }));
-    assert_eq!(wanted.context_patch, Some(json!({ "a": null })));
+    assert_eq!(wanted.context_patch.as_deref(), Some(r#"{"a":null}"#));
     assert_eq!(wanted.stages.as_deref(), Some(&[StageSpec::new("s", "1")][..]));
     assert_eq!((wanted.config.as_deref(), wanted.max_attempts), (Some("[true]"), Some(4)));
-}
-
-#[test]
-fn a_patch_that_is_nested_too_deeply_is_refused() {
-    let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
-    let body = format!(r#"{{"from":"start","reason":"r","context_patch":{deep}}}"#);
-    let detail = refused(retry(&serde_json::from_str(&body).unwrap()));
-    assert!(detail.starts_with("context_patch cannot be read: recursion limit exceeded"), "{detail}");
 }
