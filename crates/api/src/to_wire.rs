@@ -184,7 +184,7 @@ pub fn pools_of(profile: &Profile, pools: &Pools) -> Vec<String> {
 
 /// A node as this instance knows it, and for how long it has not been heard of.
 pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire::nodes::Node {
-    let share = |share: Option<f32>| share.map(f64::from);
+    let ::nodes::Load { cpu, gpu, memory } = record.load;
     wire::nodes::Node {
         id: record.profile.node.to_string(),
         state: node_state(record.status.state),
@@ -193,11 +193,7 @@ pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire
         used: record.status.used,
         labels: record.profile.labels.iter().map(ToString::to_string).collect(),
         pools: pools_of(&record.profile, pools),
-        load: Some(wire::worker::Load {
-            cpu: share(record.load.cpu),
-            gpu: share(record.load.gpu),
-            memory: share(record.load.memory),
-        }),
+        load: Some(wire::worker::Load { cpu, gpu, memory }),
         version: record.profile.software.as_ref().map(ToString::to_string),
         services: record.profile.services.iter().map(ToString::to_string).collect(),
         registered_at: bus_time(record.stamp.epoch.get()),

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn the_largest_notice_is_one_that_the_bus_takes_and_reads_back() {
         let node = NodeId::parse(&"n".repeat(NODE_ID_CHARS_MAX)).unwrap();
-        let tiny = Some(-f32::MIN_POSITIVE);
+        let tiny = Some(-f64::MIN_POSITIVE);
         let load = Load { cpu: tiny, gpu: tiny, memory: tiny };
         let status = Status::from_word(u64::MAX);
         let stamp = Stamp { epoch: Epoch::new(u64::MAX), version: Version::new(u64::MAX) };

@@ -112,18 +112,18 @@ pub struct Status {
     pub state: NodeState,
 }
 
-/// How busy a node says that its machine is, each 0 to 1. Shown, never judged by.
+/// How busy a node says that its machine is, in units of its operators' choice. Shown, never judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Its processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<f32>,
+    pub cpu: Option<f64>,
     /// Its accelerators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<f32>,
+    pub gpu: Option<f64>,
     /// Its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<f32>,
+    pub memory: Option<f64>,
 }
 
 /// Everything that is known of a node at one version.
@@ -398,7 +398,7 @@ mod tests {
             heartbeat_ms: HEARTBEAT_MS_MAX,
             software: Some("\u{1}".repeat(10_000).into()),
             principal: "\u{1}".repeat(64).into(),
-            load: Load { cpu: Some(f32::MAX), gpu: Some(f32::MIN), memory: Some(f32::MIN_POSITIVE) },
+            load: Load { cpu: Some(f64::MAX), gpu: Some(f64::MIN), memory: Some(f64::MIN_POSITIVE) },
         };
         let bytes = document.to_bytes();
         assert!(

@@ -115,7 +115,7 @@ fn slot(job: &str, attempt: u32) -> Result<Slot, String> {
     Ok(Slot { job, attempt: Attempt::new(attempt) })
 }
 
-fn load(load: wire::worker::Load) -> Load {
-    let share = |share: Option<f64>| share.map(|share| share as f32);
-    Load { cpu: share(load.cpu), gpu: share(load.gpu), memory: share(load.memory) }
+const fn load(load: wire::worker::Load) -> Load {
+    let wire::worker::Load { cpu, gpu, memory } = load;
+    Load { cpu, gpu, memory }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::hand::Hand;
+use super::hand::{Hand, heartbeat};
 use super::rig::{Rig, echo, hold, with};
 use crate::until;
 
@@ -212,6 +212,17 @@ async fn after_a_drain_and_its_end_every_instance_shows_it_at_once() {
         rig.get(0, "/v1/nodes/n").await["heartbeat_at"].as_str() > before.as_str()
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_instance_shows_a_nodes_load_as_the_node_reports_it() {
+    let rig = Rig::together(2).await;
+    let mut node = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let load = json!({"cpu": 0.3, "gpu": 0.1, "memory": 12345.678});
+    node.say(with(heartbeat(json!([])), json!({"load": load}))).await;
+    for index in 0..2 {
+        rig.node_is(index, "n", |node| node["load"] == load).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
