@@ -3,13 +3,13 @@
 mod merge;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{HISTORY_STEP, JobCount, JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
-use domain::{InstanceId, PoolName, PoolPause, Timestamp};
+use domain::{InstanceId, PoolName, PoolPause};
 use wire::Code;
 use wire::stats::{
     InstanceRates, JobHistory, JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats,
@@ -82,7 +82,7 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
     let of =
         |status: &str| plans.tasks.iter().find(|count| count.status == status).map_or(0, |count| count.count);
     let task = |status: TaskStatus| of(status.as_str());
-    let counting_since = Some(ago(jobs.history.age));
+    let counting_since = Some(to_wire::ago(jobs.history.age));
     let kept = HISTORY_STEP * jobs.history.steps.len() as u32 + jobs.history.ended_ago;
     Stats {
         instance: instance.to_string(),
@@ -96,7 +96,7 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
             rates: Some(rates(&all.rates)),
             problem: None,
         }],
-        history_since: Some(ago(kept)),
+        history_since: Some(to_wire::ago(kept)),
         history: history(&jobs.history),
         pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool, pauses)).collect(),
         slots: SlotStats { used: jobs.slots.0, all: jobs.slots.1 },
@@ -122,13 +122,6 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
         finished_counted_ms_ago: ms(jobs.finished_counted_ago),
         plans_counted_ms_ago: ms(plans.counted_ago),
     }
-}
-
-/// The time so long ago, by this instance's clock.
-fn ago(age: Duration) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let micros = i64::try_from(now.saturating_sub(age).as_micros()).unwrap_or(i64::MAX);
-    to_wire::time(Timestamp::from_micros(micros))
 }
 
 fn history(of: &actors::jobs::JobHistory) -> JobHistory {

@@ -18,7 +18,8 @@ use ledger::{
 
 use crate::refusal::Refusal;
 
-/// The times of the bus are past this one (2001), in microseconds since 1970; what an instance numbers itself begins at 1.
+/// The times of the bus are past this one (2001), in microseconds since 1970. The version of a record that the bus does not know
+/// is 0.
 const FIRST_BUS_TIME_US: u64 = 1_000_000_000_000_000;
 
 /// RFC 3339, UTC, with microseconds: always of one length, so that texts sort as times do.
@@ -43,6 +44,13 @@ pub fn time(at: Timestamp) -> String {
         }
         _ => "9999-12-31T23:59:59.999999Z".to_owned(),
     }
+}
+
+/// The time so long ago, by this instance's clock.
+pub fn ago(age: Duration) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = i64::try_from(now.saturating_sub(age).as_micros()).unwrap_or(i64::MAX);
+    time(Timestamp::from_micros(micros))
 }
 
 /// A tag, and how it stands in this instance.
@@ -185,6 +193,11 @@ pub fn pools_of(profile: &Profile, pools: &Pools) -> Vec<String> {
 /// A node as this instance knows it, and for how long it has not been heard of.
 pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire::nodes::Node {
     let ::nodes::Load { cpu, gpu, memory } = record.load;
+    let heartbeat_at = quiet_for.map(ago);
+    // Versions are the bus's time. While it does not know of the connection, the epoch is no time either.
+    let changed_at = bus_time(record.stamp.version.get());
+    let registered_at = changed_at.as_ref().and_then(|_| bus_time(record.stamp.epoch.get()));
+    let seen_at = changed_at.or_else(|| heartbeat_at.clone());
     wire::nodes::Node {
         id: record.profile.node.to_string(),
         state: node_state(record.status.state),
@@ -196,18 +209,15 @@ pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire
         load: Some(wire::worker::Load { cpu, gpu, memory }),
         version: record.profile.software.as_ref().map(ToString::to_string),
         services: record.profile.services.iter().map(ToString::to_string).collect(),
-        registered_at: bus_time(record.stamp.epoch.get()),
-        heartbeat_at: quiet_for.and_then(|quiet_for| {
-            let heard = SystemTime::now().checked_sub(quiet_for)?.duration_since(UNIX_EPOCH).ok()?;
-            Some(time(Timestamp::from_micros(i64::try_from(heard.as_micros()).ok()?)))
-        }),
+        registered_at,
+        heartbeat_at,
         record_version: record.stamp.version.get(),
-        // Versions are the bus's time.
-        seen_at: time(Timestamp::from_micros(i64::try_from(record.stamp.version.get()).unwrap_or(i64::MAX))),
+        // One that is not known any more was heard of a moment ago.
+        seen_at: seen_at.unwrap_or_else(|| ago(Duration::ZERO)),
     }
 }
 
-/// A number of the bus as the time that it is. `None` for one that an instance made itself while the bus was away.
+/// A number of the bus as the time that it is. `None` for one that is no time of the bus.
 fn bus_time(micros: u64) -> Option<String> {
     (micros >= FIRST_BUS_TIME_US)
         .then(|| time(Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))))
@@ -419,7 +429,49 @@ pub fn instance(instance: &Instance, resources: u64, on_ring: bool) -> wire::clu
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ::nodes::{Load, Stamp};
+    use bus::{Epoch, Version};
+    use domain::{InstanceId, NodeId};
+
     use super::*;
+
+    #[test]
+    fn a_node_that_the_bus_does_not_know_has_no_time_of_the_bus() {
+        let shown = |version| {
+            let profile = Profile {
+                node: NodeId::parse("n").unwrap(),
+                holder: InstanceId::parse("a").unwrap(),
+                labels: [].into(),
+                services: [].into(),
+                pools: None,
+                heartbeat_ms: 2_000,
+                software: None,
+                principal: "".into(),
+            };
+            // The epoch that an instance gives itself is the one behind the last that it knows.
+            let epoch = Epoch::new(1_700_000_000_000_001);
+            let record = Record {
+                stamp: Stamp { epoch, version: Version::new(version) },
+                profile: Arc::new(profile),
+                status: ::nodes::Status {
+                    capacity: 1,
+                    used: 0,
+                    is_complete: true,
+                    state: NodeState::Accepting,
+                },
+                load: Load::default(),
+            };
+            node(&record, &Pools::unconfigured(), Some(Duration::from_secs(1)))
+        };
+        let unknown = shown(0);
+        assert_eq!((&unknown.registered_at, unknown.record_version), (&None, 0));
+        assert_eq!(Some(unknown.seen_at), unknown.heartbeat_at, "when it was heard of");
+        let known = shown(1_700_000_000_123_456);
+        assert_eq!(known.registered_at.as_deref(), Some("2023-11-14T22:13:20.000001Z"));
+        assert_eq!(known.seen_at, "2023-11-14T22:13:20.123456Z");
+    }
 
     #[test]
     fn times_are_of_one_length_whatever_the_clock_says() {

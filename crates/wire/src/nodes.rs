@@ -57,8 +57,8 @@ pub struct Node {
     #[serde(default)]
     #[schema(required)]
     pub services: Vec<String>,
-    /// When the node registered: with its present connection, or again after the bus had lost its record. `null` while only
-    /// its instance knows of it because the bus is away.
+    /// When the node registered: with its present connection, or again after the bus had lost its record. `null` while only the
+    /// node's instance knows of its connection because the bus is away.
     #[serde(default)]
     #[schema(required, format = DateTime)]
     pub registered_at: Option<String>,
@@ -66,11 +66,13 @@ pub struct Node {
     #[serde(default)]
     #[schema(required, format = DateTime)]
     pub heartbeat_at: Option<String>,
-    /// The version of the node's record. It rises with each change, and never goes back.
+    /// The version of the node's record. It rises with each change, and never goes back. 0 while only the node's instance knows
+    /// of its connection because the bus is away.
     #[serde(default)]
     #[schema(required, maximum = 9007199254740991u64)]
     pub record_version: u64,
-    /// When the node's record last changed. Heartbeats that report nothing new do not change it.
+    /// When the node's record last changed. Heartbeats that report nothing new do not change it. While only the node's instance
+    /// knows of its connection because the bus is away, when that instance last heard of it.
     #[schema(format = DateTime)]
     pub seen_at: String,
 }

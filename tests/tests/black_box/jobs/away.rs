@@ -96,13 +96,18 @@ async fn is_one_of_all(rig: &Rig, node: &Node, name: &str) {
 async fn while_redis_is_gone_instances_go_on_with_their_own_nodes() {
     let rig = Rig::impatient_with_own_redis(3).await;
     let before = Before::of(&rig).await;
+    let shape = |options: &mut client::node::WorkerOptions| options.labels = vec!["new".to_owned()];
+    rig.node(&[0], "new", shape).await.stop().await;
     let redis = rig.redis.as_ref().unwrap();
     redis.kill();
     let elsewhere = before.goes_on(&rig).await;
-    // One that comes meanwhile is welcomed, for the work of that instance.
-    let shape = |options: &mut client::node::WorkerOptions| options.labels = vec!["new".to_owned()];
+    // One that comes again meanwhile is welcomed, for the work of that instance.
     let new = Node::start(&rig.urls[..1], "new", shape);
     new.connected().await;
+    rig.node_is(0, "new", |shown| shown["record_version"] == 0).await;
+    let (shown, own) = (rig.get(0, "/v1/nodes/new").await, rig.get(0, "/v1/nodes/own").await);
+    assert_eq!((&shown["registered_at"], &shown["state"]), (&Value::Null, &json!("online")), "{shown:#}");
+    assert!(shown["seen_at"].as_str() >= own["registered_at"].as_str(), "{shown:#}");
     for n in 0..3 {
         let id = rig.submit(0, on("new", echo(n))).await;
         assert_eq!(rig.finished(0, &id).await["node"], "new");
