@@ -209,6 +209,10 @@ impl StepBuilder {
         if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
             return Err(refused("only a plan that was started and is not over can be resumed"));
         }
+        // A repetition leaves a task paused that was paused alone. Which tasks a failure has paused, the state does not say.
+        if self.before == PlanStatus::Running && self.next.spec.on_failure != OnFailure::Pause {
+            return Ok(());
+        }
         let was_meant_to_run = self.next.intent == Intent::Run;
         self.set_plan_intent(Intent::Run);
         if std::mem::take(&mut self.next.is_halted) {

@@ -78,6 +78,39 @@ fn a_task_that_is_resumed_is_not_paused_again_by_a_failure_from_before() {
 }
 
 #[test]
+fn a_plan_that_runs_is_resumed_without_the_tasks_that_were_paused_alone() {
+    for on_failure in [OnFailure::StopNew, OnFailure::Continue] {
+        let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, on_failure));
+        rig.must(Command::Start);
+        rig.must(Command::Pause);
+        rig.must(Command::Resume);
+        // One whose stage is under way, and one that waits for its turn.
+        rig.must(Command::PauseTask(id(0)));
+        rig.must(Command::PauseTask(id(1)));
+        rig.must(Command::Resume);
+        assert!(rig.writes.iter().all(Writes::is_empty), "it is a repetition");
+        assert_eq!([rig.task(0).intent, rig.task(1).intent], [Intent::Pause; 2]);
+        rig.complete(0);
+        assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Paused, vec![(2, 0)]));
+        // Nothing of it runs any more: it is PAUSED, and goes on as a whole.
+        rig.complete(2);
+        rig.complete(2);
+        assert_eq!(rig.state.status(), PlanStatus::Paused);
+        rig.must(Command::Resume);
+        assert_eq!((rig.status(0), rig.status(1)), (TaskStatus::Running, TaskStatus::Pending));
+    }
+    // After a failure that paused the others, and the retry of the task that failed, the plan runs.
+    let mut rig = Rig::new(2, 2, |spec| spec.on_failure = OnFailure::Pause);
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.complete(1);
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!((rig.status(1), rig.state.status()), (TaskStatus::Paused, PlanStatus::Running));
+    rig.must(Command::Resume);
+    assert_eq!(rig.begun(), [(1, 1)]);
+}
+
+#[test]
 fn a_retry_in_a_paused_plan_starts_that_task_alone() {
     let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
     rig.must(Command::Start);
