@@ -16,6 +16,7 @@ use wire::jobs as shape;
 
 use crate::audit;
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
@@ -122,7 +123,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     )?;
     let limit = query.limit()?;
     let principal = Principal::of(&request);
-    let sees = principal.sees();
+    let (sees, cursors) = (principal.sees(), Cursors::of("j", &state.cursor_seal, &principal));
     let filter = JobFilter {
         state: query.in_either_case("state", JobState::parse)?,
         outcome: query.get("outcome").map(Outcome::parse).transpose()?,
@@ -133,7 +134,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         dead: query.flag("dead")?,
         retried: None,
         without_stages: false,
-        before: query.cursor("j", JobId::parse)?,
+        before: cursors.read(&query, JobId::parse)?,
         limit: limit + 1,
     };
     let read = async |before: Option<JobId>| {
@@ -142,8 +143,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let is_seen = async |record: &JobRecord| visibility::job(&state, sees, record).await;
     let page = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
-    let page = extract::seen_page("j", page, JobId::to_string, job_fields::listed_job);
-    Ok(HttpResponse::Ok().json(page))
+    Ok(HttpResponse::Ok().json(cursors.page(page, JobId::to_string, job_fields::listed_job)))
 }
 
 /// Cancels a job

@@ -6,6 +6,7 @@ use ledger::{Lease, LeaseFilter};
 use wire::Code;
 
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -28,22 +29,21 @@ use crate::visibility;
 pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let query = Query::read(&request, &["kind", "owner", "cursor", "limit"])?;
     let limit = query.limit()?;
+    let principal = Principal::of(&request);
+    let (sees, cursors) = (principal.sees(), Cursors::of("l", &state.cursor_seal, &principal));
     let filter = LeaseFilter {
         kind: query.get("kind").map(ResourceKind::parse).transpose()?,
         owner: query.get("owner").map(owner).transpose()?,
-        after: query.cursor("l", |text| Resource::parse(text).ok())?,
+        after: cursors.read(&query, |text| Resource::parse(text).ok())?,
         limit: limit + 1,
     };
-    let principal = Principal::of(&request);
-    let sees = principal.sees();
     let read = async |after: Option<Resource>| {
         let after = after.or_else(|| filter.after.clone());
         state.read(state.ledger.leases(&LeaseFilter { after, ..filter.clone() })).await
     };
     let is_seen = async |lease: &Lease| visibility::resource(&state, sees, &lease.resource).await;
     let page = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
-    let page = extract::seen_page("l", page, Resource::to_string, to_wire::lease);
-    Ok(HttpResponse::Ok().json(page))
+    Ok(HttpResponse::Ok().json(cursors.page(page, Resource::to_string, to_wire::lease)))
 }
 
 fn owner(text: &str) -> Result<InstanceId, Refusal> {

@@ -14,6 +14,7 @@
 mod audit;
 mod auth;
 mod bulk;
+mod cursors;
 mod dashboard;
 mod drain_body;
 mod event_feeds;

@@ -74,7 +74,7 @@ pub const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Longest `detail` of a refusal, in characters, because it may repeat text of the caller's.
 pub const DETAIL_CHARS_MAX: usize = 400;
 /// Longest cursor that is read, in characters.
-pub const CURSOR_CHARS_MAX: usize = 200;
+pub const CURSOR_CHARS_MAX: usize = 256;
 /// How long the result of a check of the ledger's health is used.
 pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
 /// The metric of the tag whose ids run out first shows no more, in seconds.
@@ -317,8 +317,6 @@ const _: () = assert!(
             * (2 * wire::limits::HOLD_CHARS_MAX + 2 * wire::limits::TX_HASH_CHARS_MAX + 128),
     "the largest legal request must fit the default body"
 );
-const _: () =
-    assert!(CURSOR_CHARS_MAX > wire::limits::SIGNER_ID_CHARS_MAX + 16, "a cursor holds a resource's name");
 
 /// What the API says of a limit is what the domain decides by.
 macro_rules! same_in_domain {

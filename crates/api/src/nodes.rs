@@ -14,6 +14,7 @@ use wire::nodes as shape;
 
 use crate::audit;
 use crate::auth::{Principal, Scope};
+use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
@@ -40,10 +41,10 @@ type Forwarding = web::Data<Forwarder>;
 )]
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
-    let (limit, after) = (query.limit()?, query.cursor("n", |text| NodeId::parse(text).ok())?);
-    let incarnation = state.incarnation();
     let principal = Principal::of(&request);
-    let sees = principal.sees();
+    let (sees, cursors) = (principal.sees(), Cursors::of("n", &state.cursor_seal, &principal));
+    let (limit, after) = (query.limit()?, cursors.read(&query, |text| NodeId::parse(text).ok())?);
+    let incarnation = state.incarnation();
     let read = async |last: Option<NodeId>| {
         Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), limit as usize + 1))
     };
@@ -52,7 +53,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
     let pools = incarnation.registry.pools();
     let show = |record: &Record| shown(record, &pools, &incarnation.registry);
-    Ok(HttpResponse::Ok().json(extract::seen_page("n", page, NodeId::to_string, show)))
+    Ok(HttpResponse::Ok().json(cursors.page(page, NodeId::to_string, show)))
 }
 
 /// Shows a node

@@ -125,7 +125,8 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before. A page can have fewer items than `limit`, even none, while its \
-    `next_cursor` says that the list goes on; it ends where that is `null`.\n\n\
+    `next_cursor` says that the list goes on; it ends where that is `null`. A `next_cursor` that a token with patterns gets \
+    is good for that token alone.\n\n\
     Where tokens are configured, every request but the probes and the dashboard's files must carry one \
     (`Authorization: Bearer …`), and `x-required-scope` of an operation names the scope that it must have, if any. The scope \
     `submit` includes `read`, and `admin` includes every other. Where no tokens are configured, the daemon listens on \

@@ -19,6 +19,7 @@ use wire::Code;
 use wire::plans as shape;
 
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::extract::{self, Page, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
@@ -81,13 +82,13 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
+    let principal = Principal::of(&request);
+    let (sees, cursors) = (principal.sees(), Cursors::of("p", &state.cursor_seal, &principal));
     let filter = PlanFilter {
         status: query.in_either_case("status", PlanStatus::parse)?,
-        before: query.cursor("p", PlanId::parse)?,
+        before: cursors.read(&query, PlanId::parse)?,
         limit: limit + 1,
     };
-    let principal = Principal::of(&request);
-    let sees = principal.sees();
     let read = async |before: Option<PlanId>| {
         let filter = PlanFilter { before: before.or(filter.before), ..filter };
         state.read(state.ledger.plans(&filter)).await
@@ -95,8 +96,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
     let page = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
     let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
-    let page = extract::seen_page("p", page, PlanId::to_string, Clone::clone);
-    Ok(HttpResponse::Ok().json(page))
+    Ok(HttpResponse::Ok().json(cursors.page(page, PlanId::to_string, Clone::clone)))
 }
 
 /// Shows a plan

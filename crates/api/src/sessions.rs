@@ -17,6 +17,7 @@ use wire::Code;
 use wire::sessions as shape;
 
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
@@ -90,9 +91,9 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["open", "cursor", "limit"])?;
     let limit = query.limit()?;
     let open = query.flag("open")?;
-    let begin = query.cursor("ses", |text| SessionId::parse(text).ok())?;
     let principal = Principal::of(&request);
-    let sees = principal.sees();
+    let (sees, cursors) = (principal.sees(), Cursors::of("ses", &state.cursor_seal, &principal));
+    let begin = cursors.read(&query, |text| SessionId::parse(text).ok())?;
     let incarnation = state.incarnation();
     let read = async |after: Option<SessionId>| {
         let after = after.as_ref().or(begin.as_ref());
@@ -100,8 +101,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
     let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
-    let page = extract::seen_page("ses", page, SessionId::to_string, to_wire::listed_session);
-    Ok(HttpResponse::Ok().json(page))
+    Ok(HttpResponse::Ok().json(cursors.page(page, SessionId::to_string, to_wire::listed_session)))
 }
 
 /// Shows a session

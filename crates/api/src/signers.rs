@@ -14,6 +14,7 @@ use wire::nonces as shape;
 
 use crate::audit;
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
@@ -336,9 +337,9 @@ fn unknown_signer() -> Refusal {
 )]
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
-    let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
     let principal = Principal::of(&request);
-    let sees = principal.sees();
+    let (sees, cursors) = (principal.sees(), Cursors::of("s", &state.cursor_seal, &principal));
+    let (limit, after) = (query.limit()?, cursors.read(&query, |text| SignerId::parse(text).ok())?);
     // Where some are not seen, few that are may come in many reads.
     let piece = if sees.signers.is_all() { limit + 1 } else { PIECE_SIGNERS_MAX };
     let read = async |last: Option<SignerId>| {
@@ -346,8 +347,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
     let page = visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;
-    let page = extract::seen_page("s", page, SignerId::to_string, to_wire::signer);
-    Ok(HttpResponse::Ok().json(page))
+    Ok(HttpResponse::Ok().json(cursors.page(page, SignerId::to_string, to_wire::signer)))
 }
 
 /// Lists a signer's nonces

@@ -16,6 +16,7 @@ use wire::Code;
 use wire::health::Check;
 use wire::stats::Stats;
 
+use crate::cursors::CursorSeal;
 use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
@@ -39,6 +40,8 @@ pub struct State {
     pub generators: OnceOpen<Generators>,
     pub peers: OnceOpen<client::Peers>,
     pub credentials: OnceOpen<Credentials>,
+    /// What seals the keys in cursors.
+    pub cursor_seal: OnceOpen<CursorSeal>,
     /// What this process has seen of the database's clock.
     pub clock: OnceOpen<SharedClock>,
     incarnation: ArcSwapOption<Incarnation>,
@@ -96,6 +99,7 @@ impl State {
             generators: OnceOpen::default(),
             peers: OnceOpen::default(),
             credentials: OnceOpen::default(),
+            cursor_seal: OnceOpen::default(),
             clock: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
             went_back: ArcSwapOption::empty(),
@@ -128,6 +132,7 @@ impl State {
         self.generators.set(generators);
         self.peers.set(peers);
         self.credentials.set(Credentials::new(&cluster_secret, clock.clone()));
+        self.cursor_seal.set(CursorSeal::new(&cluster_secret));
         self.clock.set(clock);
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.

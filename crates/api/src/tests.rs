@@ -19,6 +19,7 @@ use tokio::runtime;
 
 mod bounds;
 mod bulks;
+mod cursors;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;

@@ -19,6 +19,9 @@ const DIGITS: &str = "(0|[1-9][0-9]{0,14})";
 /// The same, below the largest number of 32 bits.
 const FEW_DIGITS: &str = "(0|[1-9][0-9]{0,8})";
 
+/// A sealed key in a cursor: in base64, 28 bytes and a key of one at least.
+const SEALED: &str = "~[A-Za-z0-9_-]{39,}";
+
 /// The lists: the operation, what its cursors begin with, and the key that follows.
 const CURSORS: [(&str, &str, Key); 15] = [
     ("list_audit", "a", Key::Digits),
@@ -37,6 +40,10 @@ const CURSORS: [(&str, &str, Key); 15] = [
     ("plan_events", "e", Key::Digits),
     ("task_events", "e", Key::Digits),
 ];
+
+/// The lists that seal the keys in the cursors of tokens with patterns.
+const SEALING: [&str; 6] =
+    ["list_jobs", "list_leases", "list_nodes", "list_plans", "list_sessions", "list_signers"];
 
 /// The key in a cursor.
 #[derive(Clone, Copy)]
@@ -243,7 +250,11 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         ("query", "cursor") => {
             let list = CURSORS.iter().find(|(list, _, _)| *list == operation);
             let (_, begin, key) = list.unwrap_or_else(|| panic!("{operation} has cursors"));
-            let pattern = format!("^{begin}\\.{}$", key.pattern());
+            let mut key = key.pattern();
+            if SEALING.contains(&operation) {
+                key = format!("({key}|{SEALED})");
+            }
+            let pattern = format!("^{begin}\\.{key}$");
             text(json!({ "minLength": 1, "maxLength": CURSOR_CHARS_MAX, "pattern": pattern }))
         }
         ("query", "principal" | "action" | "subject") => text(json!({ "pattern": PROSE })),
