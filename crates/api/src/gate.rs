@@ -223,6 +223,7 @@ async fn serve(
             let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
             Ok(match refusal {
                 Some(refusal) => {
+                    let refusal = visibility::refusal(state, principal.sees(), refusal).await;
                     if refusal.code() == Code::Forbidden {
                         log_refused(&refusal);
                     }

@@ -41,7 +41,7 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         let after = after.or_else(|| filter.after.clone());
         state.read(state.ledger.leases(&LeaseFilter { after, ..filter.clone() })).await
     };
-    let is_seen = async |lease: &Lease| visibility::resource(&state, sees, &lease.resource).await;
+    let is_seen = async |lease: &Lease| visibility::lease(&state, sees, lease).await;
     let page = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, Resource::to_string, to_wire::lease)))
 }
@@ -60,8 +60,13 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     let resource = Resource::parse(extract::segment(&request, "resource"))?;
     Query::read(&request, &[])?;
     let lease = state.read(state.ledger.lease(&resource)).await?;
-    lease.map_or_else(
-        || Err(Refusal::new(Code::NotFound, "this resource was never leased")),
-        |lease| Ok(HttpResponse::Ok().json(to_wire::lease(&lease))),
-    )
+    let principal = Principal::of(&request);
+    let is_seen = match &lease {
+        Some(lease) => visibility::lease(&state, principal.sees(), lease).await?,
+        None => false,
+    };
+    let unknown =
+        || Refusal::new(Code::NotFound, "this resource was never leased, or this token does not see it");
+    let lease = lease.filter(|_| is_seen).ok_or_else(unknown)?;
+    Ok(HttpResponse::Ok().json(to_wire::lease(&lease)))
 }

@@ -6,9 +6,9 @@ use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
-use domain::Nonce;
 use domain::nonce::SettleRefusal;
 use domain::plan::Refused;
+use domain::{Nonce, TaskId};
 use ledger::Locker;
 use rand::RngExt;
 use wire::problem::MEDIA_TYPE;
@@ -91,6 +91,20 @@ impl Refusal {
     /// The owner of the key and its URL, as far as they are known, for one answer of many.
     pub fn owner_and_url(&self) -> (Option<String>, Option<String>) {
         (self.problem.owner.clone(), self.problem.owner_url.clone())
+    }
+
+    /// The task that has a tenant's lock, where that is why the request is refused.
+    pub fn locking_task(&self) -> Option<TaskId> {
+        let task = self.problem.task.as_deref().filter(|_| self.code == Code::TenantLocked)?;
+        TaskId::parse(task)
+    }
+
+    /// `tenant_locked` without the task that has the lock, and without its plan.
+    pub fn without_locking_task(self) -> Self {
+        self.with(|problem| {
+            problem.detail = locked_by_another(problem.tenant.as_deref().unwrap_or_default());
+            (problem.plan, problem.task) = (None, None);
+        })
     }
 
     /// The code and the detail, for one answer of many.
@@ -240,13 +254,17 @@ fn tenant_locked(locker: &Locker) -> Refusal {
     let tenant = &locker.tenant;
     let detail = match locker.task {
         Some(task) => format!("the tenant {tenant} is locked by task {task}"),
-        None => format!("the tenant {tenant} is locked by another task"),
+        None => locked_by_another(tenant.as_str()),
     };
     Refusal::new(Code::TenantLocked, detail).with(|problem| {
         problem.tenant = Some(tenant.to_string());
         problem.plan = locker.plan.map(|plan| plan.to_string());
         problem.task = locker.task.map(|task| task.to_string());
     })
+}
+
+fn locked_by_another(tenant: &str) -> String {
+    format!("the tenant {tenant} is locked by another task")
 }
 
 impl From<ids::snowflake::Refusal> for Refusal {
@@ -380,7 +398,7 @@ fn shortened(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use actors::plans::Refusal as Inside;
-    use domain::{InstanceId, PlanId, TaskId, TenantId, Token};
+    use domain::{InstanceId, PlanId, TenantId, Token};
 
     use super::*;
 

@@ -12,13 +12,14 @@ use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::{JobRecord, SessionRecord, TaskRecord};
+use ledger::{JobRecord, Lease, SessionRecord, TaskRecord};
 use wire::Code;
 use wire::plans::StageRequest;
 
 use crate::auth::{Principal, Sees};
 use crate::extract::Page;
 use crate::limits::PIECE_RECORDS_MAX;
+use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
 use crate::state::State;
@@ -84,10 +85,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             None => false,
         },
         Subject::Task => match TaskId::parse(name) {
-            Some(id) => {
-                let record = state.read(state.ledger.plan_task(id)).await?;
-                record.is_some_and(|record| task(sees, &record))
-            }
+            Some(id) => task_of_id(state, sees, id).await?,
             None => false,
         },
         Subject::Resource => match Resource::parse(name) {
@@ -174,6 +172,36 @@ pub fn task(sees: &Sees, record: &TaskRecord) -> bool {
     let TaskSpec { tenant, stages, .. } = &*record.task.spec;
     let is_seen = |stage: &StageSpec| sees.pools.have(stage.needs.pool.as_ref().map(PoolName::as_str));
     sees.tenants.have(Some(tenant.as_str())) && (sees.pools.is_all() || stages.iter().all(is_seen))
+}
+
+/// The same, by its id.
+async fn task_of_id(state: &State, sees: &Sees, id: TaskId) -> Result<bool, Refusal> {
+    let record = state.read(state.ledger.plan_task(id)).await?;
+    Ok(record.is_some_and(|record| task(sees, &record)))
+}
+
+/// Whether it is a lease that is seen: its resource is, and, if it is a tenant's lock, the task that has it.
+pub async fn lease(state: &State, sees: &Sees, lease: &Lease) -> Result<bool, Refusal> {
+    if !resource(state, sees, &lease.resource).await? {
+        return Ok(false);
+    }
+    match &lease.owner {
+        Some(owner) if lease.resource.kind() == ResourceKind::Tenant && !sees.pools.is_all() => {
+            match locking_task(owner) {
+                Some(id) => task_of_id(state, sees, id).await,
+                None => Ok(false),
+            }
+        }
+        _ => Ok(true),
+    }
+}
+
+/// A refusal as its caller may see it: `tenant_locked` says which task has the lock only to a caller that sees that task.
+pub async fn refusal(state: &State, sees: &Sees, refusal: Refusal) -> Refusal {
+    let Some(id) = refusal.locking_task().filter(|_| !sees.everything()) else { return refusal };
+    // The task is not named either where the ledger cannot say.
+    let is_seen = task_of_id(state, sees, id).await.unwrap_or(false);
+    if is_seen { refusal } else { refusal.without_locking_task() }
 }
 
 /// Whether it is a resource that is seen.

@@ -32,7 +32,8 @@ words! {
         NotOwner = "not_owner",
         /// The request contradicts the present state.
         Conflict = "conflict",
-        /// Another task has the lock of a tenant. `tenant`, `task` and `plan` name the tenant, that task and its plan.
+        /// Another task has the lock of a tenant. `tenant`, `task` and `plan` name the tenant, that task and its plan; a
+        /// caller that does not see the task gets `tenant` alone.
         TenantLocked = "tenant_locked",
         /// A stage is UNKNOWN, and nobody has resolved it. `task` and `stage` name it.
         StageUnknown = "stage_unknown",
@@ -233,10 +234,11 @@ pub struct Problem {
     /// `tenant_locked`: the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// `tenant_locked`: the plan of the task that has the lock, if it is known.
+    /// `tenant_locked`: the plan of the task that has the lock, if it is known and the caller sees the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// `tenant_locked`: the task that has the lock, if it is known. `stage_unknown`: the task that was to be retried.
+    /// `tenant_locked`: the task that has the lock, if it is known and the caller sees it. `stage_unknown`: the task that was to
+    /// be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// `stage_unknown`: the number of the stage, counted from 1.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::plan::{Intent, OnFailure, PlanStatus, StageStatus, TaskState, TaskStatus};
-use domain::{JobId, TaskId, Timestamp};
+use domain::{InstanceId, JobId, TaskId, Timestamp};
 use ledger::{CheckpointRecord, FoundTask, Lease, PlanRecord, TaskRecord, TimedEvent};
 use serde::Deserialize;
 use wire::plans as shape;
@@ -201,7 +201,11 @@ pub fn checkpoint(record: &CheckpointRecord, stages: &[Arc<str>]) -> Result<shap
 
 /// The task that holds the lock of a tenant. `None` where no task does.
 pub fn lock_holder(lock: &Lease) -> Option<TaskId> {
-    let owner = lock.owner.as_ref().filter(|_| lock.is_live())?;
+    lock.owner.as_ref().filter(|_| lock.is_live()).and_then(locking_task)
+}
+
+/// The task that a lease of a tenant names as its owner, be the lease live or not.
+pub fn locking_task(owner: &InstanceId) -> Option<TaskId> {
     TaskId::parse(owner.as_str().strip_prefix("task:")?)
 }
 

@@ -236,6 +236,40 @@ async fn of_a_tenant_a_token_sees_the_tasks_of_its_pools() {
 }
 
 #[actix_web::test]
+async fn a_lock_is_seen_by_who_sees_the_task_that_has_it() {
+    let subject = Subject::start().await;
+    let (holder, tasks) = subject.plan(&[("x", &[Some("b")])]).await;
+    let (own, _) = subject.plan(&[("x", &[Some("a")])]).await;
+    assert_eq!(subject.send("ops", Method::POST, &format!("/v1/plans/{holder}/start"), None).await.0, 200);
+    let (lease, leases) = ("/v1/leases/tenant:x", "/v1/leases?kind=tenant");
+    for who in ["a", "a-admin"] {
+        subject.hides(who, &[(Method::GET, lease.to_owned(), None)]).await;
+        assert_eq!(subject.get(who, leases).await["items"], json!([]), "{who}");
+    }
+    for who in ["ab", "ops"] {
+        let owner = json!(format!("task:{}", tasks[0]));
+        assert_eq!(subject.get(who, lease).await["owner"], owner, "{who}");
+        assert_eq!(subject.get(who, leases).await["items"][0]["owner"], owner, "{who}");
+    }
+    let stage = json!({"name": "0", "payload": 1, "pool": "a"});
+    let asked = json!({"start": true, "tasks": [{"tenant": "x", "stages": [stage]}]});
+    for (who, is_seen) in [("a", false), ("a-admin", false), ("ab", true), ("ops", true)] {
+        let started = subject.send(who, Method::POST, &format!("/v1/plans/{own}/start"), None).await;
+        let made = subject.send(who, Method::POST, "/v1/plans", Some(asked.clone())).await;
+        for (status, refused) in [started, made] {
+            let code = (status, &refused["code"], &refused["tenant"]);
+            assert_eq!(code, (409, &json!("tenant_locked"), &json!("x")), "{who}: {refused}");
+            let named = if is_seen { (json!(tasks[0]), json!(holder)) } else { (Value::Null, Value::Null) };
+            assert_eq!((&refused["task"], &refused["plan"]), (&named.0, &named.1), "{who}: {refused}");
+            assert_eq!(refused.to_string().contains(&tasks[0]), is_seen, "{who}: {refused}");
+        }
+    }
+    // A lock that is free names nobody.
+    subject.cancel(&format!("/v1/tasks/{}", tasks[0])).await;
+    assert_eq!(subject.get("a", lease).await["owner"], Value::Null);
+}
+
+#[actix_web::test]
 async fn a_stream_of_a_plan_ends_when_a_retry_gives_the_plan_to_a_pool_that_its_client_does_not_see() {
     let subject = Subject::start().await;
     let (plan, tasks) = subject.plan(&[("x", &[Some("a")])]).await;
