@@ -44,7 +44,8 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
 
 /// Shows the owner of a resource
 ///
-/// The owner is the instance that holds the resource's live lease, or else the one that the ring names.
+/// The owner is the instance that holds the resource's live lease, or else the one that the ring names. A tenant has none: its
+/// lock belongs to a task.
 #[utoipa::path(
     get, path = "/v1/cluster/owner/{resource}", tag = "leases and cluster", operation_id = "show_owner",
     params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
@@ -55,14 +56,17 @@ pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<Http
     Query::read(&request, &[])?;
     let lease = state.read(state.ledger.lease(&resource)).await?;
     let view = state.incarnation().cluster_view.view();
-    let holder = lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner);
+    // The lease of a tenant is a lock, and names a task.
+    let is_an_instances = |lease: &ledger::Lease| lease.is_live() && resource.kind() != ResourceKind::Tenant;
+    let holder = lease.filter(is_an_instances).and_then(|lease| lease.owner);
     let leased = holder.is_some();
     let owner = match holder {
         Some(owner) => {
             let url = state.owner_url(&owner).await.unwrap_or_default();
             Some((owner.to_string(), url))
         }
-        // The ring names no owner of an `instance:` lease, which is its own, nor of a worker number, which any instance takes.
+        // The ring names no owner of a tenant, of an `instance:` lease, which is its own, nor of a worker number, which any
+        // instance takes.
         None if matches!(
             resource.kind(),
             ResourceKind::Instance | ResourceKind::IdWorker | ResourceKind::Tenant

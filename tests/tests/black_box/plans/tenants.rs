@@ -73,6 +73,8 @@ async fn a_lock_is_broken_at_its_token_alone(rig: Rig) {
     let stuck = Plan::make(&rig, 0, plan(&[task("acme", &[hold(json!(0)), echo(json!(1))])])).await;
     begun(&node, &stuck.tasks[0], 0, 1).await;
     let token = stuck.task(0).await["lock"]["token"].as_u64().unwrap();
+    let owner = rig.ask(last, "GET", "/v1/cluster/owner/tenant:acme", None).await;
+    assert_eq!((owner.status, owner.code()), (404, "not_found"), "no instance has it: {}", owner.text);
     let unlock = |token: u64| json!({"token": token, "reason": "stuck"});
     let path = "/v1/tenants/acme/unlock";
     let refused = rig.post(last, path, Some(&unlock(token + 1)), 409).await;
