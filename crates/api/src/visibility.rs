@@ -46,7 +46,8 @@ enum Subject {
 /// Checks that the caller sees what the path names.
 ///
 /// # Errors
-/// `not_found`, whether it exists or not; `forbidden` for paths of what belongs to all.
+/// `not_found`, whether it exists or not, or `bus_unavailable` for a session on an instance that opens none; `forbidden` for
+/// paths of what belongs to all.
 pub async fn admit(state: &State, route: &Route, path: &str, principal: &Principal) -> Result<(), Refusal> {
     let sees = principal.sees();
     if sees.everything() {
@@ -77,7 +78,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             None => false,
         },
         Subject::Session => match SessionId::parse(name) {
-            Ok(id) => session(state, sees, &id).await?,
+            Ok(id) => asked_session(state, sees, &id).await?,
             Err(_) => false,
         },
         Subject::Plan => match PlanId::parse(name) {
@@ -144,6 +145,16 @@ pub async fn session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool,
     }
     let record = state.read(state.ledger.session(id)).await?;
     Ok(record.is_some_and(|record| session_record(sees, &record)))
+}
+
+/// The same, of a session that a request is about. An instance that opens none refuses one that is not seen as it does one that
+/// does not exist.
+async fn asked_session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool, Refusal> {
+    let is_seen = session(state, sees, id).await?;
+    if !is_seen {
+        state.incarnation().jobs.has_sessions()?;
+    }
+    Ok(is_seen)
 }
 
 /// Whether it is a session that is seen, by its record.
@@ -387,9 +398,9 @@ pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal
 /// Checks that a job may be put into a session.
 ///
 /// # Errors
-/// `not_found` for one that the token does not see.
+/// `not_found` for one that the token does not see; `bus_unavailable` on an instance that opens none.
 pub async fn of_new_in(state: &State, sees: &Sees, id: &SessionId) -> Result<(), Refusal> {
-    if session(state, sees, id).await? { Ok(()) } else { Err(not_seen("session", id.as_str())) }
+    if asked_session(state, sees, id).await? { Ok(()) } else { Err(not_seen("session", id.as_str())) }
 }
 
 /// Checks that a node may connect under its name, to these pools.

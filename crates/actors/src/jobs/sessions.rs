@@ -98,6 +98,14 @@ impl Jobs {
         self.callers.session_record(id).await
     }
 
+    /// Checks that sessions can be opened here.
+    ///
+    /// # Errors
+    /// [`Refusal::NoBus`].
+    pub fn has_sessions(&self) -> Result<(), Refusal> {
+        self.callers.has_sessions()
+    }
+
     /// Whether its owner is here.
     #[must_use]
     pub fn serves_session(&self, id: &SessionId) -> bool {

@@ -10,6 +10,7 @@ use crate::tokens::{Guarded, first, of_tenant, root};
 use crate::web_pages::head;
 use crate::{patient, until};
 use serde_json::{Value, json};
+use testkit::instance::Setup;
 
 /// An operator who sees the tenant `evil` only.
 fn operator() -> Value {
@@ -179,5 +180,39 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
             .await;
         let (_, over) = daemon.ask("evil", "GET", &path, None).await;
         assert_eq!([&over["done"], &over["skipped"], &over["failed"]], [0, 0, 0], "{action}: {over}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_without_redis_tells_no_token_which_sessions_there_are() {
+    let ground = Ground::fresh();
+    let tokens = json!([of_tenant("acme"), of_tenant("evil"), root()]);
+    let joined = Guarded::on(ground.setup(), &tokens).await;
+    let opened = joined.done("acme", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
+    let session = opened["id"].as_str().unwrap();
+    let bare = Setup::in_mode("worker-queue").unwrap().database(ground.database.url());
+    let daemon = Guarded::on(bare.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"), &tokens).await;
+    let unknown = "00000000-0000-0000-0000-000000000000";
+    let show = |id: &str| format!("/v1/sessions/{id}");
+    assert_eq!(daemon.ask("acme", "GET", &show(session), None).await.0, 200);
+    let (status, answer) = daemon.ask("root", "GET", &show(unknown), None).await;
+    assert_eq!((status, &answer["code"]), (503, &json!("bus_unavailable")), "{answer}");
+    for id in [session, unknown] {
+        let job = json!({"payload": 1, "session": id});
+        for (method, path, body) in [
+            ("GET", show(id), None),
+            ("DELETE", show(id), None),
+            ("GET", format!("/v1/sessions/{id}/ws"), None),
+            ("POST", "/v1/jobs".to_owned(), Some(&job)),
+        ] {
+            let (status, answer) = daemon.ask("evil", method, &path, body).await;
+            assert_eq!(
+                (status, &answer["code"]),
+                (503, &json!("bus_unavailable")),
+                "{method} {path}: {answer}"
+            );
+        }
+        let batch = daemon.done("evil", "POST", "/v1/jobs/batch", json!({"jobs": [job]})).await;
+        assert_eq!(batch["results"][0]["code"], "bus_unavailable", "{batch}");
     }
 }
