@@ -332,7 +332,8 @@ impl Forwarder {
         }
     }
 
-    /// Forwards a request to the instance that can serve it, unless it was forwarded before.
+    /// Forwards a request to the instance that can serve it, unless it was forwarded before. If that one names another instance,
+    /// this one is asked once.
     pub async fn pass_on(
         &self,
         request: &HttpRequest,
@@ -351,21 +352,32 @@ impl Forwarder {
         let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.state.incarnation();
         let member = if forwarded.is_forwarded { None } else { self.acquainted(&incarnation, to).await };
-        let Some(member) = member else {
+        let Some(mut member) = member else {
             let refusal = Refusal::new(Code::NotOwner, format!("{to} owns the key; ask it"));
-            return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
+            let refusal = refusal.with(|problem| problem.owner = Some(to.to_string()));
+            return Err(self.state.refusal(refusal).await);
         };
         if self.redirects(forwarded) {
             return Err(redirect(&member));
         }
-        let mut asked = self.ask_there(&incarnation, forwarded, &member, deadline).await?;
-        if matches!(asked, Asked::Again) {
-            asked = self.ask_there(&incarnation, forwarded, &member, deadline).await?;
-        }
-        match asked {
-            Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
-            Asked::Away | Asked::Again | Asked::Distrusts => Err(redirect(&member)),
-            Asked::Lost => Err(lost(&member)),
+        let mut tries = 2;
+        loop {
+            tries -= 1;
+            match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
+                Asked::Answered(answer) => return Ok(answer),
+                Asked::NotOwner(owner, answer) => {
+                    let view = incarnation.cluster_view.view();
+                    let known = owner.and_then(|owner| view.member(owner.as_str()).cloned());
+                    // What this instance can serve its caller has tried here.
+                    match known.filter(|owner| tries > 0 && owner.id != incarnation.identity.id) {
+                        Some(owner) => member = owner,
+                        None => return Ok(answer),
+                    }
+                }
+                Asked::Again if tries > 0 => {}
+                Asked::Away | Asked::Again | Asked::Distrusts => return Err(redirect(&member)),
+                Asked::Lost => return Err(lost(&member)),
+            }
         }
     }
 

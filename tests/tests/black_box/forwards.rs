@@ -30,11 +30,25 @@ fn token(name: &str, scope: &str) -> Value {
 
 /// What a client sent to one instance by way of another port.
 #[derive(Clone, Default)]
-struct Recorded(Arc<Mutex<Vec<u8>>>);
+struct Recorded {
+    sent: Arc<Mutex<Vec<u8>>>,
+    /// Refusals that the next cancellations get instead of being passed on.
+    refusals: Arc<Mutex<Vec<Value>>>,
+}
 
 impl Recorded {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
+    }
+
+    /// The answer to what a client sent, if it is to be refused.
+    fn refusal_of(&self, sent: &[u8]) -> Option<String> {
+        if !String::from_utf8_lossy(sent).contains("/cancel HTTP/1.1") {
+            return None;
+        }
+        let body = self.refusals.lock().unwrap().pop()?.to_string();
+        let head = "HTTP/1.1 409 Conflict\r\ncontent-type: application/problem+json\r\nconnection: close";
+        Some(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
     }
 
     /// Passes all connections on to `target` and keeps what is sent there.
@@ -48,10 +62,17 @@ impl Recorded {
                 let (mut from_server, mut to_server) = server.into_split();
                 let back = tokio::spawn(async move {
                     let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+                    to_client
                 });
                 let mut buffer = vec![0; 64 << 10];
                 while let Ok(bytes @ 1..) = from_client.read(&mut buffer).await {
-                    recorded.0.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+                    recorded.sent.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+                    if let Some(refusal) = recorded.refusal_of(&buffer[..bytes]) {
+                        // Nothing is under way there: the server ends the connection.
+                        drop(to_server);
+                        back.await.unwrap().write_all(refusal.as_bytes()).await.unwrap();
+                        return;
+                    }
                     if to_server.write_all(&buffer[..bytes]).await.is_err() {
                         break;
                     }
@@ -327,6 +348,38 @@ async fn a_request_that_was_forwarded_is_served_or_refused_and_never_forwarded_a
     assert_eq!((status, &refused["code"]), (409, &json!("not_owner")), "{refused}");
     assert_eq!(refused["owner_url"], two.far_url.as_str(), "{refused}");
     assert!(refused["retry_after_ms"].is_u64(), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_a_refused_cancellation_names_is_asked_once_and_its_address_is_told() {
+    let entries = [token("root", "admin")];
+    let two = Two::start(&entries, &entries).await;
+    let client = patient().with_token("secret-of-root");
+    let delayed = json!({ "payload": 1, "delay_ms": 3_600_000 });
+    let jobs = format!("{}/v1/jobs", two.far.url());
+    let job = client.request("POST", &jobs, None, Some(&delayed)).await.unwrap().body;
+    let path = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+    let to_near = Forged {
+        secret: SECRET,
+        age_ms: 0,
+        to: Two::id(&two.near).to_owned(),
+        path: path.clone(),
+        principal: "root",
+        body: "{}",
+    };
+    let (status, refused) = to_near.sent(two.near.url()).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("not_owner")), "{refused}");
+    assert_eq!(refused["owner"], Two::id(&two.far), "{refused}");
+    assert_eq!(refused["owner_url"], two.far_url.as_str(), "{refused}");
+
+    // The owner refuses as if it were none, and names itself.
+    let near = format!("{}{path}", two.near.url());
+    for (refusals, expected) in [(2, 409), (1, 200)] {
+        *two.recorded.refusals.lock().unwrap() = vec![refused.clone(); refusals];
+        let (status, answer) = two.ask("root", "POST", &near, None).await;
+        assert_eq!(status, expected, "after {refusals}: {answer}");
+        assert!(two.recorded.refusals.lock().unwrap().is_empty(), "after {refusals}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
