@@ -23,7 +23,8 @@ impl SharedClock {
 
     /// The database's clock showed `at` between the two moments. A jump that this shows is counted and logged.
     pub fn saw(&self, at: Timestamp, sent: Instant, received: Instant) {
-        let jump = self.clock().saw(at, sent, received);
+        let slept = slept();
+        let jump = self.clock().saw(at, sent, received, slept);
         if let Some(jump) = jump {
             let direction = if jump.by_ms > 0 { "forward" } else { "back" };
             metrics::counter!("fencepost_database_clock_jump_total", "direction" => direction).increment(1);
@@ -76,6 +77,22 @@ impl SharedClock {
         // A panic in it leaves it whole: nothing is changed in steps.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How long the machine has slept since it was booted, while [`Instant`] stood still.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn slept() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    // The clock that goes on is read first: what passes between the two is not taken for sleep.
+    let (all, awake) = (clock_gettime(ClockId::Boottime), clock_gettime(ClockId::Monotonic));
+    Duration::try_from(all - awake).unwrap_or_default()
+}
+
+/// Nobody knows how long it has slept.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const fn slept() -> Duration {
+    Duration::ZERO
 }
 
 #[cfg(test)]

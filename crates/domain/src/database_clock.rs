@@ -9,6 +9,9 @@
 //! moment of the database's clock belongs to the frames that can have shown it: to none if a step skipped it, to two if a
 //! step back repeated it. Where that leaves a choice, a hold that is to end counts as young as it can be, and a hold that
 //! is to be answered with counts as old as it can be.
+//!
+//! This process's clock stands still while its machine sleeps, and other instances go on. So what the machine slept counts
+//! for a hold that is to be answered with, and not for one that is to end: its caller may have slept as well.
 
 #[cfg(test)]
 mod tests;
@@ -100,6 +103,8 @@ pub struct DatabaseClock {
     /// Where this process's clock is counted from: the first sample.
     origin: Option<Instant>,
     frames: VecDeque<Frame>,
+    /// How long the machine has slept, as was told last; in microseconds.
+    slept: i64,
 }
 
 /// A length of time in which the difference between the clocks stayed the same. Microseconds, from the origin.
@@ -117,13 +122,15 @@ struct Frame {
     high: i64,
     /// The step with which it began.
     step: i64,
+    /// How long the machine had slept when its first sample had arrived.
+    slept: i64,
 }
 
 /// How long ago something was, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Age {
     at_least: i64,
-    /// `None` if nobody can tell.
+    /// With what the machine slept; `None` if nobody can tell.
     at_most: Option<i64>,
     /// The clock may have stepped since.
     has_stepped: bool,
@@ -134,16 +141,20 @@ impl DatabaseClock {
     /// Of a process that has seen nothing yet. A step forward of more than `skew_max` makes holds doubtful.
     #[must_use]
     pub const fn new(skew_max: Duration) -> Self {
-        Self { skew_max, origin: None, frames: VecDeque::new() }
+        Self { skew_max, origin: None, frames: VecDeque::new(), slept: 0 }
     }
 
-    /// The clock showed `at` between the two moments. Answers the jump that this shows.
-    pub fn saw(&mut self, at: Timestamp, sent: Instant, received: Instant) -> Option<Jump> {
+    /// The clock showed `at` between the two moments, and the machine had slept for so long since it was booted. Answers the
+    /// jump that this shows.
+    pub fn saw(&mut self, at: Timestamp, sent: Instant, received: Instant, slept: Duration) -> Option<Jump> {
         self.origin.get_or_insert(sent);
+        let slept = micros(slept);
+        self.slept = self.slept.max(slept);
         let (sent, received) = (self.micros(sent), self.micros(received));
         let (low, high) = (at.as_micros().saturating_sub(received), at.as_micros().saturating_sub(sent));
         let Some(frame) = self.frames.back_mut() else {
-            let first = Frame { begin: i64::MIN, surely: received, last_sent: sent, low, high, step: 0 };
+            let begin = i64::MIN;
+            let first = Frame { begin, surely: received, last_sent: sent, low, high, step: 0, slept };
             self.frames.push_back(first);
             return None;
         };
@@ -158,7 +169,7 @@ impl DatabaseClock {
         }
         let step = (low / 2 + high / 2).saturating_sub(frame.low / 2 + frame.high / 2);
         let begin = frame.last_sent;
-        self.frames.push_back(Frame { begin, surely: received, last_sent: sent, low, high, step });
+        self.frames.push_back(Frame { begin, surely: received, last_sent: sent, low, high, step, slept });
         if self.frames.len() > FRAMES_MAX {
             self.frames.pop_front();
             if let Some(first) = self.frames.front_mut() {
@@ -234,7 +245,7 @@ impl DatabaseClock {
         overdue
     }
 
-    /// A row, with what is left of its hold.
+    /// A row, with what is left of its hold. What the machine slept is known up to the last sample.
     #[must_use]
     pub fn with_left(&self, row: Row, now: Instant) -> ReadRow {
         let length = row.held_until.as_micros().saturating_sub(row.written_at.as_micros());
@@ -259,16 +270,18 @@ impl DatabaseClock {
             oldest_frame = oldest_frame.or(Some(number));
             newest_frame = Some(number);
             latest = Some(latest.map_or(to, |latest| latest.max(to)));
-            let from = from.max(frame.begin);
+            let from = from.max(frame.begin).min(end);
             earliest = Some(earliest.map_or(from, |earliest| earliest.min(from)));
         }
         // No frame has shown that time: it was before the first one, or between the last two.
         let latest = latest.or_else(|| self.frames.back().map(|current| current.surely)).unwrap_or(now);
         let after = |frame: Option<usize>| self.frames.iter().skip(frame.unwrap_or(0) + 1);
-        let step_max = i64::try_from(self.skew_max.as_micros()).unwrap_or(i64::MAX);
+        let step_max = micros(self.skew_max);
         Age {
             at_least: now.saturating_sub(latest).max(0),
-            at_most: earliest.map(|earliest| now.saturating_sub(earliest).max(0)),
+            at_most: earliest.map(|earliest| {
+                now.saturating_sub(earliest).max(0).saturating_add(self.slept_since(earliest))
+            }),
             has_stepped: after(oldest_frame).next().is_some(),
             // Its length is counted from the latest moment that it can be. Doubt beyond that would quarantine whatever is
             // granted while the clock repeats a time.
@@ -276,10 +289,16 @@ impl DatabaseClock {
         }
     }
 
+    /// How long the machine has slept since then, at most. The database's time tells how long ago what was written before
+    /// the first sample was, sleep included.
+    fn slept_since(&self, at: i64) -> i64 {
+        let begun = self.frames.iter().rev().find(|frame| frame.surely < at).or_else(|| self.frames.front());
+        begun.map_or(0, |frame| self.slept.saturating_sub(frame.slept).max(0))
+    }
+
     /// This process's time, from the origin.
     fn micros(&self, at: Instant) -> i64 {
         let Some(origin) = self.origin else { return 0 };
-        let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
         match at.checked_duration_since(origin) {
             Some(since) => micros(since),
             None => -micros(origin.saturating_duration_since(at)),
@@ -298,4 +317,8 @@ impl Frame {
             false => (high, high),
         };
     }
+}
+
+fn micros(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }

@@ -13,13 +13,21 @@ struct World {
     now_ms: i64,
     offset_ms: i64,
     way_ms: i64,
+    slept_ms: u64,
     clock: DatabaseClock,
 }
 
 impl World {
     fn new() -> Self {
         let offset_ms = 1_700_000_000_000;
-        Self { begun: Instant::now(), now_ms: 0, offset_ms, way_ms: 1, clock: DatabaseClock::new(SKEW) }
+        Self {
+            begun: Instant::now(),
+            now_ms: 0,
+            offset_ms,
+            way_ms: 1,
+            slept_ms: 0,
+            clock: DatabaseClock::new(SKEW),
+        }
     }
 
     fn own(&self) -> Instant {
@@ -36,7 +44,13 @@ impl World {
         let at = self.shows();
         self.now_ms += self.way_ms;
         let received = self.own();
-        self.clock.saw(at, sent, received)
+        self.clock.saw(at, sent, received, Duration::from_millis(self.slept_ms))
+    }
+
+    /// The machine sleeps, and the database's clock goes on.
+    fn sleep(&mut self, length_ms: i64) {
+        self.offset_ms += length_ms;
+        self.slept_ms += length_ms.unsigned_abs();
     }
 
     /// Time passes, with a look every 300 ms.
@@ -144,6 +158,26 @@ fn a_jump_back_makes_no_hold_longer() {
 }
 
 #[test]
+fn what_the_machine_slept_counts_for_a_hold_that_is_answered_with_and_not_for_one_that_ends() {
+    let mut world = World::new();
+    world.pass(1_000);
+    let hold = world.grant(120_000);
+    world.sleep(60_000);
+    world.looks();
+    assert!((59_900..=60_000).contains(&world.left_ms(hold)), "{}", world.left_ms(hold));
+    world.pass(1_000);
+    let later = world.grant(120_000);
+    world.pass(1_000);
+    assert!((118_900..=119_000).contains(&world.left_ms(later)), "{}", world.left_ms(later));
+    // Its caller may have slept as well.
+    world.pass(60_000);
+    assert_eq!(world.left_ms(hold), 0);
+    assert!(world.overdue(hold).due.is_empty());
+    world.pass(60_010);
+    assert!(due(&world.overdue(hold)).is_some());
+}
+
+#[test]
 fn what_is_granted_after_the_last_jump_is_not_in_doubt() {
     let mut world = World::new();
     world.pass(1_000);
@@ -221,7 +255,7 @@ fn a_late_answer_from_before_a_jump_is_no_second_jump() {
     world.offset_ms += TEN_MINUTES;
     world.now_ms += 10;
     assert!(world.looks().is_some());
-    assert_eq!(world.clock.saw(before, sent, world.own()), None);
+    assert_eq!(world.clock.saw(before, sent, world.own(), Duration::ZERO), None);
     world.now_ms += 10;
     assert_eq!(world.looks(), None);
 }
@@ -265,7 +299,7 @@ fn holds_keep_their_length_under_any_clock() {
         let mut world = World::new();
         world.way_ms = random.below(20) as i64;
         world.pass(1_000);
-        let mut live: Vec<((Timestamp, Timestamp), i64, i64)> = Vec::new();
+        let mut live: Vec<((Timestamp, Timestamp), i64, u64, i64)> = Vec::new();
         let mut ended = 0;
         for _ in 0..200 {
             match random.below(10) {
@@ -275,18 +309,20 @@ fn holds_keep_their_length_under_any_clock() {
                 }
                 1..6 => {
                     let length = 100 + random.below(100_000);
-                    live.push((world.grant(length), world.now_ms, length as i64));
+                    live.push((world.grant(length), world.now_ms, world.slept_ms, length as i64));
                 }
+                6 => world.sleep([200, 30_000, TEN_MINUTES][random.below(3) as usize]),
                 _ => drop(world.pass(1 + random.below(20_000) as i64)),
             }
             // As an owner does: what it reads tells it the time.
             world.looks();
-            live.retain(|(hold, since, length)| {
+            live.retain(|(hold, since, slept_since, length)| {
                 let passed = world.now_ms - since;
+                let slept = (world.slept_ms - slept_since) as i64;
                 let left = world.left_ms(*hold) as i64;
                 assert!(
-                    left <= (length - passed).max(0) + 1,
-                    "seed {seed}: {left} of {length} after {passed}"
+                    left <= (length - passed - slept).max(0) + 1,
+                    "seed {seed}: {left} of {length} after {passed}, of which it slept {slept} more"
                 );
                 let is_due = !world.overdue(*hold).due.is_empty();
                 assert!(!is_due || passed >= length - 1, "seed {seed}: ended {passed} into {length}");
