@@ -47,13 +47,18 @@ impl SharedClock {
         self.clock().behind_ms(Instant::now())
     }
 
+    /// See [`DatabaseClock::ahead_ms`].
+    pub(crate) fn ahead_ms(&self, within: Duration) -> u64 {
+        self.clock().ahead_ms(within, Instant::now())
+    }
+
     /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock
     /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`].
     #[must_use]
     pub fn kept_ms(&self, kept: Duration) -> u64 {
         let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
         // Within the numbers that databases have.
-        kept_ms.saturating_add(self.clock().ahead_ms()).min(u64::MAX / 2)
+        kept_ms.saturating_add(self.ahead_ms(kept)).min(u64::MAX / 2)
     }
 
     /// Which of the holds that were asked for at `sent` ran out.

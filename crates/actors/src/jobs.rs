@@ -211,6 +211,7 @@ impl Jobs {
             scheduler: Arc::clone(&scheduler),
             directory: Arc::clone(&directory),
             passing_on: PassingOn::default(),
+            clock: clock.clone(),
             deaths,
         });
         let waiters = Arc::<Waiters>::default();

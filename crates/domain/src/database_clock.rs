@@ -201,13 +201,15 @@ impl DatabaseClock {
         u64::try_from(behind.max().unwrap_or(0)).map_or(0, |behind| behind.div_ceil(1_000))
     }
 
-    /// How far the clock has stepped forward since some moment of this process's life, in milliseconds: what was written
-    /// before that looks so much older than it is.
+    /// How far the clock has stepped forward since some moment of the last `within`, in milliseconds: what was written
+    /// then, before a step, looks so much older than it is. What was written before that is older than `within` in any case.
     #[must_use]
-    pub fn ahead_ms(&self) -> u64 {
+    pub fn ahead_ms(&self, within: Duration, now: Instant) -> u64 {
         let Some(current) = self.frames.back() else { return 0 };
-        let before = self.frames.iter().take(self.frames.len() - 1);
-        let ahead = before.map(|frame| current.high.saturating_sub(frame.low)).max().unwrap_or(0);
+        let since = self.micros(now).saturating_sub(micros(within));
+        let before =
+            self.frames.iter().zip(self.frames.iter().skip(1)).filter(|(_, next)| next.surely >= since);
+        let ahead = before.map(|(frame, _)| current.high.saturating_sub(frame.low)).max().unwrap_or(0);
         u64::try_from(ahead).map_or(0, |ahead| ahead.div_ceil(1_000))
     }
 

@@ -206,12 +206,13 @@ pub trait Sessions: Send + Sync {
 
     /// Looks at `limit` open sessions, in the order of their names behind `after`. Answers the sessions in which nothing
     /// has happened for longer than they allow and that have neither an unfinished job nor a live lease, and the session
-    /// behind which the next page begins: `None` after the last page.
+    /// behind which the next page begins: `None` after the last page. What is written may look older than it is by `ahead_ms`.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn idle_sessions(
         &self,
+        ahead_ms: u64,
         after: Option<&SessionId>,
         limit: u32,
     ) -> Result<(Vec<SessionId>, Option<SessionId>)>;

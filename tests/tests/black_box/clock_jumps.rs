@@ -1,5 +1,5 @@
 //! The database's clock jumps by ten minutes in the middle of holds under load: no nonce is granted twice within the time
-//! that its caller may use it, by the caller's own clock.
+//! that its caller may use it, by the caller's own clock. It jumps by an hour: a session that is used stays open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use crate::{patient, until};
 
 const TEN_MINUTES_MS: i64 = 600_000;
+const HOUR_MS: i64 = 3_600_000;
 const SIGNERS: [&str; 3] = ["a", "b", "c"];
 /// Longer than a jump and what a test does after it take; short enough to see holds end.
 const HOLD_MS: u64 = 4_000;
@@ -224,4 +225,36 @@ async fn holds_of_an_owner_that_died_keep_their_time_when_the_clock_jumps() {
     }
     until("the holds end", async || statuses(second.url(), "a", "HELD").await <= 2).await;
     assert!(sent.elapsed() >= Duration::from_millis(6_000), "held for {:?}", sent.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_used_a_moment_ago_stays_open_when_the_clock_jumps_forward() {
+    let clock = FakeClock::new().unwrap();
+    let mut setup = Setup::in_mode("worker-queue").unwrap();
+    setup = clock.variables().iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let instance = setup.start().await.unwrap();
+    let (client, url) = (patient(), instance.url().to_owned());
+    let post = async |path: &str, body: Value| {
+        client.request("POST", &format!("{url}{path}"), None, Some(&body)).await.unwrap()
+    };
+    let open = async |idle_ms: i64| {
+        let opened = post("/v1/sessions", json!({"idle_ms": idle_ms})).await;
+        assert_eq!(opened.status, 201, "{}", opened.text);
+        opened.body["id"].as_str().unwrap().to_owned()
+    };
+    let is_closed = async |id: &str| {
+        client.get(&format!("{url}/v1/sessions/{id}")).await.unwrap()["closed_at"].is_string()
+    };
+    let (used, unused) = (open(HOUR_MS).await, open(1_000).await);
+    let before = jumps(&url, "forward").await;
+    clock.set(HOUR_MS).unwrap();
+    until("the jump is counted", async || jumps(&url, "forward").await > before).await;
+    // A look for idle sessions finds both by the times in their rows.
+    until("the session that nobody uses is closed", async || is_closed(&unused).await).await;
+    // The first owner of the session that is used has nothing to do after this.
+    let refused = post("/v1/jobs", json!({"payload": 1, "session": used, "priority": 1})).await;
+    assert_eq!(refused.status, 400, "a strict session has no priorities: {}", refused.text);
+    let accepted = post("/v1/jobs", json!({"payload": 1, "session": used})).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
+    assert!(!is_closed(&used).await);
 }

@@ -36,6 +36,7 @@ use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
 use super::passing_on::PassingOn;
 use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
+use crate::database_clock::SharedClock;
 use crate::mailbox::{Deliver, Obituary};
 use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
@@ -57,6 +58,8 @@ pub(super) struct LaneServices {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
     pub(super) passing_on: PassingOn,
+    /// By which they know how long sessions look idle.
+    pub(super) clock: SharedClock,
     /// Where owners that died are reported.
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
 }

@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
-use super::limits::OPENED_AT_ONCE;
+use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
 use crate::pause::jittered;
@@ -39,7 +39,7 @@ pub(super) struct Upkeep {
     pub(super) keeper: Arc<LaneKeeper>,
     /// How long finished jobs are kept.
     pub(super) retention: Duration,
-    /// By which it knows how old they look.
+    /// By which it knows how old they look, and how long sessions look idle.
     pub(super) clock: SharedClock,
     pub(super) lifetime: Lifetime,
 }
@@ -96,7 +96,8 @@ impl Upkeep {
         if !self.lifetime.takes_work() {
             return Ok(after);
         }
-        let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_PAGE_SESSIONS).await?;
+        let ahead_ms = self.clock.ahead_ms(SESSION_IDLE_MAX);
+        let (idle, next) = self.ledger.idle_sessions(ahead_ms, after.as_ref(), IDLE_PAGE_SESSIONS).await?;
         let close = async |lane: LaneId| {
             // Another instance may have been quicker. What fails is found again.
             if let Err(error) = self.keeper.adopt(&lane).await {

@@ -450,10 +450,11 @@ impl Sessions for Flaky {
     }
     async fn idle_sessions(
         &self,
+        ahead_ms: u64,
         after: Option<&SessionId>,
         limit: u32,
     ) -> Result<(Vec<SessionId>, Option<SessionId>)> {
-        self.real.idle_sessions(after, limit).await
+        self.real.idle_sessions(ahead_ms, after, limit).await
     }
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_sessions(age_ms, limit).await

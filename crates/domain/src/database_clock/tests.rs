@@ -206,14 +206,21 @@ fn the_search_ahead_ends_when_the_clock_is_where_it_was() {
 #[test]
 fn what_was_written_before_a_jump_forward_looks_older_by_as_much() {
     let mut world = World::new();
+    let ahead_ms = |world: &World| world.clock.ahead_ms(Duration::from_secs(60), world.own());
     world.pass(1_000);
-    assert_eq!(world.clock.ahead_ms(), 0);
+    assert_eq!(ahead_ms(&world), 0);
     world.offset_ms += TEN_MINUTES;
     world.pass(1_000);
-    assert!(world.clock.ahead_ms().abs_diff(TEN_MINUTES as u64) < 5, "{}", world.clock.ahead_ms());
+    assert!(ahead_ms(&world).abs_diff(TEN_MINUTES as u64) < 5, "{}", ahead_ms(&world));
     world.offset_ms -= TEN_MINUTES;
     world.pass(1_000);
-    assert!(world.clock.ahead_ms() < 5, "{}", world.clock.ahead_ms());
+    assert!(ahead_ms(&world) < 5, "{}", ahead_ms(&world));
+    world.offset_ms += TEN_MINUTES;
+    world.pass(58_000);
+    assert!(ahead_ms(&world).abs_diff(TEN_MINUTES as u64) < 5, "{}", ahead_ms(&world));
+    // What is not older than a minute was written behind the jump.
+    world.pass(3_000);
+    assert_eq!(ahead_ms(&world), 0);
 }
 
 #[test]

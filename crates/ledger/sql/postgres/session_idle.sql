@@ -1,7 +1,7 @@
 -- Looks at open sessions, one after the other by their names, and answers those in which nothing has happened for
 -- longer than they allow, which have no unfinished job, and of which nobody has a live lease. The last one looked at is
 -- answered in any case, so that the next page goes on behind it. Each costs a few steps of indexes.
--- $1 after this session, $2 how many to look at
+-- $1 after this session, $2 how many to look at, $3 how much older rows may look than they are, in ms
 SELECT session, is_idle, n = $2 AS is_last
 FROM (
     SELECT s.session, s.n,
@@ -13,7 +13,8 @@ FROM (
                 WHERE f.session = s.session AND f.finished_at >= s.since
                 ORDER BY f.finished_at LIMIT 1) IS NULL AS is_idle
     FROM (
-        SELECT session, greatest(created_at, forgotten_at) AS used_at, now() - idle_ms * interval '1 millisecond' AS since,
+        SELECT session, greatest(created_at, forgotten_at) AS used_at,
+               now() - (idle_ms + $3) * interval '1 millisecond' AS since,
                row_number() OVER (ORDER BY session) AS n
         FROM (
             SELECT session, created_at, forgotten_at, idle_ms

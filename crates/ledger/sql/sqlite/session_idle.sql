@@ -1,7 +1,7 @@
 -- Looks at open sessions, one after the other by their names, and answers those in which nothing has happened for
 -- longer than they allow, which have no unfinished job, and of which nobody has a live lease. The last one looked at is
 -- answered in any case, so that the next page goes on behind it. Each costs a few steps of indexes.
--- ?1 after this session, ?2 how many to look at
+-- ?1 after this session, ?2 how many to look at, ?3 how much older rows may look than they are, in ms
 WITH clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
 )
@@ -16,7 +16,8 @@ FROM (
                 WHERE f.session = s.session AND f.finished_at >= s.since
                 ORDER BY f.finished_at LIMIT 1) IS NULL AS is_idle
     FROM (
-        SELECT session, max(created_at, coalesce(forgotten_at, 0)) AS used_at, clock.at, clock.at - idle_ms * 1000 AS since,
+        SELECT session, max(created_at, coalesce(forgotten_at, 0)) AS used_at, clock.at,
+               clock.at - (idle_ms + ?3) * 1000 AS since,
                row_number() OVER (ORDER BY session) AS n
         FROM (
             SELECT session, created_at, forgotten_at, idle_ms

@@ -213,10 +213,12 @@ impl Sessions for Store {
 
     async fn idle_sessions(
         &self,
+        ahead_ms: u64,
         after: Option<&SessionId>,
         limit: u32,
     ) -> Result<(Vec<SessionId>, Option<SessionId>)> {
-        let ask = self.ask(&IDLE).bind(after.map_or("", SessionId::as_str)).bind(i64::from(limit));
+        let after = after.map_or("", SessionId::as_str);
+        let ask = self.ask(&IDLE).bind(after).bind(i64::from(limit)).bind(ahead_ms as i64);
         rows::idle(self.all::<IdleRow>(Way::Reads, ask).await?)
     }
 

@@ -102,7 +102,12 @@ const LOADS: [Load; 23] = [
     load!("session_counts", "text, bigint", "'l7', 256", ["job_session", "job_finished_place"]),
     load!("session_last_attempts", "text, bigint", "'l7', 10000", ["job_session", "job_finished_end"]),
     load!("session_show", "text", "'l7'", ["job_session", "job_finished_end"]),
-    load!("session_idle", "text, bigint", "'l7', 10", ["session_open", "job_session", "job_finished_end"]),
+    load!(
+        "session_idle",
+        "text, bigint, bigint",
+        "'l7', 10, 0",
+        ["session_open", "job_session", "job_finished_end"]
+    ),
 ];
 
 /// What PostgreSQL calls an index in a partition.
@@ -370,7 +375,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.unfinished_places(&id, n, 10).await.unwrap();
         b.ledger.session_counts(&id).await.unwrap();
         b.ledger.session(&id).await.unwrap();
-        b.ledger.idle_sessions(None, 10).await.unwrap();
+        b.ledger.idle_sessions(0, None, 10).await.unwrap();
         for open in [None, Some(true), Some(false)] {
             b.ledger.sessions(open, Some(&id), 10).await.unwrap();
         }

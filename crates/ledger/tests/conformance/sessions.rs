@@ -69,7 +69,7 @@ impl Bench {
     }
 
     async fn idle(&self) -> Vec<String> {
-        let (idle, next) = self.ledger.idle_sessions(None, 100).await.unwrap();
+        let (idle, next) = self.ledger.idle_sessions(0, None, 100).await.unwrap();
         assert_eq!(next, None);
         idle.iter().map(SessionId::to_string).collect()
     }
@@ -320,7 +320,7 @@ pub async fn idle_sessions_are_found_page_by_page(b: Bench) {
     assert_eq!(b.idle().await, ["a", "b", "leased", "s"]);
     let (mut seen, mut after, mut pages) = (vec![], None, 0);
     loop {
-        let (page, next) = b.ledger.idle_sessions(after.as_ref(), 2).await.unwrap();
+        let (page, next) = b.ledger.idle_sessions(0, after.as_ref(), 2).await.unwrap();
         seen.extend(page.iter().map(SessionId::to_string));
         (after, pages) = (next, pages + 1);
         if after.is_none() {
@@ -328,6 +328,10 @@ pub async fn idle_sessions_are_found_page_by_page(b: Bench) {
         }
     }
     assert_eq!((seen, pages), (b.idle().await, 3), "five are open");
+    for (ahead_ms, idle) in [(AGE_MS - IDLE_MS - LONG_MS, 4), (AGE_MS - IDLE_MS + LONG_MS, 0)] {
+        let (found, _) = b.ledger.idle_sessions(ahead_ms, None, 100).await.unwrap();
+        assert_eq!(found.len(), idle, "what is written looks older by {ahead_ms} ms");
+    }
 }
 
 pub async fn closed_sessions_are_forgotten_when_nothing_names_them(b: Bench) {

@@ -15,7 +15,7 @@ use ledger::{PAGE_BYTES_MAX, RevokedAttempt, UnderWay, Unwritten, WaitingGroup};
 
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, fenced, run, spawn};
 use crate::jobs::lease::{LaneLease, Lost};
-use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS};
+use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
 use crate::jobs::messages::LaneCommand;
 use crate::jobs::scheduler::Scheduler;
 use crate::pause::jittered;
@@ -147,9 +147,11 @@ impl Loader {
         let Some(id) = self.lane.session_id() else { return Ok(None) };
         let ledger = &self.services.ledger;
         let Some(record) = ledger.session(&id).await? else { return Ok(None) };
+        // It looks idle for longer than it is if the database's clock stepped forward meanwhile.
+        let ahead_ms = self.services.clock.ahead_ms(SESSION_IDLE_MAX);
         let mut snapshot = SessionSnapshot {
             is_closed: record.closed_at.is_some(),
-            idle_for_ms: record.idle_for_ms,
+            idle_for_ms: record.idle_for_ms.saturating_sub(ahead_ms),
             spec: record.spec,
             last_seq: 0,
             unfinished: 0,
