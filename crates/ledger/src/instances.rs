@@ -43,7 +43,8 @@ pub struct Peer {
     pub url: String,
     /// Its `instance:` lease.
     pub lease: Lease,
-    /// How long ago that was acquired, in milliseconds, by the database's clock.
+    /// How long ago that was acquired, in milliseconds, by the database's clock; the longest time that there is, if that clock
+    /// has stepped back behind it.
     pub age_ms: u64,
 }
 

@@ -60,6 +60,17 @@ pub async fn peers_are_seen_living_dying_and_taken(b: Bench) {
     assert!(peer.lease.is_live() && !peer.is_live(), "a lease that a survivor took shows no life");
 }
 
+pub async fn a_peer_from_before_the_clock_went_back_is_old(b: Bench) {
+    let a = owner("a-1");
+    joins(&b, &a, LONG_MS).await;
+    let seen = async || b.ledger.peers(LONG_MS, 10).await.unwrap();
+    assert!(seen().await[0].age_ms < LONG_MS);
+    let later = if b.database.is_some() { "interval '1 hour'" } else { "3600000000" };
+    let lease = "WHERE resource = 'instance:a-1'";
+    b.by_hand(format!("UPDATE lease SET acquired_at = acquired_at + {later} {lease}")).await;
+    assert!(seen().await[0].age_ms > LONG_MS);
+}
+
 pub async fn an_instance_that_was_found_dead_never_gets_its_lease_back(b: Bench) {
     let (a, gone) = (owner("a-1"), owner("gone-1"));
     let life = Resource::instance(&gone);
