@@ -1,7 +1,7 @@
 //! What an instance has seen of the database's clock, shared by all that reads the ledger's time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use domain::database_clock::{Overdue, ReadRow};
 use domain::limits::EXPIRIES_MAX;
@@ -40,6 +40,14 @@ impl SharedClock {
     #[must_use]
     pub fn shows(&self) -> Option<Timestamp> {
         self.clock().shows(Instant::now())
+    }
+
+    /// The same; by this machine's clock before the first sample.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shows().unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+        })
     }
 
     /// See [`DatabaseClock::behind_ms`].

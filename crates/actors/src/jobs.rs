@@ -159,6 +159,8 @@ pub struct Jobs {
     /// Plans whose lanes have work and no live owner.
     left_plans: broadcast::Sender<PlanId>,
     phase: Arc<watch::Sender<Phase>>,
+    /// By which jobs are due.
+    clock: SharedClock,
     /// It reads this instance's inbox as long as a handle to the jobs exists.
     _incoming: Arc<Incoming>,
 }
@@ -312,7 +314,7 @@ impl Jobs {
             scheduler: Arc::clone(&scheduler),
             keeper: Arc::clone(&keeper),
             retention: config.retention,
-            clock,
+            clock: clock.clone(),
             lifetime: lifetime.clone(),
         };
         tokio::spawn(upkeep.run());
@@ -337,6 +339,7 @@ impl Jobs {
             statistics,
             left_plans,
             phase: Arc::new(phase),
+            clock,
             _incoming: incoming,
         }
     }

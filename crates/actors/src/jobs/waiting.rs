@@ -1,8 +1,6 @@
 //! Why a job waits, for people. It is found out when somebody asks, from the ledger and from the nodes that this instance
 //! knows, and kept nowhere: by the time it is read it may be otherwise.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use domain::job::{OnRecovery, Requirements, State};
 use domain::session::Ordering;
 use domain::{PoolName, PoolPause, Timestamp};
@@ -79,9 +77,7 @@ impl Jobs {
         if job.state != State::Created {
             return None;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
-        if let Some(waits) = by_itself(job, now) {
+        if let Some(waits) = by_itself(job, self.clock.now()) {
             return Some(waits);
         }
         match self.waits_for_others(job).await {

@@ -1,6 +1,8 @@
 //! A job that waits says why.
 
 use serde_json::{Value, json};
+use testkit::fake_clock::FakeClock;
+use testkit::instance::Setup;
 
 use super::rig::{Rig, echo, hold, with};
 use crate::until;
@@ -57,4 +59,16 @@ async fn a_waiting_job_says_why_on_every_instance() {
         assert_eq!(rig.finished(1, id).await["outcome"], "succeeded");
     }
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_not_due_says_so_whatever_the_instances_clock_shows() {
+    let clock = FakeClock::new().unwrap();
+    clock.set(86_400_000).unwrap();
+    let variables = clock.variables();
+    let under = |setup: Setup| variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let rig = Rig::shaped(1, false, under).await;
+    let delayed = rig.submit(0, with(echo(1), json!({"delay_ms": 600_000}))).await;
+    let found = waits(&rig, 0, &delayed, "not_due").await;
+    assert_eq!(found["until"], rig.job(0, &delayed).await["run_at"]);
 }
