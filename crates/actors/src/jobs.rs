@@ -65,12 +65,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{ClusterView, FailureDetector, InstanceLease, Reach};
-use domain::{InstanceId, PlanId};
+use domain::{InstanceId, JobId, PlanId};
 use nodes::Registry;
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
+use crate::job_ids::JobIds;
 use adoption::Adopter;
 use callers::Callers;
 pub use delivery::Dispatch;
@@ -321,11 +322,12 @@ impl Jobs {
         let statistics = Statistics::start(ledger.clone(), registry.clone(), rates, lifetime.clone());
         // SQLite has one writer.
         let overlapping = (ledger.kind() == ledger::Kind::Postgres).then(|| registry.clone());
+        let ids = JobIds::new(clock.clone());
         let callers = Callers {
             has_sessions: ledger.kind() == ledger::Kind::Sqlite || !is_alone,
             ledger,
             keeper: Arc::clone(&keeper),
-            submissions: Submissions::new(directory, own_lanes, overlapping, lifetime.clone()),
+            submissions: Submissions::new(directory, own_lanes, overlapping, ids, lifetime.clone()),
             waiters,
             lifetime,
             request_timeout: config.request_timeout,
@@ -348,6 +350,11 @@ impl Jobs {
     #[must_use]
     pub fn me(&self) -> &InstanceId {
         self.keeper.me()
+    }
+
+    /// An id for a new job, that was never used.
+    pub(crate) fn new_id(&self) -> JobId {
+        self.callers.submissions.new_id()
     }
 
     /// How many jobs wait for a slot here.

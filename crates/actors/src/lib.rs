@@ -9,6 +9,7 @@ mod counted;
 pub mod database_clock;
 mod directory;
 pub mod handed_on;
+mod job_ids;
 pub mod jobs;
 mod ledger_failure;
 mod mailbox;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
-use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
+use domain::{PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
 use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
@@ -168,11 +168,6 @@ pub struct PlanStatistics {
 /// A plan that was made here a moment ago, by the database's time, and its share of the bytes that are owned.
 type Made = (PlanState, Clock, PlanShare);
 
-/// An id that was never used.
-fn new_job() -> JobId {
-    JobId::from_u128(Uuid::now_v7().as_u128())
-}
-
 impl Plans {
     /// Opens the plans of an instance. Must be called within a Tokio runtime; the owners of plans live on the arbiters.
     #[must_use]
@@ -221,7 +216,8 @@ impl Plans {
             return inner.kept_plan(new.key.as_ref()).await?.ok_or(Refusal::Overloaded);
         }
         if new.is_started {
-            let step = plan.apply(&Command::Start, inner.now().await?, &mut new_job);
+            let now = inner.now().await?;
+            let step = plan.apply(&Command::Start, now, &mut || inner.jobs.new_id());
             let step = step.map_err(Refusal::Refused)?;
             events.extend(step.writes.events);
             take = step.writes.take;

@@ -380,7 +380,7 @@ bits_id!(
 );
 
 impl JobId {
-    /// When it was made, in milliseconds since 1970, by the clock of the instance that made it.
+    /// When it was made, in milliseconds since 1970, by the database's clock as the instance that made it knew it.
     #[must_use]
     pub const fn made_at_ms(self) -> u64 {
         (self.0 >> 80) as u64

@@ -7,7 +7,6 @@ use domain::lane::{Accepted, Submission};
 use domain::{JobId, LaneId};
 use nodes::Registry;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use super::Refusal;
 use super::lifetime::Lifetime;
@@ -15,6 +14,7 @@ use super::messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
 use super::own_lanes::{OwnLanes, WaitingSubmission};
 use super::submission_limits::SubmissionLimits;
 use crate::directory::Undelivered;
+use crate::job_ids::JobIds;
 use crate::replies::reply_channel;
 
 /// Of one instance.
@@ -23,6 +23,7 @@ pub(super) struct Submissions {
     own_lanes: OwnLanes,
     /// The nodes, where commits of two lanes overlap.
     overlapping: Option<Registry>,
+    ids: JobIds,
     limits: SubmissionLimits,
     lifetime: Lifetime,
 }
@@ -34,9 +35,15 @@ impl Submissions {
         directory: Arc<Directory>,
         own_lanes: OwnLanes,
         overlapping: Option<Registry>,
+        ids: JobIds,
         lifetime: Lifetime,
     ) -> Self {
-        Self { directory, own_lanes, overlapping, limits: SubmissionLimits::default(), lifetime }
+        Self { directory, own_lanes, overlapping, ids, limits: SubmissionLimits::default(), lifetime }
+    }
+
+    /// An id for a new job, that was never used.
+    pub(super) fn new_id(&self) -> JobId {
+        self.ids.draw()
     }
 
     /// Has owners of the instance's own lanes accept jobs; an answer for each, in their order.
@@ -81,7 +88,7 @@ impl Submissions {
             };
             let (reply, answer) = reply_channel();
             let reply = SubmitReply { reply, _share: share };
-            let id = JobId::from_u128(Uuid::now_v7().as_u128());
+            let id = self.new_id();
             let one = PendingSubmission { id, submission, arrived, deadline, is_looked_up: false, reply };
             match pending.iter_mut().find(|(other, _)| *other == lane) {
                 Some((_, of_lane)) => of_lane.push(one),

@@ -399,11 +399,12 @@ impl PlanActor {
     }
 
     fn decide(&self, taken: &[Pending]) -> Result<domain::plan::Step, domain::plan::Refused> {
+        let mut new_job = || self.inner.jobs.new_id();
         match taken {
-            [one] => self.state.apply(&one.command, self.clock.now(), &mut super::new_job),
+            [one] => self.state.apply(&one.command, self.clock.now(), &mut new_job),
             many => {
                 let ends = many.iter().filter_map(Pending::shared_end);
-                Ok(self.state.apply_ends(ends, self.clock.now(), &mut super::new_job))
+                Ok(self.state.apply_ends(ends, self.clock.now(), &mut new_job))
             }
         }
     }

@@ -10,7 +10,7 @@ use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{By, Plans, Refusal, new_job};
+use super::{By, Plans, Refusal};
 
 /// Objects of a patch that may stand in each other.
 const PATCH_DEPTH_MAX: u32 = 127;
@@ -101,7 +101,8 @@ impl Plans {
         let state = ledger.load_plan(plan).await?;
         let state = state.ok_or(Refusal::UnknownPlan)?;
         let now = self.inner.now().await?;
-        let step = state.apply(&Command::Retry(task, retry), now, &mut new_job).map_err(Refusal::Refused)?;
+        let step = state.apply(&Command::Retry(task, retry), now, &mut || self.inner.jobs.new_id());
+        let step = step.map_err(Refusal::Refused)?;
         for place in &step.writes.take {
             let task = &step.next.tasks[*place];
             let lock = domain::Resource::tenant(&task.spec.tenant);

@@ -37,9 +37,9 @@ const COUNT_UNFINISHED: Statement = statement!(both "bulk_count_unfinished");
 
 /// Above the ids of all bulk operations.
 const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
-/// By how much the clock of an instance, by which it makes a job's id, is ahead of the database's, at most. A job whose id is
-/// later than a time by more than this did not exist by then: without that bound the last page of a bulk operation would read
-/// every job that has come since.
+/// By how much the time of a job's id is ahead of the database's clock when the job is written, at most: the instance has seen
+/// that clock, or goes by its own before it has. A job whose id is later than a time by more than this did not exist by then:
+/// without that bound the last page of a bulk operation would read every job that has come since.
 const CLOCKS_APART_MS: u64 = 86_400_000;
 
 /// The statement with all columns of a [`BulkRow`] in the place that is marked for them, `{bulk}`.

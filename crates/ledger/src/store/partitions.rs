@@ -200,7 +200,7 @@ async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx:
     if is_kept().fetch_one(&mut *transaction).await? {
         return transaction.rollback().await;
     }
-    // A session of that day's jobs was made before them; its time is another clock's than their ids'.
+    // A session of that day's jobs was made before them; the time in their ids may be ahead of the database's.
     let made_before = (day + 2).saturating_mul(DAY_MS * 1_000);
     sqlx::query(of_day(PLACES)).bind(made_before as i64).execute(&mut *transaction).await?;
     sqlx::raw_sql(of_day(DROP)).execute(&mut *transaction).await?;

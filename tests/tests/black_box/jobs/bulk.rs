@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use testkit::fake_clock::FakeClock;
+use testkit::instance::Setup;
 use testkit::process::Signal;
 
 use super::rig::{Rig, echo, hold, with};
@@ -140,6 +142,24 @@ async fn a_bulk_cancel_reaches_the_lanes_of_all_instances_and_no_job_that_comes_
         assert_eq!(rig.job(1, id).await["state"], "CREATED");
     }
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_cancel_reaches_the_jobs_of_an_instance_whose_clock_was_days_ahead() {
+    let clock = FakeClock::new().unwrap();
+    let variables = clock.variables();
+    let under = |setup: Setup| variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let rig = Rig::shaped(1, false, under).await;
+    clock.set(2 * 86_400_000).unwrap();
+    let ahead = rig.submit(0, later("k")).await;
+    clock.set(0).unwrap();
+    let after = rig.submit(0, later("k")).await;
+    let (id, matched) = begin(&rig, 0, json!({"action": "cancel", "filter": {"kind": "k"}})).await;
+    let bulk = over(&rig, 0, &id).await;
+    assert_eq!((matched, counts(&bulk)), (2, ("DONE", 2, 0, 0)), "{bulk}");
+    for id in [ahead, after] {
+        assert_eq!(rig.job(0, &id).await["outcome"], "cancelled");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
