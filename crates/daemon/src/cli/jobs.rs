@@ -262,11 +262,11 @@ pub enum Job {
         .args(["jobs", "dead", "outcome"]))]
     Retry {
         /// The jobs' ids
-        #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "kind", "dry_run"])]
+        #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "kind"])]
         jobs: Vec<String>,
         #[command(flatten)]
         filter: Filter,
-        /// Show the jobs that the filter selects, and change nothing
+        /// Show what would become of the named jobs, or the jobs that the filter selects, and change nothing
         #[arg(long)]
         dry_run: bool,
         /// Idempotency key: the same request under the same key retries the jobs once

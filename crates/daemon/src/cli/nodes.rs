@@ -30,9 +30,6 @@ pub enum Nodes {
     Drain {
         #[command(flatten)]
         drained: Drained,
-        /// Show the nodes, and change nothing
-        #[arg(long)]
-        dry_run: bool,
         /// Do not ask. `nodes undrain` ends a drain, so the command does not ask in any case
         #[arg(short, long)]
         yes: bool,
@@ -54,6 +51,9 @@ pub struct Drained {
     /// The nodes' ids
     #[arg(required = true, value_name = "NODE")]
     pub nodes: Vec<String>,
+    /// Show what would become of the nodes, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub remote: Remote,
 }

@@ -59,8 +59,12 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             .await
         }
         Job::Retry { jobs, filter, dry_run: true, remote, .. } => {
-            debug_assert!(jobs.is_empty(), "the command line has either");
-            would_retry(&connect(&remote)?, filter, &remote).await
+            let client = connect(&remote)?;
+            if jobs.is_empty() {
+                return would_retry_selected(&client, filter, &remote).await;
+            }
+            let read = async |id: &str| client.jobs().get(id).await;
+            each_unchanged(&jobs, &remote, read, would_retry).await
         }
         Job::Retry { jobs, filter, key, remote, .. } => match jobs.as_slice() {
             [job] => {
@@ -171,6 +175,20 @@ fn would_cancel(job: &Shown) -> String {
     format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
 }
 
+fn would_retry(job: &Shown) -> String {
+    let becomes = match job.state {
+        JobState::Finished if is_stage(job) => "would be refused, since it is a stage of a plan",
+        JobState::Finished => "would be retried",
+        _ => "would be refused, since it has not ended",
+    };
+    format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
+}
+
+/// Whether it is a job of a plan, which alone retries it.
+fn is_stage(job: &Shown) -> bool {
+    job.lane.starts_with("plan:")
+}
+
 fn would_dismiss(job: &Shown) -> String {
     let becomes = match (job.dead, &job.dismissed_at) {
         (true, _) => "would be dismissed",
@@ -192,15 +210,14 @@ fn query(filter: Filter, page: Page) -> JobQuery {
 }
 
 /// Lists the jobs that a retry by this filter selects now: the newest that have ended and were not retried.
-async fn would_retry(client: &Client, filter: Filter, remote: &Remote) -> Result<(), Failure> {
+async fn would_retry_selected(client: &Client, filter: Filter, remote: &Remote) -> Result<(), Failure> {
     let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
     let mut query = query(filter, page);
     query.state = Some(JobState::Finished);
     let mut selected = Vec::new();
     loop {
         let list = client.jobs().list(&query).await.map_err(|error| shown::failure(remote.json, error))?;
-        // Stages are retried by their plan alone.
-        let fits = |job: &Shown| job.retried_as.is_none() && !job.lane.starts_with("plan:");
+        let fits = |job: &Shown| job.retried_as.is_none() && !is_stage(job);
         selected.extend(list.items.into_iter().filter(fits));
         if list.next_cursor.is_none() || selected.len() >= BATCH_JOBS_MAX {
             break;

@@ -23,7 +23,7 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             let client = connect(&shown.remote)?;
             Look::one(card).run(&shown, async || client.nodes().get(&node).await).await
         }
-        Nodes::Drain { drained: Drained { nodes, remote }, dry_run, yes: _ } => {
+        Nodes::Drain { drained: Drained { nodes, dry_run, remote }, yes: _ } => {
             let client = connect(&remote)?;
             if dry_run {
                 let read = async |id: &str| client.nodes().get(id).await;
@@ -42,8 +42,12 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             )
             .await
         }
-        Nodes::Undrain(Drained { nodes, remote }) => {
+        Nodes::Undrain(Drained { nodes, dry_run, remote }) => {
             let client = connect(&remote)?;
+            if dry_run {
+                let read = async |id: &str| client.nodes().get(id).await;
+                return job::each_unchanged(&nodes, &remote, read, would_undrain).await;
+            }
             job::each(
                 &nodes,
                 &remote,
@@ -61,7 +65,16 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
 }
 
 fn would_drain(node: &Node) -> String {
-    let becomes = if node.state == NodeState::Draining { "stays as it is" } else { "would be drained" };
+    let is_draining = node.state == NodeState::Draining;
+    line(node, if is_draining { "stays as it is" } else { "would be drained" })
+}
+
+fn would_undrain(node: &Node) -> String {
+    let is_draining = node.state == NodeState::Draining;
+    line(node, if is_draining { "would be undrained" } else { "stays as it is" })
+}
+
+fn line(node: &Node, becomes: &str) -> String {
     format!("node {} {becomes}: {}, {} of {} slots taken\n", node.id, node.state, node.used, node.capacity)
 }
 

@@ -285,12 +285,14 @@ async fn a_job_that_cannot_be_seen_at_the_end_of_a_wait_is_a_failure_for_program
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 
 #[tokio::test]
-async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
+async fn a_dry_run_about_a_named_job_only_looks() {
     let failed = |fields: &str| {
         let (status, body) = finished("failed", "null", "\"no\"");
         (status, body.replace("\"dead\":false", fields))
     };
     let dismissed = "\"dead\":false,\"dismissed_at\":\"t\"";
+    let (status, body) = failed(dismissed);
+    let of_plan = (status, body.replace("\"lane\":\"l\"", "\"lane\":\"plan:p\""));
     let cases = [
         ("dismiss", failed("\"dead\":true"), "would be dismissed: failed (dead), attempt 3: no"),
         ("dismiss", failed(dismissed), "stays as it is: failed, attempt 3: no"),
@@ -301,6 +303,9 @@ async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
         ),
         ("delete", failed(dismissed), "would be deleted: failed, attempt 3: no"),
         ("delete", created(), "would be refused, since it has not ended: CREATED"),
+        ("retry", failed(dismissed), "would be retried: failed, attempt 3: no"),
+        ("retry", created(), "would be refused, since it has not ended: CREATED"),
+        ("retry", of_plan, "would be refused, since it is a stage of a plan: failed, attempt 3: no"),
     ];
     for (command, answer, becomes) in cases {
         let (listener, url) = listener().await;
@@ -310,6 +315,43 @@ async fn a_dry_run_of_a_dismissal_or_a_deletion_only_looks() {
         let said = format!("job j-1 {becomes}\nnothing was changed\n");
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{command}: {err}");
         assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1"], "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_about_several_ids_looks_at_each_and_changes_none() {
+    let node = |id: &str, state: &str| {
+        let body = format!(
+            r#"{{"id":"{id}","state":"{state}","instance":"i","capacity":2,"used":1,"labels":[],"pools":[],"load":null,
+            "version":null,"seen_at":"t"}}"#
+        );
+        (200, body)
+    };
+    let retried = "job j-1 would be retried: succeeded, attempt 3\n";
+    let cases = [
+        (
+            ["nodes", "undrain"],
+            vec![node("a", "draining"), node("b", "online")],
+            "node a would be undrained: draining, 1 of 2 slots taken\nnode b stays as it is: online, 1 of 2 slots taken\n"
+                .to_owned(),
+            ["GET /v1/nodes/a", "GET /v1/nodes/b"],
+        ),
+        (
+            ["job", "retry"],
+            vec![finished("succeeded", "1", "null"), finished("succeeded", "1", "null")],
+            retried.repeat(2),
+            ["GET /v1/jobs/a", "GET /v1/jobs/b"],
+        ),
+    ];
+    for (command, answers, said, asked) in cases {
+        let (listener, url) = listener().await;
+        let heard = answering(listener, answers);
+        let words = [command.as_slice(), &["a", "b", "--dry-run", "--url", &url]].concat();
+        let output = ended(fencepost(&words)).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = said + "nothing was changed\n";
+        assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{words:?}: {err}");
+        assert_eq!(*heard.lock().unwrap(), asked, "{words:?}");
     }
 }
 
