@@ -228,7 +228,10 @@ impl Stack {
         };
         match toml(&text) {
             Ok(layer) => {
-                for (key, value) in leaves(&layer) {
+                let known = known_keys();
+                // A section without a key, as where all its lines are comments, sets nothing.
+                let is_empty = |key: &str, value: &Value| value.is_object() && is_section(key, &known);
+                for (key, value) in leaves(&layer).into_iter().filter(|(key, value)| !is_empty(key, value)) {
                     self.set(&key, value, &shown, problems);
                 }
             }
@@ -298,13 +301,18 @@ pub(super) fn known_keys() -> BTreeMap<String, Value> {
     leaves(&defaults).into_iter().collect()
 }
 
-/// `section.key` and value of everything in a layer, top-level keys without a section.
+/// Whether there are keys in a section of this name.
+fn is_section(name: &str, known: &BTreeMap<String, Value>) -> bool {
+    known.keys().any(|key| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// `section.key` and value of everything in a layer, top-level keys and empty sections by their name alone.
 fn leaves(layer: &Value) -> Vec<(String, Value)> {
     let empty = Map::new();
     let mut found = Vec::new();
     for (name, value) in layer.as_object().unwrap_or(&empty) {
         match value {
-            Value::Object(section) => {
+            Value::Object(section) if !section.is_empty() => {
                 found.extend(section.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone())));
             }
             plain => found.push((name.clone(), plain.clone())),
@@ -340,21 +348,16 @@ fn list(text: &str) -> Value {
 }
 
 fn unknown_key(key: &str, value: &Value, origin: &str, known: &BTreeMap<String, Value>) -> Problem {
-    let beside: Vec<&str> = match key.split_once('.') {
-        Some((section, _)) if known.keys().any(|k| k.starts_with(&format!("{section}."))) => {
-            known.keys().filter_map(|k| k.strip_prefix(section)?.strip_prefix('.')).collect()
+    let (place, beside): (_, Vec<&str>) = match key.split_once('.') {
+        Some((section, _)) if is_section(section, known) => {
+            let keys = known.keys().filter_map(|k| k.strip_prefix(section)?.strip_prefix('.'));
+            (format!("known in [{section}]: "), keys.collect())
         }
         _ => {
             let mut tops: Vec<&str> = known.keys().map(|k| k.split('.').next().unwrap_or(k)).collect();
             tops.dedup();
-            tops
+            ("known: ".to_owned(), tops)
         }
-    };
-    let place = match key.split_once('.') {
-        Some((section, _)) if known.keys().any(|k| k.starts_with(&format!("{section}."))) => {
-            format!("known in [{section}]: ")
-        }
-        _ => "known: ".to_owned(),
     };
     Problem::unknown(key, redact::unknown(key, value), origin, format!("{place}{}", beside.join(", ")))
 }

@@ -188,6 +188,24 @@ fn unknown_keys_are_refused_by_name_value_and_neighbours() {
 }
 
 #[test]
+fn an_empty_section_is_refused_unless_it_is_known() {
+    let loaded = |text: &str| {
+        let (_folder, path) = file(text);
+        Sources { file: Some(path), ..Sources::default() }.load()
+    };
+    for (text, says) in [
+        ("[lease]\n[leases]\n# signer_ms = 11000\n", "leases = a section"),
+        ("leases = {}\n", "unknown key; known: auth, basic"),
+        ("[server.deep]\n", "server.deep = a section"),
+        ("[mode]\n", "allowed: basic or worker-queue"),
+    ] {
+        let message = loaded(text).expect_err(text).to_string();
+        assert!(message.contains(says), "{text}: {message}");
+    }
+    assert_eq!(loaded("[lease]\n[auth]\n# tokens = []\n").unwrap().config, Config::default());
+}
+
+#[test]
 fn the_text_of_an_unknown_key_is_not_shown() {
     let (_folder, path) =
         file("secert = \"hunter2\"\n[cluster]\nsecert = \"hunter2\"\n[clustre]\nx = \"hunter2\"\n");
