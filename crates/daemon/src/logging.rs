@@ -82,12 +82,18 @@ pub fn print_failure(failure: &Failure) {
     if failure.message.is_empty() {
         return;
     }
-    let line = format!("fencepost: {}\n", failure.message);
+    let line = failure_line(failure);
     match QUEUE.get() {
         Some(queue) => queue.push(line.as_bytes()),
         // Never an error, see below.
         None => drop(StandardError.write_all(line.as_bytes())),
     }
+}
+
+/// The lines of a failure. A text of somebody else in them moves no cursor.
+fn failure_line(failure: &Failure) -> String {
+    let message = failure.message.replace(|c: char| c.is_control() && c != '\n', " ");
+    format!("fencepost: {message}\n")
 }
 
 /// Waits until the log is written, for a short while at most. Every end of the process comes through here.
@@ -179,6 +185,12 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn a_failure_keeps_its_lines_and_moves_no_cursor() {
+        let failure = Failure::new(Exit::Refused, "the answer was lost: \u{1b}[2Ja\rb\u{9b}2J\n  Try again.");
+        assert_eq!(failure_line(&failure), "fencepost: the answer was lost:  [2Ja b 2J\n  Try again.\n");
+    }
 
     #[test]
     fn the_count_of_lost_lines_has_the_form_of_the_log() {

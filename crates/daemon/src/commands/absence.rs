@@ -40,7 +40,8 @@ impl Absence {
             return Err(error);
         }
         if is_first {
-            shown::note(&format!("{error}; trying again for {} s\n", AWAY_MAX.as_secs()));
+            let why = shown::one_line(&error.to_string());
+            shown::note(&format!("{why}; trying again for {} s\n", AWAY_MAX.as_secs()));
         }
         tokio::time::sleep(AWAY_PAUSE).await;
         Ok(())

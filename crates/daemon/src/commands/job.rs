@@ -243,8 +243,10 @@ fn retried(answer: &RetryAnswer, json: bool) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let wrong =
-        answer.results.iter().map(|one| format!("job {}: {}: {}", one.retry_of, one.code, one.detail));
+    let wrong = answer.results.iter().map(|one| {
+        let line = format!("job {}: {}: {}", one.retry_of, one.code, one.detail);
+        shown::one_line(&line)
+    });
     let message = format!(
         "{} jobs are retried, these are not:\n{}",
         answer.retried,

@@ -163,7 +163,7 @@ pub fn not_tried(json: bool, ids: &[String], failure: &mut Failure) {
 
 /// A refusal in a few lines.
 fn problem(problem: &Problem, about: About<'_>) -> String {
-    let mut text = format!("refused: {}: {}", problem.code, problem.detail);
+    let mut text = one_line(&format!("refused: {}: {}", problem.code, problem.detail));
     let mut more = Vec::new();
     if let Some(owner) = &problem.owner {
         more.push(format!("owner {owner}"));
@@ -189,7 +189,7 @@ fn problem(problem: &Problem, about: About<'_>) -> String {
         more.push(format!("request {}", problem.request_id));
     }
     if !more.is_empty() {
-        let _ = write!(text, "\n  {}", more.join(", "));
+        let _ = write!(text, "\n  {}", one_line(&more.join(", ")));
     }
     let code = problem.known_code();
     let step =
@@ -346,11 +346,14 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_what_helps() {
-        let mut refusal = Problem::new(Code::LeaseHeld, "somebody has it");
+        let mut refusal = Problem::new(Code::LeaseHeld, "somebody\u{1b}[2J\nhas it");
         (refusal.owner, refusal.retry_after_ms) = (Some("a-1".to_owned()), Some(250));
         let failure = failure(false, Error::Refused(Box::new(refusal)));
         assert_eq!(failure.exit, Exit::Refused);
-        assert_eq!(failure.message, "refused: lease_held: somebody has it\n  owner a-1, try again in 250 ms");
+        assert_eq!(
+            failure.message,
+            "refused: lease_held: somebody [2J has it\n  owner a-1, try again in 250 ms"
+        );
     }
 
     #[test]

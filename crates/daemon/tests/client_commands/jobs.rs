@@ -218,6 +218,13 @@ async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
             "job j-1 failed after 3 of 3 attempts: no luck",
         ),
         (
+            vec![accepted(), finished("failed", "null", r#""a\u001b[2J\nb""#)],
+            vec!["--wait"],
+            1,
+            "",
+            "fencepost: job j-1 failed after 3 of 3 attempts: a [2J b\n",
+        ),
+        (
             vec![(409, serde_json::to_string(&wire::Problem::new(wire::Code::Conflict, "closed")).unwrap())],
             vec![],
             1,

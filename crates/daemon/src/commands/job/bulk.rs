@@ -91,7 +91,7 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
     match bulk.status {
         BulkStatus::Done if bulk.failed == 0 => Ok(()),
         _ => {
-            let why = bulk.error.map(|error| format!(": {error}")).unwrap_or_default();
+            let why = bulk.error.map(|error| format!(": {}", shown::one_line(&error))).unwrap_or_default();
             let message = format!("bulk operation {id} is {}, {} jobs failed{why}", bulk.status, bulk.failed);
             Err(Failure::new(Exit::Refused, if json { String::new() } else { message }))
         }

@@ -138,7 +138,7 @@ async fn late(client: &Client, id: &str, after: Duration, json: bool) -> Result<
             let message = format!("job {id} is {} after {after}{reason}\n  {goes_on}", job.state);
             return Err(Failure::new(Exit::Refused, message));
         }
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => shown::one_line(&error.to_string()),
         Err(_) => "the daemon does not answer".to_owned(),
     };
     let message = format!("job {id} has not ended after {after} ({why})\n  {goes_on}");
@@ -152,6 +152,7 @@ fn unsuccessful(job: &Job) -> String {
         attempt => format!("after {attempt} of {} attempts", job.max_attempts),
     };
     // The error of a cancelled job may only say that it was cancelled.
-    let why = job.error.as_ref().filter(|error| *error != how).map(|error| format!(": {error}"));
-    format!("job {} {how} {attempts}{}", job.id, why.unwrap_or_default())
+    let why = job.error.as_ref().filter(|error| *error != how);
+    let why = why.map(|error| format!(": {}", shown::one_line(error))).unwrap_or_default();
+    format!("job {} {how} {attempts}{why}", job.id)
 }

@@ -192,7 +192,8 @@ impl Submission<'_> {
             BatchResult::Accepted { id, .. } => shown::print(&format!("{id}\n")),
             BatchResult::Refused { code, detail, .. } => {
                 if refused <= REFUSED_SHOWN {
-                    shown::note(&format!("line {line}: {code}: {detail}\n"));
+                    let why = shown::one_line(&format!("{code}: {detail}"));
+                    shown::note(&format!("line {line}: {why}\n"));
                 }
                 true
             }
