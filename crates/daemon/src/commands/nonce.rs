@@ -67,16 +67,7 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let max_in_flight = max_in_flight.map(|window| window.0);
             let request = PolicyRequest { first_nonce, hold_ms, on_expiry, max_in_flight, shared_keys };
             let answer = connect(&remote)?.set_policy(&signer, &request).await;
-            shown::answered(remote.json, answer, |answer| {
-                let policy = &answer.policy;
-                shown::card([
-                    ("first nonce", policy.first_nonce.to_string()),
-                    ("hold", hold(policy.hold_ms)),
-                    ("on expiry", policy.on_expiry.to_string()),
-                    ("max in flight", shown::or_none(policy.max_in_flight)),
-                    ("idempotency keys", keys(policy)),
-                ])
-            })?;
+            shown::answered(remote.json, answer, |answer| shown::card(policy_lines(&answer.policy)))?;
         }
         Nonce::Confirm { signer, next_nonce, remote } => {
             let answer = connect(&remote)?.confirm(&signer, next_nonce).await;
@@ -106,16 +97,19 @@ fn sole(results: Vec<SettlementResult>) -> Result<SettlementResult, Error> {
     }
 }
 
-fn hold(ms: Option<u64>) -> String {
-    ms.map_or_else(|| "the daemon's default".to_owned(), shown::length)
-}
-
-fn keys(policy: &Policy) -> String {
-    if policy.shared_keys { "shared by all tokens" } else { "each token's own" }.to_owned()
+/// A policy in the lines of a card.
+fn policy_lines(policy: &Policy) -> [(&'static str, String); 5] {
+    let keys = if policy.shared_keys { "shared by all tokens" } else { "each token's own" };
+    [
+        ("first nonce", policy.first_nonce.to_string()),
+        ("hold", policy.hold_ms.map_or_else(|| "the daemon's default".to_owned(), shown::length)),
+        ("on expiry", policy.on_expiry.to_string()),
+        ("max in flight", shown::or_none(policy.max_in_flight)),
+        ("idempotency keys", keys.to_owned()),
+    ]
 }
 
 fn signer_card(signer: &Signer) -> String {
-    let policy = &signer.policy;
     let owner = match &signer.owner {
         Some(owner) => format!("{owner} for {}", shown::length(signer.lease_expires_in_ms)),
         None => shown::NONE.to_owned(),
@@ -124,7 +118,7 @@ fn signer_card(signer: &Signer) -> String {
         true => "waits for `fencepost nonce confirm` (the ledger was recovered)".to_owned(),
         false => signer.next_nonce.to_string(),
     };
-    shown::card([
+    let mut lines = vec![
         ("signer", signer.signer.clone()),
         ("next nonce", next_nonce),
         ("held", signer.held.to_string()),
@@ -134,12 +128,9 @@ fn signer_card(signer: &Signer) -> String {
         ("oldest hold", signer.oldest_hold_ms.map_or_else(|| shown::NONE.to_owned(), shown::length)),
         ("owner", owner),
         ("fencing token", shown::or_none(signer.fencing_token)),
-        ("first nonce", policy.first_nonce.to_string()),
-        ("hold", hold(policy.hold_ms)),
-        ("on expiry", policy.on_expiry.to_string()),
-        ("max in flight", shown::or_none(policy.max_in_flight)),
-        ("idempotency keys", keys(policy)),
-    ])
+    ];
+    lines.extend(policy_lines(&signer.policy));
+    shown::card(lines)
 }
 
 fn record_card(record: &NonceRecord) -> String {
