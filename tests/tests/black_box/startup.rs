@@ -68,6 +68,9 @@ async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_
     let pid = first.process().pid().to_string();
     assert!(second.stderr.contains(&pid), "pid {pid} is not in: {}", second.stderr);
     assert!(!second.stdout.contains("ready"));
+    let by_uri = Setup::basic().unwrap().dir(first.dir()).database("sqlite:file:fencepost-data/ledger.db");
+    let ended = by_uri.run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&ended, 78, &["sqlite:file:fencepost-data/ledger.db", "by its path"]);
     patient().get(&format!("{}/readyz", first.url())).await.unwrap();
 }
 

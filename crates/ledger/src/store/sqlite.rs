@@ -188,6 +188,12 @@ fn path(url: &str) -> Result<PathBuf> {
             "the database URL {url} names no file; sqlite:./fencepost-data/ledger.db would be right"
         )));
     }
+    // SQLite takes such a path for a URI, and opens another file than the one that is locked here.
+    if path.starts_with("file:") {
+        return Err(Error::Address(format!(
+            "the database URL {url} names the file by a URI; name it by its path, as in sqlite:./fencepost-data/ledger.db"
+        )));
+    }
     Ok(PathBuf::from(path))
 }
 

@@ -26,6 +26,10 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
         let by_link = Options { url: format!("{}.link", options.url), ..options.clone() };
         let second = ledger::open(&by_link).await.err();
         assert!(matches!(&second, Some(Error::InUse { .. })), "{second:?}");
+        // Nor by a URI, which SQLite reads as another name of the file.
+        let by_uri = Options { url: format!("sqlite:file:{file}"), ..options.clone() };
+        let second = ledger::open(&by_uri).await.err();
+        assert!(matches!(&second, Some(Error::Address(_))), "{second:?}");
     }
     drop(ledger);
     ledger::migrate(&options, Migrate::Auto).await.unwrap();
@@ -60,7 +64,10 @@ fn an_address_is_of_one_database_whatever_the_password() {
     assert_eq!(of_path(&link), of_path(&file));
     assert_ne!(of_path(&folder.path().join("other.db")), of_path(&file));
     assert_ne!(address("sqlite:ledger.db"), "sqlite ledger.db", "it is relative to a folder");
-    assert!(matches!(ledger::address("mysql://db/f"), Err(Error::Address(_))));
+    for no_path in ["mysql://db/f", "sqlite:file:ledger.db", "sqlite://file:ledger.db"] {
+        assert!(matches!(ledger::address(no_path), Err(Error::Address(_))), "{no_path}");
+    }
+    assert!(address("sqlite:./file:ledger.db").ends_with("/file:ledger.db"));
 }
 
 #[test]
