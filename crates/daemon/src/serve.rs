@@ -42,7 +42,7 @@ use serving::{Serving, close_probe};
 pub use signals::Signals;
 pub use tls::check_files;
 use traces::Traces;
-use witness::Witness;
+use witness::{Looking, Witness};
 
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
 /// answer must not delay the end.
@@ -170,6 +170,7 @@ struct Daemon {
     peers: client::Peers,
     serving: Serving,
     clock: SharedClock,
+    witness: Looking,
 }
 
 impl Daemon {
@@ -217,9 +218,9 @@ impl Daemon {
         };
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
-        tokio::spawn(witness.run(ledger.clone(), serving.api.clone(), in_memory));
+        let witness = witness.start(ledger.clone(), serving.api.clone(), in_memory);
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
-        Ok(Self { ledger, cluster, bus, incarnation, keeping, peers, serving, clock })
+        Ok(Self { ledger, cluster, bus, incarnation, keeping, peers, serving, clock, witness })
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
@@ -293,7 +294,8 @@ impl Daemon {
     /// one meanwhile, nothing of it can be written any more, and it is ended as fenced. After the drain timeout,
     /// the remaining work is cut off: none of it was answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. }, .. } = self;
+        let Self { ledger, bus, incarnation, keeping, witness, serving: Serving { api, probe, .. }, .. } =
+            self;
         let Parts { mut membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
@@ -336,6 +338,8 @@ impl Daemon {
             ("giving the worker number back", timeout(CLOSE_STEP_MAX, keeping.stop()).await),
             ("leaving the cluster", timeout(CLOSE_STEP_MAX, membership.leave()).await),
             ("closing the sockets", timeout(CLOSE_STEP_MAX, api.stop()).await),
+            // Behind the last request: nothing is granted any more.
+            ("looking at the ledger once more", timeout(CLOSE_STEP_MAX, witness.stop()).await),
             ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),
             ("closing the ledger", timeout(CLOSE_STEP_MAX, ledger.close()).await),
             // Last, so that whoever watches the stop sees all of it.

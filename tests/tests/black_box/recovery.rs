@@ -368,7 +368,6 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
         }
     }
     late_has(second.url(), 3).await;
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
     stop(second).await;
     std::fs::copy(&copy, &file).unwrap();
     let refused = Setup::in_mode("worker-queue").unwrap().dir(folder.path());
@@ -383,6 +382,22 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
         take_place(third.url(), &granted, session).await;
     }
     stop(third).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_from_just_before_a_stop_is_behind_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = || Setup::basic().unwrap().dir(folder.path());
+    let mut instance = setup().start().await.unwrap();
+    let backup = Setup::command("backup").arg("copy").dir(folder.path());
+    let made = backup.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(made.code, Some(0), "{made:?}");
+    late_has(instance.url(), 1).await;
+    assert_eq!(instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap().code(), Some(0));
+    std::fs::copy(folder.path().join("copy"), folder.path().join("fencepost-data/ledger.db")).unwrap();
+    let ended = setup().run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

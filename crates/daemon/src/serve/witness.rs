@@ -4,6 +4,7 @@
 //! While it counts as gone back, every request is refused. It ends when an operator has run `fencepost recover`, which takes
 //! the ledger past all that was seen of it.
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use actors::database_clock::SharedClock;
 use domain::Timestamp;
 use ledger::{Identity, Reason, Witness as Seen};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::generators::InMemory;
 use crate::config::Config;
@@ -18,7 +21,7 @@ use crate::exit::{Exit, Failure};
 
 /// How often the ledger is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How often the file is written. What a killed process does not remember is this much at most.
+/// How often the file is written, beside the end. What a killed process does not remember is this much at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// A file that was begun so long ago is of a process that was killed while it wrote.
@@ -35,7 +38,7 @@ enum Found {
     WentBack,
 }
 
-/// Looks at the ledger, for as long as the process runs.
+/// Looks at the ledger, until the daemon stops.
 pub struct Witness {
     known: Option<Identity>,
     file: Option<PathBuf>,
@@ -48,6 +51,22 @@ pub struct Witness {
     has_refused: bool,
     /// Why the ledger counts as gone back, as far as is known.
     reason: Option<Reason>,
+}
+
+/// A witness that looks again and again, in a task of its own.
+pub struct Looking {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Looking {
+    /// Looks once more and writes the file, when nothing is granted any more: the next start then finds a copy of the ledger from
+    /// before behind.
+    pub async fn stop(self) {
+        // A defect may have ended the task.
+        let _ = self.stop.send(());
+        let _ = self.task.await;
+    }
 }
 
 impl Witness {
@@ -116,15 +135,41 @@ impl Witness {
         &self.known.as_ref().expect("the ledger was looked at").cluster
     }
 
-    /// Looks again and again. What is in memory is dropped if others may be given it: when the ledger is found behind, and when
-    /// it was recovered.
-    pub async fn run(mut self, ledger: ledger::Handle, api: api::Handle, in_memory: InMemory) {
+    /// Looks again and again, until it is stopped.
+    pub fn start(self, ledger: ledger::Handle, api: api::Handle, in_memory: InMemory) -> Looking {
+        let (stop, stopped) = oneshot::channel();
+        Looking { stop, task: tokio::spawn(self.run(ledger, api, in_memory, stopped)) }
+    }
+
+    async fn run(
+        mut self,
+        ledger: ledger::Handle,
+        api: api::Handle,
+        in_memory: InMemory,
+        stopped: oneshot::Receiver<()>,
+    ) {
+        tokio::select! {
+            never = self.look_always(&ledger, &api, in_memory) => match never {},
+            _ = stopped => {}
+        }
+        // Takes the position past all that was granted, and writes it down at once.
+        self.written = None;
+        let _ = self.look_at_the_ledger(&ledger, &api).await;
+    }
+
+    /// What is in memory is dropped if others may be given it: when the ledger is found behind, and when it was recovered.
+    async fn look_always(
+        &mut self,
+        ledger: &ledger::Handle,
+        api: &api::Handle,
+        in_memory: InMemory,
+    ) -> Infallible {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             let had_refused = self.has_refused;
-            match self.look(&ledger, &api).await {
+            match self.look(ledger, api).await {
                 Ok(Found::Recovered) => in_memory.drop_all(),
                 Ok(Found::WentBack) if !had_refused => in_memory.drop_all(),
                 Ok(Found::Current | Found::WentBack) | Err(_) => {}
