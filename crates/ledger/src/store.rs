@@ -233,6 +233,44 @@ impl Store {
         .await
     }
 
+    /// A look at the ledger's identity by the connections that are open.
+    async fn look(&self, known: Option<&Identity>) -> Result<Witness> {
+        let (kind, identity, remembered) = (self.database(), self.ask(&IDENTITY), self.remembered.clone());
+        let look = self.with(Way::VitalReads, move |mut session| {
+            Box::pin(async move {
+                let (server, ended) = match kind {
+                    Kind::Postgres => server::found(&mut session, &remembered).await?,
+                    Kind::Sqlite => (None, None),
+                };
+                let (cluster, position) = session.one(identity).await?;
+                Ok((Identity { cluster, position, server }, ended))
+            })
+        });
+        let (mut found, ended) = look.await?;
+        if let Some(known) = known {
+            if let Some(reason) = Reason::of(known, &found, ended) {
+                // From now on nothing is granted by a ledger that is behind.
+                self.remembered.accepts(known.server.as_ref());
+                if reason != Reason::OtherLedger {
+                    self.remembered.saw(known.position);
+                }
+                return Ok(Witness::WentBack(found, reason));
+            }
+            found.server = found.server.or_else(|| known.server.clone());
+        }
+        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
+        let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
+        let raised: Option<(i64,)> = self.optional(Way::VitalWrites, raise).await?;
+        self.remembered.saw(raised.map_or(lowest, |(position,)| position));
+        Ok(match raised {
+            Some((position,)) => {
+                self.remembered.accepts(found.server.as_ref());
+                Witness::Current(Identity { position, ..found })
+            }
+            None => Witness::WentBack(found, Reason::Position),
+        })
+    }
+
     /// Writes as much as a large payload takes, and removes it again.
     async fn probe(&self) -> Result<()> {
         let kind = self.database();
@@ -326,40 +364,21 @@ impl Ledger for Store {
     }
 
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
-        let (kind, identity, remembered) = (self.database(), self.ask(&IDENTITY), self.remembered.clone());
-        let look = self.with(Way::VitalReads, move |mut session| {
-            Box::pin(async move {
-                let (server, ended) = match kind {
-                    Kind::Postgres => server::found(&mut session, &remembered).await?,
-                    Kind::Sqlite => (None, None),
-                };
-                let (cluster, position) = session.one(identity).await?;
-                Ok((Identity { cluster, position, server }, ended))
-            })
-        });
-        let (mut found, ended) = look.await?;
-        if let Some(known) = known {
-            if let Some(reason) = Reason::of(known, &found, ended) {
-                // From now on nothing is granted by a ledger that is behind.
-                self.remembered.accepts(known.server.as_ref());
-                if reason != Reason::OtherLedger {
-                    self.remembered.saw(known.position);
-                }
-                return Ok(Witness::WentBack(found, reason));
-            }
-            found.server = found.server.or_else(|| known.server.clone());
+        let is_in_place = match &self.pools {
+            Pools::Sqlite(pools) => pools.is_in_place().await,
+            Pools::Postgres(_) => true,
+        };
+        let found = self.look(known).await;
+        if is_in_place {
+            return found;
         }
-        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
-        let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
-        let raised: Option<(i64,)> = self.optional(Way::VitalWrites, raise).await?;
-        self.remembered.saw(raised.map_or(lowest, |(position,)| position));
-        Ok(match raised {
-            Some((position,)) => {
-                self.remembered.accepts(found.server.as_ref());
-                Witness::Current(Identity { position, ..found })
-            }
-            None => Witness::WentBack(found, Reason::Position),
-        })
+        // The file that has the name now may lack what the open one has answered. The look has raised the open one's position, so
+        // that the other one is behind.
+        match (found, known) {
+            (Ok(Witness::Current(identity)), _) => Ok(Witness::WentBack(identity, Reason::OtherFile)),
+            (Err(_), Some(known)) => Ok(Witness::WentBack(known.clone(), Reason::OtherFile)),
+            (found, _) => found,
+        }
     }
 
     fn connections_in_use(&self) -> u32 {

@@ -401,6 +401,27 @@ async fn a_copy_from_just_before_a_stop_is_behind_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_replaced_under_a_running_daemon_is_noticed_and_behind_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    // A reader that is opened later would open the other file.
+    let setup = || Setup::basic().unwrap().dir(folder.path()).env("FENCEPOST__LEDGER__CONNECTIONS_MAX", "2");
+    let mut instance = setup().start().await.unwrap();
+    let url = instance.url().to_owned();
+    let backup = Setup::command("backup").arg("copy").dir(folder.path());
+    let made = backup.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(made.code, Some(0), "{made:?}");
+    late_has(&url, 1).await;
+    std::fs::rename(folder.path().join("copy"), folder.path().join("fencepost-data/ledger.db")).unwrap();
+    until("it is noticed", async || ready_code(&url).await == "ledger_went_back").await;
+    let refused = grant_to_late(&url).await;
+    assert_eq!(refused.code(), "ledger_went_back", "{}", refused.text);
+    assert_eq!(instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap().code(), Some(0));
+    let ended = setup().run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_goes_away_before_it_is_looked_at_ends_the_start_with_69() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
     let migrated =

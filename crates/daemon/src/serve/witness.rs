@@ -222,6 +222,11 @@ impl Witness {
                         "the ledger went back in time; nothing is served"
                     );
                 }
+                if reason == Reason::OtherFile {
+                    // Of the open file, and written down: the next start finds the one that has its name behind.
+                    self.known = Some(found);
+                    self.write();
+                }
                 api.set_went_back(Some(self.why()));
                 Ok(Found::WentBack)
             }
@@ -258,6 +263,12 @@ impl Witness {
                  --confirm` first (see docs/operations.md)",
                 file.display()
             );
+        }
+        if self.reason == Some(Reason::OtherFile) {
+            return "the ledger's file was moved, or another one has its name, and what that one would grant may have been \
+                    granted already. Put the file itself back; or stop this instance, and run `fencepost recover --confirm` for \
+                    the other one (see docs/operations.md)"
+                .to_owned();
         }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(

@@ -3,7 +3,10 @@
 mod lock;
 mod partial_file;
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{
@@ -29,7 +32,12 @@ pub(crate) struct Pools {
     /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
     pub(super) writer: SqlitePool,
     readers: SqlitePool,
+    path: Arc<Path>,
+    opened: FileId,
 }
+
+/// Which file it is: the device and the number there.
+type FileId = (u64, u64);
 
 impl Pools {
     pub(super) const fn of(&self, way: Way) -> &SqlitePool {
@@ -43,8 +51,26 @@ impl Pools {
         lent(&self.writer) + lent(&self.readers)
     }
 
+    /// Whether the file that was opened still has its name. SQLite goes on in one that was moved away or replaced.
+    pub(super) async fn is_in_place(&self) -> bool {
+        let (path, opened) = (Arc::clone(&self.path), self.opened);
+        match tokio::task::spawn_blocking(move || file_id(&path)).await {
+            Ok(Ok(found)) => found == opened,
+            Ok(Err(error)) => error.kind() != ErrorKind::NotFound,
+            // The runtime ends.
+            Err(_) => true,
+        }
+    }
+
     pub(super) async fn close(&self) {
         self.readers.close().await;
+        // SQLite leaves the log of a file that has lost its name, and would take it for the log of the one that has it next.
+        if !self.is_in_place().await {
+            let empty = sqlx::query(sql::sql_file!("sqlite-only", "log_empty"));
+            if let Err(error) = empty.execute(&self.writer).await {
+                tracing::warn!(%error, path = %self.path.display(), "the log of a file that has lost its name is left");
+            }
+        }
         self.writer.close().await;
     }
 }
@@ -93,6 +119,9 @@ pub(super) async fn reach(
         .connect_with(connect.clone())
         .await
         .map_err(Error::refused)?;
+    // A later connection is to find the file, and makes none.
+    writer.set_connect_options(connect.clone().create_if_missing(false));
+    let opened = file_id(&path).map_err(|source| file_error(&path, source))?;
     settle(&writer, migrate).await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(options.connections_max)
@@ -115,7 +144,7 @@ pub(super) async fn reach(
         outage: outage.clone(),
         remembered: Default::default(),
         call_timeout,
-        pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
+        pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers, path: path.into(), opened }),
         _locks: [Some(lock), lock_of_target],
     })
 }
@@ -148,10 +177,7 @@ async fn settle(writer: &SqlitePool, migrate: Migrate) -> Result<()> {
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
     let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
-    let text = partial
-        .path()
-        .to_str()
-        .ok_or_else(|| file_error(copy, std::io::ErrorKind::InvalidFilename.into()))?;
+    let text = partial.path().to_str().ok_or_else(|| file_error(copy, ErrorKind::InvalidFilename.into()))?;
     let connect = SqliteConnectOptions::new()
         .filename(&path)
         .read_only(true)
@@ -207,7 +233,7 @@ pub(crate) fn address(url: &str) -> Result<String> {
 /// The path without links. What is not there yet is made in its folder, or where the link to it leads.
 fn without_links(path: &Path) -> std::io::Result<PathBuf> {
     let missing = match path.canonicalize() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => error,
+        Err(error) if error.kind() == ErrorKind::NotFound => error,
         done => return done,
     };
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Err(missing) };
@@ -216,6 +242,11 @@ fn without_links(path: &Path) -> std::io::Result<PathBuf> {
         Err(_) if folder.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
         Err(_) => Ok(without_links(folder)?.join(name)),
     }
+}
+
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    let found = std::fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {
