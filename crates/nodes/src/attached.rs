@@ -73,12 +73,16 @@ pub struct AttachedNode {
     bus_up_since: Option<Instant>,
     /// The bus may have an older state of the record than was written, and no word was sent since that lists all that is taken.
     is_doubted: bool,
+    /// Heartbeats since a word was sent that lists all that is taken.
+    heartbeats_unlisted: u32,
     /// Slots to be freed with the next write of the record.
     gone: Vec<Slot>,
     /// How many results are being committed that may pass their slots on.
     passing: usize,
     /// Another instance wants slots, and gets some once those are answered.
     shares_when_passed: bool,
+    /// All that is taken is to be listed once those are answered.
+    lists_when_passed: bool,
     /// Attempts whose slots are being sent.
     sending: HashSet<Slot>,
     /// Those of them, and of those held back, that were called off meanwhile.
@@ -139,9 +143,11 @@ impl AttachedNode {
             heartbeat_at: None,
             bus_up_since: None,
             is_doubted: false,
+            heartbeats_unlisted: 0,
             gone: Vec::new(),
             passing: 0,
             shares_when_passed: false,
+            lists_when_passed: false,
             sending: HashSet::new(),
             called_off: HashSet::new(),
             held_back: Vec::new(),
@@ -329,6 +335,7 @@ impl AttachedNode {
                         self.out.push(Effect::SlotFreed(*slot));
                     }
                     self.gone.extend(gone);
+                    self.list_in_time();
                     self.refresh();
                 }
                 Said::State(_) => self.refresh(),

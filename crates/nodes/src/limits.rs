@@ -29,6 +29,9 @@ pub const VOUCHED_MARGIN_MS: u64 = 500;
 /// How long the bus gives a node's slots after another instance has wanted one, in milliseconds; then it lends them to the
 /// node's holder again.
 pub const SHARED_MS: u64 = 10_000;
+/// Heartbeats of a node after which a write of its record lists all slots that are taken, though no call to the bus failed.
+/// They take less time than a write vouches for.
+pub const LISTED_HEARTBEATS: u32 = 2;
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.

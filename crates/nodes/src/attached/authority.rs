@@ -2,7 +2,9 @@
 //! word that has the bus give them again lists the slots that are taken; until then no instance reserves one there.
 //!
 //! The bus may come back with an older state, in which the record has slots that are free by now and lacks others that are
-//! taken. So the first word over a new link, and the first one after a call that failed, lists the slots that are taken too.
+//! taken. So the first word over a new link, and the first one after a call that failed, lists the slots that are taken too. A
+//! server of a Redis Cluster may take another's place with an older state while no call fails and the link stays up: so does the
+//! word of every second heartbeat.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use domain::job::Revoked;
 
 use super::{AttachedNode, Effect, Registered};
 use crate::holder_slots::Room;
+use crate::limits::LISTED_HEARTBEATS;
 
 impl AttachedNode {
     /// A call to the bus was answered, or not. Whether it did what it was to do is `is_done`.
@@ -40,6 +43,20 @@ impl AttachedNode {
         if self.is_known() {
             self.is_doubted = true;
             self.authority.ahead(true);
+        }
+    }
+
+    /// A heartbeat came. If its word is one that is to list all that is taken, nothing new is asked of the record until it has.
+    /// What follows results on their slots would be on no list, so the list waits for those that are being committed, for one
+    /// heartbeat at most.
+    pub(super) fn list_in_time(&mut self) {
+        self.heartbeats_unlisted += 1;
+        if self.heartbeats_unlisted < LISTED_HEARTBEATS {
+            return;
+        }
+        self.lists_when_passed = self.passing > 0 && self.heartbeats_unlisted == LISTED_HEARTBEATS;
+        if !self.lists_when_passed {
+            self.doubt();
         }
     }
 

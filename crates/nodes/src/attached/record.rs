@@ -19,6 +19,7 @@ impl AttachedNode {
         let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
         self.is_registering = true;
         self.is_doubted = false;
+        self.heartbeats_unlisted = 0;
         let is_lent = self.authority.wants_them_lent(self.moment.now);
         self.say(is_lent);
         let running = listed.unwrap_or_else(|| self.given_or_with_node());
@@ -171,6 +172,9 @@ impl AttachedNode {
         let Some(record) = self.record_of(&registered.profile, Version::new(0)) else { return };
         self.is_refreshing = true;
         self.is_doubted = false;
+        if lists_all {
+            self.heartbeats_unlisted = 0;
+        }
         self.say(is_lent);
         let (freed, taken) = (std::mem::take(&mut self.gone), lists_all.then(|| self.all_taken()));
         self.out.push(Effect::Refresh { report: record.report(&self.timeouts, is_lent), freed, taken });

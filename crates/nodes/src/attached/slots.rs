@@ -160,7 +160,7 @@ impl AttachedNode {
         let may_pass = match self.gives() {
             // Once the slots are to be shared, those that are taken are to be listed.
             true => self.authority.wants_them_lent(now) || !self.is_known(),
-            false => self.may_pass_at_bus() && !self.is_being_lent(),
+            false => self.may_pass_at_bus() && !self.is_being_lent() && !self.lists_when_passed,
         };
         if may_pass {
             self.passing += results.len();
@@ -226,8 +226,14 @@ impl AttachedNode {
             self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
             self.out.push(Effect::PassSlots { over, dispatches });
         }
-        if self.passing == 0 && std::mem::take(&mut self.shares_when_passed) {
-            self.refresh();
+        if self.passing == 0 {
+            let lists = std::mem::take(&mut self.lists_when_passed);
+            if lists {
+                self.doubt();
+            }
+            if std::mem::take(&mut self.shares_when_passed) || lists {
+                self.refresh();
+            }
         }
     }
 

@@ -82,3 +82,50 @@ fn after_a_call_that_failed_all_that_is_taken_is_listed_although_the_link_was_no
         assert_eq!(rig.apply(done(8, &[1]))[0], "send slots [3]", "{what}");
     }
 }
+
+#[test]
+fn every_second_heartbeat_lists_all_that_is_taken_although_no_call_failed() {
+    let mut rig = Rig::busy(&[1]);
+    for (version, lists) in [(5, false), (6, true), (7, false), (8, true)] {
+        rig.after(TIMEOUTS.heartbeat);
+        let word = if lists { "refresh [] Some([1])" } else { "refresh [] None" };
+        assert_eq!(rig.frames([heartbeat(&[1])])[0], word);
+        let answer = if lists { done(version, &[1]) } else { refreshed(version) };
+        assert_eq!(rig.apply(answer), [format!("record {version} used 1 of a heartbeat")]);
+    }
+    assert_eq!(rig.apply(wanted([own(2)])), ["send slots [2]"], "the list was heard");
+}
+
+#[test]
+fn a_list_that_is_due_waits_for_no_dispatch_that_comes_later() {
+    let mut rig = Rig::busy(&[1]);
+    rig.frames([heartbeat(&[1])]);
+    rig.apply(refreshed(5));
+    assert_eq!(rig.apply(wanted([own(2)])), ["send slots [2]"]);
+    assert_eq!(rig.frames([heartbeat(&[1])]), ["heartbeat_ok"], "it would free what is being sent");
+    assert_eq!(rig.apply(wanted([own(3)])), Vec::<String>::new(), "held back");
+    assert_eq!(rig.apply(sent([2], Ok(vec![true]))), ["dispatch 2", "refresh [] Some([1, 2])"]);
+    assert_eq!(rig.apply(done(6, &[1, 2])), ["send slots [3]", "record 6 used 2 of a heartbeat"]);
+}
+
+#[test]
+fn a_list_that_is_due_waits_for_slots_that_are_being_passed_on_but_not_for_long() {
+    let with_a_result = || {
+        let mut rig = Rig::busy(&[1, 2]);
+        rig.frames([heartbeat(&[1, 2])]);
+        rig.apply(refreshed(5));
+        assert_eq!(rig.frames([result(1)]), ["commit [1] passing"]);
+        assert_eq!(rig.frames([heartbeat(&[1, 2])])[0], "refresh [] None");
+        rig.apply(refreshed(6));
+        rig
+    };
+    let mut rig = with_a_result();
+    let effects = rig.apply(committed(1, true, Some(3)));
+    assert_eq!(effects, ["committed 1", "slot freed 1", "pass [1] to [3]"]);
+    let passed = Event::Passed { passed: Ok(vec![true]), over: slots(&[1]), dispatches: vec![dispatch(3)] };
+    assert_eq!(rig.apply(passed), ["dispatch 3", "refresh [] Some([2, 3])"]);
+    // Results that come meanwhile pass no slot on, or the list would wait for ever.
+    let mut rig = with_a_result();
+    assert_eq!(rig.frames([result(2)]), ["commit [2]"]);
+    assert_eq!(rig.frames([heartbeat(&[1, 2])])[0], "refresh [] Some([1, 2])");
+}
