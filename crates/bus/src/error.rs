@@ -19,7 +19,8 @@ pub enum Error {
         #[source]
         source: Cause,
     },
-    /// A command was sent and got no answer: it may have been executed, or may still be, or not.
+    /// A command was sent and got no answer: it may have been executed, or may still be, or not. On a Cluster also if the driver
+    /// sent it again and only the last try was refused.
     #[error("the outcome of a command on the bus is unknown: {source}")]
     Unknown {
         /// What the driver said.

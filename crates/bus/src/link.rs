@@ -119,6 +119,11 @@ impl Gauge {
         self.parts().up[part as usize]
     }
 
+    /// Whether commands are answered, as was found last.
+    pub(crate) fn answers(&self) -> bool {
+        *self.commands.borrow()
+    }
+
     pub(crate) fn watch(&self) -> watch::Receiver<Link> {
         self.link.subscribe()
     }

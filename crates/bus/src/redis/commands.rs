@@ -202,10 +202,18 @@ async fn send_as(
     effect: Effect,
 ) -> Result<Value> {
     let connection = shared.commands.get().ok_or_else(failure::not_connected)?;
+    // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A command that is
+    // sent after the probe has failed is taken to have found no server in any try: otherwise the holder of a node would wait, as
+    // long as an outage lasts, until nothing that it says can vouch for the node's record.
+    let may_have_lost_a_try = matches!(connection, Connection::Cluster(_)) && shared.link.answers();
     let sent = Instant::now();
     let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
         Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
         Err(_) => Err(failure::timed_out(effect)),
+    };
+    let answer = match answer {
+        Err(error) if may_have_lost_a_try => Err(failure::of_last_try(error, effect)),
+        answer => answer,
     };
     metrics::histogram!("fencepost_redis_command_seconds", "command" => name).record(sent.elapsed());
     if matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. })) {

@@ -53,6 +53,15 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     }
 }
 
+/// What the failure of a command's last try means, where the answer to an earlier try may have been lost: although this one did
+/// nothing, that one may have.
+pub(super) fn of_last_try(error: Error, effect: Effect) -> Error {
+    match error {
+        Error::Unavailable { source } => lost(effect, source),
+        error => error,
+    }
+}
+
 /// Whether the server itself gave this answer: the connection to it is well.
 pub(super) fn is_servers_word(error: &Error) -> bool {
     let source = match error {
@@ -138,6 +147,19 @@ mod tests {
         assert!(!of(io(io::ErrorKind::InvalidData), Effect::Writes).is_retryable(), "a bad certificate");
         assert!(timed_out(Effect::Writes).may_have_run());
         assert!(!not_connected().may_have_run() && not_connected().is_retryable());
+    }
+
+    #[test]
+    fn that_the_last_try_did_nothing_does_not_say_so_of_those_before_it() {
+        let last = |line, effect| of_last_try(of(said(line), effect), effect);
+        for line in ["-CLUSTERDOWN x\r\n", "-MOVED 1 h:1\r\n", "-READONLY x\r\n"] {
+            let write = last(line, Effect::Writes);
+            assert!(write.may_have_run() && is_servers_word(&write), "{line}: {write:?}");
+            assert!(matches!(last(line, Effect::Reads), Error::Unavailable { .. }), "{line}");
+        }
+        assert!(matches!(last("-NOPERM x\r\n", Effect::Writes), Error::Denied { .. }));
+        let unknown_script = last("-NOSCRIPT No matching script.\r\n", Effect::Writes);
+        assert!(is_unknown_script(&unknown_script), "the script is sent with its text");
     }
 
     #[test]
