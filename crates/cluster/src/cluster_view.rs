@@ -201,8 +201,8 @@ impl ClusterView {
         self.inner.view.load().members().nth(1).is_some()
     }
 
-    /// Whether some instance uses another bus than this one, or does not reach its bus, as was found last. It says nothing of
-    /// this instance's own link.
+    /// Whether some instance uses another bus than this one, does not reach its bus, or does not show itself there, as was found
+    /// last. It says nothing of this instance's own link.
     #[must_use]
     pub fn buses_differ(&self) -> bool {
         self.buses().joined_since.is_none()
@@ -216,7 +216,7 @@ impl ClusterView {
         buses.joined_since.filter(|_| view.members().all(is_known)).map(|since| since.elapsed())
     }
 
-    /// The buses of these instances were compared.
+    /// The buses of these instances were compared, and those that are to show themselves on this one do.
     pub(crate) fn compared_buses(&self, differ: bool, compared: HashSet<InstanceId>) {
         let mut buses = self.buses();
         let since = buses.joined_since.or_else(|| Some(Instant::now()));

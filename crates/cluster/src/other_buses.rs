@@ -1,10 +1,12 @@
-//! The instances that use another bus than this one, which is a mistake in somebody's configuration: jobs pass
-//! between them through the ledger alone, slowly, and messages not at all.
+//! The instances that use another bus than this one: jobs pass between them through the ledger alone, slowly, and messages not at
+//! all. It is a mistake in somebody's configuration; or a Redis whose replica was promoted while its master still serves some
+//! instances. Both servers then have the bus's name, and an instance on one of them shows no presence on the other.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use domain::InstanceId;
-use ledger::Instance;
+use ledger::{Instance, NewInstance};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -48,10 +50,12 @@ pub(crate) struct Comparison {
     is_up: watch::Sender<Option<bool>>,
     /// The bus that the ledger knows this instance to use.
     noted: Option<String>,
+    /// The instances that were missing on this bus when that was looked at last.
+    missing: HashSet<InstanceId>,
 }
 
 impl Comparison {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         bus: bus::Handle,
         ledger: ledger::Handle,
         me: InstanceId,
@@ -59,7 +63,7 @@ impl Comparison {
         cluster_view: ClusterView,
         is_up: watch::Sender<Option<bool>>,
     ) -> Self {
-        Self { bus, ledger, me, found, cluster_view, is_up, noted: None }
+        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing: HashSet::new() }
     }
 
     pub(crate) async fn run(mut self) {
@@ -71,8 +75,9 @@ impl Comparison {
         }
     }
 
-    /// Notes which bus this instance uses, and looks whether the others use the same. Without the bus it only looks at what is
-    /// noted of itself.
+    /// Notes which bus this instance uses, and looks whether the others use the same. An instance that is missing there is not
+    /// known to use it: it may have begun or ended a moment ago. One that is missing at the next look too counts as one on
+    /// another bus. Without its own bus this instance only looks at what is noted of itself.
     async fn compare(&mut self) {
         let link = *self.bus.link().borrow();
         let own = if link.is_up() { self.identity().await } else { None };
@@ -88,14 +93,39 @@ impl Comparison {
             Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),
         };
         self.correct(&live);
-        let Some(own) = own else { return };
-        let found = compare(&own, &live);
+        let Some(own) = own else {
+            self.missing.clear();
+            return;
+        };
+        let missing = self.look_for(expected(&self.me, &own, &live)).await;
+        let unseen: HashSet<_> = missing.intersection(&self.missing).cloned().collect();
+        let found = compare(&own, &live, &unseen);
         let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
         let differ = !found.is_empty() || live.iter().any(is_cut_off);
-        let compared = live.iter().filter(|it| it.bus.is_some()).map(|it| it.about.id.clone());
+        let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains(&it.about.id);
+        let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
         self.cluster_view.compared_buses(differ, compared.collect());
         self.show(found);
-        self.noted = Some(own);
+        (self.noted, self.missing) = (Some(own), missing);
+    }
+
+    /// Those of these instances that show no presence on this bus. A bus that does not even show this instance has lost its
+    /// memory, and is no evidence.
+    async fn look_for(&self, mut instances: Vec<InstanceId>) -> HashSet<InstanceId> {
+        if instances.is_empty() {
+            return HashSet::new();
+        }
+        instances.push(self.me.clone());
+        match self.bus.present(&instances).await {
+            Ok(there) if there.contains_key(&self.me) => {
+                instances.into_iter().filter(|id| !there.contains_key(id)).collect()
+            }
+            Ok(_) => HashSet::new(),
+            Err(error) => {
+                tracing::debug!(%error, "the presence of the other instances could not be read");
+                HashSet::new()
+            }
+        }
     }
 
     async fn identity(&self) -> Option<String> {
@@ -137,24 +167,36 @@ fn is_noted_wrong(me: &InstanceId, is_up: bool, live: &[Instance]) -> bool {
     live.iter().any(|it| it.about.id == *me && it.bus_up != Some(is_up))
 }
 
-/// What is wrong among the live instances for one that uses this bus. Those that have not said which they use are left out.
-pub(crate) fn compare(own: &str, live: &[Instance]) -> Vec<String> {
-    let apart = live.iter().filter_map(|it| Some((&it.about, it.bus.as_deref().filter(|bus| *bus != own)?)));
-    apart
-        .map(|(about, bus)| {
-            format!(
-                "{} at {} uses the bus {bus}, this instance {own}: jobs pass between them through the ledger alone, \
-                 slowly; start all instances with the same --redis-url",
-                about.id, about.url
-            )
-        })
-        .collect()
+/// The other instances that say that they use this bus and reach it: they are to show themselves there.
+fn expected(me: &InstanceId, own: &str, live: &[Instance]) -> Vec<InstanceId> {
+    let is_here = |it: &&Instance| it.bus_up == Some(true) && it.bus.as_deref() == Some(own);
+    live.iter().filter(is_here).map(|it| it.about.id.clone()).filter(|id| id != me).collect()
+}
+
+/// What is wrong among the live instances for one that uses this bus, on which some were `unseen`. Those that have not said which
+/// they use are left out.
+pub(crate) fn compare(own: &str, live: &[Instance], unseen: &HashSet<InstanceId>) -> Vec<String> {
+    let wrong = live.iter().filter_map(|it| {
+        let NewInstance { id, url, .. } = &it.about;
+        match it.bus.as_deref()? {
+            bus if bus != own => Some(format!(
+                "{id} at {url} uses the bus {bus}, this instance {own}: jobs pass between them through the \
+                 ledger alone, slowly; start all instances with the same --redis-url"
+            )),
+            _ if unseen.contains(id) => Some(format!(
+                "{id} at {url} says that it reaches the bus {own} and shows no presence there: they may be two \
+                 servers, as when a replica is promoted while its master still serves; jobs pass between \
+                 these instances through the ledger alone, slowly"
+            )),
+            _ => None,
+        }
+    });
+    wrong.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::{InstanceId, Timestamp};
-    use ledger::NewInstance;
+    use domain::Timestamp;
 
     use super::*;
 
@@ -181,11 +223,40 @@ mod tests {
             instance("c-1", Some("local:3")),
             instance("old-1", None),
         ];
-        let found = compare("redis:1", &live);
+        let found = compare("redis:1", &live, &HashSet::new());
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("b-1 at http://b-1 uses the bus redis:2"), "{found:?}");
         assert!(found[1].starts_with("c-1 "), "{found:?}");
-        assert!(compare("redis:1", &live[..1]).is_empty());
+        assert!(compare("redis:1", &live[..1], &HashSet::new()).is_empty());
+    }
+
+    #[test]
+    fn an_instance_that_is_not_seen_on_the_bus_that_it_names_is_named_too() {
+        let live = [
+            instance("a-1", Some("redis:1")),
+            instance("b-1", Some("redis:1")),
+            instance("c-1", Some("redis:2")),
+        ];
+        let unseen: HashSet<_> = ["b-1", "c-1", "gone-1"].map(|id| InstanceId::parse(id).unwrap()).into();
+        let found = compare("redis:1", &live, &unseen);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("b-1 at http://b-1 says that it reaches the bus redis:1"), "{found:?}");
+        assert!(found[1].starts_with("c-1 at http://c-1 uses the bus redis:2"), "{found:?}");
+    }
+
+    #[test]
+    fn the_others_that_say_that_they_reach_this_bus_are_expected_there_and_nobody_else() {
+        let me = InstanceId::parse("a-1").unwrap();
+        let noted = |id, bus, bus_up| Instance { bus_up, ..instance(id, bus) };
+        let live = [
+            noted("a-1", Some("redis:1"), Some(true)),
+            noted("cut-off-1", Some("redis:1"), Some(false)),
+            noted("here-1", Some("redis:1"), Some(true)),
+            noted("new-1", None, Some(true)),
+            noted("old-1", Some("redis:1"), None),
+            noted("there-1", Some("redis:2"), Some(true)),
+        ];
+        assert_eq!(expected(&me, "redis:1", &live), [InstanceId::parse("here-1").unwrap()]);
     }
 
     #[test]

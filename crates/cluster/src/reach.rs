@@ -42,7 +42,8 @@ impl Reach {
     }
 
     /// Whether there are other instances of which the bus may not tell at the moment: it lies within this process, is away, or
-    /// is not the one that all of them use. Jobs then pass between them through the ledger, and they ask each other.
+    /// is not the one that all of them use and show themselves on. Jobs then pass between them through the ledger, and they ask
+    /// each other.
     #[must_use]
     pub fn is_apart(&self) -> bool {
         let joins_all = || {
@@ -53,7 +54,7 @@ impl Reach {
         self.cluster_view.has_others() && !joins_all()
     }
 
-    /// The same, or it is not known yet: an instance was not compared since it or this one has begun.
+    /// The same, or it is not known: an instance was not compared since it or this one has begun, or was missing on this bus.
     #[must_use]
     pub fn may_be_apart(&self) -> bool {
         self.is_apart() || self.cluster_view.joined_for().is_none()

@@ -1,10 +1,13 @@
 //! Instances that the bus does not join: jobs pass between them through the ledger, each runs once, and a session keeps its
 //! order.
 
+use std::time::Duration;
+
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use testkit::process::Signal;
 use testkit::proxy::Proxy;
+use testkit::servers::Redis;
 
 use super::rig::{Node, OFFLINE, Rig, echo, hold, past, with};
 use crate::until;
@@ -363,4 +366,40 @@ async fn a_dead_instances_inbox_that_comes_back_with_an_older_state_of_redis_is_
     redis.command(&["XGROUP", "CREATE", &found.unwrap(), "g", "0", "MKSTREAM"]).unwrap();
     rig.instance(1).await.process().signal(Signal::Continue).unwrap();
     until("its inbox is closed again", async || inbox().is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_runs_stays_there_when_redis_is_split_and_its_jobs_owner_hears_no_more_of_it() {
+    let (rig, ways) = Rig::with_ways_to_its_own_redis(2).await;
+    let node = rig.node(&[0], "far", |options| options.labels = vec!["far".to_owned()]).await;
+    let id = rig.submit(1, on("far", hold("kept"))).await;
+    node.runs.begun(&id, 1).await;
+    rig.in_state(1, &id, "RUNNING").await;
+    // One instance goes to a replica, which is promoted and has the bus's name. The other one stays with the master.
+    let replica = Redis::start().unwrap();
+    let master = rig.redis.as_ref().unwrap().port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &master]).unwrap();
+    until("the replica has what the master has", async || {
+        replica.command(&["INFO", "replication"]).is_ok_and(|said| said.contains("master_link_status:up"))
+    })
+    .await;
+    ways[1].cut().await.unwrap();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    ways[1].lead_to(replica.address());
+    ways[1].heal().await.unwrap();
+    for index in 0..2 {
+        until("the instance on the other server is named", async || {
+            rig.ask(index, "GET", "/readyz", None).await.text.contains("shows no presence")
+        })
+        .await;
+    }
+    // Longer than a node's record lives there.
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    let job = rig.job(1, &id).await;
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("RUNNING"), &json!(1)), "{job:#}");
+    node.runs.release(1);
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job:#}");
+    assert_eq!(node.runs.of(&id).len(), 1, "{job:#}");
+    rig.no_defect().await;
 }

@@ -178,12 +178,20 @@ impl Rig {
 
     /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that, and with short waits for nodes.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
-        let servers = Servers::start(false).await;
+        Self::by_ways(Servers::start(false).await, count, impatient).await
+    }
+
+    /// The same, on a Redis that the test may harm, and with the usual waits for nodes.
+    pub async fn with_ways_to_its_own_redis(count: usize) -> (Self, Vec<Proxy>) {
+        Self::by_ways(Servers::start(true).await, count, |setup| setup).await
+    }
+
+    async fn by_ways(servers: Servers, count: usize, shape: impl Fn(Setup) -> Setup) -> (Self, Vec<Proxy>) {
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let way = Proxy::start(address_of(&servers.redis_url())).await.unwrap();
             let url = format!("redis://{}", way.address());
-            setups.push(impatient(servers.setup(servers.database_url(), &url)));
+            setups.push(shape(servers.setup(servers.database_url(), &url)));
             ways.push(way);
         }
         (Self::start(setups, servers).await, ways)
