@@ -2,7 +2,7 @@
 //! all. It is a mistake in somebody's configuration; or a Redis whose replica was promoted while its master still serves some
 //! instances. Both servers then have the bus's name, and an instance on one of them shows no presence on the other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use domain::InstanceId;
@@ -14,6 +14,10 @@ use crate::ClusterView;
 
 /// Between two comparisons of the buses that the instances use.
 const COMPARISONS: Duration = Duration::from_secs(5);
+
+/// At so many comparisons in a row an instance is missing on this bus before it counts as one on another bus. One that was killed
+/// is missing until its lease has run out, and is forgotten in that time.
+const MISSING_MAX: u32 = 3;
 
 /// Those instances, in a sentence each. A task beside the presence publisher compares every few seconds.
 #[derive(Clone, Debug)]
@@ -50,8 +54,8 @@ pub(crate) struct Comparison {
     is_up: watch::Sender<Option<bool>>,
     /// The bus that the ledger knows this instance to use.
     noted: Option<String>,
-    /// The instances that were missing on this bus when that was looked at last.
-    missing: HashSet<InstanceId>,
+    /// The instances that were missing on this bus when that was looked at last, and at how many looks in a row.
+    missing: HashMap<InstanceId, u32>,
 }
 
 impl Comparison {
@@ -63,7 +67,7 @@ impl Comparison {
         cluster_view: ClusterView,
         is_up: watch::Sender<Option<bool>>,
     ) -> Self {
-        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing: HashSet::new() }
+        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing: HashMap::new() }
     }
 
     pub(crate) async fn run(mut self) {
@@ -76,7 +80,7 @@ impl Comparison {
     }
 
     /// Notes which bus this instance uses, and looks whether the others use the same. An instance that is missing there is not
-    /// known to use it: it may have begun or ended a moment ago. One that is missing at the next look too counts as one on
+    /// known to use it: it may have begun or ended a moment ago. One that is missing at the next looks too counts as one on
     /// another bus. Without its own bus this instance only looks at what is noted of itself.
     async fn compare(&mut self) {
         let link = *self.bus.link().borrow();
@@ -98,11 +102,20 @@ impl Comparison {
             return;
         };
         let missing = self.look_for(expected(&self.me, &own, &live)).await;
-        let unseen: HashSet<_> = missing.intersection(&self.missing).cloned().collect();
+        let before = &self.missing;
+        let missing: HashMap<_, _> = missing
+            .into_iter()
+            .map(|id| {
+                let looks = before.get(&id).map_or(1, |looks: &u32| looks.saturating_add(1));
+                (id, looks)
+            })
+            .collect();
+        let is_unseen = |(id, looks): (&InstanceId, &u32)| (*looks >= MISSING_MAX).then(|| id.clone());
+        let unseen = missing.iter().filter_map(is_unseen).collect();
         let found = compare(&own, &live, &unseen);
         let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
         let differ = !found.is_empty() || live.iter().any(is_cut_off);
-        let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains(&it.about.id);
+        let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains_key(&it.about.id);
         let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
         self.cluster_view.compared_buses(differ, compared.collect());
         self.show(found);
