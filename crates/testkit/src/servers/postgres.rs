@@ -319,7 +319,7 @@ impl Postgres {
                 "unix_socket_directories=",
                 "fsync=on",
                 "synchronous_commit=on",
-                "max_connections=600",
+                "max_connections=1500",
                 "shared_buffers=64MB",
                 "autovacuum_naptime=5s",
                 "log_min_messages=warning",
