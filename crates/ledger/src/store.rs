@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// A look at the ledger's identity by the connections that are open.
-    async fn look(&self, known: Option<&Identity>) -> Result<Witness> {
+    async fn look_at_identity(&self, known: Option<&Identity>) -> Result<Witness> {
         let (kind, identity, remembered) = (self.database(), self.ask(&IDENTITY), self.remembered.clone());
         let look = self.with(Way::VitalReads, move |mut session| {
             Box::pin(async move {
@@ -368,7 +368,7 @@ impl Ledger for Store {
             Pools::Sqlite(pools) => pools.is_in_place().await,
             Pools::Postgres(_) => true,
         };
-        let found = self.look(known).await;
+        let found = self.look_at_identity(known).await;
         if is_in_place {
             return found;
         }
