@@ -76,12 +76,15 @@ impl AttemptWriter {
 
     async fn write_released(&self) {
         let attempts = self.gateway.attempts();
-        for jobs in attempts.take_released().chunks(BATCH_JOBS_MAX) {
-            let write = |job: &JobId| JobWrite { change: Change::Release { job: *job }, key: None };
-            let batch = JobBatch { lane: None, writes: jobs.iter().map(write).collect() };
+        for chunk in attempts.take_released().chunks(BATCH_JOBS_MAX) {
+            let write = |(job, attempt): &(JobId, Attempt)| JobWrite {
+                change: Change::Release { job: *job, attempt: *attempt },
+                key: None,
+            };
+            let batch = JobBatch { lane: None, writes: chunk.iter().map(write).collect() };
             if let Err(error) = self.ledger.commit_jobs(batch).await {
                 tracing::debug!(%error, "freed slots could not be written yet");
-                attempts.not_released(jobs);
+                attempts.not_released(chunk);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The attempts that nodes connected to this instance have, or are about to have: what is expected, acknowledged, cancelled
 //! and over. Memory only; the ledger has the truth, and `orphaned_attempts` compares the two.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ pub(super) struct LocalAttempts {
     attempts: DashMap<(JobId, Attempt), LocalAttempt>,
     /// Cancelled, and their slots not known to be free yet.
     cancelled: DashMap<(JobId, Attempt), NodeId>,
-    /// Jobs whose attempts were cancelled and whose slots are free: to be written down.
-    released: Mutex<Vec<JobId>>,
+    /// Those of them whose slots are free: to be written down.
+    released: Mutex<Vec<(JobId, Attempt)>>,
     /// Acknowledged, and not written down as RUNNING yet: by which node, and when.
     acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
 }
@@ -110,7 +111,7 @@ impl LocalAttempts {
         self.cancelled.retain(|(job, attempt), of| {
             let is_there = of != node || listed.contains(&Slot { job: *job, attempt: *attempt });
             if !is_there {
-                stopped.push(*job);
+                stopped.push((*job, *attempt));
             }
             is_there
         });
@@ -147,7 +148,7 @@ impl LocalAttempts {
     /// The attempt has no slot of the node any more.
     pub(super) fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         if self.cancelled.remove_if(&(job, attempt), |_, of| of == node).is_some() {
-            self.released().push(job);
+            self.released().push((job, attempt));
         }
     }
 
@@ -156,17 +157,18 @@ impl LocalAttempts {
         self.cancelled.retain(|_, node| is_here(node));
     }
 
-    /// Jobs whose slots are free, each once, in order: to be written down, and put back with [`Self::not_released`] if
-    /// that fails.
-    pub(super) fn take_released(&self) -> Vec<JobId> {
+    /// Cancelled attempts whose slots are free, in order, and of each job the newest: to be written down, and put back with
+    /// [`Self::not_released`] if that fails.
+    pub(super) fn take_released(&self) -> Vec<(JobId, Attempt)> {
         let mut released = std::mem::take(&mut *self.released());
-        released.sort_unstable();
-        released.dedup();
+        released.sort_unstable_by_key(|(job, attempt)| (*job, Reverse(*attempt)));
+        // A batch writes a job once, and of an earlier attempt nothing is written.
+        released.dedup_by_key(|(job, _)| *job);
         released
     }
 
-    pub(super) fn not_released(&self, jobs: &[JobId]) {
-        self.released().extend(jobs);
+    pub(super) fn not_released(&self, attempts: &[(JobId, Attempt)]) {
+        self.released().extend(attempts);
     }
 
     /// The node has the attempt.
@@ -211,7 +213,7 @@ impl LocalAttempts {
         }
     }
 
-    fn released(&self) -> MutexGuard<'_, Vec<JobId>> {
+    fn released(&self) -> MutexGuard<'_, Vec<(JobId, Attempt)>> {
         self.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -267,14 +269,25 @@ mod tests {
         for number in [1, 1, 9] {
             attempts.slot_freed(&node("n"), job(number), FIRST);
         }
-        assert_eq!(attempts.take_released(), [job(1)], "once; and nothing that was not cancelled");
+        assert_eq!(attempts.take_released(), [(job(1), FIRST)], "once; and nothing that was not cancelled");
         attempts.connected_with(&node("n"), &[slot(2)]);
-        assert_eq!(attempts.take_released(), [job(3)]);
-        attempts.not_released(&[job(3)]);
+        assert_eq!(attempts.take_released(), [(job(3), FIRST)]);
+        attempts.not_released(&[(job(3), FIRST)]);
         attempts.keep_cancelled_of(|of| *of == node("n"));
         attempts.slot_freed(&node("n"), job(2), FIRST);
         attempts.slot_freed(&node("m"), job(4), FIRST);
-        assert_eq!(attempts.take_released(), [job(2), job(3)], "the other node says so elsewhere");
+        let released = [2, 3].map(|number| (job(number), FIRST));
+        assert_eq!(attempts.take_released(), released, "the other node says so elsewhere");
+    }
+
+    #[test]
+    fn of_a_job_whose_attempts_are_both_free_the_newest_is_written_down() {
+        let attempts = LocalAttempts::default();
+        for attempt in [FIRST.next(), FIRST] {
+            attempts.cancelled(&node("n"), job(1), attempt);
+            attempts.slot_freed(&node("n"), job(1), attempt);
+        }
+        assert_eq!(attempts.take_released(), [(job(1), FIRST.next())]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) async fn are_over(scheduler: &Scheduler, job: &JobRecord, since: Inst
     let may_go_on: Vec<_> = job.attempts.iter().filter(|past| past.ended.may_go_on()).collect();
     for past in &may_go_on {
         let PastAttempt { attempt, node, ended, .. } = past;
-        // A slot that is free is noted of the job, not of the attempt: of an only one there is no doubt.
+        // An instance of 0.1.0 notes a free slot of the job, whichever attempt had it: of an only one there is no doubt.
         let is_noted = is_released && may_go_on.len() == 1 && job.placed.is_some() && *attempt == job.attempt;
         let is_sent = *ended == Ended::Revoked(Revoked::TimedOut);
         let is_over = is_noted

@@ -34,7 +34,7 @@ pub struct NewJob {
 
 /// One write to one job. `Submit`, `Dispatch`, `Revoke` and `End` are for the owner of the job's lane alone, fenced by the
 /// lane's lease. `Run`, `Fail` and `Release` are for the instance that holds the node's socket, under no lease: the first two
-/// are fenced by attempt, node and state, the last one is noted once. `Complete` is for either of them: fenced by attempt,
+/// are fenced by attempt, node and state, the last one by the attempt. `Complete` is for either of them: fenced by attempt,
 /// node and state, and by the lane's lease as well where the lane's owner writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -112,10 +112,12 @@ pub enum Change {
         /// All its attempts are used up.
         dead: bool,
     },
-    /// The slot of a FINISHED job is free again. Noted once.
+    /// The slot that the last attempt of a FINISHED job had is free again. Noted once.
     Release {
         /// Which job.
         job: JobId,
+        /// Which attempt.
+        attempt: Attempt,
     },
 }
 
@@ -131,7 +133,7 @@ impl Change {
             | Self::Run { job, .. }
             | Self::Complete { job, .. }
             | Self::Fail { job, .. }
-            | Self::Release { job } => *job,
+            | Self::Release { job, .. } => *job,
         }
     }
 

@@ -1,6 +1,7 @@
--- The slots of finished jobs are free again; answers those of which that was not noted yet.
--- $1 ids, $2 the lowest and $3 the highest of them, by which partitions are left out
-UPDATE job_finished
+-- The slots of these attempts, the last ones of finished jobs, are free again; answers those of which that was not noted yet.
+-- $1 ids, $2 attempts, $3 the lowest and $4 the highest of the ids, by which partitions are left out
+UPDATE job_finished AS f
 SET released_at = now()
-WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3 AND released_at IS NULL
-RETURNING id
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS attempt) AS w
+WHERE f.id = w.id AND f.attempt = w.attempt AND f.id BETWEEN $3 AND $4 AND f.released_at IS NULL
+RETURNING f.id

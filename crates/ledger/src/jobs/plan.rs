@@ -78,6 +78,12 @@ pub(crate) struct Finish<'a> {
     pub(crate) is_free: bool,
 }
 
+/// An attempt that has no slot any more.
+pub(crate) struct Released {
+    pub(crate) id: JobId,
+    pub(crate) attempt: i64,
+}
+
 /// One list per statement.
 #[derive(Default)]
 pub(crate) struct WritePlan<'a> {
@@ -86,7 +92,7 @@ pub(crate) struct WritePlan<'a> {
     pub(crate) requeued: Vec<Requeue<'a>>,
     pub(crate) acknowledged: Vec<Acknowledged<'a>>,
     pub(crate) finished: Vec<Finish<'a>>,
-    pub(crate) released: Vec<JobId>,
+    pub(crate) released: Vec<Released>,
 }
 
 /// The batches of a train of jobs that the fence lets pass.
@@ -137,7 +143,9 @@ impl<'a> Admitted<'a> {
                 Change::Submit(job) => {
                     plan.new.push(New { lane, job, key: write.key.as_ref(), due_at: due_at(job.due, at) });
                 }
-                Change::Release { job } => plan.released.push(*job),
+                Change::Release { job, attempt } => {
+                    plan.released.push(Released { id: *job, attempt: i64::from(attempt.get()) });
+                }
                 change if is_there(change.job()) => plan.push(change, lane, at),
                 _ => {}
             }
@@ -145,7 +153,7 @@ impl<'a> Admitted<'a> {
         plan.new.sort_unstable_by_key(|new| new.job.id);
         plan.dispatched.sort_unstable_by_key(|dispatched| dispatched.id);
         plan.finished.sort_unstable_by_key(|finish| finish.guard.id);
-        plan.released.sort_unstable();
+        plan.released.sort_unstable_by_key(|released| released.id);
         plan
     }
 
@@ -187,7 +195,7 @@ impl<'a> WritePlan<'a> {
     /// The finished jobs whose rows are written, sorted: those that are retried, and those whose slots are released.
     pub(crate) fn finished_rows(&self) -> Vec<JobId> {
         let retried = self.new.iter().filter_map(|new| Some(new.job.retry?.of));
-        let mut ids: Vec<_> = retried.chain(self.released.iter().copied()).collect();
+        let mut ids: Vec<_> = retried.chain(self.released.iter().map(|released| released.id)).collect();
         ids.sort_unstable();
         ids
     }

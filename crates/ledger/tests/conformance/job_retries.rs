@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, owner};
 use crate::shop::{
-    cancel, complete, job, job_made, of_lane, plain, said, session, session_id, submit, submit_placed,
-    with_key, write,
+    cancel, complete, job, job_made, of_lane, plain, release, said, session, session_id, submit,
+    submit_placed, with_key, write,
 };
 
 fn retry(n: u64, of: JobId, once: bool) -> Change {
@@ -121,7 +121,7 @@ pub async fn of_many_retries_of_one_job_one_is_written(b: Bench) {
         racers.spawn(async move {
             let old = |n: u64| if racer % 3 == 0 { n } else { JOBS - 1 - n };
             let batch = (0..JOBS).map(|n| retry(100 + racer * JOBS + n, job(old(n)), true));
-            let released = said((0..JOBS).map(|n| Change::Release { job: job(JOBS - 1 - old(n)) }));
+            let released = said((0..JOBS).map(|n| release(job(JOBS - 1 - old(n)), 1)));
             let batch = of_lane(&lane, batch);
             let (retried, _) = tokio::join!(ledger.commit_jobs(batch.clone()), ledger.commit_jobs(released));
             let JobsVerdict::Written { jobs, .. } = retried.unwrap() else { panic!("the lease is held") };

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, owner};
 use crate::shop::{
-    ATTEMPTS, cancel, complete, dispatch, forms, job, node, of_lane, placed, plain, run, said, session, spec,
-    submit, submit_placed, with_key, write,
+    ATTEMPTS, cancel, complete, dispatch, forms, job, node, of_lane, placed, plain, release, run, said,
+    session, spec, submit, submit_placed, with_key, write,
 };
 
 /// Every event, about attempts 1 to 3.
@@ -467,7 +467,7 @@ pub async fn of_many_submits_under_one_key_one_is_written(b: Bench) {
 
 pub async fn a_slot_is_noted_free_once_and_only_of_a_finished_job(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
-    let release = |n| said([Change::Release { job: job(n) }]);
+    let release = |n| said([release(job(n), 1)]);
     b.does(of_lane(&lane, (0..2).map(|n| submit_placed(job(n))))).await;
     b.does(of_lane(&lane, [submit(plain(job(2)))])).await;
     assert_eq!(b.verdicts(release(0)).await, [JobVerdict::Stale], "it has not ended");
@@ -482,6 +482,25 @@ pub async fn a_slot_is_noted_free_once_and_only_of_a_finished_job(b: Bench) {
     let record = b.found(job(0)).await;
     assert_eq!(record.attempts[0].ended, Ended::Cancelled);
     assert!(b.found(job(2)).await.attempts.is_empty());
+}
+
+pub async fn a_slot_of_an_earlier_attempt_is_not_noted_as_the_last_ones(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..2).map(|n| submit_placed(job(n))))).await;
+    let timed_out = |n| {
+        let (attempt, why, reason) = (Attempt::new(1), Revoked::TimedOut, String::new());
+        Change::Revoke { job: job(n), attempt, why, reason, due_in_ms: 0 }
+    };
+    b.does(of_lane(&lane, (0..2).map(timed_out))).await;
+    b.does(of_lane(&lane, (0..2).map(|n| dispatch(job(n), 2)))).await;
+    b.does(of_lane(&lane, (0..2).map(|n| cancel(job(n))))).await;
+    let noted = async |n| b.found(job(n)).await.finished.unwrap().released_at;
+    // The node of the first attempt goes on longer than it may, and so does that of the second.
+    let freed = said([release(job(0), 1), release(job(1), 2)]);
+    assert_eq!(b.verdicts(freed).await, [JobVerdict::Stale, JobVerdict::Written]);
+    assert!(noted(0).await.is_none() && noted(1).await.is_some());
+    b.does(said([release(job(0), 2)])).await;
+    assert!(noted(0).await.is_some());
 }
 
 pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: Bench) {

@@ -140,6 +140,7 @@ on_every_ledger! {
         a_selection_is_kept_under_its_key_once,
         of_many_submits_under_one_key_one_is_written,
         a_slot_is_noted_free_once_and_only_of_a_finished_job,
+        a_slot_of_an_earlier_attempt_is_not_noted_as_the_last_ones,
         what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards;
     job_lanes:
         a_stale_owner_writes_nothing_of_its_lane,

@@ -84,6 +84,10 @@ pub fn complete(job: JobId, attempt: u32, output: &str) -> Change {
     Change::Complete { job, attempt: Attempt::new(attempt), node: node("n"), output: output.to_owned() }
 }
 
+pub fn release(job: JobId, attempt: u32) -> Change {
+    Change::Release { job, attempt: Attempt::new(attempt) }
+}
+
 pub fn cancel(job: JobId) -> Change {
     let (outcome, reason) = (Outcome::Cancelled, String::new());
     Change::End { job, outcome, dead: false, attempt: None, reason }

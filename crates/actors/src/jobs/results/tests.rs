@@ -62,7 +62,7 @@ fn each_change_that_is_a_result_has_its_consequence() {
         (fail(None, false), consequence_of(AttemptEvent::Finished, Some(Outcome::Failed))),
         (fail(Some(5), false), consequence_of(AttemptEvent::Failed { due_in_ms: 5 }, None)),
         (Change::Run { job, attempt, node: node.clone() }, None),
-        (Change::Release { job }, None),
+        (Change::Release { job, attempt }, None),
     ] {
         assert_eq!(consequence(&change), expected, "{change:?}");
     }

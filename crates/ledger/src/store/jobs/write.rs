@@ -8,7 +8,7 @@ use domain::{JobId, Timestamp};
 
 use crate::jobs::columns::{self, expanded};
 use crate::jobs::plan::{
-    Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Requeue, Retried, WritePlan,
+    Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Released, Requeue, Retried, WritePlan,
 };
 use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobsVerdict};
 use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
@@ -268,9 +268,12 @@ fn finish(kind: Kind, finished: &[Finish<'_>], now: Option<i64>) -> Ask {
 }
 
 /// Notes that slots are free.
-fn release(kind: Kind, released: &[JobId], now: Option<i64>) -> Ask {
-    let ask = RELEASE.on(kind).array(released.iter().copied().map(Id).collect()).at(now);
-    between(ask, kind, released.first(), released.last())
+fn release(kind: Kind, released: &[Released], now: Option<i64>) -> Ask {
+    let ask = RELEASE.on(kind).rows(released, |rows| {
+        rows.column("id", |released| Id(released.id)).column("attempt", |released| released.attempt);
+    });
+    let (lowest, highest) = (released.first(), released.last());
+    between(ask.at(now), kind, lowest.map(|lowest| &lowest.id), highest.map(|highest| &highest.id))
 }
 
 fn guards<'i, T>(rows: &mut Rows<'i, '_, T>, guard: impl Fn(&'i T) -> &'i AttemptGuard<'i>) {
