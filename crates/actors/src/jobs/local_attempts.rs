@@ -12,13 +12,14 @@ use domain::job::Attempt;
 use domain::{JobId, LaneId, NodeId};
 
 use super::delivery::{Dispatch, RetryPolicy};
+use super::limits::AWAY_REMEMBERED;
 
 /// Of the nodes of one instance.
 #[derive(Default)]
 pub(super) struct LocalAttempts {
     attempts: DashMap<(JobId, Attempt), LocalAttempt>,
     /// Cancelled, and their slots not known to be free yet.
-    cancelled: DashMap<(JobId, Attempt), NodeId>,
+    cancelled: DashMap<(JobId, Attempt), CancelledAttempt>,
     /// Those of them whose slots are free: to be written down.
     released: Mutex<Vec<(JobId, Attempt)>>,
     /// Acknowledged, and not written down as RUNNING yet: by which node, and when.
@@ -32,6 +33,13 @@ pub(super) struct LocalAttempt {
     pub(super) since: Option<Instant>,
     /// Of attempts that were dispatched to this instance.
     pub(super) policy: Option<RetryPolicy>,
+}
+
+/// An attempt that its node is to stop.
+struct CancelledAttempt {
+    node: NodeId,
+    /// Since when the node is known not to be connected here.
+    away_since: Option<Instant>,
 }
 
 impl LocalAttempt {
@@ -109,7 +117,7 @@ impl LocalAttempts {
         // What it was to stop and does not list has stopped.
         let mut stopped = Vec::new();
         self.cancelled.retain(|(job, attempt), of| {
-            let is_there = of != node || listed.contains(&Slot { job: *job, attempt: *attempt });
+            let is_there = of.node != *node || listed.contains(&Slot { job: *job, attempt: *attempt });
             if !is_there {
                 stopped.push((*job, *attempt));
             }
@@ -135,26 +143,26 @@ impl LocalAttempts {
         }
     }
 
-    /// The node is about to get `cancel` for the attempt; answers whether for the first time.
-    pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) -> bool {
-        self.cancelled.insert((job, attempt), node.clone()).is_none()
-    }
-
-    /// The node did not get it.
-    pub(super) fn not_cancelled(&self, job: JobId, attempt: Attempt) {
-        self.cancelled.remove(&(job, attempt));
+    /// The node is about to get `cancel` for the attempt, if it is here.
+    pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        let cancelled = CancelledAttempt { node: node.clone(), away_since: None };
+        self.cancelled.insert((job, attempt), cancelled);
     }
 
     /// The attempt has no slot of the node any more.
     pub(super) fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        if self.cancelled.remove_if(&(job, attempt), |_, of| of == node).is_some() {
+        if self.cancelled.remove_if(&(job, attempt), |_, of| of.node == *node).is_some() {
             self.released().push((job, attempt));
         }
     }
 
-    /// Forgets what was cancelled at nodes of which that is not so: they say elsewhere that they have stopped.
-    pub(super) fn keep_cancelled_of(&self, is_here: impl Fn(&NodeId) -> bool) {
-        self.cancelled.retain(|_, node| is_here(node));
+    /// Forgets what was cancelled at nodes of which that has not been so for [`AWAY_REMEMBERED`]: they say elsewhere that they
+    /// have stopped. Until then a node may come back, or be given up here.
+    pub(super) fn keep_cancelled_of(&self, is_here: impl Fn(&NodeId) -> bool, now: Instant) {
+        self.cancelled.retain(|_, of| {
+            of.away_since = if is_here(&of.node) { None } else { of.away_since.or(Some(now)) };
+            of.away_since.is_none_or(|since| now.saturating_duration_since(since) < AWAY_REMEMBERED)
+        });
     }
 
     /// Cancelled attempts whose slots are free, in order, and of each job the newest: to be written down, and put back with
@@ -273,10 +281,25 @@ mod tests {
         attempts.connected_with(&node("n"), &[slot(2)]);
         assert_eq!(attempts.take_released(), [(job(3), FIRST)]);
         attempts.not_released(&[(job(3), FIRST)]);
-        attempts.keep_cancelled_of(|of| *of == node("n"));
         attempts.slot_freed(&node("n"), job(2), FIRST);
         attempts.slot_freed(&node("m"), job(4), FIRST);
-        let released = [2, 3].map(|number| (job(number), FIRST));
+        assert_eq!(attempts.take_released(), [2, 3, 4].map(|number| (job(number), FIRST)));
+    }
+
+    #[test]
+    fn a_cancelled_attempt_is_remembered_until_its_node_has_been_away_for_long() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        let (away, back) = (now + AWAY_REMEMBERED / 2, now + AWAY_REMEMBERED);
+        for (number, name) in [(1, "here"), (2, "away"), (3, "back")] {
+            attempts.cancelled(&node(name), job(number), FIRST);
+        }
+        attempts.keep_cancelled_of(|of| *of == node("here"), now);
+        attempts.keep_cancelled_of(|of| *of != node("away"), away);
+        attempts.keep_cancelled_of(|of| *of == node("here"), back);
+        for (number, name) in [(1, "here"), (2, "away"), (3, "back")] {
+            attempts.slot_freed(&node(name), job(number), FIRST);
+        }
+        let released = [1, 3].map(|number| (job(number), FIRST));
         assert_eq!(attempts.take_released(), released, "the other node says so elsewhere");
     }
 

@@ -385,11 +385,10 @@ impl NodeGateway {
     pub(super) fn cancel_at_node(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.forget(job, attempt);
         // Noted before it is sent: the node may answer at once, and that its slot is free must not come first.
-        let is_new = self.attempts.cancelled(node, job, attempt);
-        // A node that misses this finds out by the answer to its result.
-        if !self.send_to_node(node, ToNode::Cancel(job, attempt)) && is_new {
-            self.attempts.not_cancelled(job, attempt);
-        }
+        self.attempts.cancelled(node, job, attempt);
+        // A node that misses this finds out by the answer to its result, or does not have the attempt when it comes back, or is
+        // given up: its slot is free then.
+        self.send_to_node(node, ToNode::Cancel(job, attempt));
     }
 
     /// The attempt is over, as another instance says: a node here that has it need not go on.

@@ -52,7 +52,7 @@ pub(super) async fn look(
             }
         }
     }
-    // A node that is not here says elsewhere that it has stopped; nobody there knows what for.
-    attempts.keep_cancelled_of(|node| gateway.is_attached(node));
+    // A node that has gone elsewhere says there that it has stopped; nobody there knows what for.
+    attempts.keep_cancelled_of(|node| gateway.is_attached(node), now);
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
 };
-use crate::jobs::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
+use crate::jobs::limits::{AWAY_REMEMBERED, OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
 use crate::jobs::orphaned_attempts;
 
@@ -100,10 +100,31 @@ async fn a_slot_that_is_free_as_soon_as_its_node_is_told_is_noted() {
     assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
     here.gateway.cancel_at_node(&node("n"), job(1), FIRST);
     assert_eq!(here.gateway.attempts().take_released(), [(job(1), FIRST)]);
-    // A node that was not told has nothing to answer.
-    here.gateway.cancel_at_node(&node("m"), job(2), FIRST);
-    here.gateway.attempts().slot_freed(&node("m"), job(2), FIRST);
-    assert!(here.gateway.attempts().take_released().is_empty());
+}
+
+#[tokio::test]
+async fn the_slot_of_a_cancelled_attempt_is_noted_free_when_its_node_that_died_is_given_up() {
+    let here = here().await;
+    let died = Instant::now();
+    let look = async |after: Duration| {
+        let (no_wait, now) = (Duration::ZERO, died + after);
+        orphaned_attempts::look(&here.gateway, &here.ledger.handle, no_wait, now).await.unwrap();
+    };
+    let outbox = here.gateway.attach(&node("n"), died, &[], Arc::default());
+    here.gateway.cancel_at_node(&node("n"), job(1), FIRST);
+    drop(outbox);
+    here.gateway.cancel_at_node(&node("n"), job(2), FIRST);
+    look(Duration::ZERO).await;
+    look(AWAY_REMEMBERED / 2).await;
+    for number in [1, 2] {
+        here.gateway.attempts().slot_freed(&node("n"), job(number), FIRST);
+    }
+    let released = [1, 2].map(|number| (job(number), FIRST));
+    assert_eq!(
+        here.gateway.attempts().take_released(),
+        released,
+        "it was cancelled before, or while it was away"
+    );
 }
 
 #[tokio::test]
