@@ -1,15 +1,21 @@
 //! What waits for a slot on this instance, in the order in which it is to be served: by priority, and among equals
-//! fairly, first between those that need different things, then between tenants, then first come first served.
+//! fairly, first between the pools that jobs name, then between tenants, then between what a tenant's jobs need, then first
+//! come first served.
 //!
 //! Pure: nothing here knows a node. Jobs that need the same are one *class*: where one of them finds no node, none of
 //! them does, so a pass asks once per class and not once per job.
+//!
+//! A tenant with jobs in a class has a *turn* there. The turns of a pool are served by their numbers, the lowest first. The
+//! turns of a tenant are numbered one after the other, each behind the number that the pool served last. So a tenant has no
+//! more turns for being in more classes, and a tenant that comes waits for one turn of each other tenant. What a tenant is
+//! served on some nodes does not keep its jobs for other nodes waiting: their numbers stay, and those of later turns are higher.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use domain::job::{Priority, Requirements};
-use domain::{JobId, TenantId};
+use domain::{JobId, PoolName, TenantId};
 
 /// What decides about a job's turn.
 #[derive(Clone, Debug)]
@@ -24,13 +30,17 @@ pub(super) struct Turn {
 /// When it was submitted, in milliseconds; its place in its session; its id.
 type Order = (u128, u64, JobId);
 type ClassId = u64;
+/// The number of a turn; and how many were given in the pool by then, which decides among equals.
+type TurnNumber = (u64, u64);
 
 /// The queue, with something of the caller's for each job.
 pub(super) struct Queue<T> {
     classes: HashMap<ClassId, Class<T>>,
     ids: HashMap<Arc<Requirements>, ClassId>,
-    /// The classes by the priority of their first job; among equals, who was served longest ago comes first.
-    ready: BTreeSet<(Reverse<Priority>, u64, ClassId)>,
+    /// By the pool that the jobs name.
+    pools: HashMap<Option<PoolName>, Pool>,
+    /// The pools by the priority of their first job; among equals, what was served longest ago comes first.
+    ready: BTreeSet<(Reverse<Priority>, u64, Option<PoolName>)>,
     /// Those that found no node in this pass. They are not ready until it is over.
     blocked: HashSet<ClassId>,
     places: HashMap<JobId, Place>,
@@ -40,16 +50,51 @@ pub(super) struct Queue<T> {
 
 struct Class<T> {
     needs: Arc<Requirements>,
-    /// Its place among the ready ones.
-    key: (Reverse<Priority>, u64),
-    served: u64,
+    /// Its place among the ready ones of its pool.
+    key: (Reverse<Priority>, TurnNumber),
     levels: BTreeMap<Reverse<Priority>, Level<T>>,
 }
 
 /// The jobs of one class and priority. Each tenant in `turns` has jobs, and each that has jobs is in it once.
 struct Level<T> {
-    tenants: HashMap<Option<TenantId>, BTreeMap<Order, T>>,
-    turns: VecDeque<Option<TenantId>>,
+    tenants: HashMap<Option<TenantId>, Waiting<T>>,
+    turns: BTreeMap<TurnNumber, Option<TenantId>>,
+}
+
+/// What a tenant has waiting there.
+struct Waiting<T> {
+    turn: TurnNumber,
+    jobs: BTreeMap<Order, T>,
+}
+
+/// The jobs that name one pool, or those that name none.
+#[derive(Default)]
+struct Pool {
+    /// The classes by the priority of their first job; among equals, by the turn that comes first there.
+    ready: BTreeSet<(Reverse<Priority>, TurnNumber, ClassId)>,
+    /// Its place among the ready ones, if it has a ready class.
+    key: Option<(Reverse<Priority>, u64)>,
+    /// How many jobs of all pools were served when it was last.
+    served: u64,
+    turns: Turns,
+}
+
+/// Numbers the turns of one pool.
+#[derive(Default)]
+struct Turns {
+    tenants: HashMap<Option<TenantId>, Tenant>,
+    /// The highest number that was served.
+    served: u64,
+    given: u64,
+}
+
+/// A tenant that has a turn.
+#[derive(Default)]
+struct Tenant {
+    /// How many turns it has.
+    turns: usize,
+    /// The number of its last one.
+    last: u64,
 }
 
 struct Place {
@@ -64,6 +109,7 @@ impl<T> Default for Queue<T> {
         Self {
             classes: HashMap::new(),
             ids: HashMap::new(),
+            pools: HashMap::new(),
             ready: BTreeSet::new(),
             blocked: HashSet::new(),
             places: HashMap::new(),
@@ -91,7 +137,7 @@ impl<T> Queue<T> {
     /// The jobs of one class, in no certain order.
     pub(super) fn jobs(&self, needs: &Requirements) -> impl Iterator<Item = &T> {
         let tenants = self.levels(needs).flat_map(|level| level.tenants.values());
-        tenants.flat_map(BTreeMap::values)
+        tenants.flat_map(|waiting| waiting.jobs.values())
     }
 
     /// Those jobs of one class that are wanted: by priority, and within a priority one of each tenant in turn. The tenant at
@@ -116,20 +162,18 @@ impl<T> Queue<T> {
         class.is_some_and(|class| class.key.0.0 >= priority)
     }
 
-    /// Puts a job back that was taken out for nothing: its class and its tenant have their turns again.
+    /// Puts a job back that was taken out for nothing: its pool and its tenant have their turns again.
     pub(super) fn put_back(&mut self, needs: &Arc<Requirements>, turn: Turn, item: T) {
         let (priority, tenant) = (turn.priority, turn.tenant.clone());
         self.push(needs, turn, item);
-        let class = self.ids.get(needs).and_then(|id| self.classes.get_mut(id));
-        if let Some(level) = class.and_then(|class| class.levels.get_mut(&Reverse(priority))) {
-            level.turns.retain(|other| *other != tenant);
-            level.turns.push_front(tenant);
-        }
-        if let Some(id) = self.ids.get(needs).copied() {
+        let Some(id) = self.ids.get(needs).copied() else { return };
+        let level = self.classes.get_mut(&id).and_then(|class| class.levels.get_mut(&Reverse(priority)));
+        if let (Some(level), Some(pool)) = (level, self.pools.get_mut(&needs.pool)) {
+            level.put_first(&tenant, &mut pool.turns);
             // Before all that were served.
-            self.classes.entry(id).and_modify(|class| class.served = 0);
-            self.reorder(id);
+            pool.served = 0;
         }
+        self.reorder(id);
     }
 
     /// Puts a job in. One that is in already stays where it is.
@@ -144,8 +188,9 @@ impl<T> Queue<T> {
         };
         let order = (submitted_ms(job), seq, job);
         let class = self.classes.get_mut(&id).expect("a class that has an id is there");
+        let pool = self.pools.get_mut(&needs.pool).expect("a pool that has a class is there");
         let level = class.levels.entry(Reverse(priority)).or_insert_with(Level::new);
-        level.push(tenant.clone(), order, item);
+        level.push(tenant.clone(), order, item, &mut pool.turns);
         self.places.insert(job, Place { class: id, priority, tenant, order });
         self.reorder(id);
     }
@@ -154,8 +199,9 @@ impl<T> Queue<T> {
     pub(super) fn remove(&mut self, job: JobId) -> Option<T> {
         let Place { class: id, priority, tenant, order } = self.places.remove(&job)?;
         let class = self.classes.get_mut(&id)?;
+        let pool = self.pools.get_mut(&class.needs.pool)?;
         let level = class.levels.get_mut(&Reverse(priority))?;
-        let item = level.remove(&tenant, order);
+        let item = level.remove(&tenant, order, &mut pool.turns);
         if level.turns.is_empty() {
             class.levels.remove(&Reverse(priority));
         }
@@ -165,14 +211,15 @@ impl<T> Queue<T> {
 
     /// The needs of the class whose turn it is, leaving out those that found no node.
     pub(super) fn turn(&self) -> Option<(ClassTurn, Arc<Requirements>)> {
-        let (_, _, id) = self.ready.first()?;
+        let (_, _, pool) = self.ready.first()?;
+        let (_, _, id) = self.pools[pool].ready.first()?;
         Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
     }
 
     /// The jobs of the tenant whose turn it is in the class, in their order.
     pub(super) fn next(&self, ClassTurn(id): ClassTurn) -> impl Iterator<Item = (JobId, &T)> {
         let level = self.classes.get(&id).and_then(|class| class.levels.values().next());
-        let jobs = level.and_then(|level| level.tenants.get(level.turns.front()?));
+        let jobs = level.and_then(|level| Some(&level.tenants.get(level.turns.first_key_value()?.1)?.jobs));
         jobs.into_iter().flatten().map(|((_, _, job), item)| (*job, item))
     }
 
@@ -184,9 +231,9 @@ impl<T> Queue<T> {
 
     /// The class found no node: none of its jobs has a turn before the pass is over.
     pub(super) fn block(&mut self, ClassTurn(id): ClassTurn) {
-        if let Some(class) = self.classes.get(&id) {
-            self.ready.remove(&(class.key.0, class.key.1, id));
+        if self.classes.contains_key(&id) {
             self.blocked.insert(id);
+            self.reorder(id);
         }
     }
 
@@ -207,13 +254,14 @@ impl<T> Queue<T> {
     pub(super) fn pop_instead(&mut self, ClassTurn(id): ClassTurn, job: JobId) -> Option<(JobId, T)> {
         let order = self.places.get(&job)?.order;
         let class = self.classes.get_mut(&id)?;
+        let pool = self.pools.get_mut(&class.needs.pool)?;
         let mut first = class.levels.first_entry()?;
-        let item = first.get_mut().pop(order)?;
+        let item = first.get_mut().pop(order, &mut pool.turns)?;
         if first.get().turns.is_empty() {
             first.remove();
         }
         self.served_count += 1;
-        class.served = self.served_count;
+        pool.served = self.served_count;
         self.places.remove(&job);
         self.reorder(id);
         Some((job, item))
@@ -222,7 +270,7 @@ impl<T> Queue<T> {
     /// Takes all out that the caller wants out.
     pub(super) fn remove_if(&mut self, mut unwanted: impl FnMut(&T) -> bool) {
         let all = self.classes.values().flat_map(|class| class.levels.values());
-        let items = all.flat_map(|level| level.tenants.values()).flatten();
+        let items = all.flat_map(|level| level.tenants.values()).flat_map(|waiting| &waiting.jobs);
         let gone: Vec<_> = items.filter(|(_, item)| unwanted(item)).map(|((_, _, job), _)| *job).collect();
         for job in gone {
             self.remove(job);
@@ -233,31 +281,45 @@ impl<T> Queue<T> {
         self.class_count += 1;
         let id = self.class_count;
         // Not ready before its first job is in.
-        let key = (Reverse(Priority::default()), 0);
-        // Behind those that wait already: one that empties and comes again would otherwise always be the first.
-        let class =
-            Class { needs: Arc::clone(needs), key, served: self.served_count, levels: BTreeMap::new() };
-        self.classes.insert(id, class);
+        let key = (Reverse(Priority::default()), (0, 0));
+        self.classes.insert(id, Class { needs: Arc::clone(needs), key, levels: BTreeMap::new() });
         self.ids.insert(Arc::clone(needs), id);
+        // Behind those that wait already: one that empties and comes again would otherwise always be the first.
+        let served = self.served_count;
+        self.pools.entry(needs.pool.clone()).or_insert_with(|| Pool { served, ..Pool::default() });
         id
     }
 
-    /// After a change: puts the class where it belongs now; an empty one goes.
+    /// After a change: puts the class where it belongs now, and its pool; an empty one goes.
     fn reorder(&mut self, id: ClassId) {
         let Some(class) = self.classes.get_mut(&id) else { return };
-        self.ready.remove(&(class.key.0, class.key.1, id));
-        match class.levels.first_key_value() {
-            Some((priority, _)) => {
-                class.key = (*priority, class.served);
+        let needs = Arc::clone(&class.needs);
+        let Some(pool) = self.pools.get_mut(&needs.pool) else { return };
+        pool.ready.remove(&(class.key.0, class.key.1, id));
+        let first = class.levels.first_key_value();
+        match first.and_then(|(priority, level)| Some((*priority, *level.turns.first_key_value()?.0))) {
+            Some(key) => {
+                class.key = key;
                 if !self.blocked.contains(&id) {
-                    self.ready.insert((class.key.0, class.key.1, id));
+                    pool.ready.insert((key.0, key.1, id));
                 }
             }
             None => {
-                let needs = Arc::clone(&class.needs);
                 self.ids.remove(&needs);
                 self.classes.remove(&id);
             }
+        }
+        let key = pool.ready.first().map(|(priority, ..)| (*priority, pool.served));
+        if pool.key != key {
+            if let Some((priority, served)) = std::mem::replace(&mut pool.key, key) {
+                self.ready.remove(&(priority, served, needs.pool.clone()));
+            }
+            if let Some((priority, served)) = key {
+                self.ready.insert((priority, served, needs.pool.clone()));
+            }
+        }
+        if pool.turns.tenants.is_empty() {
+            self.pools.remove(&needs.pool);
         }
     }
 }
@@ -273,7 +335,7 @@ pub(super) struct ClassTurn(ClassId);
 
 impl<T> Level<T> {
     fn new() -> Self {
-        Self { tenants: HashMap::new(), turns: VecDeque::new() }
+        Self { tenants: HashMap::new(), turns: BTreeMap::new() }
     }
 
     /// One wanted job of each tenant in turn, until there are no more. The tenant at place `first` begins.
@@ -282,11 +344,12 @@ impl<T> Level<T> {
         first: usize,
         wanted: impl Fn(&T) -> bool + Copy + 'q,
     ) -> impl Iterator<Item = (JobId, &'q T)> {
-        let (behind, before) = (self.turns.iter().skip(first % self.turns.len().max(1)), self.turns.iter());
+        let (behind, before) =
+            (self.turns.values().skip(first % self.turns.len().max(1)), self.turns.values());
         let tenants =
             behind.chain(before).take(self.turns.len()).filter_map(|tenant| self.tenants.get(tenant));
         let mut turns: VecDeque<_> =
-            tenants.map(|jobs| jobs.iter().filter(move |(_, item)| wanted(item))).collect();
+            tenants.map(|waiting| waiting.jobs.iter().filter(move |(_, item)| wanted(item))).collect();
         std::iter::from_fn(move || {
             loop {
                 let mut jobs = turns.pop_front()?;
@@ -298,47 +361,103 @@ impl<T> Level<T> {
         })
     }
 
-    fn push(&mut self, tenant: Option<TenantId>, order: Order, item: T) {
-        let jobs = self.tenants.entry(tenant.clone()).or_default();
-        if jobs.is_empty() {
-            self.turns.push_back(tenant);
+    fn push(&mut self, tenant: Option<TenantId>, order: Order, item: T, turns: &mut Turns) {
+        let waiting = self.tenants.entry(tenant).or_insert_with_key(|tenant| {
+            let turn = turns.give(tenant);
+            self.turns.insert(turn, tenant.clone());
+            Waiting { turn, jobs: BTreeMap::new() }
+        });
+        waiting.jobs.insert(order, item);
+    }
+
+    /// The tenant, which has jobs there, has its turn before all others.
+    fn put_first(&mut self, tenant: &Option<TenantId>, turns: &mut Turns) {
+        if let Some(waiting) = self.tenants.get_mut(tenant)
+            && waiting.turn.0 > 0
+        {
+            self.turns.remove(&waiting.turn);
+            waiting.turn = turns.give_first_instead(tenant);
+            self.turns.insert(waiting.turn, tenant.clone());
         }
-        jobs.insert(order, item);
     }
 
     /// Takes a job out of those of the tenant whose turn it is.
-    fn pop(&mut self, order: Order) -> Option<T> {
-        let jobs = self.tenants.get_mut(self.turns.front()?)?;
-        let item = jobs.remove(&order)?;
-        let is_empty = jobs.is_empty();
-        let tenant = self.turns.pop_front()?;
-        if is_empty {
+    fn pop(&mut self, order: Order, turns: &mut Turns) -> Option<T> {
+        let first = self.turns.first_entry()?;
+        let waiting = self.tenants.get_mut(first.get())?;
+        let item = waiting.jobs.remove(&order)?;
+        let (turn, tenant) = first.remove_entry();
+        turns.served = turns.served.max(turn.0);
+        if waiting.jobs.is_empty() {
             self.tenants.remove(&tenant);
+            turns.take(&tenant);
         } else {
-            self.turns.push_back(tenant);
+            waiting.turn = turns.give_instead(&tenant);
+            self.turns.insert(waiting.turn, tenant);
         }
         Some(item)
     }
 
-    fn remove(&mut self, tenant: &Option<TenantId>, order: Order) -> Option<T> {
-        let jobs = self.tenants.get_mut(tenant)?;
-        let item = jobs.remove(&order);
-        if jobs.is_empty() {
+    fn remove(&mut self, tenant: &Option<TenantId>, order: Order, turns: &mut Turns) -> Option<T> {
+        let waiting = self.tenants.get_mut(tenant)?;
+        let item = waiting.jobs.remove(&order);
+        if waiting.jobs.is_empty() {
+            self.turns.remove(&waiting.turn);
             self.tenants.remove(tenant);
-            self.turns.retain(|other| other != tenant);
+            turns.take(tenant);
         }
         item
     }
 }
 
+impl Turns {
+    /// One more turn for the tenant.
+    fn give(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
+        self.tenants.entry(tenant.clone()).or_default().turns += 1;
+        self.give_instead(tenant)
+    }
+
+    /// Another turn, for one that was served.
+    fn give_instead(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
+        let known = self.tenants.entry(tenant.clone()).or_default();
+        known.last = known.last.max(self.served) + 1;
+        self.given += 1;
+        (known.last, self.given)
+    }
+
+    /// A turn before all others, for one that was not served. Its number is given again.
+    fn give_first_instead(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.last = known.last.saturating_sub(1);
+        }
+        self.given += 1;
+        (0, self.given)
+    }
+
+    /// The tenant has one turn less. Nothing is remembered of one that has none.
+    fn take(&mut self, tenant: &Option<TenantId>) {
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.turns -= 1;
+            if known.turns == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use domain::{Label, PoolName};
+    use domain::Label;
 
     use super::*;
 
     fn needs(pool: &str) -> Arc<Requirements> {
         Arc::new(Requirements { pool: Some(PoolName::parse(pool).unwrap()), ..Requirements::default() })
+    }
+
+    /// Of no certain pool.
+    fn labelled(label: &str) -> Arc<Requirements> {
+        Arc::new(Requirements { requires: vec![Label::parse(label).unwrap()], ..Requirements::default() })
     }
 
     fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
@@ -353,6 +472,7 @@ mod tests {
             order.push(queue.pop(class).unwrap().0.as_u128());
         }
         assert_eq!((queue.len(), queue.classes.len(), queue.ids.len(), queue.ready.len()), (0, 0, 0, 0));
+        assert!(queue.pools.is_empty());
         order
     }
 
@@ -391,6 +511,69 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_has_no_more_turns_the_more_different_things_its_jobs_need() {
+        let mut queue = Queue::default();
+        for job in 0..100 {
+            queue.push(&labelled(&format!("c{job}")), turn(job, 0, "big"), ());
+        }
+        for job in [1_000, 1_001] {
+            queue.push(&labelled("x"), turn(job, 0, "small"), ());
+        }
+        // Also where the other one waits already.
+        queue.push(&labelled("c99"), turn(2_000, 0, "other"), ());
+        assert_eq!(drained(&mut queue)[..6], [0, 1_000, 2_000, 1, 1_001, 2]);
+    }
+
+    #[test]
+    fn a_tenant_that_keeps_one_job_waiting_leaves_the_others_their_turns() {
+        let mut queue = Queue::default();
+        for job in 0..100 {
+            queue.push(&labelled("a"), turn(job, 0, "backlog"), ());
+        }
+        for n in 0..20 {
+            queue.push(&labelled(["a", "b"][n as usize % 2]), turn(1_000 + n, 0, "one"), ());
+            for next in [n, 1_000 + n] {
+                let (class, _) = queue.turn().unwrap();
+                assert_eq!(queue.pop(class).unwrap().0.as_u128(), next);
+            }
+        }
+        let turns = &queue.pools[&labelled("a").pool].turns;
+        assert_eq!(turns.tenants.len(), 1, "nothing is remembered of one that waits nowhere");
+    }
+
+    #[test]
+    fn jobs_of_a_tenant_that_are_served_elsewhere_do_not_keep_its_others_waiting() {
+        let (mut queue, gpu) = (Queue::default(), labelled("gpu"));
+        for job in 0..1_000 {
+            queue.push(&gpu, turn(job, 0, "both"), ());
+            queue.push(&labelled("cpu"), turn(2_000 + job, 0, "backlog"), ());
+        }
+        // The next one of those that need a GPU, or of the others.
+        let serve = |queue: &mut Queue<()>, is_gpu: bool| {
+            let served = loop {
+                let (class, of) = queue.turn().unwrap();
+                if (of == gpu) == is_gpu {
+                    break queue.pop(class).unwrap().0.as_u128();
+                }
+                queue.block(class);
+            };
+            queue.unblock();
+            served
+        };
+        let busy = |queue: &mut Queue<()>| {
+            for _ in 0..50 {
+                serve(queue, true);
+            }
+        };
+        busy(&mut queue);
+        queue.push(&labelled("avx"), turn(9_000, 0, "both"), ());
+        busy(&mut queue);
+        let first = serve(&mut queue, false);
+        busy(&mut queue);
+        assert_eq!([first, serve(&mut queue, false)], [2_000, 9_000]);
+    }
+
+    #[test]
     fn who_was_taken_out_for_nothing_is_next_again() {
         let mut queue = Queue::default();
         for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
@@ -423,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_empties_and_comes_again_leaves_the_others_their_turns() {
+    fn a_pool_that_empties_and_comes_again_leaves_the_others_their_turns() {
         let mut queue = Queue::default();
         let serve = |queue: &mut Queue<()>| {
             let (class, of) = queue.turn().unwrap();
@@ -437,10 +620,11 @@ mod tests {
         for n in 0..20 {
             queue.push(&needs("one"), turn(1_000 + n, 0, ""), ());
             queue.push(&needs(&format!("new{n}")), turn(2_000 + n, 0, ""), ());
+            assert_eq!(serve(&mut queue), needs("backlog"), "it has waited longest");
             let mut served: Vec<_> =
-                (0..3).map(|_| serve(&mut queue).pool.clone().unwrap().to_string()).collect();
+                (0..2).map(|_| serve(&mut queue).pool.clone().unwrap().to_string()).collect();
             served.sort_unstable();
-            assert_eq!(served, ["backlog".to_owned(), format!("new{n}"), "one".to_owned()]);
+            assert_eq!(served, [format!("new{n}"), "one".to_owned()]);
         }
     }
 
@@ -474,11 +658,7 @@ mod tests {
     #[test]
     fn needs_that_differ_in_anything_are_classes_of_their_own() {
         let mut queue = Queue::default();
-        let gpu = Arc::new(Requirements {
-            requires: vec![Label::parse("gpu").unwrap()],
-            ..Requirements::default()
-        });
-        queue.push(&gpu, turn(1, 0, ""), ());
+        queue.push(&labelled("gpu"), turn(1, 0, ""), ());
         queue.push(&Arc::new(Requirements::default()), turn(2, 1, ""), ());
         assert_eq!(queue.classes.len(), 2);
         assert_eq!(drained(&mut queue), [2, 1]);
