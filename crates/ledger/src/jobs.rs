@@ -322,8 +322,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Refused`]: a key that no such request can have. [`crate::Error::Unavailable`] and defects.
     async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection>;
 
-    /// A lane's jobs that are DISPATCHED or RUNNING, in the order of their ids. Call this and all that follow after
-    /// the acquire was answered, never together with it.
+    /// A lane's jobs that are DISPATCHED or RUNNING, in the order of their ids, with how long they have been RUNNING. Call
+    /// this and all that follow after the acquire was answered, never together with it.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -407,7 +407,8 @@ pub trait Jobs: Send + Sync {
         attempts: &[(JobId, Attempt)],
     ) -> Result<()>;
 
-    /// Those of these jobs that are not finished, by id. Bound the number of jobs by what their payloads may be.
+    /// Those of these jobs that are not finished, by id, with how long they have been RUNNING. Bound the number of jobs by
+    /// what their payloads may be.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -58,7 +58,7 @@ pub(super) struct LaneServices {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
     pub(super) passing_on: PassingOn,
-    /// By which they know how long sessions look idle.
+    /// What this process has seen of the database's clock.
     pub(super) clock: SharedClock,
     /// Where owners that died are reported.
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,

@@ -67,6 +67,8 @@ pub struct LiveJob {
     pub dispatched_at: Option<Timestamp>,
     /// When its node acknowledged it.
     pub running_at: Option<Timestamp>,
+    /// How long before the job was read that was, in milliseconds by the database's clock; 0 where it was not read.
+    pub running_for_ms: u64,
 }
 
 /// An attempt that is DISPATCHED or RUNNING.
@@ -129,6 +131,7 @@ impl LiveJob {
             due_at: None,
             dispatched_at: None,
             running_at: None,
+            running_for_ms: 0,
         }
     }
 }

@@ -179,7 +179,7 @@ impl LaneJobs {
     ) {
         self.forget(job.id);
         let wait = match newest.state {
-            State::Running => run_for(&job),
+            State::Running => self.left_to_run(&job),
             State::Created | State::Dispatched | State::Finished => self.timeouts.ack,
         };
         let phase = Phase::InFlight(InFlight {
@@ -189,6 +189,14 @@ impl LaneJobs {
             is_node_elsewhere: false,
         });
         self.insert(Entry { job, newest, phase, avoid: None, is_in_group: false, alarm: Some(now + wait) });
+    }
+
+    /// How long the attempt of a job that was read as RUNNING may go on. Its node may have ended it while nobody could write
+    /// that: to say so it has as long as a node may be away, and no longer than a whole run.
+    fn left_to_run(&self, job: &LiveJob) -> Duration {
+        let whole = run_for(job);
+        let left = whole.saturating_sub(Duration::from_millis(job.running_for_ms));
+        left.max(self.timeouts.offline).min(whole)
     }
 
     /// The node has it: its running time begins.

@@ -55,7 +55,25 @@ impl TryFrom<LiveRow> for LiveJob {
             due_at,
             dispatched_at: dispatched_at.map(|at| at.0),
             running_at: running_at.map(|at| at.0),
+            running_for_ms: 0,
         })
+    }
+}
+
+record! {
+    /// An unfinished job, and for how many milliseconds it has been RUNNING.
+    pub(crate) struct RunningRow {
+        running_for_ms: i64,
+        #[flatten]
+        live: LiveRow,
+    }
+}
+
+impl TryFrom<RunningRow> for LiveJob {
+    type Error = Error;
+
+    fn try_from(row: RunningRow) -> Result<Self> {
+        Ok(Self { running_for_ms: number(row.running_for_ms)?, ..Self::try_from(row.live)? })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) use write::{SUBMIT, between};
 use crate::jobs::plan::group_key;
 use crate::jobs::rows::{
     self, AttemptRow, ComingRow, FinishedRow, GroupRow, HeldAttemptRow, LaneRow, LiveRow, PromotedRow,
-    UnderWayRow,
+    RunningRow, UnderWayRow,
 };
 use crate::jobs::{
     FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, Jobs, JobsVerdict,
@@ -34,7 +34,7 @@ const SHOW: Statement = statement!(both "job_show");
 const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
 const LIST: Statement = statement!(both "job_list");
 const LIST_FINISHED: Statement = statement!(both "job_list_finished");
-const IN_FLIGHT: Statement = statement!(both "job_in_flight");
+const IN_FLIGHT: Statement = statement!("job_in_flight");
 const UNDER_WAY: Statement = statement!(both "job_under_way");
 const GROUPS: Statement = statement!("job_groups");
 const WAITING: Statement = statement!(both "job_waiting");
@@ -150,7 +150,7 @@ impl Jobs for Store {
 
     async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         let ask = self.behind(&IN_FLIGHT, lane, after, limit).bind(PAGE_BYTES_MAX as i64);
-        records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)
+        records::all(self.all::<RunningRow>(Way::KeyReads, ask).await?)
     }
 
     async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
@@ -245,7 +245,7 @@ impl Jobs for Store {
 
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
         let ask = self.ask(&LIVE).array(jobs.iter().copied().map(Id).collect());
-        records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)
+        records::all(self.all::<RunningRow>(Way::KeyReads, ask).await?)
     }
 
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {

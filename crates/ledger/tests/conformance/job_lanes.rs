@@ -1,5 +1,7 @@
 //! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
 
+use std::time::Instant;
+
 use domain::job::{
     Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, Spec, State,
 };
@@ -200,8 +202,32 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
         [1, 5, 6].map(job),
         "all that are not finished"
     );
-    assert_eq!(live[0], *seen.iter().find(|live| live.id == job(1)).unwrap());
+    let seen = seen.into_iter().find(|live| live.id == job(1)).unwrap();
+    assert_eq!(live[0], LiveJob { running_for_ms: live[0].running_for_ms, ..seen });
     assert!(b.ledger.live_jobs(&[]).await.unwrap().is_empty());
+}
+
+pub async fn how_long_an_attempt_has_been_running_is_read_with_it(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..2).map(|n| submit_placed(job(n))))).await;
+    b.does(of_lane(&lane, [submit(plain(job(2)))])).await;
+    let read = async || {
+        let of = |jobs: Vec<LiveJob>| jobs.iter().map(|job| job.running_for_ms).collect::<Vec<_>>();
+        let in_flight = b.ledger.in_flight(&lane.id, None, 10).await.unwrap();
+        (of(in_flight), of(b.ledger.live_jobs(&[0, 1, 2].map(job)).await.unwrap()))
+    };
+    assert_eq!(read().await, (vec![0, 0], vec![0, 0, 0]));
+    let begun = Instant::now();
+    b.does(said([run(job(0), 1)])).await;
+    eventually("time has passed", async || read().await.0[0] >= 20).await;
+    let (in_flight, live) = read().await;
+    // The database has a clock of its own.
+    let ran_ms = begun.elapsed().as_millis() as u64 + 1_000;
+    assert!(in_flight[0] <= live[0] && live[0] <= ran_ms, "{in_flight:?} {live:?} {ran_ms}");
+    assert_eq!((&in_flight[1..], &live[1..]), (&[0][..], &[0, 0][..]));
+    b.does(of_lane(&lane, [revoke(job(0))])).await;
+    b.does(of_lane(&lane, [dispatch(job(0), 2)])).await;
+    assert_eq!(read().await, (vec![0, 0], vec![0, 0, 0]), "it is another attempt");
 }
 
 pub async fn who_holds_a_node_is_noted_with_the_attempts_that_it_has(b: Bench) {

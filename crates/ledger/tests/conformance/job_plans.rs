@@ -46,7 +46,7 @@ macro_rules! load {
 
 const LOADS: [Load; 23] = [
     load!(
-        both "job_in_flight",
+        "job_in_flight",
         "text, uuid, bigint, bigint",
         "'session:l7', '00000000-0000-0000-0000-000000000000', 10, 1000",
         ["job_in_flight"]

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::Context;
-use domain::job::{Attempt, State};
+use domain::job::{Attempt, LiveJob, State};
 use domain::lane::limits::{COMING_BYTES_MAX, COMING_JOBS_MAX, RECENT_KEYS_MAX, REREAD_EVERY};
 use domain::lane::{Affinity, AttemptsAt, Coming, Read, SessionSnapshot, Snapshot, Unread};
-use domain::limits::PAYLOAD_BYTES_MAX;
+use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
 use ledger::{PAGE_BYTES_MAX, RevokedAttempt, UnderWay, Unwritten, WaitingGroup};
 
 use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, fenced, run, spawn};
+use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
 use crate::jobs::messages::LaneCommand;
@@ -117,7 +118,7 @@ impl Loader {
             let page = ledger.in_flight(lane, after, PAGE_JOBS).await?;
             let Some(last) = page.last().map(|job| job.id) else { break };
             after = Some(last);
-            snapshot.in_flight.extend(page);
+            snapshot.in_flight.extend(without_steps(&self.services.clock, page));
         }
         if snapshot.session.as_ref().is_some_and(|session| session.spec.ordering == Ordering::Strict) {
             // Its order is read page by page.
@@ -179,6 +180,16 @@ impl Loader {
         snapshot.affinity = known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None }));
         Ok(Some(snapshot))
     }
+}
+
+/// Jobs that were read, with how long they have surely been RUNNING: those that were before the database's clock stepped forward
+/// would all seem to have run for too long.
+fn without_steps(clock: &SharedClock, mut jobs: Vec<LiveJob>) -> Vec<LiveJob> {
+    let ahead_ms = clock.ahead_ms(Duration::from_millis(JOB_TIMEOUT_MS_MAX));
+    for job in &mut jobs {
+        job.running_for_ms = job.running_for_ms.saturating_sub(ahead_ms);
+    }
+    jobs
 }
 
 /// The groups of a lane that have jobs that may be dispatched at once.
@@ -258,7 +269,10 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
     }
     match wanted {
         Read::Jobs(ids) => {
-            let jobs = async move { (read(services.ledger.live_jobs(&ids).await, &lane), ids) };
+            let jobs = async move {
+                let found = read(services.ledger.live_jobs(&ids).await, &lane);
+                (found.map(|jobs| without_steps(&services.clock, jobs)), ids)
+            };
             spawn(context, jobs, move |(found, ids), actor, context| {
                 let effects = actor.owner().state.jobs_read(&ids, found, Instant::now());
                 run(actor, effects, context);
@@ -332,4 +346,35 @@ fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
     // While the read is under way this has no effect yet.
     let effects = owner.state.apply(LaneCommand::Stop, Instant::now());
     owner.outbox.extend(effects);
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Timestamp;
+
+    use super::*;
+    use crate::jobs::fixture::{job, lane, spec};
+
+    #[test]
+    fn no_attempt_has_run_for_longer_since_the_databases_clock_stepped_forward() {
+        let (clock, begun) = (SharedClock::new(Duration::from_secs(1)), Instant::now());
+        let read = |ran_ms: [u64; 2]| {
+            let running = |running_for_ms| LiveJob {
+                running_for_ms,
+                ..LiveJob::created(job(1), lane("instance:a"), spec())
+            };
+            let jobs = without_steps(&clock, ran_ms.map(running).into());
+            jobs.iter().map(|job| job.running_for_ms).collect::<Vec<_>>()
+        };
+        let saw = |micros, second| {
+            let at = begun + Duration::from_secs(second);
+            clock.saw(Timestamp::from_micros(micros), at, at);
+        };
+        saw(1_000_000, 1);
+        assert_eq!(read([5_000, 603_000]), [5_000, 603_000]);
+        // Ten minutes, and the second that has passed.
+        saw(602_000_000, 2);
+        let read = read([5_000, 603_000]);
+        assert!(read[0] == 0 && read[1].abs_diff(3_000) < 5, "{read:?}");
+    }
 }

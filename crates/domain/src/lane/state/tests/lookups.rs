@@ -3,6 +3,37 @@
 use super::*;
 use crate::lane::limits::LOOKUPS_AT_ONCE;
 
+/// Its lane has another owner, or is read again. Its node may have ended it and have had nobody to say so to: it has as long as
+/// a node may be away, and no longer than a whole run.
+#[test]
+fn a_run_does_not_begin_again_when_its_job_is_read() {
+    let now = Instant::now();
+    for (timeout_ms, running_for_ms, left_ms) in [
+        (60_000, 0, 60_000),
+        (60_000, 25_000, 35_000),
+        (60_000, 45_000, 30_000),
+        (60_000, 9_000_000, 30_000),
+        (5_000, 4_000, 5_000),
+    ] {
+        let running = || {
+            let mut job = live(1, OnRecovery::Run, Some("n"));
+            job.newest.state = State::Running;
+            (job.spec.timeout_ms, job.running_for_ms) = (timeout_ms, running_for_ms);
+            job
+        };
+        let taken_over = loaded(1, Snapshot { in_flight: vec![running()], ..Snapshot::default() }, now);
+        let mut looked_at = with_job("running", 1, now);
+        assert_eq!(words(&give(&mut looked_at, Command::Written(vec![job(1)]), now)), "read");
+        assert_eq!(words(&looked_at.jobs_read(&[job(1)], Ok(vec![running()]), now)), "dequeue");
+        for mut state in [taken_over, looked_at] {
+            state.reread_at = now + Duration::from_secs(3_600);
+            let ends = now + Duration::from_millis(left_ms);
+            assert_eq!(words(&state.flush(ends - Duration::from_millis(1))), "", "{running_for_ms}");
+            assert_eq!(words(&state.flush(ends)), "commit(revoke)", "{running_for_ms}");
+        }
+    }
+}
+
 #[test]
 fn a_write_that_found_its_job_otherwise_has_it_read_again() {
     let now = Instant::now();
