@@ -3,9 +3,10 @@
 //! sealed, and no other form is taken from it: it neither reads a name in a cursor, nor asks what lies behind a name of its
 //! choice.
 //!
-//! A sealed key is `~`, and then in base64 a random nonce, the key encrypted by AES-256-GCM, and the tag, which covers the list
-//! and the name of the caller's token too. The cipher's key is derived from the cluster's secret: any instance answers the next
-//! page.
+//! A sealed key is `~`, and then in base64 a nonce, the key encrypted by AES-256-GCM, and the tag, which covers the list and the
+//! name of the caller's token too. The nonce is an HMAC-SHA256 of key, list and name, cut to 96 bits: a synthetic IV, as in RFC
+//! 5297. So a page that has not changed has the same cursor each time, and no two keys have one nonce. The keys of the cipher and
+//! of the HMAC are derived from the cluster's secret: any instance answers the next page.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +21,9 @@ use crate::limits::CURSOR_CHARS_MAX;
 use crate::refusal::Refusal;
 
 /// What the cipher's key is for. Another form of sealed keys has another one.
-const PURPOSE: &[u8] = b"fencepost list cursor v1";
+const CIPHER_PURPOSE: &[u8] = b"fencepost list cursor v1";
+/// What the key of the nonces' HMAC is for.
+const NONCE_PURPOSE: &[u8] = b"fencepost list cursor nonce v1";
 /// Stands before a sealed key. No key has it.
 const MARK: char = '~';
 /// By how much a sealed key is longer than the key, in bytes before base64.
@@ -33,25 +36,43 @@ const _: () = assert!(
 );
 
 /// Seals the keys in cursors, and opens them.
-pub struct CursorSeal(LessSafeKey);
+pub struct CursorSeal {
+    cipher: LessSafeKey,
+    /// Makes the nonces.
+    nonces: Hmac<Sha256>,
+}
 
 impl CursorSeal {
     /// That of all instances that share this secret.
     pub fn new(secret: &ClusterSecret) -> Self {
-        let derive = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes());
-        let mut derive = derive.expect("HMAC takes keys of any length");
-        derive.update(PURPOSE);
-        let key = UnboundKey::new(&AES_256_GCM, &derive.finalize().into_bytes());
-        Self(LessSafeKey::new(key.expect("the key has 256 bits")))
+        let derived = |purpose: &[u8]| {
+            let mut derive = keyed(secret.expose().as_bytes());
+            derive.update(purpose);
+            derive.finalize().into_bytes()
+        };
+        let cipher = UnboundKey::new(&AES_256_GCM, &derived(CIPHER_PURPOSE));
+        let cipher = LessSafeKey::new(cipher.expect("the key has 256 bits"));
+        Self { cipher, nonces: keyed(&derived(NONCE_PURPOSE)) }
     }
 
     fn seal(&self, list: &str, caller: &str, key: &str) -> String {
-        let nonce: [u8; NONCE_LEN] = rand::random();
+        let covered = covered(list, caller);
+        let nonce = self.nonce(&covered, key);
         let mut sealed = [&nonce[..], key.as_bytes()].concat();
-        let (nonce, covered) = (Nonce::assume_unique_for_key(nonce), covered(list, caller));
-        let tag = self.0.seal_in_place_separate_tag(nonce, covered, &mut sealed[NONCE_LEN..]);
+        let (nonce, covered) = (Nonce::assume_unique_for_key(nonce), Aad::from(covered));
+        let tag = self.cipher.seal_in_place_separate_tag(nonce, covered, &mut sealed[NONCE_LEN..]);
         sealed.extend_from_slice(tag.expect("a key is shorter than what the cipher takes").as_ref());
         format!("{MARK}{}", URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// The nonce of this key: it is no other key's, and none of this key under another cover.
+    fn nonce(&self, covered: &str, key: &str) -> [u8; NONCE_LEN] {
+        let mut mac = self.nonces.clone();
+        mac.update(&(covered.len() as u64).to_be_bytes());
+        mac.update(covered.as_bytes());
+        mac.update(key.as_bytes());
+        let tag = mac.finalize().into_bytes();
+        *tag.first_chunk().expect("a tag of SHA-256 is longer than a nonce")
     }
 
     /// The key; `None` for what was not sealed for this caller and this list.
@@ -59,14 +80,18 @@ impl CursorSeal {
         let mut sealed = URL_SAFE_NO_PAD.decode(sealed.strip_prefix(MARK)?).ok()?;
         let (nonce, sealed) = sealed.split_first_chunk_mut::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let key = self.0.open_in_place(nonce, covered(list, caller), sealed).ok()?;
+        let key = self.cipher.open_in_place(nonce, Aad::from(covered(list, caller)), sealed).ok()?;
         std::str::from_utf8(key).ok().map(str::to_owned)
     }
 }
 
 /// What the tag covers beside the key. No list has a dot in its name.
-fn covered(list: &str, caller: &str) -> Aad<String> {
-    Aad::from(format!("{list}.{caller}"))
+fn covered(list: &str, caller: &str) -> String {
+    format!("{list}.{caller}")
+}
+
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
 /// The cursors of a list, as one caller gets and sends them.
@@ -113,6 +138,8 @@ impl<'s> Cursors<'s> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use regex_lite::Regex;
     use serde_json::Value;
 
@@ -136,8 +163,25 @@ mod tests {
             ] {
                 assert_eq!(seal(secret).open(list, caller, &sealed), None, "{secret} {list} {caller}");
             }
-            assert_ne!(seal('s').seal("l", "acme", key), sealed, "each has its own nonce");
+            assert_eq!(seal('s').seal("l", "acme", key), sealed, "the same page has the same cursor");
         }
+    }
+
+    #[test]
+    fn a_nonce_is_used_for_one_text_alone() {
+        let of = |secret, list, caller, key| seal(secret).nonce(&covered(list, caller), key);
+        let nonces: HashSet<_> = [
+            of('s', "l", "acme", "a"),
+            of('t', "l", "acme", "a"),
+            of('s', "s", "acme", "a"),
+            of('s', "l", "evil", "a"),
+            of('s', "l", "acme", "b"),
+            of('s', "l", "acme", ""),
+            of('s', "l", "acmea", ""),
+            of('s', "l", "", "acmea"),
+        ]
+        .into();
+        assert_eq!(nonces.len(), 8);
     }
 
     #[test]

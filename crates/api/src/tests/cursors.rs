@@ -82,6 +82,8 @@ async fn a_cursor_names_nothing_that_its_token_does_not_see_and_is_good_for_that
     }
     assert_eq!(ids, ["evil-1"]);
     assert_eq!(cursors.len(), 4, "there is one behind each record: {cursors:?}");
+    let again = page("evil", "/v1/nodes").await;
+    assert_eq!(again["next_cursor"], cursors[0].as_str(), "the same page has the same cursor");
 
     let sealed = cursors[0].strip_prefix("n.").unwrap();
     for (who, path) in [
