@@ -86,7 +86,8 @@ pub struct PlanState {
     pub spec: Arc<PlanSpec>,
     /// What people want of it.
     pub intent: Intent,
-    /// Its owner has changed while tasks ran: no further task starts until somebody resumes the plan.
+    /// Its owner has changed while tasks ran or waited for their turn, or a task of it was retried alone: no further task starts
+    /// until somebody resumes the plan.
     pub is_halted: bool,
     /// It ran over its time: no further task starts.
     pub is_over_time: bool,

@@ -499,28 +499,31 @@ impl StepBuilder {
         if self.next.started_at.is_none() || self.before.is_over() {
             return;
         }
-        let mut was_running = false;
+        let mut would_go_on = false;
+        let is_to_run = self.next.intent == Intent::Run;
         // Those that a failure kept from their turn would have it with the retry of another task.
-        let gives_turns = self.next.intent == Intent::Run && !self.next.is_over_time && !self.next.is_halted;
+        let gives_turns = is_to_run && !self.next.is_over_time && !self.next.is_halted;
         for at in 0..self.next.tasks.len() {
             let task = self.task(at);
-            if task.status != TaskStatus::Running {
-                was_running |= task.status == TaskStatus::Pending
-                    && (self.before == PlanStatus::Running || gives_turns && !task.was_begun());
-                // One that somebody resumed or retried would have the next turn: now it needs their word again.
-                if task.status == TaskStatus::Pending && task.was_begun() {
+            match task.status {
+                TaskStatus::Running if task.intent == Intent::Pause && task.in_flight().is_none() => {
+                    self.set_status(at, TaskStatus::Paused, None);
+                }
+                TaskStatus::Running => {
+                    would_go_on = true;
+                    self.interrupt(at, TAKEN_OVER);
+                }
+                // One that somebody resumed or retried would have the next turn: now it needs their word again, or the plan's
+                // resumption, since no person paused it.
+                TaskStatus::Pending if task.was_begun() => {
+                    would_go_on |= is_to_run;
                     self.pause_at(at);
                 }
-                continue;
-            }
-            if task.intent == Intent::Pause && task.in_flight().is_none() {
-                self.set_status(at, TaskStatus::Paused, None);
-            } else {
-                was_running = true;
-                self.interrupt(at, TAKEN_OVER);
+                TaskStatus::Pending => would_go_on |= gives_turns,
+                _ => {}
             }
         }
-        if was_running {
+        if would_go_on {
             self.next.is_halted = true;
             self.writes.plan = true;
             self.plan_event(EventKind::TakenOver, None);

@@ -301,6 +301,20 @@ fn after_a_takeover_of_a_plan_with_a_failure_a_retry_starts_that_task_alone() {
         rig.must(Command::Resume);
         assert_eq!(rig.begun(), [(1, 0)]);
     }
+    // A task that takes its lock with its retry begins with the next step. The owner dies between the two.
+    let mut rig = Rig::new(2, 1, |spec| spec.max_concurrency = 2);
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.fail(1);
+    let (command, mut jobs) = (Command::Retry(id(0), retry()), rig.jobs);
+    let step = rig.state.apply(&command, rig.now, &mut || job_after(&mut jobs)).unwrap();
+    rig.commit(step, &command);
+    assert_eq!([rig.status(0), rig.status(1)], [TaskStatus::Pending, TaskStatus::Failed]);
+    rig.must(Command::TakenOver);
+    rig.retry(1, |_| {}).unwrap();
+    assert_eq!([rig.status(0), rig.status(1)], [TaskStatus::Paused, TaskStatus::Running]);
+    rig.must(Command::Resume);
+    assert_eq!(rig.status(0), TaskStatus::Running, "no person has paused it");
     // A plan over its time gives no turn: there is nothing to resume.
     let mut rig = Rig::new(2, 1, |spec| (spec.max_concurrency, spec.timeout_ms) = (1, 1_000));
     rig.must(Command::Start);
