@@ -63,7 +63,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             if jobs.is_empty() {
                 return would_retry_selected(&client, filter, &remote).await;
             }
-            let read = async |id: &str| client.jobs().get(id).await;
+            let read = async |id: &str| to_retry(&client, id, remote.json).await;
             each_unchanged(&jobs, &remote, read, would_retry).await
         }
         Job::Retry { jobs, filter, key, remote, .. } => match jobs.as_slice() {
@@ -175,9 +175,32 @@ fn would_cancel(job: &Shown) -> String {
     format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
 }
 
-fn would_retry(job: &Shown) -> String {
+/// A job that may be retried.
+#[derive(Serialize)]
+struct ToRetry {
+    #[serde(flatten)]
+    job: Shown,
+    /// Whether its session takes no more jobs.
+    #[serde(skip)]
+    is_session_closed: bool,
+}
+
+/// Reads a job, and for people its session where the retry depends on it.
+async fn to_retry(client: &Client, id: &str, json: bool) -> client::Result<ToRetry> {
+    let job = client.jobs().get(id).await?;
+    let is_session_closed = match &job.session {
+        Some(session) if !json && job.state == JobState::Finished => {
+            client.sessions().get(session).await?.closed_at.is_some()
+        }
+        _ => false,
+    };
+    Ok(ToRetry { job, is_session_closed })
+}
+
+fn would_retry(ToRetry { job, is_session_closed }: &ToRetry) -> String {
     let becomes = match job.state {
         JobState::Finished if is_stage(job) => "would be refused, since it is a stage of a plan",
+        JobState::Finished if *is_session_closed => "would be refused, since its session is closed",
         JobState::Finished => "would be retried",
         _ => "would be refused, since it has not ended",
     };

@@ -323,6 +323,25 @@ async fn a_dry_run_about_a_named_job_only_looks() {
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{command}: {err}");
         assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1"], "{command}");
     }
+    // The session of a job takes its retry, or refuses it.
+    for (closed_at, becomes) in
+        [("null", "would be retried"), ("\"t\"", "would be refused, since its session is closed")]
+    {
+        let (listener, url) = listener().await;
+        let (status, body) = failed(dismissed);
+        let of_session = (status, body.replace("\"session\":null", "\"session\":\"s-1\""));
+        let session = format!(
+            r#"{{"id":"s-1","owner":null,"tenant":null,"ordering":"none","route":null,"pool":null,"requires":[],"idle_ms":1,
+            "idle_for_ms":1,"created_at":"t","closed_at":{closed_at},"last_seq":1,"last_node":null,
+            "jobs":{{"created":0,"dispatched":0,"running":0,"finished":1}}}}"#
+        );
+        let heard = answering(listener, vec![of_session, (200, session)]);
+        let output = ended(fencepost(&["job", "retry", "j-1", "--dry-run", "--url", &url])).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = format!("job j-1 {becomes}: failed, attempt 3: no\nnothing was changed\n");
+        assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{closed_at}: {err}");
+        assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1", "GET /v1/sessions/s-1"], "{closed_at}");
+    }
 }
 
 #[tokio::test]
