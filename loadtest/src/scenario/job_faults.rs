@@ -36,6 +36,8 @@ use clients::{Findings, Submitter, submit_again};
 const HEALED_WITHIN: Duration = Duration::from_secs(60);
 /// Jobs that are read at once in the end.
 const READS_AT_ONCE: usize = 16;
+/// Lines of what was left last that are shown.
+const LAST_SHOWN: usize = 5;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -105,6 +107,8 @@ pub struct Report {
     pub closes: BTreeMap<u16, u64>,
     /// From the last fault's end until everything was done and nothing was left, in milliseconds.
     pub healed_ms: u64,
+    /// What was left last before that.
+    pub healed_last: Vec<String>,
     /// Broken promises. Empty is what we want.
     pub violations: Vec<String>,
 }
@@ -122,7 +126,9 @@ impl report::Report for Report {
         lines.extend(self.closes.iter().map(|(code, n)| (format!("sockets closed with {code}"), count(n))));
         lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
-        report::with_violations(report::two_columns(&lines), &self.violations)
+        let mut table = report::two_columns(&lines);
+        table.extend(self.healed_last.iter().take(LAST_SHOWN).map(|left| format!("\n  healed last: {left}")));
+        report::with_violations(table, &self.violations)
     }
 
     fn violations(&self) -> &[String] {
@@ -174,7 +180,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let faults = harmed?;
     let seconds = began.elapsed().as_secs_f64();
 
-    let Judged { evidence, healed_ms, mut violations } =
+    let Judged { evidence, healed_ms, healed_last, mut violations } =
         judge(&fleet, &access, &[&fault_nodes], submitting, healing).await?;
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
@@ -189,6 +195,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         ),
         closes: closes(&evidence),
         healed_ms,
+        healed_last,
         violations,
     })
 }
@@ -197,6 +204,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
 struct Judged {
     evidence: Evidence,
     healed_ms: u64,
+    healed_last: Vec<String>,
     violations: Vec<String>,
 }
 
@@ -218,7 +226,8 @@ async fn judge(
         sent.extend(client.sent);
         violations.extend(client.surprises);
     }
-    violations.extend(remains::until_none(fleet, &operator, healing, HEALED_WITHIN).await?);
+    let remains = remains::until_none(fleet, &operator, healing, HEALED_WITHIN).await?;
+    violations.extend(remains.for_good);
     let healed_ms = healing.elapsed().as_millis() as u64;
 
     let jobs: HashMap<_, _> = futures_util::stream::iter(&accepted)
@@ -239,7 +248,7 @@ async fn judge(
     let evidence = Evidence { accepted, jobs, diaries };
     violations.extend(job_checker::check(&evidence));
     violations.extend(fleet.defects_logged().await);
-    Ok(Judged { evidence, healed_ms, violations })
+    Ok(Judged { evidence, healed_ms, healed_last: remains.last, violations })
 }
 
 /// What is known of the jobs that the first broken promise names.

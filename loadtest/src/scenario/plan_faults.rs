@@ -187,7 +187,8 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let mut violations = load.end().await?;
     let ended_ms = healing.elapsed().as_millis() as u64;
     let client = access.client(Role::Operator, Duration::from_secs(10))?;
-    violations.extend(remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?);
+    let remains = remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?;
+    violations.extend(remains.for_good);
     let (evidence, Findings { broken, counts }) = load.judge(plan.node_grace).await?;
     violations.extend(broken);
     violations.extend(fleet.defects_logged().await);

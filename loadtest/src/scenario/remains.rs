@@ -12,22 +12,33 @@ use testkit::http::Client;
 /// Lines of the logs that are shown of one job.
 const LINES_SHOWN: usize = 60;
 
-/// Waits until nothing is left that should not be; what is left when the time is over.
+/// What was left for a while.
+#[derive(Default)]
+pub(super) struct Remains {
+    /// When the time was over. Empty is what we want.
+    pub(super) for_good: Vec<String>,
+    /// At the last look that found anything.
+    pub(super) last: Vec<String>,
+}
+
+/// Waits until nothing is left that should not be, or the time is over.
 pub(super) async fn until_none(
     fleet: &Arc<Fleet>,
     client: &Client,
     since: Instant,
     limit: Duration,
-) -> Result<Vec<String>> {
+) -> Result<Remains> {
+    let mut remains = Remains::default();
     loop {
-        let left = match all_of(fleet, client).await {
-            Ok(left) if left.is_empty() => return Ok(left),
+        remains.last = match all_of(fleet, client).await {
+            Ok(left) if left.is_empty() => return Ok(remains),
             Ok(left) => left,
             Err(error) => vec![format!("{error:#}")],
         };
         if since.elapsed() >= limit {
-            let say = |left: String| format!("{limit:?} after the last fault: {left}");
-            return Ok(left.into_iter().map(say).collect());
+            let say = |left: &String| format!("{limit:?} after the last fault: {left}");
+            remains.for_good = remains.last.iter().map(say).collect();
+            return Ok(remains);
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
     }

@@ -209,7 +209,9 @@ async fn a_thousand_sessions_that_move_at_once_are_all_served_and_none_is_passed
     });
     node.connected().await;
     for id in &jobs {
-        ran_once(&rig, 3, &node, "bare", id).await;
+        // A slot that is reserved for an attempt is free again before the node has it, if the ledger takes too long.
+        let job = rig.finished(3, id).await;
+        assert_eq!((&job["outcome"], node.runs.of(id).len()), (&json!("succeeded"), 1), "{job:#}");
     }
     let passed_on = handed_on(&rig, "session").await;
     assert!((1.0..=SESSIONS as f64).contains(&passed_on), "{passed_on} leases of {SESSIONS} were passed on");
