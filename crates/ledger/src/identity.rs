@@ -78,7 +78,8 @@ pub enum Reason {
     OtherLedger,
     /// Its position is lower than the one known.
     Position,
-    /// Another SQLite file has the name of the open one, or none has. What the look has found is of the open one.
+    /// This look or an earlier one has seen that another SQLite file has the name of the open one, or none has. What the look has
+    /// found is of the open one.
     OtherFile,
     /// PostgreSQL's system identifier is another.
     OtherServer,

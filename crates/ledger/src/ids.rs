@@ -164,7 +164,7 @@ pub trait Ids: Send + Sync {
     async fn clock_ms(&self) -> Result<u64>;
 
     /// Whether the ledger is as far as this process knows. One that is not grants nothing, but leases: look before one is
-    /// acquired that would be of no use. A SQLite file is.
+    /// acquired that would be of no use. A SQLite file is, unless it was seen to have lost its name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

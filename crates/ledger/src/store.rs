@@ -87,13 +87,15 @@ pub(crate) enum Way {
     VitalReads,
     /// Writes of instances' leases.
     VitalWrites,
+    /// The rise of the ledger's position: also in a SQLite file that has lost its name.
+    PositionWrites,
 }
 
 impl Way {
     const fn effect(self) -> Effect {
         match self {
             Self::Reads | Self::KeyReads | Self::VitalReads => Effect::Reads,
-            Self::Writes | Self::VitalWrites => Effect::Writes,
+            Self::Writes | Self::VitalWrites | Self::PositionWrites => Effect::Writes,
         }
     }
 }
@@ -260,7 +262,7 @@ impl Store {
         }
         let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
         let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
-        let raised: Option<(i64,)> = self.optional(Way::VitalWrites, raise).await?;
+        let raised: Option<(i64,)> = self.optional(Way::PositionWrites, raise).await?;
         self.remembered.saw(raised.map_or(lowest, |(position,)| position));
         Ok(match raised {
             Some((position,)) => {
@@ -337,7 +339,7 @@ async fn on_postgres<T>(
 }
 
 async fn on_sqlite<T>(pools: &sqlite::Pools, way: Way, call: impl Call<T>) -> Result<T> {
-    let mut session = pools.of(way).acquire().await.map_err(read_failed)?;
+    let mut session = pools.lend(way).await?;
     let failed = if way.effect() == Effect::Reads { read_failed } else { write_failed };
     call(Session::Sqlite(&mut session)).await.map_err(failed)
 }

@@ -25,7 +25,7 @@ mod removal;
 mod results;
 pub mod rig;
 mod routing;
-mod sessions;
+pub mod sessions;
 mod socket;
 mod traces;
 mod waiting;

@@ -15,6 +15,9 @@ use testkit::instance::{Instance, Setup};
 use testkit::process::Signal;
 use testkit::servers::Database;
 
+use crate::jobs::hand::{Hand, done};
+use crate::jobs::rig::{Rig, echo};
+use crate::jobs::sessions::Talk;
 use crate::{patient, until};
 
 const SIGNERS: [&str; 3] = ["a", "b", "c"];
@@ -419,6 +422,42 @@ async fn a_file_that_is_replaced_under_a_running_daemon_is_noticed_and_behind_at
     let ended = setup().run_to_end(testkit::PATIENCE).await.unwrap();
     assert_eq!(ended.code, Some(78), "{ended:?}");
     assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_file_is_replaced_accepts_and_commits_nothing_on_open_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = |setup: Setup| setup.dir(folder.path()).env("FENCEPOST__SERVER__DRAIN_TIMEOUT_MS", "1000");
+    let rig = Rig::alone_and(shape).await;
+    let mut hand = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let id = rig.submit(0, echo(1)).await;
+    let given = hand.given().await;
+    let session = open_session(&rig.urls[0]).await;
+    let mut talk = Talk::open(&rig, 0, &session, None).await;
+    talk.job("before", echo(2)).await;
+    assert_eq!(talk.next().await["type"], "accepted");
+    let backup = Setup::command("backup").arg("copy").dir(folder.path());
+    let made = backup.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let [file, kept, copy] =
+        ["fencepost-data/ledger.db", "kept", "copy"].map(|name| folder.path().join(name));
+    std::fs::rename(&file, &kept).unwrap();
+    std::fs::rename(&copy, &file).unwrap();
+    until("it is noticed", async || ready_code(&rig.urls[0]).await == "ledger_went_back").await;
+    hand.say(done(&given, 1)).await;
+    talk.job("after", echo(3)).await;
+    let refused = tokio::select! {
+        refused = talk.next() => refused,
+        () = hand.beat() => unreachable!("it never comes back"),
+    };
+    assert_eq!(refused["type"], "problem", "{refused}");
+    // It would have been answered long before.
+    assert_eq!(hand.within(Duration::from_millis(100), "committed").await, None);
+    drop((hand, talk));
+    rig.end(0, Signal::Terminate).await;
+    std::fs::rename(&kept, &file).unwrap();
+    rig.instance(0).await.start().await.unwrap();
+    assert_ne!(rig.job(0, &id).await["state"], "FINISHED");
 }
 
 #[tokio::test(flavor = "multi_thread")]

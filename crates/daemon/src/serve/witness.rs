@@ -2,7 +2,7 @@
 //! that went back in time.
 //!
 //! While it counts as gone back, every request is refused. It ends when an operator has run `fencepost recover`, which takes
-//! the ledger past all that was seen of it.
+//! the ledger past all that was seen of it; where a SQLite file has lost its name, with the process.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -266,8 +266,8 @@ impl Witness {
         }
         if self.reason == Some(Reason::OtherFile) {
             return "the ledger's file was moved, or another one has its name, and what that one would grant may have been \
-                    granted already. Put the file itself back; or stop this instance, and run `fencepost recover --confirm` for \
-                    the other one (see docs/operations.md)"
+                    granted already. Put the file itself back, and start this instance again; or stop it, and run `fencepost \
+                    recover --confirm` for the other one (see docs/operations.md)"
                 .to_owned();
         }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();

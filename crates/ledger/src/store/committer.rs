@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use sqlx::{PgConnection, SqlitePool};
+use sqlx::PgConnection;
 
+use super::Way;
 use super::failure::{self, read_failed, write_failed};
 use super::postgres::ServerSessions;
+use super::sqlite::Pools;
 use crate::identity::Remembered;
 use crate::outage::OutageWatch;
 use crate::sql::{Session, Statement, Transaction};
@@ -28,7 +30,7 @@ pub(super) struct Committer {
 enum By {
     Postgres(Box<Own>),
     /// The one writer.
-    Sqlite(SqlitePool),
+    Sqlite(Pools),
 }
 
 /// A connection of a committer's own. A lost one is replaced when the next train leaves.
@@ -87,8 +89,8 @@ impl Committer {
         Self { by: By::Postgres(Box::new(own)), watch, outage }
     }
 
-    pub(super) fn sqlite(writer: SqlitePool, (watch, outage): (WriteWatch, OutageWatch)) -> Self {
-        Self { by: By::Sqlite(writer), watch, outage }
+    pub(super) fn sqlite(pools: Pools, (watch, outage): (WriteWatch, OutageWatch)) -> Self {
+        Self { by: By::Sqlite(pools), watch, outage }
     }
 
     fn failed(&self, error: &Error) {
@@ -109,7 +111,7 @@ impl<C: Write> Engine<C> for Committer {
     async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
         let arrival = match &mut self.by {
             By::Postgres(own) => own.commit(batches).await,
-            By::Sqlite(writer) => on_sqlite(writer, batches).await,
+            By::Sqlite(pools) => on_sqlite(pools, batches).await,
         };
         match &arrival {
             Err(TrainError::Failed(error)) => self.failed(error),
@@ -236,8 +238,8 @@ fn late() -> Error {
 }
 
 /// A connection whose transaction did not end is closed by the pool.
-async fn on_sqlite<C: Write>(writer: &SqlitePool, batches: &[C]) -> Arrival<C> {
-    let mut connection = writer.acquire().await.map_err(write_failed)?;
+async fn on_sqlite<C: Write>(pools: &Pools, batches: &[C]) -> Arrival<C> {
+    let mut connection = pools.lend(Way::Writes).await?;
     transact(&mut Session::Sqlite(&mut connection), batches).await
 }
 

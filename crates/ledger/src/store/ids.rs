@@ -5,7 +5,7 @@ use domain::{AuditEntry, SegmentTag, SequenceName};
 
 use super::committer::{Write, Written};
 use super::failure::write_failed;
-use super::{Decided, Store, Way, audit};
+use super::{Decided, Pools, Store, Way, audit};
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
@@ -47,7 +47,12 @@ impl Store {
 
     /// Whether the ledger is as far as is known. `way` is one that writes: only sessions that write have what is known.
     async fn is_as_far(&self, way: Way) -> Result<bool> {
-        self.with(way, |mut session| Box::pin(async move { is_current(&mut session).await })).await
+        match &self.pools {
+            Pools::Sqlite(pools) => Ok(!pools.has_lost_name()),
+            Pools::Postgres(_) => {
+                self.with(way, |mut session| Box::pin(async move { is_current(&mut session).await })).await
+            }
+        }
     }
 
     async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {

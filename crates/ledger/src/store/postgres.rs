@@ -81,7 +81,7 @@ pub(crate) struct Pools {
     requests: PgPool,
     /// For [`Way::KeyReads`].
     by_keys: PgPool,
-    /// For renewals and for reading the instances' leases: they never queue behind requests.
+    /// For renewals, for reading the instances' leases, and for the ledger's position: they never queue behind requests.
     vital: PgPool,
 }
 
@@ -90,7 +90,7 @@ impl Pools {
         match way {
             Way::Reads | Way::Writes => &self.requests,
             Way::KeyReads => &self.by_keys,
-            Way::VitalReads | Way::VitalWrites => &self.vital,
+            Way::VitalReads | Way::VitalWrites | Way::PositionWrites => &self.vital,
         }
     }
 

@@ -1,23 +1,20 @@
-//! The ledger in a SQLite file: one writer, a few readers, and the lock that keeps other processes out.
+//! The ledger in a SQLite file: how it is opened and copied, and the lock that keeps other processes out.
 
 mod lock;
 mod partial_file;
+mod pools;
 
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{
-    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
-};
-use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::write_failed;
-use super::{Store, Way, lent};
+use super::{Store, Way};
 use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::outage::OutageWatch;
 use crate::train::Trains;
@@ -25,55 +22,7 @@ use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, sql};
 pub(super) use lock::FileLock;
 use partial_file::PartialFile;
-
-/// The connections to the file. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Pools {
-    /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
-    pub(super) writer: SqlitePool,
-    readers: SqlitePool,
-    path: Arc<Path>,
-    opened: FileId,
-}
-
-/// Which file it is: the device and the number there.
-type FileId = (u64, u64);
-
-impl Pools {
-    pub(super) const fn of(&self, way: Way) -> &SqlitePool {
-        match way {
-            Way::Reads | Way::KeyReads | Way::VitalReads => &self.readers,
-            Way::Writes | Way::VitalWrites => &self.writer,
-        }
-    }
-
-    pub(super) fn in_use(&self) -> u32 {
-        lent(&self.writer) + lent(&self.readers)
-    }
-
-    /// Whether the file that was opened still has its name. SQLite goes on in one that was moved away or replaced.
-    pub(super) async fn is_in_place(&self) -> bool {
-        let (path, opened) = (Arc::clone(&self.path), self.opened);
-        match tokio::task::spawn_blocking(move || file_id(&path)).await {
-            Ok(Ok(found)) => found == opened,
-            Ok(Err(error)) => error.kind() != ErrorKind::NotFound,
-            // The runtime ends.
-            Err(_) => true,
-        }
-    }
-
-    pub(super) async fn close(&self) {
-        self.readers.close().await;
-        // SQLite leaves the log of a file that has lost its name, and would take it for the log of the one that has it next.
-        if !self.is_in_place().await {
-            let empty = sqlx::query(sql::sql_file!("sqlite-only", "log_empty"));
-            if let Err(error) = empty.execute(&self.writer).await {
-                tracing::warn!(%error, path = %self.path.display(), "the log of a file that has lost its name is left");
-            }
-        }
-        self.writer.close().await;
-    }
-}
+pub(crate) use pools::Pools;
 
 /// Takes the file for this process alone, and creates it if need be.
 pub(super) async fn reach(
@@ -102,35 +51,11 @@ pub(super) async fn reach(
         true => Some(FileLock::take(&target(&path).map_err(|source| file_error(&path, source))?)?),
         false => None,
     };
-    let call_timeout = Duration::from_millis(options.call_timeout_ms);
-    let connect = SqliteConnectOptions::new()
-        .filename(&path)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .auto_vacuum(SqliteAutoVacuum::None)
-        .busy_timeout(call_timeout)
-        .disable_statement_logging();
-    let writer = SqlitePoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(call_timeout)
-        .test_before_acquire(false)
-        .after_release(|connection, _| Box::pin(is_out_of_transactions(connection)))
-        .connect_with(connect.clone())
-        .await
-        .map_err(Error::refused)?;
-    // A later connection is to find the file, and makes none.
-    writer.set_connect_options(connect.clone().create_if_missing(false));
-    let opened = file_id(&path).map_err(|source| file_error(&path, source))?;
-    settle(&writer, migrate).await?;
-    let readers = SqlitePoolOptions::new()
-        .max_connections(options.connections_max)
-        .acquire_timeout(call_timeout)
-        .test_before_acquire(false)
-        .connect_lazy_with(connect.read_only(true).create_if_missing(false));
+    let pools = Pools::open(path, options).await?;
+    settle(&pools, migrate).await?;
     let watch = WriteWatch::default();
     let outage = OutageWatch::default();
-    let committer = || Committer::sqlite(writer.clone(), (watch.clone(), outage.clone()));
+    let committer = || Committer::sqlite(pools.clone(), (watch.clone(), outage.clone()));
     let here = &[runtime::Handle::current()];
     // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
     // and renewals have theirs, since the pool serves in the order of asking.
@@ -143,8 +68,8 @@ pub(super) async fn reach(
         watch: watch.clone(),
         outage: outage.clone(),
         remembered: Default::default(),
-        call_timeout,
-        pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers, path: path.into(), opened }),
+        call_timeout: Duration::from_millis(options.call_timeout_ms),
+        pools: super::Pools::Sqlite(pools.clone()),
         _locks: [Some(lock), lock_of_target],
     })
 }
@@ -159,13 +84,14 @@ fn target(link: &Path) -> std::io::Result<PathBuf> {
 
 /// Ends what earlier processes left leased: the lock proves that they are dead.
 pub(super) async fn end_leases(pools: &Pools) -> Result<()> {
+    let mut connection = pools.lend(Way::Writes).await?;
     let end_all = sqlx::query(sql::sql_file!("sqlite-only", "lease_end_all"));
-    end_all.execute(&pools.writer).await.map_err(write_failed)?;
+    end_all.execute(&mut *connection).await.map_err(write_failed)?;
     Ok(())
 }
 
-async fn settle(writer: &SqlitePool, migrate: Migrate) -> Result<()> {
-    let mut connection = writer.acquire().await.map_err(Error::unavailable)?;
+async fn settle(pools: &Pools, migrate: Migrate) -> Result<()> {
+    let mut connection = pools.lend(Way::Writes).await?;
     migrations::SQLITE.settle_sqlite(&mut connection, migrate).await.map_err(|failure| match failure {
         MigrateFailure::Driver(source) => Error::unavailable(source),
         MigrateFailure::Final(error) => error,
@@ -244,25 +170,8 @@ fn without_links(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-fn file_id(path: &Path) -> std::io::Result<FileId> {
-    let found = std::fs::metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
 fn file_error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), source: source.into() }
-}
-
-/// Whether a connection may be lent again. After a failed write SQLite may have rolled back by itself, and the driver's
-/// own ROLLBACK then fails: the driver goes on counting a transaction that is over, and begins no other. Such a
-/// connection is closed, and the pool opens a new one.
-async fn is_out_of_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-    if !connection.is_in_transaction() {
-        return Ok(true);
-    }
-    // A ROLLBACK may be on its way to the connection's thread; it is done once that answers.
-    connection.ping().await?;
-    Ok(!connection.is_in_transaction())
 }
 
 #[cfg(test)]

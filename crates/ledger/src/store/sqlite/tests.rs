@@ -1,11 +1,12 @@
 //! A SQLite file on a disk that is full for a while, and copies of such a file.
 
-use domain::{InstanceId, Resource, SignerId};
+use domain::{InstanceId, Resource, SequenceName, SignerId};
 
 use super::super::Pools;
 use super::*;
 use crate::{
-    Identity, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason, Unwritable, Witness,
+    Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason, Unwritable,
+    Witness,
 };
 
 const CALL_TIMEOUT_MS: u64 = 10_000;
@@ -80,39 +81,83 @@ async fn a_copy_has_its_name_only_when_it_is_whole() {
     crate::open(&options("copy")).await.unwrap();
 }
 
-/// Whether the look has raised the position of the open file, which has lost its name.
-fn is_of_open_file(found: &Witness, known: &Identity) -> bool {
-    matches!(found, Witness::WentBack(open, Reason::OtherFile) if open.position > known.position)
+/// Looks, and answers the identity of the open file, which has lost its name, with its raised position.
+async fn gone(ledger: &Store, known: &Identity) -> Identity {
+    let found = ledger.witness(Some(known)).await.unwrap();
+    let Witness::WentBack(open, Reason::OtherFile) = found else { panic!("{found:?}") };
+    assert!(open.position > known.position, "{open}");
+    open
+}
+
+/// Nothing is written or read, and nobody need begin anew.
+async fn is_away(ledger: &Store) {
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    let written = ledger.acquire(&resource, &owner, 60_000).await.unwrap_err();
+    let sequence = SequenceName::parse("invoice").unwrap();
+    let granted = ledger.grant_sequence(&sequence, 1).await.unwrap_err();
+    let read = ledger.lease(&resource).await.unwrap_err();
+    for refused in [written, granted, read] {
+        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    }
+    assert!(!ledger.is_current().await.unwrap());
 }
 
 #[tokio::test]
-async fn a_file_that_lost_its_name_went_back_and_the_one_that_has_it_is_behind() {
+async fn a_file_that_was_moved_is_used_again_when_it_is_back_and_opened_again() {
     let folder = tempfile::tempdir().unwrap();
-    let [file, kept, copy] = ["ledger.db", "kept", "copy"].map(|name| folder.path().join(name));
-    // One reader, so that no look opens another one.
-    let options = Options { connections_max: 1, ..options(&folder, "ledger.db") };
-    let ledger = opened_by(&options).await;
+    let [file, kept] = ["ledger.db", "kept"].map(|name| folder.path().join(name));
+    let ledger = opened(&folder).await;
     let Witness::Current(known) = ledger.witness(None).await.unwrap() else { panic!("nothing was moved") };
-    crate::backup(&options, &copy).await.unwrap();
-    let look = async || ledger.witness(Some(&known)).await.unwrap();
     std::fs::rename(&file, &kept).unwrap();
-    let missing = look().await;
-    assert!(is_of_open_file(&missing, &known), "{missing:?}");
+    let moved = gone(&ledger, &known).await;
+    is_away(&ledger).await;
     std::fs::rename(&kept, &file).unwrap();
-    let back = look().await;
-    assert!(matches!(back, Witness::Current(_)), "{back:?}");
+    let back = gone(&ledger, &moved).await;
+    is_away(&ledger).await;
+    ledger.close().await;
+    drop(ledger);
+    let found = opened(&folder).await.witness(Some(&back)).await.unwrap();
+    assert!(matches!(found, Witness::Current(_)), "{found:?}");
+}
 
+#[tokio::test]
+async fn a_file_that_was_replaced_went_back_and_nothing_of_it_gets_into_the_one_that_has_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, copy] = ["ledger.db", "copy"].map(|name| folder.path().join(name));
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    let ledger = opened(&folder).await;
+    let Witness::Current(known) = ledger.witness(None).await.unwrap() else { panic!("nothing was moved") };
+    crate::backup(&options(&folder, "ledger.db"), &copy).await.unwrap();
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
     std::fs::rename(&copy, &file).unwrap();
-    let replaced = look().await;
-    assert!(is_of_open_file(&replaced, &known), "{replaced:?}");
-    let Witness::WentBack(Identity { position, cluster, .. }, _) = replaced else { panic!("it went back") };
+    // The next one to write would be opened by the name.
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    pools.writer.acquire().await.unwrap().close().await.unwrap();
+    let open = gone(&ledger, &known).await;
+    is_away(&ledger).await;
     ledger.close().await;
     drop(ledger);
     // With the log of the other file it would be no copy any more.
-    let ledger = opened_by(&options).await;
-    let found = ledger.witness(Some(&Identity { cluster, position, server: None })).await.unwrap();
+    let ledger = opened(&folder).await;
+    assert_eq!(ledger.lease(&resource).await.unwrap(), None);
+    let found = ledger.witness(Some(&open)).await.unwrap();
     let Witness::WentBack(found, Reason::Position) = found else { panic!("{found:?}") };
     assert_eq!(found.position, known.position);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_opened_by_the_name_of_another_file_is_not_lent() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, copy] = ["ledger.db", "copy"].map(|name| folder.path().join(name));
+    let ledger = opened(&folder).await;
+    crate::backup(&options(&folder, "ledger.db"), &copy).await.unwrap();
+    std::fs::rename(&copy, &file).unwrap();
+    // Before any look: no reader was opened yet, and the writer is closed.
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    pools.writer.acquire().await.unwrap().close().await.unwrap();
+    is_away(&ledger).await;
 }
 
 #[tokio::test]

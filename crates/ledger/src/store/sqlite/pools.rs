@@ -1,0 +1,197 @@
+//! The connections to the SQLite file, and whether it still has its name. SQLite opens a file by its name, and goes on in one
+//! that was moved away or replaced. Once the file was seen to have lost its name, the ledger is away for good, but for the looks
+//! at its identity: what would be written there is lost, and a new connection would be to another file. It is opened again when
+//! the process is started again.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, SqlitePool};
+
+use super::file_error;
+use crate::sql::sql_file;
+use crate::store::failure::read_failed;
+use crate::store::{Way, lent};
+use crate::{Error, Options, Result};
+
+/// The connections to the file. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
+    pub(super) writer: SqlitePool,
+    readers: SqlitePool,
+    /// One connection that can write too, opened at the start and never again. It is lent once the file has lost its name: it is
+    /// surely of this file, also where the writer was closed meanwhile.
+    spare: SqlitePool,
+    file: Arc<OpenFile>,
+}
+
+/// The file that was opened at the start.
+struct OpenFile {
+    path: PathBuf,
+    id: FileId,
+    /// It was seen to have lost its name.
+    has_lost_name: AtomicBool,
+    /// How many connections were opened.
+    connections_opened: Arc<AtomicU64>,
+}
+
+/// Which file it is: the device and the number there.
+type FileId = (u64, u64);
+
+impl Pools {
+    /// Opens the file, and creates it if need be.
+    pub(super) async fn open(path: PathBuf, options: &Options) -> Result<Self> {
+        let call_timeout = Duration::from_millis(options.call_timeout_ms);
+        let connections_opened = Arc::<AtomicU64>::default();
+        let pool = |connections_max| {
+            let opened = Arc::clone(&connections_opened);
+            SqlitePoolOptions::new()
+                .max_connections(connections_max)
+                .acquire_timeout(call_timeout)
+                .test_before_acquire(false)
+                // What each one has in memory is bounded, and so is their number. A new one might be to another file.
+                .max_lifetime(None::<Duration>)
+                .idle_timeout(None::<Duration>)
+                .after_connect(move |_, _| {
+                    opened.fetch_add(1, Ordering::AcqRel);
+                    Box::pin(async { Ok(()) })
+                })
+        };
+        let connect = SqliteConnectOptions::new()
+            .filename(&path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .auto_vacuum(SqliteAutoVacuum::None)
+            .busy_timeout(call_timeout)
+            .disable_statement_logging();
+        let writer = pool(1)
+            .after_release(|connection, _| Box::pin(is_out_of_transactions(connection)))
+            .connect_with(connect.clone())
+            .await
+            .map_err(Error::refused)?;
+        let id = file_id(&path).map_err(|source| file_error(&path, source))?;
+        // A later connection is to find the file, and makes none.
+        let connect = connect.create_if_missing(false);
+        writer.set_connect_options(connect.clone());
+        let spare = pool(1).connect_with(connect.clone()).await.map_err(Error::refused)?;
+        let readers = pool(options.connections_max).connect_lazy_with(connect.read_only(true));
+        let file = OpenFile { path, id, has_lost_name: AtomicBool::new(false), connections_opened };
+        let pools = Self { writer, readers, spare, file: Arc::new(file) };
+        // The spare connection is to be of the same file as the writer.
+        if pools.is_in_place().await { Ok(pools) } else { Err(away()) }
+    }
+
+    /// Lends a connection.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], also for all but looks once the file has lost its name.
+    pub(in crate::store) async fn lend(&self, way: Way) -> Result<PoolConnection<Sqlite>> {
+        if self.has_lost_name() {
+            return match way {
+                Way::VitalReads | Way::PositionWrites => self.spare.acquire().await.map_err(read_failed),
+                Way::Reads | Way::KeyReads | Way::Writes | Way::VitalWrites => Err(away()),
+            };
+        }
+        let pool = match way {
+            Way::Reads | Way::KeyReads | Way::VitalReads => &self.readers,
+            Way::Writes | Way::VitalWrites | Way::PositionWrites => &self.writer,
+        };
+        if let Some(connection) = pool.try_acquire() {
+            return Ok(connection);
+        }
+        let opened = self.connections_opened();
+        if pool.size() < pool.options().get_max_connections() && !self.is_in_place().await {
+            return Err(away());
+        }
+        let connection = pool.acquire().await.map_err(read_failed)?;
+        if self.connections_opened() != opened && !self.is_in_place().await {
+            // It may be to another file. If it were closed, SQLite would write the log of this one into that one.
+            std::mem::forget(connection.detach());
+            return Err(away());
+        }
+        Ok(connection)
+    }
+
+    pub(in crate::store) fn in_use(&self) -> u32 {
+        lent(&self.writer) + lent(&self.readers)
+    }
+
+    /// Looks whether the file that was opened has its name, and has had it at each look before.
+    pub(in crate::store) async fn is_in_place(&self) -> bool {
+        if self.has_lost_name() {
+            return false;
+        }
+        let file = Arc::clone(&self.file);
+        let is_in_place = match tokio::task::spawn_blocking(move || file_id(&file.path)).await {
+            Ok(Ok(found)) => found == self.file.id,
+            Ok(Err(error)) => error.kind() != ErrorKind::NotFound,
+            // The runtime ends.
+            Err(_) => true,
+        };
+        if !is_in_place {
+            self.file.has_lost_name.store(true, Ordering::Release);
+        }
+        is_in_place
+    }
+
+    /// Whether a look has found that the file lost its name.
+    pub(in crate::store) fn has_lost_name(&self) -> bool {
+        self.file.has_lost_name.load(Ordering::Acquire)
+    }
+
+    fn connections_opened(&self) -> u64 {
+        self.file.connections_opened.load(Ordering::Acquire)
+    }
+
+    pub(in crate::store) async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+        // SQLite leaves the log of a file that has lost its name, and would take it for the log of the one that has it next.
+        if !self.is_in_place().await
+            && let Err(error) = self.empty_log().await
+        {
+            let path = self.file.path.display();
+            tracing::warn!(%error, %path, "the log of a file that has lost its name is left");
+        }
+        self.spare.close().await;
+    }
+
+    async fn empty_log(&self) -> Result<()> {
+        let mut spare = self.spare.acquire().await.map_err(read_failed)?;
+        let empty = sqlx::query(sql_file!("sqlite-only", "log_empty"));
+        empty.execute(&mut *spare).await.map_err(read_failed)?;
+        Ok(())
+    }
+}
+
+fn file_id(path: &Path) -> io::Result<FileId> {
+    let found = std::fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Of a file that has lost its name. As while any ledger is away, nothing is written, and results wait.
+fn away() -> Error {
+    Error::unavailable(io::Error::new(ErrorKind::NotFound, "the ledger's file was moved or replaced"))
+}
+
+/// Whether a connection may be lent again. After a failed write SQLite may have rolled back by itself, and the driver's
+/// own ROLLBACK then fails: the driver goes on counting a transaction that is over, and begins no other. Such a
+/// connection is closed, and the pool opens a new one.
+async fn is_out_of_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
+    // A ROLLBACK may be on its way to the connection's thread; it is done once that answers.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}
