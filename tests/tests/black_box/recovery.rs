@@ -404,6 +404,18 @@ async fn a_copy_from_just_before_a_stop_is_behind_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_name_looks_like_a_uri_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let _instance = Setup::basic().unwrap().dir(folder.path()).start().await.unwrap();
+    let backup = Setup::command("backup").arg("file:copy.db").dir(folder.path());
+    let made = backup.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let copy = std::fs::read(folder.path().join("file:copy.db")).unwrap();
+    assert!(copy.starts_with(b"SQLite format 3\0"), "{} bytes: {made:?}", copy.len());
+    assert!(!folder.path().join("copy.db.partial").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_replaced_under_a_running_daemon_is_noticed_and_behind_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     // A reader that is opened later would open the other file.

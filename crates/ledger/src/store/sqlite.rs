@@ -103,7 +103,9 @@ async fn settle(pools: &Pools, migrate: Migrate) -> Result<()> {
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
     let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
-    let text = partial.path().to_str().ok_or_else(|| file_error(copy, ErrorKind::InvalidFilename.into()))?;
+    // SQLite takes a relative path that begins with `file:` for a URI, and writes another file.
+    let whole = std::path::absolute(partial.path()).map_err(|source| file_error(copy, source))?;
+    let text = whole.to_str().ok_or_else(|| file_error(copy, ErrorKind::InvalidFilename.into()))?;
     let connect = SqliteConnectOptions::new()
         .filename(&path)
         .read_only(true)
