@@ -97,6 +97,9 @@ pub const CLUSTER_SERVERS_PROBES: u32 = 20;
 pub const CLUSTER_SERVERS_MAX: usize = 1_000;
 /// How often a command to a Cluster is sent again within its time, after a redirection or a lost server.
 pub const CLUSTER_RETRIES: u32 = 4;
+/// How long it counts that a write to a Cluster was refused at last, in milliseconds: for so long nobody serves its hash slot,
+/// unless a server there answers. The holder of a node writes more often.
+pub const REFUSAL_MS: u64 = 15_000;
 
 const _: () = assert!(NOTICE_BYTES_MAX * SUBSCRIPTION_NOTICES_MAX <= 32 << 20, "32 MiB per channel at most");
 const _: () = assert!(INBOX_ENTRY_BYTES_MAX <= INBOX_SEND_BYTES_MAX, "whatever may be an entry can be sent");

@@ -15,6 +15,7 @@ mod listener;
 mod nodes;
 mod pause;
 mod reader;
+mod refusals;
 mod script;
 mod seal;
 mod sessions;

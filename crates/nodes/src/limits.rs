@@ -100,6 +100,10 @@ pub fn left_remembered(offline: Duration) -> Duration {
 const _: () = assert!(HEARTBEAT_MS_MIN < HEARTBEAT_MS_MAX);
 const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
 const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
+const _: () = assert!(
+    silence_max(HEARTBEAT_MS_MAX).as_millis() < bus::limits::REFUSAL_MS as u128,
+    "a holder whose writes are refused knows it from one to the next"
+);
 const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS_MIN, "a listing is renewed before it ends");
 const _: () = assert!(PRESENCE_LOOK_MS * 2 < ABSENT_AFTER_MS, "one look is no evidence");
 const _: () = assert!(

@@ -8,7 +8,7 @@ use metrics::SharedString;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo, Slot as HashSlot};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, TlsCertificates, Value,
     cmd,
@@ -19,6 +19,7 @@ use super::Shared;
 use super::address::{at_once, refused};
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
+use super::refusals::Refusals;
 use super::script::Script;
 use crate::limits::{
     CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, PROBE_KEY_MS,
@@ -40,9 +41,11 @@ pub(super) enum Connection {
 
 /// Where a command goes.
 #[derive(Clone, Copy)]
-enum To {
+enum To<'k> {
     /// To the server that has its key.
     Key,
+    /// The same, of a script: its first key.
+    ScriptKey(&'k str),
     /// To any master.
     Anybody,
     /// To every master; the answer is a map.
@@ -55,12 +58,12 @@ impl Connection {
         self.clone().carry(command, To::Key).await
     }
 
-    async fn carry(self, command: &Cmd, to: To) -> RedisResult<Value> {
+    async fn carry(self, command: &Cmd, to: To<'_>) -> RedisResult<Value> {
         match self {
             Self::Single(mut server) => server.send_packed_command(command).await?.extract_error(),
             Self::Cluster(mut cluster) => {
                 let routing = match to {
-                    To::Key => return command.query_async(&mut cluster).await,
+                    To::Key | To::ScriptKey(_) => return command.query_async(&mut cluster).await,
                     To::Anybody => RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary),
                     To::Masters => RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None)),
                 };
@@ -81,6 +84,8 @@ pub(super) struct Commands {
     is_cluster: OnceLock<bool>,
     /// The servers of the Cluster, as last heard.
     servers: Mutex<Vec<ConnectionInfo>>,
+    /// Where scripts that write were refused.
+    refusals: Refusals,
 }
 
 impl Commands {
@@ -135,11 +140,12 @@ pub(super) async fn run<T: FromRedisValue>(
         fill(&mut command);
         command
     };
+    let to = keys.first().map_or(To::Key, |key| To::ScriptKey(key));
     let known = filled(script.by_digest(keys));
-    let answer = match send_as(shared, script.name, &known, To::Key, effect).await {
+    let answer = match send_as(shared, script.name, &known, to, effect).await {
         Err(error) if failure::is_unknown_script(&error) => {
             let whole = filled(script.by_text(keys));
-            send_as(shared, script.name, &whole, To::Key, effect).await
+            send_as(shared, script.name, &whole, to, effect).await
         }
         answer => answer,
     };
@@ -189,7 +195,7 @@ fn read<T: FromRedisValue>(answer: Value, effect: Effect) -> Result<T> {
     redis::from_redis_value(answer).map_err(|error| failure::of(error.into(), effect))
 }
 
-async fn send(shared: &Shared, command: &Cmd, to: To, effect: Effect) -> Result<Value> {
+async fn send(shared: &Shared, command: &Cmd, to: To<'_>, effect: Effect) -> Result<Value> {
     send_as(shared, name(command), command, to, effect).await
 }
 
@@ -198,21 +204,30 @@ async fn send_as(
     shared: &Shared,
     name: impl Into<SharedString>,
     command: &Cmd,
-    to: To,
+    to: To<'_>,
     effect: Effect,
 ) -> Result<Value> {
     let connection = shared.commands.get().ok_or_else(failure::not_connected)?;
+    let is_to_cluster = matches!(connection, Connection::Cluster(_));
+    let (refusals, sent) = (&shared.commands.refusals, Instant::now());
+    let slot = match to {
+        To::ScriptKey(key) if is_to_cluster && effect == Effect::Writes => Some(HashSlot::for_key(key)),
+        _ => None,
+    };
     // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A command that is
-    // sent after the probe has failed is taken to have found no server in any try: otherwise the holder of a node would wait, as
-    // long as an outage lasts, until nothing that it says can vouch for the node's record.
-    let may_have_lost_a_try = matches!(connection, Connection::Cluster(_)) && shared.link.answers();
-    let sent = Instant::now();
+    // sent after the probe has failed, or after the last write to its hash slot was refused, is taken to have found no server in
+    // any try: otherwise the holder of a node would wait, as long as an outage of all or of a part lasts, until nothing that it
+    // says can vouch for the node's record.
+    let is_outage_known = !shared.link.answers() || slot.is_some_and(|slot| refusals.has(slot, sent));
     let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
         Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
         Err(_) => Err(failure::timed_out(effect)),
     };
+    if let Some(slot) = slot {
+        refusals.note(slot, &answer, Instant::now());
+    }
     let answer = match answer {
-        Err(error) if may_have_lost_a_try => Err(failure::of_last_try(error, effect)),
+        Err(error) if is_to_cluster && !is_outage_known => Err(failure::of_last_try(error, effect)),
         answer => answer,
     };
     metrics::histogram!("fencepost_redis_command_seconds", "command" => name).record(sent.elapsed());

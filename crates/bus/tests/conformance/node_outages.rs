@@ -258,11 +258,11 @@ async fn a_node_moves_with_its_master() {
     assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes, Reserved::Full]);
 }
 
-/// Takes the slot of a key from the master that serves it: nobody serves it any more.
-fn unserve(cluster: &RedisCluster, key: &str) {
-    let master = cluster.master_of(key).unwrap();
+/// Whether the master is to serve the slot of a key. Nobody else does.
+fn serves(master: &Redis, key: &str, is_so: bool) {
+    let how = if is_so { "ADDSLOTS" } else { "DELSLOTS" };
     let slot = master.command(&["CLUSTER", "KEYSLOT", key]).unwrap();
-    master.command(&["CLUSTER", "DELSLOTS", slot.trim()]).unwrap();
+    master.command(&["CLUSTER", how, slot.trim()]).unwrap();
 }
 
 /// Has a master that lacks a slot serve the others, or nothing.
@@ -278,28 +278,35 @@ async fn a_write_that_a_cluster_refuses_at_last_may_have_run_unless_the_outage_i
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
     let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
-    let one = cluster.clone();
-    blocking(move || {
-        serves_the_rest(&one, true);
-        unserve(&one, "t:{node:n}:c:record");
-    })
-    .await;
-    // All else is served, so the link is up. What became of the tries before the last one is not known.
-    let refused = bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err();
-    assert!(refused.may_have_run() && refused.is_retryable(), "{refused}");
-    let read = bus.held_slots(&n, &[slot(1)]).await.unwrap_err();
-    assert!(!read.may_have_run() && read.is_retryable(), "{read}");
+    let refresh = async || bus.refresh_node(&n, epoch, &report(1), &[]).await;
+    let key = "t:{node:n}:c:record";
+    let master = cluster.master_of(key).unwrap();
+    serves_the_rest(&cluster, true);
+    for _ in 0..2 {
+        serves(master, key, false);
+        // All else is served, so the link is up. What became of the tries before the last one is not known.
+        let refused = refresh().await.unwrap_err();
+        assert!(refused.may_have_run() && refused.is_retryable(), "{refused}");
+        let read = bus.held_slots(&n, &[slot(1)]).await.unwrap_err();
+        assert!(!read.may_have_run() && read.is_retryable(), "{read}");
+        // That nobody serves the slot was known before this one was sent.
+        let again = refresh().await.unwrap_err();
+        assert!(!again.may_have_run() && again.is_retryable(), "{again}");
+        serves(master, key, true);
+        eventually("the slot is served", async || refresh().await.is_ok()).await;
+    }
     // No master serves anything: each lacks the slot of one of these.
     let all = cluster.clone();
     blocking(move || {
         serves_the_rest(&all, false);
-        ["a", "b", "c"].iter().for_each(|key| unserve(&all, key));
+        for key in ["a", "b", "c"] {
+            serves(all.master_of(key).unwrap(), key, false);
+        }
     })
     .await;
     link_is(&bus, false).await;
     eventually("nothing is done, for sure", async || {
-        let refused = bus.refresh_node(&n, epoch, &report(1), &[]).await;
-        refused.is_err_and(|error| error.is_retryable() && !error.may_have_run())
+        refresh().await.is_err_and(|error| error.is_retryable() && !error.may_have_run())
     })
     .await;
 }
