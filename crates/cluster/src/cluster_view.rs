@@ -20,6 +20,8 @@ use crate::Identity;
 pub const RING_AGE: Duration = Duration::from_secs(3);
 /// How long an instance that could not be reached, or that is leaving, is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
+/// How long an instance's presence on the bus counts after it was announced.
+pub(crate) const PRESENCE_TTL: Duration = Duration::from_secs(2);
 
 /// A live instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,8 +130,19 @@ struct Inner {
 struct Buses {
     /// Since when all that were compared use one, and reach it; `None` where they do not.
     joined_since: Option<Instant>,
+    /// When it was looked at last whether they show themselves there; `None` if nobody looks.
+    looked_at: Option<Instant>,
     /// Those that were compared.
     compared: HashSet<InstanceId>,
+}
+
+/// When all live instances used one bus and reached it. What has changed since is not known before the next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// From then on, as was found again and again ...
+    pub(crate) since: Instant,
+    /// ... until then. It may be before the beginning.
+    pub(crate) until: Instant,
 }
 
 impl ClusterView {
@@ -153,7 +166,11 @@ impl ClusterView {
             view: ArcSwap::from_pointee(view),
             avoided: Mutex::default(),
             changed: watch::Sender::new(()),
-            buses: Mutex::new(Buses { joined_since: Some(Instant::now()), compared: HashSet::new() }),
+            buses: Mutex::new(Buses {
+                joined_since: Some(Instant::now()),
+                looked_at: None,
+                compared: HashSet::new(),
+            }),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -208,19 +225,32 @@ impl ClusterView {
         self.buses().joined_since.is_none()
     }
 
-    /// How long all live instances have used one bus and reached it, as was found again and again; `None` while
-    /// [`Self::buses_differ`], and while there is an instance that was not compared yet.
-    pub(crate) fn joined_for(&self) -> Option<Duration> {
+    /// When all live instances used one bus and reached it; `None` while [`Self::buses_differ`], and while there is an instance
+    /// that was not compared yet.
+    pub(crate) fn joined(&self, now: Instant) -> Option<Joined> {
         let (view, buses) = (self.view(), self.buses());
         let is_known = |member: &Member| member.id == self.inner.me || buses.compared.contains(&member.id);
-        buses.joined_since.filter(|_| view.members().all(is_known)).map(|since| since.elapsed())
+        let since = buses.joined_since.filter(|_| view.members().all(is_known))?;
+        let until = match buses.looked_at {
+            // An instance that shows itself announced itself there not longer ago than this.
+            Some(at) => at.checked_sub(PRESENCE_TTL).unwrap_or(since),
+            None => now,
+        };
+        Some(Joined { since, until })
     }
 
-    /// The buses of these instances were compared, and those that are to show themselves on this one do.
-    pub(crate) fn compared_buses(&self, differ: bool, compared: HashSet<InstanceId>) {
+    /// The buses of these instances were compared, and those that are to show themselves on this one did when that was looked
+    /// at. `None` if it could not be: what was found last of them stands.
+    pub(crate) fn compared_buses(
+        &self,
+        differ: bool,
+        compared: HashSet<InstanceId>,
+        looked_at: Option<Instant>,
+    ) {
         let mut buses = self.buses();
-        let since = buses.joined_since.or_else(|| Some(Instant::now()));
-        *buses = Buses { joined_since: since.filter(|_| !differ), compared };
+        let since = buses.joined_since.unwrap_or_else(Instant::now);
+        let looked_at = looked_at.or(buses.looked_at).or(Some(since));
+        *buses = Buses { joined_since: (!differ).then_some(since), looked_at, compared };
     }
 
     /// An instance could not be reached, or is leaving: it is avoided for a moment.
@@ -331,6 +361,10 @@ mod tests {
         Peer { id, url, lease, age_ms }
     }
 
+    fn ids(names: &[&str]) -> HashSet<InstanceId> {
+        names.iter().map(|name| InstanceId::parse(name).unwrap()).collect()
+    }
+
     fn members(cluster_view: &ClusterView) -> Vec<String> {
         cluster_view.view().ring().members().to_vec()
     }
@@ -430,22 +464,43 @@ mod tests {
     fn instances_are_on_one_bus_once_each_of_them_was_compared() {
         let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
         let compared = |differ, names: &[&str]| {
-            let ids = names.iter().map(|name| InstanceId::parse(name).unwrap()).collect();
-            cluster_view.compared_buses(differ, ids);
+            cluster_view.compared_buses(differ, ids(names), Some(Instant::now()));
         };
-        assert!(cluster_view.joined_for().is_some(), "it is alone");
+        let joined = || cluster_view.joined(Instant::now());
+        assert!(joined().is_some(), "it is alone");
         cluster_view.saw(vec![peer("a", OLD), peer("b", 0)]);
-        assert!(cluster_view.joined_for().is_none() && !cluster_view.buses_differ(), "nobody knows of b");
+        assert!(joined().is_none() && !cluster_view.buses_differ(), "nobody knows of b");
         compared(false, &["a", "b"]);
-        let before = cluster_view.joined_for().unwrap();
+        let before = joined().unwrap();
         cluster_view.saw(vec![peer("a", OLD), peer("b", OLD), peer("c", 0)]);
-        assert_eq!(cluster_view.joined_for(), None);
+        assert_eq!(joined(), None);
         compared(false, &["b", "c"]);
-        assert!(cluster_view.joined_for().unwrap() >= before, "c has always been on this bus");
+        assert_eq!(joined().unwrap().since, before.since, "c has always been on this bus");
         compared(true, &["a", "b", "c"]);
-        assert!(cluster_view.joined_for().is_none() && cluster_view.buses_differ());
+        assert!(joined().is_none() && cluster_view.buses_differ());
         compared(false, &["a", "b", "c"]);
-        assert!(cluster_view.joined_for().is_some());
+        assert!(joined().unwrap().since > before.since);
+    }
+
+    #[test]
+    fn that_instances_are_on_one_bus_is_known_until_the_last_look_alone() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let joined = |seconds| cluster_view.joined(at(seconds)).unwrap();
+        assert_eq!(joined(5).until, at(5), "it is alone, and nobody looks");
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD)]);
+        let compared = |looked_at| cluster_view.compared_buses(false, ids(&["b"]), looked_at);
+        compared(None);
+        assert!(joined(5).until <= joined(5).since, "nobody has seen b there");
+        compared(Some(at(10)));
+        for seconds in [10, 15, 90] {
+            assert_eq!(joined(seconds).until, at(10) - PRESENCE_TTL, "{seconds}");
+        }
+        compared(None);
+        assert_eq!(joined(16).until, at(10) - PRESENCE_TTL, "b was not seen anew");
+        compared(Some(at(20)));
+        assert_eq!(joined(20).until, at(20) - PRESENCE_TTL);
     }
 
     #[test]

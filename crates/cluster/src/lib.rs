@@ -19,4 +19,4 @@ pub use identity::{Identity, NODE_NAME_CHARS_MAX};
 pub use membership::{InstanceLease, JoinOptions, Membership, Process, RENEWALS_PER_LEASE};
 pub use other_buses::OtherBuses;
 pub use presence_publisher::tell;
-pub use reach::Reach;
+pub use reach::{HeardAll, Reach};

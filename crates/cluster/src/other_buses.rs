@@ -3,7 +3,7 @@
 //! instances. Both servers then have the bus's name, and an instance on one of them shows no presence on the other.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::InstanceId;
 use ledger::{Instance, NewInstance};
@@ -81,7 +81,8 @@ impl Comparison {
 
     /// Notes which bus this instance uses, and looks whether the others use the same. An instance that is missing there is not
     /// known to use it: it may have begun or ended a moment ago. One that is missing at the next looks too counts as one on
-    /// another bus. Without its own bus this instance only looks at what is noted of itself.
+    /// another bus. A look that fails changes nothing in that. Without its own bus this instance only looks at what is noted of
+    /// itself.
     async fn compare(&mut self) {
         let link = *self.bus.link().borrow();
         let own = if link.is_up() { self.identity().await } else { None };
@@ -101,15 +102,13 @@ impl Comparison {
             self.missing.clear();
             return;
         };
-        let missing = self.look_for(expected(&self.me, &own, &live)).await;
-        let before = &self.missing;
-        let missing: HashMap<_, _> = missing
-            .into_iter()
-            .map(|id| {
-                let looks = before.get(&id).map_or(1, |looks: &u32| looks.saturating_add(1));
-                (id, looks)
-            })
-            .collect();
+        let begun = Instant::now();
+        let looked = self.look_for(expected(&self.me, &own, &live)).await;
+        let looked_at = looked.is_some().then_some(begun);
+        let missing = match looked {
+            Some(missing) => counted(missing, &self.missing),
+            None => self.missing.clone(),
+        };
         let is_unseen = |(id, looks): (&InstanceId, &u32)| (*looks >= MISSING_MAX).then(|| id.clone());
         let unseen = missing.iter().filter_map(is_unseen).collect();
         let found = compare(&own, &live, &unseen);
@@ -117,28 +116,24 @@ impl Comparison {
         let differ = !found.is_empty() || live.iter().any(is_cut_off);
         let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains_key(&it.about.id);
         let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
-        self.cluster_view.compared_buses(differ, compared.collect());
+        self.cluster_view.compared_buses(differ, compared.collect(), looked_at);
         self.show(found);
         (self.noted, self.missing) = (Some(own), missing);
     }
 
-    /// Those of these instances that show no presence on this bus. A bus that does not even show this instance has lost its
-    /// memory, and is no evidence.
-    async fn look_for(&self, mut instances: Vec<InstanceId>) -> HashSet<InstanceId> {
+    /// Those of these instances that show no presence on this bus; `None` if it does not say. A bus that does not even show this
+    /// instance has lost its memory, and is no evidence.
+    async fn look_for(&self, mut instances: Vec<InstanceId>) -> Option<HashSet<InstanceId>> {
         if instances.is_empty() {
-            return HashSet::new();
+            return Some(HashSet::new());
         }
         instances.push(self.me.clone());
-        match self.bus.present(&instances).await {
-            Ok(there) if there.contains_key(&self.me) => {
-                instances.into_iter().filter(|id| !there.contains_key(id)).collect()
-            }
-            Ok(_) => HashSet::new(),
-            Err(error) => {
-                tracing::debug!(%error, "the presence of the other instances could not be read");
-                HashSet::new()
-            }
-        }
+        let there = self.bus.present(&instances).await;
+        let there = there.inspect_err(
+            |error| tracing::debug!(%error, "the presence of the other instances could not be read"),
+        );
+        let there = there.ok().filter(|there| there.contains_key(&self.me))?;
+        Some(instances.into_iter().filter(|id| !there.contains_key(id)).collect())
     }
 
     async fn identity(&self) -> Option<String> {
@@ -184,6 +179,15 @@ fn is_noted_wrong(me: &InstanceId, is_up: bool, live: &[Instance]) -> bool {
 fn expected(me: &InstanceId, own: &str, live: &[Instance]) -> Vec<InstanceId> {
     let is_here = |it: &&Instance| it.bus_up == Some(true) && it.bus.as_deref() == Some(own);
     live.iter().filter(is_here).map(|it| it.about.id.clone()).filter(|id| id != me).collect()
+}
+
+/// At how many looks in a row these instances are missing, given at how many they were `before` this one.
+fn counted(missing: HashSet<InstanceId>, before: &HashMap<InstanceId, u32>) -> HashMap<InstanceId, u32> {
+    let with_looks = |id: InstanceId| {
+        let looks = before.get(&id).map_or(1, |looks| looks.saturating_add(1));
+        (id, looks)
+    };
+    missing.into_iter().map(with_looks).collect()
 }
 
 /// What is wrong among the live instances for one that uses this bus, on which some were `unseen`. Those that have not said which

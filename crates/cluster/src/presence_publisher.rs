@@ -13,6 +13,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::cluster_view::PRESENCE_TTL;
 use crate::failure_detector::SILENCE_MAX;
 use crate::other_buses::Comparison;
 use crate::{ClusterView, FailureDetector};
@@ -21,8 +22,6 @@ use crate::{ClusterView, FailureDetector};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two tries to note in the ledger whether the bus is up, before jitter.
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
-/// How long an announcement counts.
-const PRESENCE_TTL: Duration = Duration::from_secs(2);
 
 const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
 

@@ -1,10 +1,19 @@
 //! What this instance reaches, and since when. It decides whether the silence of a node is evidence: only while every
 //! instance that the node may have connected to would have been heard.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::failure_detector::SILENCE_MAX;
 use crate::{ClusterView, FailureDetector};
+
+/// For how long nothing of a node can have been missed, whichever live instance it may have connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeardAll {
+    /// Without a break, up to the end ...
+    pub length: Duration,
+    /// ... which was so long ago: whether the bus still joins all live instances is looked at every few seconds.
+    pub ago: Duration,
+}
 
 /// Cheap to clone; all clones answer the same.
 #[derive(Clone)]
@@ -35,10 +44,16 @@ impl Reach {
         Some(link.min(self.failure_detector.reached_for()?))
     }
 
-    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed.
+    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed. Without
+    /// another look it becomes no longer.
     #[must_use]
-    pub fn hears_all_for(&self) -> Option<Duration> {
-        Some(self.unbroken_for()?.min(self.cluster_view.joined_for()?))
+    pub fn hears_all(&self) -> Option<HeardAll> {
+        let unbroken = self.unbroken_for()?;
+        let now = Instant::now();
+        let joined = self.cluster_view.joined(now)?;
+        let until_now = unbroken.min(now.saturating_duration_since(joined.since));
+        let ago = until_now.min(now.saturating_duration_since(joined.until));
+        Some(HeardAll { length: until_now - ago, ago })
     }
 
     /// Whether there are other instances of which the bus may not tell at the moment: it lies within this process, is away, or
@@ -57,7 +72,7 @@ impl Reach {
     /// The same, or it is not known: an instance was not compared since it or this one has begun, or was missing on this bus.
     #[must_use]
     pub fn may_be_apart(&self) -> bool {
-        self.is_apart() || self.cluster_view.joined_for().is_none()
+        self.is_apart() || self.cluster_view.joined(Instant::now()).is_none()
     }
 }
 
@@ -79,20 +94,35 @@ mod tests {
     async fn nothing_is_heard_for_sure_without_the_bus_the_ledger_or_an_instance_on_another_bus() {
         let (bus, view) = (bus::Hub::default().join(), view());
         let alone = Reach::new(bus.clone(), FailureDetector::alone(), view.clone());
-        assert!(alone.unbroken_for().is_some() && alone.hears_all_for().is_some());
+        assert!(alone.unbroken_for().is_some() && alone.hears_all().is_some());
         let silent = FailureDetector::member(Duration::from_secs(2));
         let never = Reach::new(bus.clone(), silent.clone(), view.clone());
         assert!(never.unbroken_for().is_none());
-        silent.renewed(std::time::Instant::now());
-        assert!(never.hears_all_for().is_some());
+        silent.renewed(Instant::now());
+        assert!(never.hears_all().is_some());
         assert!(!alone.may_be_apart());
-        view.compared_buses(true, HashSet::new());
+        let compared = |differ| view.compared_buses(differ, HashSet::new(), Some(Instant::now()));
+        compared(true);
         assert!(alone.may_be_apart());
-        assert!(alone.unbroken_for().is_some() && alone.hears_all_for().is_none());
-        view.compared_buses(false, HashSet::new());
-        let anew = alone.hears_all_for().unwrap();
-        assert!(anew < alone.unbroken_for().unwrap(), "it counts anew");
+        assert!(alone.unbroken_for().is_some() && alone.hears_all().is_none());
+        compared(false);
+        let HeardAll { length, ago } = alone.hears_all().unwrap();
+        assert!(length + ago < alone.unbroken_for().unwrap(), "it counts anew");
         bus.close().await;
-        assert!(alone.unbroken_for().is_none() && alone.hears_all_for().is_none());
+        assert!(alone.unbroken_for().is_none() && alone.hears_all().is_none());
+    }
+
+    #[tokio::test]
+    async fn all_is_heard_until_the_last_look_at_the_buses() {
+        let began = Instant::now();
+        let (bus, view) = (bus::Hub::default().join(), view());
+        let reach = Reach::new(bus, FailureDetector::alone(), view.clone());
+        let looked_at = |at| view.compared_buses(false, HashSet::new(), Some(at));
+        looked_at(began);
+        let before = reach.hears_all().unwrap();
+        assert_eq!(before.length, Duration::ZERO, "nobody has looked since it began");
+        looked_at(began + Duration::from_secs(3_600));
+        let after = reach.hears_all().unwrap();
+        assert!(after.length >= before.ago && after.ago.is_zero(), "{after:?}");
     }
 }

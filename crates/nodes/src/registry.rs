@@ -308,7 +308,8 @@ impl Registry {
 
     /// A node's record was asked for and is not there. That is evidence only if nothing was heard of it for
     /// [`NodeTimeouts::offline`] while it would have been heard; and of this instance's own nodes their sockets say more. True
-    /// if it is lost, or at least not on this bus any more.
+    /// if it is lost, or at least not on this bus any more. Where all instances were on this bus for as long, the next look at
+    /// that says whether they still were when the node had been silent for so long: the node stays until then.
     pub fn absent(&self, node: &NodeId, now: Instant, hearing: Hearing) -> bool {
         let inner = &*self.inner;
         let offline = inner.timeouts.offline;
@@ -316,15 +317,17 @@ impl Registry {
         if !is_evidence(hearing.bus) {
             return false;
         }
-        let how = if is_evidence(hearing.all) { Ended::Lost } else { Ended::Unseen };
+        let is_joined = is_evidence(hearing.all.map(|all| all + hearing.all_ago));
+        let how = if is_joined { Ended::Lost } else { Ended::Unseen };
         let lost = {
             let Slot::Occupied(mut slot) = inner.nodes.entry(node.clone()) else { return false };
             let Known::Here(entry) = slot.get() else { return false };
             let mut last = entry.last_update();
             last.compared = now;
-            let is_lost = entry.profile.holder != inner.me && now.duration_since(last.heard) >= offline;
+            let silent = now.duration_since(last.heard);
             drop(last);
-            if !is_lost {
+            let is_sure = !is_joined || is_evidence(hearing.all) && silent >= offline + hearing.all_ago;
+            if entry.profile.holder == inner.me || silent < offline || !is_sure {
                 return false;
             }
             let stamp = entry.stamp();
@@ -537,7 +540,8 @@ impl Registry {
         }
     }
 
-    /// Whether the node has left for a newer connection that was not heard of yet, less than [`NodeTimeouts::offline`] ago.
+    /// Whether the node has left for a newer connection that was not heard of yet, less than [`NodeTimeouts::offline`] before
+    /// `now`.
     #[must_use]
     pub fn is_moving(&self, node: &NodeId, now: Instant) -> bool {
         match self.inner.nodes.get(node).as_deref() {

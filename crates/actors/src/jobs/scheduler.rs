@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
-use cluster::Reach;
+use cluster::{HeardAll, Reach};
 use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
@@ -522,11 +522,13 @@ impl Scheduler {
     /// long as a node's record lives no live instance could take a node on unheard. Silence is no evidence, nor is the end of a
     /// connection for which the node has a newer one.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
-        let is_evidence = |heard: Duration| heard >= self.registry.timeouts().offline;
-        self.registry.get(node).is_none()
-            && !self.registry.is_moving(node, Instant::now())
+        let Some(HeardAll { length, ago }) = self.reach.hears_all() else { return false };
+        let now = Instant::now();
+        let until = now.checked_sub(ago).unwrap_or(now);
+        length >= self.registry.timeouts().offline
+            && self.registry.get(node).is_none()
+            && !self.registry.is_moving(node, until)
             && self.registry.is_loaded()
-            && self.reach.hears_all_for().is_some_and(is_evidence)
     }
 
     /// Whether the node is not on this bus, has not been for so long, and may be on another that some live instance uses.
@@ -535,7 +537,7 @@ impl Scheduler {
             && self.registry.is_loaded()
             && length >= self.registry.timeouts().offline
             && self.reach.unbroken_for().is_some_and(|reached| reached >= length)
-            && self.reach.hears_all_for().is_none()
+            && self.reach.hears_all().is_none()
     }
 
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list

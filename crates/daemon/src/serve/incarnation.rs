@@ -78,7 +78,11 @@ impl Incarnation {
         let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
         let reach = Reach::new(bus.clone(), failure_detector.clone(), cluster_view.clone());
         let reached = reach.clone();
-        let hearing = move || Hearing { bus: reached.unbroken_for(), all: reached.hears_all_for() };
+        let hearing = move || {
+            let all = reached.hears_all();
+            let all_ago = all.map_or(Duration::ZERO, |all| all.ago);
+            Hearing { bus: reached.unbroken_for(), all: all.map(|all| all.length), all_ago }
+        };
         let source = BusSource::new(bus.clone(), &registry, instances, hearing);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         let dependencies = jobs::Dependencies {

@@ -155,7 +155,7 @@ impl Source for Shelf {
             Link::Down { .. } => None,
         };
         let all = heard.filter(|_| !self.is_apart.load(SeqCst));
-        Hearing { bus: heard, all }
+        Hearing { bus: heard, all, all_ago: Duration::ZERO }
     }
 
     fn link(&self) -> watch::Receiver<Link> {

@@ -17,7 +17,7 @@ const OFFLINE: Duration = NodeTimeouts::DEFAULT.offline;
 
 /// Everything would have been heard for so long.
 fn well(length: Duration) -> Hearing {
-    Hearing { bus: Some(length), all: Some(length) }
+    Hearing { bus: Some(length), all: Some(length), all_ago: Duration::ZERO }
 }
 
 fn update(name: &str, epoch: u64, version: u64) -> NodeUpdate {
@@ -165,9 +165,23 @@ fn a_node_that_may_be_where_the_bus_does_not_reach_is_gone_from_this_bus_and_not
     let mut departures = registry.departures();
     let later = Instant::now() + OFFLINE;
     let joined = Some(OFFLINE - Duration::from_millis(1));
-    assert!(registry.absent(&node("far"), later, Hearing { bus: Some(OFFLINE), all: joined }));
+    assert!(registry.absent(&node("far"), later, Hearing { all: joined, ..well(OFFLINE) }));
     assert_eq!(departures.try_recv().unwrap().how, Ended::Unseen);
     assert_eq!(registry.get(&node("far")), None);
+}
+
+#[test]
+fn a_silent_node_is_lost_when_its_instance_was_still_on_this_bus_after_so_long() {
+    let registry = registry([record("far").held_by("b")]);
+    let (mut departures, far) = (registry.departures(), node("far"));
+    let later = Instant::now() + OFFLINE;
+    let seen = |before, ago| Hearing { all: Some(before), all_ago: ago, ..well(OFFLINE * 9) };
+    assert!(!registry.absent(&far, later, seen(OFFLINE * 8, OFFLINE)), "it may have moved since");
+    let short = OFFLINE - Duration::from_millis(1);
+    assert!(!registry.absent(&far, later + OFFLINE, seen(short, OFFLINE)), "it came to this bus too late");
+    assert!(registry.get(&far).is_some() && departures.try_recv().is_err());
+    assert!(registry.absent(&far, later + OFFLINE, seen(OFFLINE, OFFLINE)));
+    assert_eq!(departures.try_recv().unwrap().how, Ended::Lost);
 }
 
 #[test]
