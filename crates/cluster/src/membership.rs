@@ -158,6 +158,7 @@ impl Membership {
             bus,
             ledger,
             presence,
+            lease,
             failure_detector: failures,
             look,
             found,

@@ -15,10 +15,6 @@ use crate::ClusterView;
 /// Between two comparisons of the buses that the instances use.
 const COMPARISONS: Duration = Duration::from_secs(5);
 
-/// At so many comparisons in a row an instance is missing on this bus before it counts as one on another bus. One that was killed
-/// is missing until its lease has run out, and is forgotten in that time.
-const MISSING_MAX: u32 = 3;
-
 /// Those instances, in a sentence each. A task beside the presence publisher compares every few seconds.
 #[derive(Clone, Debug)]
 pub struct OtherBuses(watch::Receiver<Vec<String>>);
@@ -56,18 +52,23 @@ pub(crate) struct Comparison {
     noted: Option<String>,
     /// The instances that were missing on this bus when that was looked at last, and at how many looks in a row.
     missing: HashMap<InstanceId, u32>,
+    /// At so many an instance counts as one on another bus.
+    missing_max: u32,
 }
 
 impl Comparison {
+    /// Of an instance whose lease, like that of every other one, has this length.
     pub(crate) fn new(
         bus: bus::Handle,
         ledger: ledger::Handle,
         me: InstanceId,
+        lease: Duration,
         found: watch::Sender<Vec<String>>,
         cluster_view: ClusterView,
         is_up: watch::Sender<Option<bool>>,
     ) -> Self {
-        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing: HashMap::new() }
+        let (missing, missing_max) = (HashMap::new(), missing_max(lease));
+        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing, missing_max }
     }
 
     pub(crate) async fn run(mut self) {
@@ -80,9 +81,9 @@ impl Comparison {
     }
 
     /// Notes which bus this instance uses, and looks whether the others use the same. An instance that is missing there is not
-    /// known to use it: it may have begun or ended a moment ago. One that is missing at the next looks too counts as one on
-    /// another bus. A look that fails changes nothing in that. Without its own bus this instance only looks at what is noted of
-    /// itself.
+    /// known to use it: it may have begun or ended a moment ago. One that is missing for longer than a lease lasts counts as one
+    /// on another bus. A look that fails changes nothing in that. Without its own bus this instance only looks at what is noted
+    /// of itself.
     async fn compare(&mut self) {
         let link = *self.bus.link().borrow();
         let own = if link.is_up() { self.identity().await } else { None };
@@ -109,7 +110,7 @@ impl Comparison {
             Some(missing) => counted(missing, &self.missing),
             None => self.missing.clone(),
         };
-        let is_unseen = |(id, looks): (&InstanceId, &u32)| (*looks >= MISSING_MAX).then(|| id.clone());
+        let is_unseen = |(id, looks): (&InstanceId, &u32)| (*looks >= self.missing_max).then(|| id.clone());
         let unseen = missing.iter().filter_map(is_unseen).collect();
         let found = compare(&own, &live, &unseen);
         let is_cut_off = |it: &Instance| it.about.id != self.me && it.bus_up == Some(false);
@@ -179,6 +180,13 @@ fn is_noted_wrong(me: &InstanceId, is_up: bool, live: &[Instance]) -> bool {
 fn expected(me: &InstanceId, own: &str, live: &[Instance]) -> Vec<InstanceId> {
     let is_here = |it: &&Instance| it.bus_up == Some(true) && it.bus.as_deref() == Some(own);
     live.iter().filter(is_here).map(|it| it.about.id.clone()).filter(|id| id != me).collect()
+}
+
+/// At how many looks in a row an instance is missing on this bus before it counts as one on another bus. One that was killed is
+/// missing until its lease has run out: it is forgotten before, with one look to spare.
+fn missing_max(lease: Duration) -> u32 {
+    let leases = lease.as_millis().div_ceil(COMPARISONS.as_millis());
+    u32::try_from(leases + 2).unwrap_or(u32::MAX)
 }
 
 /// At how many looks in a row these instances are missing, given at how many they were `before` this one.
@@ -274,6 +282,29 @@ mod tests {
             noted("there-1", Some("redis:2"), Some(true)),
         ];
         assert_eq!(expected(&me, "redis:1", &live), [InstanceId::parse("here-1").unwrap()]);
+    }
+
+    #[test]
+    fn an_instance_that_was_killed_is_forgotten_before_it_counts_as_one_on_another_bus() {
+        for lease in [1_000, 1_200, 5_000, 5_001, 15_000, 60_000].map(Duration::from_millis) {
+            // Between the first look, just after its end, and the one that counts. The one before that is to spare.
+            let missing = COMPARISONS * (missing_max(lease) - 1);
+            assert!(missing >= lease + COMPARISONS && missing < lease + COMPARISONS * 2, "{lease:?}");
+        }
+        assert_eq!(missing_max(Duration::from_millis(1_200)), 3, "with the usual lease");
+    }
+
+    #[test]
+    fn looks_at_which_an_instance_is_missing_count_in_a_row() {
+        let ids = |names: &[&str]| names.iter().map(|name| InstanceId::parse(name).unwrap()).collect();
+        let mut missing = HashMap::new();
+        for (names, looks) in [(vec!["b-1"], 1), (vec!["b-1", "c-1"], 2), (vec!["c-1"], 0), (vec!["b-1"], 1)]
+        {
+            missing = counted(ids(&names), &missing);
+            assert_eq!(missing.len(), names.len());
+            let of_b = missing.get(&InstanceId::parse("b-1").unwrap());
+            assert_eq!(of_b.copied().unwrap_or_default(), looks, "{names:?}");
+        }
     }
 
     #[test]

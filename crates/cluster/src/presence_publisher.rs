@@ -32,6 +32,8 @@ pub(crate) struct PresencePublisher {
     pub(crate) bus: bus::Handle,
     pub(crate) ledger: ledger::Handle,
     pub(crate) presence: Presence,
+    /// Length of an instance's lease.
+    pub(crate) lease: Duration,
     pub(crate) failure_detector: FailureDetector,
     /// Wakes whoever looks at the others.
     pub(crate) look: Arc<Notify>,
@@ -48,7 +50,7 @@ impl PresencePublisher {
         let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
         let (is_up, newest) = watch::channel(None);
         let (found, to_note) = (self.found.clone(), is_up.clone());
-        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), found, view, to_note);
+        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), self.lease, found, view, to_note);
         // Apart: what waits for the ledger must not keep the presence from being announced.
         let mut beside = JoinSet::new();
         beside.spawn(comparison.run());
