@@ -1,0 +1,289 @@
+//! In which order what waits is served.
+
+use domain::Label;
+
+use super::*;
+
+fn needs(pool: &str) -> Arc<Requirements> {
+    Arc::new(Requirements { pool: Some(PoolName::parse(pool).unwrap()), ..Requirements::default() })
+}
+
+/// Of no certain pool.
+fn labelled(label: &str) -> Arc<Requirements> {
+    Arc::new(Requirements { requires: vec![Label::parse(label).unwrap()], ..Requirements::default() })
+}
+
+fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
+    let tenant = (!tenant.is_empty()).then(|| TenantId::parse(tenant).unwrap());
+    Turn { job: JobId::from_u128(job), seq: 0, priority: Priority::new(priority).unwrap(), tenant }
+}
+
+/// All jobs in the order in which they are served.
+fn drained(queue: &mut Queue<()>) -> Vec<u128> {
+    let mut order = Vec::new();
+    while let Some((class, _)) = queue.turn() {
+        order.push(queue.pop(class).unwrap().0.as_u128());
+    }
+    assert_eq!((queue.len(), queue.classes.len(), queue.ids.len(), queue.ready.len()), (0, 0, 0, 0));
+    assert!(queue.pools.is_empty());
+    order
+}
+
+#[test]
+fn higher_priority_comes_first_then_who_came_first() {
+    let mut queue = Queue::default();
+    for (job, priority) in [(1, 0), (2, 5), (4, -10), (3, 0), (5, 5)] {
+        queue.push(&needs("a"), turn(job, priority, ""), ());
+    }
+    assert!(queue.has_before(&needs("a"), Priority::new(5).unwrap()));
+    assert!(!queue.has_before(&needs("a"), Priority::new(6).unwrap()));
+    assert!(!queue.has_before(&needs("b"), Priority::new(-10).unwrap()));
+    assert_eq!(drained(&mut queue), [2, 5, 1, 3, 4]);
+}
+
+#[test]
+fn jobs_of_sessions_wait_no_longer_than_others() {
+    let at = |ms: u128, n: u128| (ms << 80) + n;
+    let mut queue = Queue::default();
+    for (job, seq) in [(at(3, 1), 0), (at(1, 2), 7), (at(2, 1), 2), (at(1, 1), 8), (at(2, 0), 0)] {
+        queue.push(&needs("a"), Turn { seq, ..turn(job, 0, "") }, ());
+    }
+    // Within a millisecond by their places.
+    assert_eq!(drained(&mut queue), [at(1, 2), at(1, 1), at(2, 0), at(2, 1), at(3, 1)]);
+}
+
+#[test]
+fn a_backlog_of_one_tenant_does_not_keep_anothers_single_job_waiting() {
+    let mut queue = Queue::default();
+    for job in 0..1_000 {
+        queue.push(&needs("a"), turn(job, 0, "big"), ());
+    }
+    queue.push(&needs("a"), turn(5_000, 0, "small"), ());
+    queue.push(&needs("a"), turn(5_001, 0, ""), ());
+    assert_eq!(drained(&mut queue)[..5], [0, 5_000, 5_001, 1, 2]);
+}
+
+#[test]
+fn a_tenant_has_no_more_turns_the_more_different_things_its_jobs_need() {
+    let mut queue = Queue::default();
+    for job in 0..100 {
+        queue.push(&labelled(&format!("c{job}")), turn(job, 0, "big"), ());
+    }
+    for job in [1_000, 1_001] {
+        queue.push(&labelled("x"), turn(job, 0, "small"), ());
+    }
+    // Also where the other one waits already.
+    queue.push(&labelled("c99"), turn(2_000, 0, "other"), ());
+    assert_eq!(drained(&mut queue)[..6], [0, 1_000, 2_000, 1, 1_001, 2]);
+}
+
+#[test]
+fn a_tenant_that_keeps_one_job_waiting_leaves_the_others_their_turns() {
+    let mut queue = Queue::default();
+    for job in 0..100 {
+        queue.push(&labelled("a"), turn(job, 0, "backlog"), ());
+    }
+    for n in 0..20 {
+        queue.push(&labelled(["a", "b"][n as usize % 2]), turn(1_000 + n, 0, "one"), ());
+        for next in [n, 1_000 + n] {
+            let (class, _) = queue.turn().unwrap();
+            assert_eq!(queue.pop(class).unwrap().0.as_u128(), next);
+        }
+    }
+    let turns = &queue.pools[&labelled("a").pool].turns;
+    assert_eq!(turns.tenants.len(), 1, "nothing is remembered of one that waits nowhere");
+}
+
+#[test]
+fn jobs_of_a_tenant_that_are_served_elsewhere_do_not_keep_its_others_waiting() {
+    let (mut queue, gpu) = (Queue::default(), labelled("gpu"));
+    for job in 0..1_000 {
+        queue.push(&gpu, turn(job, 0, "both"), ());
+        queue.push(&labelled("cpu"), turn(2_000 + job, 0, "backlog"), ());
+    }
+    // The next one of those that need a GPU, or of the others.
+    let serve = |queue: &mut Queue<()>, is_gpu: bool| {
+        let served = loop {
+            let (class, of) = queue.turn().unwrap();
+            if (of == gpu) == is_gpu {
+                break queue.pop(class).unwrap().0.as_u128();
+            }
+            queue.block(class);
+        };
+        queue.unblock();
+        served
+    };
+    let busy = |queue: &mut Queue<()>| {
+        for _ in 0..50 {
+            serve(queue, true);
+        }
+    };
+    busy(&mut queue);
+    queue.push(&labelled("avx"), turn(9_000, 0, "both"), ());
+    busy(&mut queue);
+    let first = serve(&mut queue, false);
+    busy(&mut queue);
+    assert_eq!([first, serve(&mut queue, false)], [2_000, 9_000]);
+}
+
+#[test]
+fn who_was_taken_out_for_nothing_is_next_again() {
+    let mut queue = Queue::default();
+    for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
+        queue.push(&needs("a"), turn(job, 0, tenant), ());
+    }
+    let (class, of) = queue.turn().unwrap();
+    assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
+    queue.put_back(&of, turn(1, 0, "big"), ());
+    assert_eq!(drained(&mut queue), [1, 3, 2]);
+}
+
+#[test]
+fn classes_take_turns_and_one_without_a_node_does_not_hold_up_the_others() {
+    let mut queue = Queue::default();
+    for job in [1, 2, 3] {
+        queue.push(&needs("a"), turn(job, 0, ""), ());
+        queue.push(&needs("b"), turn(job + 10, 0, ""), ());
+    }
+    let (first, of) = queue.turn().unwrap();
+    assert_eq!(of, needs("a"));
+    queue.block(first);
+    assert_eq!(queue.turn().unwrap().1, needs("b"));
+    // One that comes meanwhile does not change that.
+    queue.push(&needs("a"), turn(4, 0, ""), ());
+    assert_eq!(queue.turn().unwrap().1, needs("b"));
+    queue.remove(JobId::from_u128(4));
+    queue.unblock();
+    assert_eq!(queue.turn().unwrap().1, needs("a"));
+    assert_eq!(drained(&mut queue), [1, 11, 2, 12, 3, 13]);
+}
+
+#[test]
+fn a_pool_that_empties_and_comes_again_leaves_the_others_their_turns() {
+    let mut queue = Queue::default();
+    let serve = |queue: &mut Queue<()>| {
+        let (class, of) = queue.turn().unwrap();
+        (queue.pop(class).unwrap(), of).1
+    };
+    for job in 0..100 {
+        queue.push(&needs("backlog"), turn(job, 0, ""), ());
+    }
+    assert_eq!(serve(&mut queue), needs("backlog"));
+    // A client that keeps one job waiting, and another that needs something new each time.
+    for n in 0..20 {
+        queue.push(&needs("one"), turn(1_000 + n, 0, ""), ());
+        queue.push(&needs(&format!("new{n}")), turn(2_000 + n, 0, ""), ());
+        assert_eq!(serve(&mut queue), needs("backlog"), "it has waited longest");
+        let mut served: Vec<_> =
+            (0..2).map(|_| serve(&mut queue).pool.clone().unwrap().to_string()).collect();
+        served.sort_unstable();
+        assert_eq!(served, [format!("new{n}"), "one".to_owned()]);
+    }
+}
+
+#[test]
+fn a_class_whose_job_was_taken_out_for_nothing_has_its_turn_again() {
+    let mut queue = Queue::default();
+    for (class, job) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
+        queue.push(&needs(class), turn(job, 0, ""), ());
+    }
+    let (class, of) = queue.turn().unwrap();
+    assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
+    queue.put_back(&of, turn(1, 0, ""), ());
+    assert_eq!(drained(&mut queue), [1, 2, 3, 4]);
+}
+
+#[test]
+fn who_is_removed_is_not_served_and_who_is_in_is_not_put_in_twice() {
+    let mut queue = Queue::default();
+    for job in [1, 2, 3, 2] {
+        queue.push(&needs("a"), turn(job, 0, "t"), job);
+    }
+    assert_eq!(queue.len(), 3);
+    assert_eq!(queue.remove(JobId::from_u128(2)), Some(2));
+    assert_eq!(queue.remove(JobId::from_u128(2)), None);
+    queue.remove_if(|item| *item == 3);
+    assert_eq!(queue.len(), 1);
+    let (class, _) = queue.turn().unwrap();
+    assert_eq!(queue.pop(class), Some((JobId::from_u128(1), 1)));
+}
+
+#[test]
+fn needs_that_differ_in_anything_are_classes_of_their_own() {
+    let mut queue = Queue::default();
+    queue.push(&labelled("gpu"), turn(1, 0, ""), ());
+    queue.push(&Arc::new(Requirements::default()), turn(2, 1, ""), ());
+    assert_eq!(queue.classes.len(), 2);
+    assert_eq!(drained(&mut queue), [2, 1]);
+}
+
+#[test]
+fn wanted_jobs_are_shown_by_priority_and_one_of_each_tenant_in_turn() {
+    let mut queue = Queue::default();
+    for (job, priority, tenant) in [
+        (1, 0, "a"),
+        (2, 0, "a"),
+        (3, 0, "a"),
+        (4, 0, "b"),
+        (5, 0, ""),
+        (6, 0, "b"),
+        (7, 1, "a"),
+        (8, 0, "c"),
+    ] {
+        queue.push(&needs("a"), turn(job, priority, tenant), job);
+    }
+    queue.push(&needs("b"), turn(9, 0, ""), 9);
+    let shown = |first, unwanted: u128| -> Vec<_> {
+        let of = needs("a");
+        let jobs = queue.jobs_in_turn(&of, first, |item| *item != unwanted);
+        jobs.map(|(job, item)| (job.as_u128(), *item)).inspect(|(job, item)| assert_eq!(job, item)).collect()
+    };
+    let shown = |first, unwanted| shown(first, unwanted).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
+    assert_eq!(shown(0, 0), [7, 1, 4, 5, 8, 2, 6, 3]);
+    assert_eq!(shown(2, 0), [7, 5, 8, 1, 4, 2, 6, 3]);
+    assert_eq!(shown(7, 0), [7, 8, 1, 4, 5, 2, 6, 3]);
+    assert_eq!(shown(0, 1), [7, 2, 4, 5, 8, 3, 6]);
+    assert_eq!(queue.jobs_in_turn(&needs("c"), 1, |_| true).count(), 0);
+    let mut all: Vec<_> = queue.jobs(&needs("a")).copied().collect();
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// Whatever is pushed, popped and removed: each job comes out once, and the counts add up.
+#[test]
+fn nothing_is_lost_or_served_twice() {
+    use std::collections::BTreeSet;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (mut queue, mut inside) = (Queue::default(), BTreeSet::new());
+    for job in 0..20_000_u128 {
+        let class = needs(["a", "b", "c"][rng.random_range(0..3)]);
+        queue.push(&class, turn(job, rng.random_range(-2..3), ["", "x", "y"][rng.random_range(0..3)]), job);
+        inside.insert(job);
+        match rng.random_range(0..4) {
+            0 => {
+                let gone = rng.random_range(0..=job);
+                assert_eq!(
+                    queue.remove(JobId::from_u128(gone)).is_some(),
+                    inside.remove(&gone),
+                    "seed {seed}"
+                );
+            }
+            1 | 2 => {
+                let (class, _) = queue.turn().unwrap();
+                let (_, item) = queue.pop(class).unwrap();
+                assert!(inside.remove(&item), "seed {seed}");
+            }
+            _ => {}
+        }
+        assert_eq!(queue.len(), inside.len(), "seed {seed}");
+        if inside.is_empty() {
+            assert!(queue.turn().is_none());
+        }
+    }
+}
