@@ -5,10 +5,13 @@
 //! Pure: nothing here knows a node. Jobs that need the same are one *class*: where one of them finds no node, none of
 //! them does, so a pass asks once per class and not once per job.
 //!
-//! A tenant with jobs in a class has a *turn* there. The turns of a pool are served by their numbers, the lowest first. The
-//! turns of a tenant are numbered one after the other, each behind the number that the pool served last. So a tenant has no
-//! more turns for being in more classes, and a tenant that comes waits for one turn of each other tenant. What a tenant is
-//! served on some nodes does not keep its jobs for other nodes waiting: their numbers stay, and those of later turns are higher.
+//! A tenant with jobs of one priority in a class has a *turn* there. The turns of a pool and priority are served by their
+//! numbers, the lowest first. The turns of a tenant are numbered one after the other, each behind the number that is reached
+//! there. So a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each other
+//! tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its jobs for
+//! other nodes waiting. A turn that is served before them brings what is reached up by one, so that they all come before those
+//! who come later only when as many were served. It is never further behind than the tenant has turns: a tenant with a job
+//! that nobody serves does not wait for those who come.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -30,7 +33,7 @@ pub(super) struct Turn {
 /// When it was submitted, in milliseconds; its place in its session; its id.
 type Order = (u128, u64, JobId);
 type ClassId = u64;
-/// The number of a turn; and how many were given in the pool by then, which decides among equals.
+/// The number of a turn; and how many were given in its pool and priority by then, which decides among equals.
 type TurnNumber = (u64, u64);
 
 /// The queue, with something of the caller's for each job.
@@ -76,15 +79,16 @@ struct Pool {
     key: Option<(Reverse<Priority>, u64)>,
     /// How many jobs of all pools were served when it was last.
     served: u64,
-    turns: Turns,
+    /// Of each priority at which jobs wait.
+    turns: BTreeMap<Reverse<Priority>, Turns>,
 }
 
-/// Numbers the turns of one pool.
+/// Numbers the turns of one pool and priority.
 #[derive(Default)]
 struct Turns {
     tenants: HashMap<Option<TenantId>, Tenant>,
-    /// The highest number that was served.
-    served: u64,
+    /// Up to which number they are served, but for those that were passed over.
+    reached: u64,
     given: u64,
 }
 
@@ -92,7 +96,7 @@ struct Turns {
 #[derive(Default)]
 struct Tenant {
     /// How many turns it has.
-    turns: usize,
+    turns: u64,
     /// The number of its last one.
     last: u64,
 }
@@ -169,7 +173,9 @@ impl<T> Queue<T> {
         let Some(id) = self.ids.get(needs).copied() else { return };
         let level = self.classes.get_mut(&id).and_then(|class| class.levels.get_mut(&Reverse(priority)));
         if let (Some(level), Some(pool)) = (level, self.pools.get_mut(&needs.pool)) {
-            level.put_first(&tenant, &mut pool.turns);
+            if let Some(turns) = pool.turns.get_mut(&Reverse(priority)) {
+                level.put_first(&tenant, turns);
+            }
             // Before all that were served.
             pool.served = 0;
         }
@@ -190,7 +196,7 @@ impl<T> Queue<T> {
         let class = self.classes.get_mut(&id).expect("a class that has an id is there");
         let pool = self.pools.get_mut(&needs.pool).expect("a pool that has a class is there");
         let level = class.levels.entry(Reverse(priority)).or_insert_with(Level::new);
-        level.push(tenant.clone(), order, item, &mut pool.turns);
+        level.push(tenant.clone(), order, item, pool.turns.entry(Reverse(priority)).or_default());
         self.places.insert(job, Place { class: id, priority, tenant, order });
         self.reorder(id);
     }
@@ -201,10 +207,11 @@ impl<T> Queue<T> {
         let class = self.classes.get_mut(&id)?;
         let pool = self.pools.get_mut(&class.needs.pool)?;
         let level = class.levels.get_mut(&Reverse(priority))?;
-        let item = level.remove(&tenant, order, &mut pool.turns);
+        let item = level.remove(&tenant, order, pool.turns.get_mut(&Reverse(priority))?);
         if level.turns.is_empty() {
             class.levels.remove(&Reverse(priority));
         }
+        pool.forget_unused(Reverse(priority));
         self.reorder(id);
         item
     }
@@ -256,10 +263,12 @@ impl<T> Queue<T> {
         let class = self.classes.get_mut(&id)?;
         let pool = self.pools.get_mut(&class.needs.pool)?;
         let mut first = class.levels.first_entry()?;
-        let item = first.get_mut().pop(order, &mut pool.turns)?;
+        let priority = *first.key();
+        let item = first.get_mut().pop(order, pool.turns.get_mut(&priority)?)?;
         if first.get().turns.is_empty() {
             first.remove();
         }
+        pool.forget_unused(priority);
         self.served_count += 1;
         pool.served = self.served_count;
         self.places.remove(&job);
@@ -318,7 +327,7 @@ impl<T> Queue<T> {
                 self.ready.insert((priority, served, needs.pool.clone()));
             }
         }
-        if pool.turns.tenants.is_empty() {
+        if pool.turns.is_empty() {
             self.pools.remove(&needs.pool);
         }
     }
@@ -332,6 +341,15 @@ pub(super) const fn submitted_ms(job: JobId) -> u128 {
 /// A class that was found to be next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassTurn(ClassId);
+
+impl Pool {
+    /// Nothing is remembered of a priority at which no job waits.
+    fn forget_unused(&mut self, priority: Reverse<Priority>) {
+        if self.turns.get(&priority).is_some_and(|turns| turns.tenants.is_empty()) {
+            self.turns.remove(&priority);
+        }
+    }
+}
 
 impl<T> Level<T> {
     fn new() -> Self {
@@ -387,7 +405,7 @@ impl<T> Level<T> {
         let waiting = self.tenants.get_mut(first.get())?;
         let item = waiting.jobs.remove(&order)?;
         let (turn, tenant) = first.remove_entry();
-        turns.served = turns.served.max(turn.0);
+        turns.serve(&tenant, turn.0);
         if waiting.jobs.is_empty() {
             self.tenants.remove(&tenant);
             turns.take(&tenant);
@@ -420,9 +438,17 @@ impl Turns {
     /// Another turn, for one that was served.
     fn give_instead(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
         let known = self.tenants.entry(tenant.clone()).or_default();
-        known.last = known.last.max(self.served) + 1;
+        known.last = known.last.max(self.reached) + 1;
         self.given += 1;
         (known.last, self.given)
+    }
+
+    /// The tenant's turn with this number is served.
+    fn serve(&mut self, tenant: &Option<TenantId>, number: u64) {
+        let turns = self.tenants.get(tenant).map_or(1, |known| known.turns);
+        // Where it is its last turn, its others have the numbers from this one on, or lower ones.
+        let first = (number + 1).saturating_sub(turns);
+        self.reached = self.reached.max(number.min(first.max(self.reached + 1)));
     }
 
     /// A turn before all others, for one that was not served. Its number is given again.

@@ -29,6 +29,19 @@ fn drained(queue: &mut Queue<()>) -> Vec<u128> {
     order
 }
 
+/// The next job of the classes that have a node.
+fn serve(queue: &mut Queue<()>, has_node: impl Fn(&Arc<Requirements>) -> bool) -> u128 {
+    let served = loop {
+        let (class, of) = queue.turn().unwrap();
+        if has_node(&of) {
+            break queue.pop(class).unwrap().0.as_u128();
+        }
+        queue.block(class);
+    };
+    queue.unblock();
+    served
+}
+
 #[test]
 fn higher_priority_comes_first_then_who_came_first() {
     let mut queue = Queue::default();
@@ -90,7 +103,7 @@ fn a_tenant_that_keeps_one_job_waiting_leaves_the_others_their_turns() {
             assert_eq!(queue.pop(class).unwrap().0.as_u128(), next);
         }
     }
-    let turns = &queue.pools[&labelled("a").pool].turns;
+    let turns = &queue.pools[&labelled("a").pool].turns[&Reverse(Priority::default())];
     assert_eq!(turns.tenants.len(), 1, "nothing is remembered of one that waits nowhere");
 }
 
@@ -102,17 +115,7 @@ fn jobs_of_a_tenant_that_are_served_elsewhere_do_not_keep_its_others_waiting() {
         queue.push(&labelled("cpu"), turn(2_000 + job, 0, "backlog"), ());
     }
     // The next one of those that need a GPU, or of the others.
-    let serve = |queue: &mut Queue<()>, is_gpu: bool| {
-        let served = loop {
-            let (class, of) = queue.turn().unwrap();
-            if (of == gpu) == is_gpu {
-                break queue.pop(class).unwrap().0.as_u128();
-            }
-            queue.block(class);
-        };
-        queue.unblock();
-        served
-    };
+    let serve = |queue: &mut Queue<()>, is_gpu: bool| serve(queue, |of| (*of == gpu) == is_gpu);
     let busy = |queue: &mut Queue<()>| {
         for _ in 0..50 {
             serve(queue, true);
@@ -124,6 +127,84 @@ fn jobs_of_a_tenant_that_are_served_elsewhere_do_not_keep_its_others_waiting() {
     let first = serve(&mut queue, false);
     busy(&mut queue);
     assert_eq!([first, serve(&mut queue, false)], [2_000, 9_000]);
+}
+
+/// A tenant with jobs in many classes.
+fn backlog() -> Queue<()> {
+    let mut queue = Queue::default();
+    for job in 0..99 {
+        queue.push(&labelled(&format!("c{job}")), turn(job, 0, "big"), ());
+    }
+    queue
+}
+
+/// Another tenant comes.
+fn waits_for_few(queue: &mut Queue<()>, why: &str) {
+    queue.push(&labelled("x"), turn(1_000, 0, "small"), ());
+    let served = drained(queue);
+    assert!(served[..3].contains(&1_000), "{why}: {served:?}");
+}
+
+#[test]
+fn a_tenant_that_comes_does_not_wait_for_a_backlog_behind_jobs_of_a_higher_priority() {
+    for (tenant, jobs) in [("big", 1), ("big", 200), ("other", 200)] {
+        let mut queue = backlog();
+        for job in 0..jobs {
+            queue.push(&labelled("hot"), turn(2_000 + job, 1, tenant), ());
+        }
+        for job in 0..jobs {
+            assert_eq!(serve(&mut queue, |_| true), 2_000 + job);
+        }
+        waits_for_few(&mut queue, tenant);
+    }
+}
+
+#[test]
+fn a_tenant_that_comes_does_not_wait_for_a_backlog_that_found_no_node_when_another_job_did() {
+    let mut queue = backlog();
+    assert_eq!(serve(&mut queue, |of| *of == labelled("c98")), 98);
+    waits_for_few(&mut queue, "the nodes of the others are free again");
+}
+
+#[test]
+fn a_tenant_that_comes_takes_turns_with_one_that_was_served_alone_whatever_its_jobs_need() {
+    let mut queue = Queue::default();
+    for job in 0..1_000 {
+        queue.push(&labelled(&format!("c{}", job % 99)), turn(job, 0, "big"), ());
+    }
+    for job in 0..500 {
+        assert_eq!(serve(&mut queue, |_| true), job);
+    }
+    for job in 0..100 {
+        queue.push(&labelled("x"), turn(5_000 + job, 0, "small"), ());
+    }
+    let served: Vec<_> = (0..40).map(|_| serve(&mut queue, |_| true)).collect();
+    let of_small = served.iter().filter(|job| **job >= 5_000).count();
+    assert!((19..=21).contains(&of_small), "{served:?}");
+}
+
+#[test]
+fn a_tenant_with_a_job_that_never_finds_a_node_keeps_its_turns_for_its_other_jobs() {
+    let mut queue = Queue::default();
+    let serve = |queue: &mut Queue<()>| serve(queue, |of| *of != labelled("none"));
+    queue.push(&labelled("none"), turn(9_000, 0, "big"), ());
+    for job in 0..1_000 {
+        queue.push(&labelled("a"), turn(job, 0, "big"), ());
+    }
+    for _ in 0..500 {
+        serve(&mut queue);
+    }
+    // One that has such a job as well, and one that has none.
+    queue.push(&labelled("none"), turn(9_001, 0, "first"), ());
+    for job in 0..100 {
+        queue.push(&labelled("a"), turn(2_000 + job, 0, "first"), ());
+        queue.push(&labelled(["a", "b"][job as usize % 2]), turn(5_000 + job, 0, "second"), ());
+    }
+    let served: Vec<_> = (0..60).map(|_| serve(&mut queue)).collect();
+    let count = |jobs: std::ops::Range<u128>| served.iter().filter(|job| jobs.contains(*job)).count();
+    for count in [count(0..1_000), count(2_000..2_100), count(5_000..5_100)] {
+        assert!((18..=22).contains(&count), "{served:?}");
+    }
 }
 
 #[test]
