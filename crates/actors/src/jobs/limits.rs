@@ -18,8 +18,7 @@ pub const SLOTS_LEFT_EVERY: Duration = Duration::from_millis(400);
 pub const SLOTS_WANTED_FOR: Duration = Duration::from_secs(3);
 /// How long the owner of a lane is waited for to write a result, before its holder writes it.
 pub const OWNER_WAIT: Duration = Duration::from_secs(2);
-/// How long an instance remembers the attempts of a node that is not connected to it any more: longer than it waits for the
-/// node to come back, `jobs.node_grace_ms`.
+/// How long an instance remembers the attempts of a node that is not connected to it any more.
 pub const AWAY_REMEMBERED: Duration = Duration::from_secs(60);
 /// Jobs that may be on their way into the ledger, all submissions together.
 pub const SUBMISSIONS_MAX: usize = 20_000;
@@ -97,8 +96,6 @@ pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
 /// jitter.
 pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
-// The longest `jobs.node_grace_ms` that may be configured is this time, by which nodes are offline unless configured otherwise.
-const _: () = assert!(AWAY_REMEMBERED.as_millis() > domain::NodeTimeouts::DEFAULT.offline.as_millis());
 const _: () = assert!(ROUND_COMMANDS_MAX + ROUND_NEW_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
 
 // What one lane has in memory may all be on its way at once.

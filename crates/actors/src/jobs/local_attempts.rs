@@ -38,7 +38,7 @@ pub(super) struct LocalAttempt {
 /// An attempt that its node is to stop.
 struct CancelledAttempt {
     node: NodeId,
-    /// Since when the node is known not to be connected here.
+    /// Since when this instance is known not to look after the node.
     away_since: Option<Instant>,
 }
 
@@ -156,11 +156,11 @@ impl LocalAttempts {
         }
     }
 
-    /// Forgets what was cancelled at nodes of which that has not been so for [`AWAY_REMEMBERED`]: they say elsewhere that they
-    /// have stopped. Until then a node may come back, or be given up here.
-    pub(super) fn keep_cancelled_of(&self, is_here: impl Fn(&NodeId) -> bool, now: Instant) {
+    /// Forgets what was cancelled at nodes that this instance has not looked after for [`AWAY_REMEMBERED`]: they say elsewhere
+    /// that they have stopped. Until then a node may come back.
+    pub(super) fn keep_cancelled_of(&self, looks_after: impl Fn(&NodeId) -> bool, now: Instant) {
         self.cancelled.retain(|_, of| {
-            of.away_since = if is_here(&of.node) { None } else { of.away_since.or(Some(now)) };
+            of.away_since = if looks_after(&of.node) { None } else { of.away_since.or(Some(now)) };
             of.away_since.is_none_or(|since| now.saturating_duration_since(since) < AWAY_REMEMBERED)
         });
     }

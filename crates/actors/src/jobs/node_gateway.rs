@@ -60,6 +60,8 @@ pub(super) struct NodeGateway {
     inter_instance: Arc<InterInstance>,
     progress: Arc<ProgressStore>,
     sockets: DashMap<NodeId, Socket>,
+    /// Nodes with closed sockets that are not given up yet, each with how many of them.
+    departing: DashMap<NodeId, usize>,
     /// The bytes of attempts that are on their way to sockets.
     outgoing_bytes: Arc<OutgoingBytes>,
     attempts: LocalAttempts,
@@ -163,6 +165,23 @@ impl Drop for NodeOutbox {
     }
 }
 
+/// A node whose socket here is closed, until it has connected again or is given up. As long as this exists, it is remembered what
+/// the node is to stop.
+#[must_use]
+pub struct Departing {
+    gateway: Arc<NodeGateway>,
+    node: NodeId,
+}
+
+impl Drop for Departing {
+    fn drop(&mut self) {
+        self.gateway.departing.remove_if_mut(&self.node, |_, sockets| {
+            *sockets -= 1;
+            *sockets == 0
+        });
+    }
+}
+
 impl NodeGateway {
     pub(super) fn new(
         ledger: ledger::Handle,
@@ -170,7 +189,7 @@ impl NodeGateway {
         inter_instance: Arc<InterInstance>,
         progress: Arc<ProgressStore>,
     ) -> Arc<Self> {
-        let (sockets, attempts) = (DashMap::new(), LocalAttempts::default());
+        let (sockets, departing, attempts) = (DashMap::new(), DashMap::new(), LocalAttempts::default());
         let outgoing_bytes = OutgoingBytes::new(OUTGOING_BYTES_MAX);
         let attached = Mutex::new(None);
         Arc::new(Self {
@@ -179,6 +198,7 @@ impl NodeGateway {
             inter_instance,
             progress,
             sockets,
+            departing,
             outgoing_bytes,
             attempts,
             attached,
@@ -225,6 +245,17 @@ impl NodeGateway {
 
     pub(super) fn is_attached(&self, node: &NodeId) -> bool {
         self.sockets.contains_key(node)
+    }
+
+    /// A socket of the node is closed here, or is about to be.
+    pub(super) fn departs(self: &Arc<Self>, node: &NodeId) -> Departing {
+        *self.departing.entry(node.clone()).or_default() += 1;
+        Departing { gateway: Arc::clone(self), node: node.clone() }
+    }
+
+    /// Whether what becomes of the node is found here: it is connected here, or was and is not given up yet.
+    pub(super) fn looks_after(&self, node: &NodeId) -> bool {
+        self.is_attached(node) || self.departing.contains_key(node)
     }
 
     pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {

@@ -53,6 +53,6 @@ pub(super) async fn look(
         }
     }
     // A node that has gone elsewhere says there that it has stopped; nobody there knows what for.
-    attempts.keep_cancelled_of(|node| gateway.is_attached(node), now);
+    attempts.keep_cancelled_of(|node| gateway.looks_after(node), now);
     Ok(())
 }

@@ -14,7 +14,7 @@ use nodes::connection::Progress;
 use super::Jobs;
 use super::delivery::Dispatch;
 use super::limits::REREAD_EVERY;
-use super::node_gateway::{NodeGateway, NodeOutbox, OnNode};
+use super::node_gateway::{Departing, NodeGateway, NodeOutbox, OnNode};
 use super::progress::ProgressReporter;
 use super::results::{Answer, NodeResult, ResultWriter};
 use crate::pause::jittered;
@@ -44,6 +44,12 @@ impl Jobs {
     #[must_use]
     pub fn is_attached(&self, node: &NodeId) -> bool {
         self.sockets.gateway.is_attached(node)
+    }
+
+    /// A socket of the node is about to be closed. The answer is kept until the node has connected again, or is taken off and
+    /// its slots are freed, so that by then it is remembered which attempts it was to stop.
+    pub fn departs(&self, node: &NodeId) -> Departing {
+        self.sockets.gateway.departs(node)
     }
 
     /// Drains a node that is connected here, or ends its drain. `false` if it is not connected here.

@@ -412,6 +412,7 @@ impl Socket {
         let effects = self.node.leave();
         self.early.shrink(self.early.amount());
         self.carry_out_all(effects);
+        let departing = self.node.node().map(|node| self.incarnation.jobs.departs(node));
         // What still waits for the node is refused now, not when the last call has ended.
         self.mailbox = None;
         while let Some(event) = self.calls.next().await {
@@ -426,7 +427,10 @@ impl Socket {
         }
         tracing::info!(node = %departure.record.profile.node, epoch = %departure.record.stamp.epoch, "a node's socket is closed");
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
-        self.state.spawn(disconnect::disconnect(state, incarnation, departure));
+        self.state.spawn(async move {
+            disconnect::disconnect(state, incarnation, departure).await;
+            drop(departing);
+        });
     }
 
     /// Sends the close frame, beside what follows: a node that does not read delays nothing.

@@ -128,6 +128,32 @@ async fn the_slot_of_a_cancelled_attempt_is_noted_free_when_its_node_that_died_i
 }
 
 #[tokio::test]
+async fn a_cancelled_attempt_is_remembered_for_as_long_as_its_node_that_died_is_not_given_up() {
+    let here = here().await;
+    let died = Instant::now();
+    let look = async |after: Duration| {
+        let (no_wait, now) = (Duration::ZERO, died + after);
+        orphaned_attempts::look(&here.gateway, &here.ledger.handle, no_wait, now).await.unwrap();
+    };
+    let outbox = here.gateway.attach(&node("n"), died, &[], Arc::default());
+    // An older connection of the node has ended as well, and is found to be replaced.
+    let (older, departing) = (here.gateway.departs(&node("n")), here.gateway.departs(&node("n")));
+    here.gateway.cancel_at_node(&node("n"), job(1), FIRST);
+    drop((outbox, older));
+    // The bus and the ledger are away, so that nobody knows whether the node is elsewhere.
+    look(Duration::ZERO).await;
+    look(AWAY_REMEMBERED * 2).await;
+    here.gateway.attempts().slot_freed(&node("n"), job(1), FIRST);
+    assert_eq!(here.gateway.attempts().take_released(), [(job(1), FIRST)]);
+    here.gateway.cancel_at_node(&node("n"), job(2), FIRST);
+    drop(departing);
+    look(AWAY_REMEMBERED * 3).await;
+    look(AWAY_REMEMBERED * 4).await;
+    here.gateway.attempts().slot_freed(&node("n"), job(2), FIRST);
+    assert!(here.gateway.attempts().take_released().is_empty(), "it is nobody's by now");
+}
+
+#[tokio::test]
 async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
     let mut here = here().await;
     here.gateway.deliver(dispatch(1, "n", "a"));
