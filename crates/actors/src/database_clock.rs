@@ -36,6 +36,17 @@ impl SharedClock {
         }
     }
 
+    /// Reads the database's clock, and sees what it shows. A step that rows show which were read before is known then.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn look(&self, ledger: &ledger::Handle) -> ledger::Result<()> {
+        let sent = Instant::now();
+        let ms = ledger.clock_ms().await?;
+        self.saw(Timestamp::from_micros(0).plus_ms(ms), sent, Instant::now());
+        Ok(())
+    }
+
     /// The time of the database's clock now, as far as this process can tell: see [`DatabaseClock::shows`].
     #[must_use]
     pub fn shows(&self) -> Option<Timestamp> {

@@ -98,6 +98,13 @@ impl Upkeep {
         }
         let ahead_ms = self.clock.ahead_ms(SESSION_IDLE_MAX);
         let (idle, next) = self.ledger.idle_sessions(ahead_ms, after.as_ref(), IDLE_PAGE_SESSIONS).await?;
+        if !idle.is_empty() {
+            self.clock.look(&self.ledger).await?;
+            // A step forward that was not known yet: they may look idle by it alone, and are looked at again.
+            if self.clock.ahead_ms(SESSION_IDLE_MAX) > ahead_ms {
+                return Ok(after);
+            }
+        }
         let close = async |lane: LaneId| {
             // Another instance may have been quicker. What fails is found again.
             if let Err(error) = self.keeper.adopt(&lane).await {

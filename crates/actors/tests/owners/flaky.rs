@@ -48,8 +48,8 @@ pub struct Plan {
     pub next_plan_step_is_gated: AtomicBool,
     /// Plans' rows cannot be read by themselves.
     pub plans_are_away: AtomicBool,
-    /// By how much the database's clock has stepped forward, as steps of plans show it.
-    pub plans_ahead_ms: AtomicU64,
+    /// By how much the database's clock has stepped forward, as itself, sessions and steps of plans show it.
+    pub ahead_ms: AtomicU64,
     /// Signers are loaded as after a recovery of the ledger.
     pub is_recovering: AtomicBool,
     /// How often a signer was loaded.
@@ -404,7 +404,9 @@ impl Sessions for Flaky {
         self.real.open_session(id, spec, key, opener).await
     }
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
-        self.real.session(id).await
+        let ahead_ms = self.plan.ahead_ms.load(Ordering::Relaxed);
+        let found = self.real.session(id).await?;
+        Ok(found.map(|found| SessionRecord { idle_for_ms: found.idle_for_ms + ahead_ms, ..found }))
     }
     async fn sessions(
         &self,
@@ -473,7 +475,7 @@ impl Plans for Flaky {
         }
         match self.real.commit_plan(batch).await? {
             PlanVerdict::Written { at, locks } => {
-                let at = at.plus_ms(self.plan.plans_ahead_ms.load(Ordering::Relaxed));
+                let at = at.plus_ms(self.plan.ahead_ms.load(Ordering::Relaxed));
                 Ok(PlanVerdict::Written { at, locks })
             }
             other => Ok(other),
@@ -745,7 +747,7 @@ impl Settings for Flaky {
 #[async_trait]
 impl Ids for Flaky {
     async fn clock_ms(&self) -> Result<u64> {
-        self.real.clock_ms().await
+        Ok(self.real.clock_ms().await? + self.plan.ahead_ms.load(Ordering::Relaxed))
     }
     async fn is_current(&self) -> Result<bool> {
         self.real.is_current().await

@@ -24,6 +24,8 @@ pub struct Lanes {
     pub jobs: Jobs,
     pub ledger: Handle,
     pub plan: Arc<Plan>,
+    /// By which the lanes tell how old something is.
+    pub clock: SharedClock,
     pub cluster_view: ClusterView,
     pub arbiters: Arbiters,
     _membership: Membership,
@@ -43,6 +45,7 @@ pub async fn open() -> Lanes {
     let membership =
         Membership::join(real.clone(), Arc::clone(&bus), &identity, process, terms).await.unwrap();
     let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
+    let clock = SharedClock::new(Duration::from_secs(1));
     let dependencies = Dependencies {
         ledger,
         bus,
@@ -52,7 +55,7 @@ pub async fn open() -> Lanes {
         instance_lease: membership.instance_lease(),
         registry: nodes::Registry::new(identity.id.clone(), domain::NodeTimeouts::DEFAULT),
         arbiters: arbiters.clone(),
-        clock: SharedClock::new(Duration::from_secs(1)),
+        clock: clock.clone(),
     };
     let config = LaneConfig {
         lease: Duration::from_secs(15),
@@ -61,7 +64,16 @@ pub async fn open() -> Lanes {
     };
     let jobs = Jobs::start(dependencies, config);
     let cluster_view = membership.cluster_view();
-    Lanes { jobs, ledger: real, plan, cluster_view, arbiters, _membership: membership, _folder: folder }
+    Lanes {
+        jobs,
+        ledger: real,
+        plan,
+        clock,
+        cluster_view,
+        arbiters,
+        _membership: membership,
+        _folder: folder,
+    }
 }
 
 fn submission() -> Submission {

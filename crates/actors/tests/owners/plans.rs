@@ -125,7 +125,7 @@ async fn a_step_forward_of_the_databases_clock_ends_no_run() {
     let lanes = open().await;
     let plans = start(&lanes);
     let (plan, begun, _) = begin(&lanes, &plans).await;
-    lanes.plan.plans_ahead_ms.store(begun.spec.timeout_ms * 2, Ordering::Relaxed);
+    lanes.plan.ahead_ms.store(begun.spec.timeout_ms * 2, Ordering::Relaxed);
     // The owner hears of the time with the first step, and decides by it on the others.
     for command in [Command::PauseTask(begun.id), Command::ResumeTask(begun.id), Command::PauseTask(begun.id)]
     {

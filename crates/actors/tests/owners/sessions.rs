@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
 use actors::jobs::{Accepted, Refusal, Submission};
-use domain::job::{Due, Requirements, Spec};
+use domain::job::{Due, Priority, Requirements, Spec};
 use domain::session::{self, Ordering};
 use domain::{ClientRef, IdempotencyKey, SessionId};
 use ledger::{JobKey, KeyScope};
@@ -92,5 +92,20 @@ async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_
         (answers[0].clone(), answers[1].as_ref().unwrap().seq),
         (Err(Refusal::LedgerUnavailable), Some(6))
     );
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_used_a_moment_ago_stays_open_before_anybody_has_seen_the_clocks_jump_forward() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Strict).await;
+    lanes.clock.look(&lanes.ledger).await.unwrap();
+    lanes.plan.ahead_ms.store(600_000, Atomic::Relaxed);
+    // The session's owner begins, and has nothing to do after this.
+    let mut urgent = named(&id, "c1");
+    urgent.spec.priority = Priority::new(1).unwrap();
+    assert_eq!(lanes.jobs.submit_in(&id, vec![urgent]).await.unwrap(), [Err(Refusal::StrictPriority)]);
+    let accepted = submit(&lanes, &id, &["c2"]).await.remove(0);
+    assert!(accepted.is_ok(), "{accepted:?}");
     lanes.jobs.stop().await;
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use actors::database_clock::SharedClock;
-use domain::Timestamp;
 use ledger::{Identity, Reason, Witness as Seen};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -177,20 +176,13 @@ impl Witness {
         }
     }
 
-    /// Reads the database's clock, so that a jump is noticed also while nothing is granted.
-    async fn look_at_the_clock(&self, ledger: &ledger::Handle) {
-        let sent = Instant::now();
-        if let Ok(ms) = ledger.clock_ms().await
-            && let Ok(ms) = i64::try_from(ms)
-        {
-            self.clock.saw(Timestamp::from_micros(ms * 1_000), sent, Instant::now());
-        }
-    }
-
     /// A ledger that does not answer changes nothing.
     async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> ledger::Result<Found> {
         let found = self.look_at_the_ledger(ledger, api).await;
-        self.look_at_the_clock(ledger).await;
+        // So that a jump is noticed also while nothing is granted.
+        if let Err(error) = self.clock.look(ledger).await {
+            tracing::debug!(%error, "the database's clock could not be read");
+        }
         found
     }
 
