@@ -18,6 +18,9 @@ const NAME: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$";
 const DIGITS: &str = "(0|[1-9][0-9]{0,14})";
 /// The same, below the largest number of 32 bits.
 const FEW_DIGITS: &str = "(0|[1-9][0-9]{0,8})";
+/// An id of 63 bits in its one spelling, below 9,000,000,000,000,000,000: a pattern that says where 63 bits end is too long to
+/// read.
+const ID_DIGITS: &str = "^(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})$";
 
 /// A sealed key in a cursor: in base64, 28 bytes and a key of one at least.
 const SEALED: &str = "~[A-Za-z0-9_-]{39,}";
@@ -124,7 +127,7 @@ fn of_field(schema: &str, field: &str) -> Option<Value> {
         (_, "reason" | "description") => json!({ "pattern": PROSE }),
         ("PlanRequest" | "TaskRequest" | "StageRequest", "name") => json!({ "pattern": NAME }),
         ("SegmentRequest" | "SequenceRequest", "start") => {
-            json!({ "type": ["integer", "string"], "pattern": "^(0|[1-9][0-9]{0,17})$" })
+            json!({ "type": ["integer", "string"], "pattern": ID_DIGITS })
         }
         _ => return None,
     })
@@ -264,7 +267,7 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         ("path", "id") if is_node => text(safe(l::NODE_ID_CHARS_MAX)),
         ("query", "node") => text(safe(l::NODE_ID_CHARS_MAX)),
         ("path", "id") if operation == "decode_snowflake" => {
-            text(json!({ "minLength": 1, "maxLength": 19, "pattern": "^(0|[1-9][0-9]{0,17})$" }))
+            text(json!({ "minLength": 1, "maxLength": 19, "pattern": ID_DIGITS }))
         }
         ("path", "id" | "plan" | "task") => text(json!({ "format": "uuid", "pattern": format!("^{UUID}$") })),
         ("path", "signer") => text(safe(l::SIGNER_ID_CHARS_MAX)),
@@ -305,6 +308,7 @@ mod tests {
     use regex_lite::Regex;
 
     use super::*;
+    use crate::extract;
 
     fn document() -> Value {
         serde_json::from_str(&super::super::document()).unwrap()
@@ -501,6 +505,25 @@ mod tests {
         }
         assert!(allows(ids, "01890a5d-ac96-774b-bcce-b302099a8057"));
         assert!(PlanId::parse("01890a5d-ac96-774b-bcce-b302099a8057").is_some());
+    }
+
+    #[test]
+    fn an_id_of_19_digits_is_documented_up_to_what_a_pattern_can_say() {
+        let document = document();
+        let start = |schema: &str| document["components"]["schemas"][schema]["properties"]["start"].clone();
+        let parameters = document["paths"]["/v1/ids/snowflake/{id}"]["get"]["parameters"].as_array().unwrap();
+        let id = parameters.iter().find(|parameter| parameter["name"] == "id").unwrap();
+        let read = |text: &str| extract::number(text).filter(|number| *number <= l::ID_NUMBER_MAX);
+        let ids = ["0", "999999999999999999", "2125418359758520320", "8999999999999999999"];
+        let none = ["00", "-1", "9223372036854775808", "9999999999999999999", "18446744073709551615"];
+        for schema in [id["schema"].clone(), start("SegmentRequest"), start("SequenceRequest")] {
+            for sample in samples().iter().map(String::as_str).chain(ids).chain(none) {
+                assert!(!allows(&schema, sample) || read(sample).is_some(), "{sample:?}: {schema}");
+            }
+            for sample in ids {
+                assert!(allows(&schema, sample), "{sample}: {schema}");
+            }
+        }
     }
 
     #[test]
