@@ -59,6 +59,7 @@ const STREAMS: [(&str, &[(&str, &str)]); 4] = [
             ("progress", "ProgressEvent"),
             ("node", "NodeEvent"),
             ("cluster", "ClusterEvent"),
+            ("digest", "DigestEvent"),
         ],
     ),
     ("plan_events", &[("plan", "PlanEvent")]),
@@ -215,6 +216,8 @@ fn location(id: &str) -> Option<(&'static str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
+    use wire::events::{DIGEST_EVENT, EventKind};
+
     use super::*;
 
     fn document() -> Value {
@@ -281,6 +284,34 @@ mod tests {
                 assert!(!is_free || FREE.contains(&name.as_str().unwrap()), "{place}: {value}");
             }
         }
+    }
+
+    #[test]
+    fn every_event_of_a_stream_has_a_message_that_the_stream_refers_to() {
+        const OF_ALL: &str =
+            "/paths/~1v1~1events/get/responses/200/content/text~1event-stream/schema/contentSchema/oneOf";
+        let document = document();
+        let found = all(&document);
+        let shapes = found.iter().filter(|(place, _)| place.contains("/contentSchema"));
+        let referred: Vec<_> = shapes.filter_map(|(_, shape)| shape["$ref"].as_str()).collect();
+        let schemas = &document["components"]["schemas"];
+        let names = schemas.as_object().unwrap().keys();
+        let events: Vec<_> = names.filter(|name| name.ends_with("Event") && !name.contains('_')).collect();
+        assert!(events.len() > 5, "{events:?}");
+        for event in events {
+            let message = message_name(event);
+            assert_eq!(schemas[&message]["properties"]["data"]["$ref"], reference(event)["$ref"], "{event}");
+            let message = reference(&message);
+            assert!(referred.iter().any(|shape| message["$ref"] == *shape), "{event} is in no stream");
+        }
+        let of_all = document.pointer(OF_ALL).unwrap().as_array().unwrap();
+        let name = |shape: &Value| {
+            let message = document.pointer(&shape["$ref"].as_str().unwrap()[1..]).unwrap();
+            message["properties"]["event"]["const"].clone()
+        };
+        let names: Vec<_> = of_all.iter().map(name).collect();
+        let kinds = EventKind::ALL.iter().map(|kind| kind.as_str());
+        assert_eq!(names, kinds.chain([DIGEST_EVENT]).collect::<Vec<_>>());
     }
 
     #[test]
