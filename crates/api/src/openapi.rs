@@ -176,7 +176,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         "description": "The request's id: the caller's, or one that the daemon chose",
         "schema": { "type": "string" },
     });
-    if id == "grant" || takes_reason(&id) {
+    if matches!(id.as_str(), "grant" | "open_session") || takes_reason(&id) {
         operation["requestBody"]["required"] = Value::from(false);
     }
     let mut parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
@@ -396,6 +396,27 @@ mod tests {
                 assert_eq!(operation["responses"]["429"].is_object(), takes, "{method} {path}");
             }
         }
+    }
+
+    #[test]
+    fn a_body_may_be_left_out_where_the_handler_takes_none() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let items = document["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        let optional: BTreeSet<_> = operations
+            .filter(|operation| operation["requestBody"]["required"] == false)
+            .map(|operation| operation["operationId"].as_str().unwrap())
+            .collect();
+        let of_plans = [
+            "cancel_plan",
+            "cancel_task",
+            "pause_plan",
+            "pause_task",
+            "resume_plan",
+            "resume_task",
+            "start_plan",
+        ];
+        assert_eq!(optional, ["grant", "open_session"].into_iter().chain(of_plans).collect());
     }
 
     #[test]
