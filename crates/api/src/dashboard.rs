@@ -54,14 +54,24 @@ static ASSETS: [File; 3] = [
     file!("icon.svg", "image/svg+xml"),
 ];
 
+const TAGS: &str =
+    "Tags (`ETag`) of what the caller has, with commas between them, or `*`. If one fits, the answer is 304";
+
 /// Shows the dashboard
 ///
 /// A page for people. It needs no token itself; it asks for one where tokens are configured.
 #[utoipa::path(
     get, path = "/", tag = "operations", operation_id = "page",
+    params(("If-None-Match" = Option<String>, Header, description = TAGS)),
     responses(
-        (status = 200, description = "The page", body = String, content_type = "text/html"),
-        (status = 304, description = "The page that the caller has (`If-None-Match`) is the same"),
+        (
+            status = 200, description = "The page", body = String, content_type = "text/html",
+            headers(("ETag" = String, description = "The tag of the page, in the form that is sent")),
+        ),
+        (
+            status = 304, description = "The page that the caller has is the same",
+            headers(("ETag" = String, description = "The tag of the page, in the form that the caller takes")),
+        ),
     ),
 )]
 pub async fn page(request: HttpRequest) -> HttpResponse {
@@ -73,10 +83,24 @@ pub async fn page(request: HttpRequest) -> HttpResponse {
 /// The script, the style sheet and the icon of the page at `/`. They need no token.
 #[utoipa::path(
     get, path = "/assets/{file}", tag = "operations", operation_id = "page_asset",
-    params(("file" = String, Path, description = "`app.js`, `app.css` or `icon.svg`")),
+    params(
+        ("file" = String, Path, description = "`app.js`, `app.css` or `icon.svg`"),
+        ("If-None-Match" = Option<String>, Header, description = TAGS),
+    ),
     responses(
-        (status = 200, description = "The file", body = String, content_type = "text/javascript"),
-        (status = 304, description = "The file that the caller has (`If-None-Match`) is the same"),
+        (
+            status = 200, description = "The file",
+            content(
+                (String = "text/javascript"),
+                (String = "text/css"),
+                (String = "image/svg+xml"),
+            ),
+            headers(("ETag" = String, description = "The tag of the file, in the form that is sent")),
+        ),
+        (
+            status = 304, description = "The file that the caller has is the same",
+            headers(("ETag" = String, description = "The tag of the file, in the form that the caller takes")),
+        ),
     ),
 )]
 pub async fn asset(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Refusal> {
@@ -131,8 +155,11 @@ fn has_it(request: &HttpRequest, tag: &EntityTag) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use actix_web::body::to_bytes;
     use actix_web::test::TestRequest;
+    use serde_json::Value;
 
     use super::*;
 
@@ -215,5 +242,24 @@ mod tests {
         }
         let tag = |encoding| answer(&PAGE, &[("accept-encoding", encoding)]).headers().get(ETAG).cloned();
         assert_ne!(tag("gzip"), tag("identity"), "two forms of one file have one tag");
+    }
+
+    #[test]
+    fn the_document_names_the_media_types_of_the_files_and_their_tags() {
+        let document: Value = serde_json::from_str(&crate::openapi::document()).unwrap();
+        for (path, files) in [("/", std::slice::from_ref(&PAGE)), ("/assets/{file}", &ASSETS[..])] {
+            let operation = &document["paths"][path]["get"];
+            let content = operation["responses"]["200"]["content"].as_object().unwrap();
+            let documented: BTreeSet<_> = content.keys().map(String::as_str).collect();
+            let served = files.iter().map(|file| file.content_type.split(';').next().unwrap());
+            assert_eq!(documented, served.collect(), "{path}");
+            for status in ["200", "304"] {
+                let tag = &operation["responses"][status]["headers"]["ETag"];
+                assert!(tag["schema"].is_object(), "{status} {path}: {tag}");
+            }
+            let mut parameters = operation["parameters"].as_array().unwrap().iter();
+            let is_known = |one: &Value| one["in"] == "header" && one["name"] == "If-None-Match";
+            assert!(parameters.any(is_known), "{path}");
+        }
     }
 }
