@@ -282,8 +282,12 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         return codes;
     }
     codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
+    // A DELETE may bring a body, an empty object, which is read as any other.
+    if method != "get" {
+        codes.extend([TooLarge, UnsupportedMediaType]);
+    }
     if matches!(method, "post" | "put") {
-        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced]);
+        codes.extend([LeaseHeld, NotOwner, Fenced]);
     }
     codes.extend_from_slice(match id {
         "grant" => &[NotFound, StaleHold, KeyReused, WindowFull, Exhausted, Recovering],
@@ -394,6 +398,19 @@ mod tests {
                 // A large file takes room until it is read; nothing else that is open does.
                 let takes = access(path, method) != Some(Access::Open) || path == "/assets/{file}";
                 assert_eq!(operation["responses"]["429"].is_object(), takes, "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_reads_a_body_may_refuse_its_length_and_its_media_type() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                for code in [Code::TooLarge, Code::UnsupportedMediaType] {
+                    let is_listed = operation["responses"][code.status().to_string()].is_object();
+                    assert_eq!(is_listed, method != "get", "{method} {path}: {code}");
+                }
             }
         }
     }
