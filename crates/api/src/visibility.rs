@@ -466,6 +466,15 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_guide_names_every_path_that_needs_a_token_without_patterns() {
+        let guide = include_str!("../../../docs/operations.md");
+        let paragraph = guide.split("\n\n").find(|text| text.contains("What belongs to all")).unwrap();
+        for route in &FOR_ALL {
+            assert!(paragraph.contains(&format!("`{}`", route.pattern)), "{}: {paragraph}", route.pattern);
+        }
+    }
+
     /// All pages of the numbers up to 100, of which every tenth is seen; and how many there were.
     async fn pages(limit: usize, give_up: Instant) -> (Vec<u32>, usize) {
         let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
