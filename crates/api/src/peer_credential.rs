@@ -25,8 +25,14 @@ use crate::request_id::X_REQUEST_ID_NAME;
 
 /// The headers of a caller's request that the request to the owner has too.
 pub const PASSED_HEADERS: [&str; 3] = ["content-type", "idempotency-key", X_REQUEST_ID_NAME];
-/// The headers that only instances may send.
+/// The headers that instances add to what they forward.
 const INSTANCE_HEADERS: [&str; 4] = [FORWARDED_BY, FORWARDED_TO, FORWARDED_PLACES, FORWARDED_CREDENTIAL];
+/// The headers that only instances may send.
+static CLAIMING: [HeaderName; 3] = [
+    HeaderName::from_static(FORWARDED_BY),
+    HeaderName::from_static(FORWARDED_TO),
+    HeaderName::from_static(FORWARDED_CREDENTIAL),
+];
 /// What the key is for. Another version has another one.
 const PURPOSE: &[u8] = b"fencepost forwarded request v1";
 const VERSION: &str = "v1";
@@ -198,18 +204,14 @@ impl Credentials {
 
 /// Whether a request says that an instance forwarded it.
 pub fn is_claimed(headers: &HeaderMap) -> bool {
-    static CLAIMING: [HeaderName; 3] = [
-        HeaderName::from_static(FORWARDED_BY),
-        HeaderName::from_static(FORWARDED_TO),
-        HeaderName::from_static(FORWARDED_CREDENTIAL),
-    ];
     CLAIMING.iter().any(|name| headers.contains_key(name))
 }
 
-/// Takes away what only instances may say.
+/// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:
+/// they choose among the caller's own keys alone.
 pub fn strip(headers: &mut HeaderMap) {
-    for name in INSTANCE_HEADERS {
-        headers.remove(HeaderName::from_static(name));
+    for name in &CLAIMING {
+        headers.remove(name);
     }
 }
 
@@ -349,5 +351,6 @@ mod tests {
         let mut stripped = good;
         strip(&mut stripped);
         assert!(!is_claimed(&stripped) && stripped.contains_key(CONTENT_TYPE));
+        assert!(stripped.contains_key(FORWARDED_PLACES), "0.1.0 sends them without a credential");
     }
 }

@@ -35,10 +35,11 @@ pub mod worker;
 pub const FORWARDED_BY: &str = "x-fencepost-forwarded-by";
 /// The header of such a request with the id of the instance that it is meant for. Any other instance refuses it.
 pub const FORWARDED_TO: &str = "x-fencepost-forwarded-to";
-/// The header of a forwarded part of a batch: the place of each of its jobs in the whole batch, separated by commas.
+/// The header of a forwarded part of a batch: the place of each of its jobs in the whole batch, separated by commas. It counts
+/// without a credential too: it chooses among the caller's own idempotency keys alone.
 pub const FORWARDED_PLACES: &str = "x-fencepost-places";
 /// The header by which a forwarded request proves that an instance of the same cluster forwards it, and for which caller.
-/// Without a good one the other headers of forwarded requests count for nothing.
+/// Without a good one [`FORWARDED_BY`] and [`FORWARDED_TO`] count for nothing.
 pub const FORWARDED_CREDENTIAL: &str = "x-fencepost-credential";
 /// The header of every answer of the API that tells a client when to read `/v1/cluster` again: an opaque fingerprint of
 /// ring and mode.

@@ -4,12 +4,14 @@
 use futures_util::future::join_all;
 use loadtest::report::Report as _;
 use loadtest::scenario::job_faults::upgrade::{Plan, run};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::instance::{Setup, binary, last_release};
 use testkit::servers::{Database, Redis};
 use tokio::task::spawn_blocking;
 
+use crate::jobs::rig::Rig;
+use crate::jobs::sessions::{open, settled};
 use crate::patient;
 
 async fn database() -> Database {
@@ -50,6 +52,32 @@ async fn every_promise_holds_while_the_last_release_is_replaced_by_this_one_and_
 #[tokio::test(flavor = "multi_thread")]
 async fn every_promise_holds_with_tokens_while_releases_are_replaced_and_put_back() {
     replaced_and_put_back(|plan| Plan { tokens: true, instances: 2, ..plan }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyed_batch_that_the_last_release_forwards_in_parts_is_accepted_once() {
+    let rig = Rig::beside_the_last_release().await;
+    settled(&rig).await;
+    let (old, new) = (0, 1);
+    let (mut jobs, there) = (Vec::new(), json!(rig.urls[new]));
+    while jobs.len() < 2 {
+        let session = open(&rig, old, json!({})).await;
+        if rig.get(old, &format!("/v1/cluster/owner/session:{session}")).await["url"] == there {
+            // Due long after the test.
+            jobs.push(json!({ "payload": 1, "session": session, "delay_ms": 3_600_000 }));
+        }
+    }
+    let batch = json!({ "jobs": jobs });
+    let submit = async |index: usize| {
+        rig.ask_owner(index, "/v1/jobs/batch", Some(&batch), &[("idempotency-key", "k")]).await
+    };
+    let first = submit(old).await;
+    let is_accepted = |result: &Value| result["id"].is_string();
+    assert!(first.body["results"].as_array().unwrap().iter().all(is_accepted), "{}", first.text);
+    for index in [new, old] {
+        let again = submit(index).await;
+        assert_eq!(again.body["results"], first.body["results"], "{}", again.text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,8 +12,8 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use ledger::JobKey;
 use sha2::{Digest, Sha256};
+use wire::FORWARDED_PLACES;
 use wire::jobs as shape;
-use wire::{FORWARDED_BY, FORWARDED_PLACES};
 
 use super::{Answer, Forwarding};
 use crate::auth::Principal;
@@ -217,14 +217,36 @@ fn refused(refusal: Refusal) -> shape::BatchResult {
     shape::BatchResult::Refused { code, detail, owner, owner_url }
 }
 
-/// The places of the jobs in the caller's batch, where an instance has forwarded a part of it.
+/// The places of the jobs in the caller's batch, where an instance has forwarded a part of it. Nothing proves that one did: the
+/// places only choose among the caller's own keys. Jobs at one place are as jobs under one `ref`.
 fn sent_places(request: &HttpRequest, count: usize) -> Result<Vec<usize>, Refusal> {
     let Some(header) = request.headers().get(FORWARDED_PLACES) else { return Ok(Vec::new()) };
     let read = header.to_str().ok().and_then(|text| {
         let places = text.split(',').map(|place| place.parse().ok().filter(|place| *place < BATCH_JOBS_MAX));
         places.collect::<Option<Vec<usize>>>()
     });
-    let is_sent_on = request.headers().contains_key(FORWARDED_BY);
-    read.filter(|places| is_sent_on && places.len() == count)
+    read.filter(|places| places.len() == count)
         .ok_or_else(|| Refusal::invalid(format!("the header {FORWARDED_PLACES} is for instances")))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_part_names_the_place_of_each_of_its_jobs_without_saying_who_forwarded_it() {
+        let read = |places: &str, count| {
+            let request = TestRequest::default().insert_header((FORWARDED_PLACES, places)).to_http_request();
+            sent_places(&request, count).ok()
+        };
+        assert_eq!(read("0", 1), Some(vec![0]));
+        assert_eq!(read("2,7,999", 3), Some(vec![2, 7, 999]));
+        for (places, count) in [("2,7", 1), ("2", 2), ("1000", 1), ("-1", 1), ("2,", 2), ("", 1), ("x", 1)] {
+            assert_eq!(read(places, count), None, "{places}");
+        }
+        let whole = TestRequest::default().to_http_request();
+        assert_eq!(sent_places(&whole, 2).unwrap(), Vec::<usize>::new());
+    }
 }

@@ -12,7 +12,7 @@ use client::wire::Json;
 use serde_json::{Value, json};
 pub use testkit::PATIENCE;
 use testkit::http::{Client, Reply};
-use testkit::instance::{Instance, Setup};
+use testkit::instance::{Instance, Setup, last_release};
 use testkit::process::Signal;
 use testkit::proxy::{Proxy, Replacement};
 use testkit::servers::{Database, Keyspace, Redis};
@@ -152,6 +152,14 @@ impl Rig {
         let without = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
         let without = without.env("FENCEPOST__LEASE__INSTANCE_MS", "10000");
         let setups = vec![setup(), setup(), other, without];
+        Self::start(setups, servers).await
+    }
+
+    /// An instance of the last release, and one of this release beside it.
+    pub async fn beside_the_last_release() -> Self {
+        let servers = Servers::start(false).await;
+        let setup = || servers.setup(servers.database_url(), &servers.redis_url());
+        let setups = vec![setup().binary(&last_release().unwrap()), setup()];
         Self::start(setups, servers).await
     }
 
