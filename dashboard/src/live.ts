@@ -48,6 +48,8 @@ document.addEventListener('visibilitychange', () => {
 
 export type Polled<T> = {
     data: T | undefined;
+    /** When `data` came, by the browser's clock: refusals leave it as it is. 0 while there is none. */
+    answeredAt: number;
     error: Refusal | undefined;
     refresh: () => void;
 };
@@ -58,7 +60,7 @@ export type Polled<T> = {
  * ledger that answers more slowly than refreshes come would otherwise never be heard.
  */
 export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) => Promise<T>, everyMs = POLL_MS): Polled<T> {
-    const [found, set] = useState<{ key: string | undefined; data?: T; error?: Refusal }>({ key });
+    const [found, set] = useState<{ key: string | undefined; data?: T; answeredAt?: number; error?: Refusal }>({ key });
     const latest = useRef(ask);
     latest.current = ask;
     const again = useRef<() => void>(() => undefined);
@@ -85,7 +87,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
                 if (over.signal.aborted) return;
                 failures = 0;
                 tell('live');
-                set({ key, data });
+                set({ key, data, answeredAt: Date.now() });
             } catch (error) {
                 if (over.signal.aborted) return;
                 const refused = refusal(error);
@@ -110,7 +112,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
 
     const refresh = useCallback(() => again.current(), []);
     const current = found.key === key ? found : { key };
-    return { data: current.data, error: current.error, refresh };
+    return { data: current.data, answeredAt: current.answeredAt ?? 0, error: current.error, refresh };
 }
 
 /** Polls a page of a list of the API. */

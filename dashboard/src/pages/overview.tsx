@@ -5,7 +5,7 @@ import { get } from '../api';
 import { useCaller } from '../caller';
 import { Chart } from '../chart';
 import { count, length, rate } from '../format';
-import { usePoll, type Polled } from '../live';
+import { useNow, usePoll, type Polled } from '../live';
 import { link } from '../router';
 import { history, recall, sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
@@ -34,7 +34,7 @@ export function Overview() {
             <h1>Overview</h1>
             {pools.data ? <Paused of={pools.data.paused} done={pools.refresh} /> : null}
             {sees_everything ? (
-                <Found of={stats}>{(found) => <Figures stats={found} />}</Found>
+                <Found of={stats}>{(found) => <Figures stats={found} answeredAt={stats.answeredAt} />}</Found>
             ) : (
                 <Empty>
                     This token sees some names only, and statistics count everything. Look at <a href={link(['jobs'])}>jobs</a> or{' '}
@@ -69,10 +69,13 @@ function since(countedMsAgo: number): string | undefined {
     return countedMsAgo > OLD_MS ? `counted ${length(countedMsAgo)} ago` : undefined;
 }
 
-function Figures({ stats }: { stats: Stats }) {
+function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
     const { jobs, delayed, oldest_waiting_ms: oldest, slots } = stats;
-    const ofJobs = since(stats.counted_ms_ago);
-    const ofPlans = since(stats.plans_counted_ms_ago);
+    // The last answer stays while the daemon gives no other, and what it counts grows older.
+    const answeredMsAgo = Math.max(0, useNow() - answeredAt);
+    const ofAnswer = since(answeredMsAgo);
+    const ofJobs = since(stats.counted_ms_ago + answeredMsAgo);
+    const ofPlans = since(stats.plans_counted_ms_ago + answeredMsAgo);
     const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
     return (
         <>
@@ -83,9 +86,9 @@ function Figures({ stats }: { stats: Stats }) {
                 <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={[delayed === 0 ? undefined : `+ ${count(delayed)} delayed`, ofJobs].filter(Boolean).join(', ') || undefined}>{count(jobs.CREATED - delayed)}</Figure>
                 <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })} under={ofJobs}>{count(jobs.DISPATCHED)}</Figure>
                 <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })} under={ofJobs}>{count(jobs.RUNNING)}</Figure>
-                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={since(stats.finished_counted_ms_ago)}>{count(jobs.FINISHED)}</Figure>
-                <Failures history={stats.history} />
-                <Figure name="Slots in use" to={link(['nodes'])}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
+                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={since(stats.finished_counted_ms_ago + answeredMsAgo)}>{count(jobs.FINISHED)}</Figure>
+                <Failures history={stats.history} under={ofAnswer} />
+                <Figure name="Slots in use" to={link(['nodes'])} under={ofAnswer}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
             </div>
             {isIdle ? (
                 <Empty>
@@ -127,7 +130,7 @@ function Figures({ stats }: { stats: Stats }) {
                 />
             </div>
             <div class="columns">
-                <Card title="Jobs per second" aside={<Counting stats={stats} />}>
+                <Card title="Jobs per second" aside={<Counting stats={stats} under={ofAnswer} />}>
                     <Silent of={stats.instances} />
                     <Rates stats={stats} />
                 </Card>
@@ -139,7 +142,7 @@ function Figures({ stats }: { stats: Stats }) {
                     ) : null}
                 </Card>
             </div>
-            <Card title="Pools" aside={<span class="aside">counted {length(stats.counted_ms_ago)} ago</span>}>
+            <Card title="Pools" aside={<span class="aside">counted {length(stats.counted_ms_ago + answeredMsAgo)} ago</span>}>
                 <Pools of={stats.pools} />
             </Card>
         </>
@@ -160,7 +163,7 @@ function Figure(props: { name: string; to: string; tone?: string | undefined; le
  * The jobs that failed or timed out within the 15 minutes of the history, each number with the way to such jobs. How many
  * dead jobs are kept is not counted anywhere, so the way to them has no number.
  */
-function Failures({ history: { failed, timed_out } }: { history: Stats['history'] }) {
+function Failures({ history: { failed, timed_out }, under }: { history: Stats['history']; under: string | undefined }) {
     const sum = (steps: number[]) => steps.reduce((all, one) => all + one, 0);
     const [failures, late] = [sum(failed), sum(timed_out)];
     return (
@@ -170,15 +173,16 @@ function Failures({ history: { failed, timed_out } }: { history: Stats['history'
             <small>
                 {late > 0 ? <><a href={link(['jobs'], { outcome: 'timed_out' })}>{count(late)} timed out</a>, </> : null}
                 <a href={link(['jobs'], { dead: 'true' })}>dead jobs</a>
+                {under === undefined ? null : `, ${under}`}
             </small>
         </div>
     );
 }
 
 /** Whose jobs the rates count, and since when. */
-function Counting({ stats: { instances, history_since: since } }: { stats: Stats }) {
+function Counting({ stats: { instances, history_since: since }, under }: { stats: Stats; under: string | undefined }) {
     const counted = instances.filter((one) => one.problem === undefined).length;
-    return <span class="aside">of {counted === 1 ? '1 instance' : `${counted} instances`}{since ? <>, since <When at={since} /></> : null}</span>;
+    return <span class="aside">of {counted === 1 ? '1 instance' : `${counted} instances`}{since ? <>, since <When at={since} /></> : null}{under === undefined ? null : `, ${under}`}</span>;
 }
 
 /** The instances whose jobs the rates are without. */
