@@ -1,6 +1,10 @@
-// Reads and writes JSON without losing digits: a payload may hold numbers that JavaScript cannot.
+// Reads and writes JSON without losing digits: a payload may hold numbers that JavaScript cannot, and be nested as deeply as its
+// submitter liked.
 
-/** A number that JavaScript cannot hold, as it was written. */
+/** Arrays and objects within more others than this stay as they were written: reading and printing them needs a stack. */
+const DEPTH_MAX = 200;
+
+/** A number that JavaScript cannot hold, or a value that is nested too deeply, as it was written. */
 export class Exact {
     constructor(readonly text: string) {}
     toString(): string {
@@ -14,14 +18,46 @@ export class Exact {
 type Context = { source?: string };
 
 export function parse(text: string): unknown {
+    const { shallow, cut } = cutDeep(text);
     const reviver = (_key: string, value: unknown, context?: Context): unknown => {
         const source = context?.source;
         if (typeof value === 'number' && source !== undefined && !Number.isSafeInteger(value) && String(value) !== source) {
             return new Exact(source);
         }
-        return value;
+        return (typeof value === 'string' ? cut.get(value) : undefined) ?? value;
     };
-    return JSON.parse(text, reviver as (key: string, value: unknown) => unknown);
+    return JSON.parse(shallow, reviver as (key: string, value: unknown) => unknown);
+}
+
+/** The text with a string in the place of each value that is nested too deeply, and what these strings stand for. */
+function cutDeep(text: string): { shallow: string; cut: Map<string, Exact> } {
+    const cut = new Map<string, Exact>();
+    // No text has these by chance, or can know them.
+    const mark = crypto.getRandomValues(new Uint32Array(4)).join('-');
+    let [shallow, copied, depth, start] = ['', 0, 0, 0];
+    for (let at = 0; at < text.length; at += 1) {
+        switch (text[at]) {
+            case '"':
+                for (at += 1; at < text.length && text[at] !== '"'; at += 1) if (text[at] === '\\') at += 1;
+                break;
+            case '[':
+            case '{':
+                depth += 1;
+                if (depth === DEPTH_MAX + 1) start = at;
+                break;
+            case ']':
+            case '}':
+                if (depth === DEPTH_MAX + 1) {
+                    const name = `${mark} ${cut.size}`;
+                    cut.set(name, new Exact(text.slice(start, at + 1)));
+                    shallow += `${text.slice(copied, start)}"${name}"`;
+                    copied = at + 1;
+                }
+                depth -= 1;
+                break;
+        }
+    }
+    return { shallow: shallow + text.slice(copied), cut };
 }
 
 /** JSON for people: indented, and short arrays and objects on one line. */

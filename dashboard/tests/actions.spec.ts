@@ -34,6 +34,26 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
 });
 
+test('a job whose payload is nested deeply shows its state and its payload, and is cancelled', async ({ page, world: { daemon }, world }) => {
+    // Deeper than the stack of a browser, with a bracket within a string.
+    const deep = `${'['.repeat(20_000)}"]",123456789012345678901234567890${']'.repeat(20_000)}`;
+    const response = await fetch(`${daemon.url}/v1/jobs`, {
+        method: 'POST',
+        headers: { authorization: 'Bearer root', 'content-type': 'application/json' },
+        body: `{"payload":{"tree":${deep},"beside":1},"requires":["quantum"]}`,
+    });
+    const { id } = (await response.json()) as { id: string };
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    const state = page.locator('main .bar .badge').first();
+    await expect(state).toHaveText('CREATED');
+    const payload = page.getByRole('region', { name: 'Payload' }).last();
+    await expect(payload).toContainText('[[["]",123456789012345678901234567890]]]');
+    await expect(payload).toContainText('"beside": 1');
+    await act(page, 'Cancel job');
+    await expect(state).toHaveText('cancelled');
+    expect((await daemon.ask('GET', `/v1/jobs/${id}`)).outcome).toBe('cancelled');
+});
+
 test('a retry whose answer is lost makes one job, also if it is pressed again', async ({ page, world: { daemon }, world, watch }) => {
     watch.allowsFailures = true;
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
