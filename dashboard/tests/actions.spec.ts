@@ -580,18 +580,13 @@ test('a second press of the button that tries a retry only tries it again', asyn
     expect((await world.daemon.ask('GET', `/v1/tasks/${world.failedTask}`)).run).toBe(1);
 });
 
-test('a retry expects the run that its dry run has shown', async ({ page, world, watch }) => {
+test('a retry expects the run that its dry run has shown, and what was shown goes with that run', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
     await page.locator('main').getByLabel('Reason').fill('mended');
     await page.getByRole('button', { name: 'Try without effect' }).click();
     const retry = page.getByRole('button', { name: 'Retry the task' });
     await expect(retry).toBeVisible();
-    await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
-        const response = await route.fetch();
-        await route.fulfill({ response, json: { ...(await response.json()), run: 41 } });
-    });
-    await expect(page.getByRole('region', { name: 'Task', exact: true })).toContainText('41');
     let expected: unknown;
     await page.route('**/retry', (route) => {
         expected = route.request().postDataJSON().expect;
@@ -600,6 +595,53 @@ test('a retry expects the run that its dry run has shown', async ({ page, world,
     await retry.click();
     await expect(page.locator('main').getByRole('alert')).toContainText('the task has changed');
     expect(expected).toMatchObject({ run: 1 });
+    await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), run: 41 } });
+    });
+    await expect(page.getByRole('region', { name: 'Task', exact: true })).toContainText('41');
+    await expect(retry).toHaveCount(0);
+    await expect(page.locator('main').getByRole('alert')).toHaveCount(0);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('a retry of a task whose answer is lost begins one run, also if it is pressed again, twice', async ({ page, world: { daemon }, world, watch }) => {
+    watch.allowsFailures = true;
+    const stages = [{ name: 'only', payload: 'fail', requires: ['deploy'] }];
+    const { id: plan } = await daemon.ask('POST', '/v1/plans', { tasks: [{ tenant: 'cyberdyne', stages }], start: true });
+    const newest = async () => (await daemon.ask('GET', `/v1/plans/${plan}/tasks`)).items[0];
+    await until('the task fails', async () => (await newest()).status === 'FAILED');
+    const { id } = await newest();
+    const failed = await daemon.ask('GET', `/v1/tasks/${id}`);
+    // The page does not hear of the new run.
+    await page.route(`**/v1/tasks/${id}`, (route) => route.fulfill({ json: failed }));
+    const keys: (string | undefined)[] = [];
+    let release = (): void => undefined;
+    const released = new Promise<void>((resolve) => (release = resolve));
+    await page.route('**/retry', async (route) => {
+        const request = route.request();
+        if (request.postDataJSON().dry_run) return route.continue();
+        keys.push(request.headers()['idempotency-key']);
+        const response = await route.fetch();
+        if (keys.length === 1) return route.abort();
+        await released;
+        await route.fulfill({ response });
+    });
+    await enter(page, world, 'root', `#/tasks/${id}`);
+    await page.locator('main').getByLabel('Reason').fill('mended');
+    await page.getByRole('button', { name: 'Try without effect' }).click();
+    const retry = page.getByRole('button', { name: 'Retry the task' });
+    await retry.click();
+    await expect(page.locator('main').getByRole('alert')).toContainText('unreachable');
+    await retry.dblclick();
+    await expect(page.getByRole('button', { name: 'Working…' })).toBeDisabled();
+    release();
+    await expect(page.locator('main')).not.toContainText('would begin');
+    await expect(page.locator('main').getByRole('alert')).toHaveCount(0);
+    expect(keys).toEqual([keys[0], keys[0]]);
+    expect(keys[0]).toMatch(/^dashboard-/);
+    expect((await newest()).run).toBe(2);
+    expect(await daemon.audited('retry_task', `task:${id}`)).toBe(1);
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 

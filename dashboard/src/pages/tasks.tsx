@@ -1,7 +1,7 @@
 // One task of a plan, and one tenant: stages, checkpoints, the lock; pause, retry, decide, unlock.
 
 import { useState } from 'preact/hooks';
-import { get, path, refusal, send, type Refusal } from '../api';
+import { get, idempotencyKey, path, refusal, send, type Refusal } from '../api';
 import { useCan } from '../caller';
 import { length } from '../format';
 import { useList, usePoll } from '../live';
@@ -71,7 +71,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                     />
                 </Card>
             </div>
-            {mayChange ? <Retry task={task} done={refresh} /> : null}
+            {mayChange ? <Retry key={task.run} task={task} done={refresh} /> : null}
             <div class="columns">
                 <Card title="Context"><Json of={task.context ?? {}} label="Context" /></Card>
                 <Card title="Configuration"><Json of={task.config ?? null} label="Configuration" /></Card>
@@ -105,32 +105,41 @@ function Resolve({ at, stage: { name, job }, number, done }: { at: string; stage
     );
 }
 
-/** A dry run of a retry: what was asked, and what would happen. */
-type Trial = { asked: { from: string; reason: string; expect: { run: number; checkpoint_version: number } }; found: Task };
+/** A dry run of a retry: what was asked, what would happen, and the idempotency key under which it does. */
+type Trial = { key: string; asked: { from: string; reason: string; expect: { run: number; checkpoint_version: number } }; found: Task };
 
-/** Retries a task: first a dry run that shows what would happen, then exactly what was shown. */
+/**
+ * Retries a run of a task: first a dry run that shows what would happen, then exactly what was shown. Nobody knows whether a retry
+ * whose answer was lost began a run: the next press repeats it under the same key.
+ */
 function Retry({ task, done }: { task: Task; done: () => void }) {
     const [from, setFrom] = useState('checkpoint');
     const [reason, setReason] = useState('');
     const [trial, setTrial] = useState<Trial>();
     const [error, setError] = useState<Refusal>();
+    const [isBusy, setBusy] = useState(false);
     if (!['FAILED', 'INTERRUPTED', 'CANCELLED', 'PAUSED'].includes(task.status)) return null;
-    const ask = (body: unknown) => send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body);
+    const ask = (body: unknown, key?: string) => send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body, key);
     const attempt = async (step: () => Promise<void>) => {
         setError(undefined);
         try {
             await step();
         } catch (thrown) {
-            setTrial(undefined);
             setError(refusal(thrown));
         }
     };
     const tryIt = () => attempt(async () => {
+        setTrial(undefined);
         const asked = { from, reason, expect: { run: task.run, checkpoint_version: task.checkpoint_version } };
-        setTrial({ asked, found: await ask({ ...asked, dry_run: true }) });
+        setTrial({ key: idempotencyKey(), asked, found: await ask({ ...asked, dry_run: true }) });
     });
-    const retry = ({ asked }: Trial) => attempt(async () => {
-        await ask(asked);
+    const retry = ({ key, asked }: Trial) => attempt(async () => {
+        setBusy(true);
+        try {
+            await ask(asked, key);
+        } finally {
+            setBusy(false);
+        }
         setTrial(undefined);
         done();
     });
@@ -158,9 +167,9 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
                         The run <b>{shown.found.run}</b> would begin with{' '}
                         {shown.found.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
                         {' '}and skip {shown.found.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
-                        Nothing has changed yet.
+                        {error === undefined ? ' Nothing has changed yet.' : null}
                     </p>
-                    <p class="buttons"><button type="button" class="danger" onClick={() => void retry(shown)}>Retry the task</button></p>
+                    <p class="buttons"><button type="button" class="danger" disabled={isBusy} onClick={() => void retry(shown)}>{isBusy ? 'Working…' : 'Retry the task'}</button></p>
                 </>
             ) : null}
         </Card>
