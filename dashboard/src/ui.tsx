@@ -143,8 +143,13 @@ export function Table<T>(props: {
     );
 }
 
-/** What an empty page says that is not the last: a token that sees few of many items gets such pages. */
-const GOES_ON = 'Nothing on this page; the list goes on.';
+/**
+ * Says why a page has no rows. One that is not the last may have none because a token sees few of many items, and a later one
+ * because its items are gone: neither means that the whole list is `empty`.
+ */
+function Nothing({ next, cursor, empty }: { next: string | null; cursor: string | undefined; empty: ComponentChildren }) {
+    return <Empty>{next ? 'Nothing on this page; the list goes on.' : cursor ? 'Nothing on this page any more.' : empty}</Empty>;
+}
 
 /** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */
 export function Listed<T>(props: {
@@ -159,7 +164,7 @@ export function Listed<T>(props: {
         <Found of={props.of}>
             {({ items, next_cursor }) => (
                 <>
-                    {items.length === 0 ? <Empty>{next_cursor ? GOES_ON : props.empty}</Empty> : <Table label={props.label} columns={props.columns} rows={items} id={props.id} />}
+                    {items.length === 0 ? <Nothing next={next_cursor} cursor={props.cursor} empty={props.empty} /> : <Table label={props.label} columns={props.columns} rows={items} id={props.id} />}
                     <Pager next={next_cursor} cursor={props.cursor} />
                 </>
             )}
@@ -243,7 +248,7 @@ export function FrozenList<T>(props: {
                 <>
                     {fresh === 0 ? null : <button type="button" class="fresh" onClick={show}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
                     {rows.length === 0 ? (
-                        <Empty>{next ? GOES_ON : props.empty}</Empty>
+                        <Nothing next={next} cursor={props.cursor} empty={props.empty} />
                     ) : (
                         <Table
                             label={props.label}

@@ -130,6 +130,21 @@ test('a page that ends early says that the list goes on, and nothing of the rows
     await daemon.bulkEnds(id, 'DONE');
 });
 
+test('a later page whose items are gone says so, and leads to the first page', async ({ page, world }) => {
+    await enter(page, world, 'viewer', '#/cluster');
+    const main = page.locator('main');
+    for (const [name, empty] of [['jobs', 'No job matches'], ['sessions', 'No session is kept']] as const) {
+        await page.route(`**/v1/${name}?*`, (route) => route.fulfill({ json: { items: [], next_cursor: null } }));
+        await visit(page, `#/${name}?cursor=c`);
+        await expect(main).toContainText('Nothing on this page any more.');
+        await expect(main).not.toContainText(empty);
+        await page.getByRole('button', { name: 'First page' }).click();
+        await expect(main).toContainText(empty);
+        await expect(main).not.toContainText('any more');
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('an instance that is not ready says why, and nothing of when it was', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'viewer');
