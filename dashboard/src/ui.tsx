@@ -266,6 +266,11 @@ export function FrozenList<T>(props: {
     );
 }
 
+/** What a row of such a list says that is not among the items of its page any more. */
+export function Gone({ left, asOf }: { left: boolean; asOf: string | undefined }) {
+    return <>{asOf ? <small> as of <When at={asOf} /></small> : null}{left ? <small> left the list</small> : null}</>;
+}
+
 /** Something to look up by its name. */
 export function LookUp({ label, placeholder, go }: { label: string; placeholder?: string; go: (text: string) => void }) {
     const [text, set] = useState('');

@@ -61,6 +61,41 @@ test('rows do not move: new jobs wait behind a button, and rows change in their 
     await expect(rows.first()).not.toContainText(id);
 });
 
+test('rows of plans and of bulk operations do not move: new ones wait behind a button', async ({ page, world: { daemon }, world }) => {
+    const stages = [{ name: 'only', payload: 'x', requires: ['quantum'] }];
+    const plans: string[] = [];
+    const plan = async () => {
+        const { id } = await daemon.ask('POST', '/v1/plans', { tasks: [{ tenant: 'still', stages }], start: false });
+        plans.push(id);
+        return id as string;
+    };
+    const bulk = async () => (await daemon.ask('POST', '/v1/bulk', { action: 'cancel', filter: { tenant: 'nobody' } })).id as string;
+    const rows = page.locator('main tbody tr');
+    const row = (address: string) => rows.first().locator(`a[href="${address}"]`);
+    await enter(page, world, 'viewer', '#/cluster');
+    for (const [list, make] of [['#/plans', plan], ['#/bulk', bulk]] as const) {
+        const first = row(`${list}/${await make()}`);
+        await visit(page, list);
+        await expect(first).toBeVisible();
+        const shown = await rows.count();
+        await make();
+        const newest = row(`${list}/${await make()}`);
+        const fresh = page.getByRole('button', { name: '2 new' });
+        await expect(fresh).toBeVisible();
+        await expect(first).toBeVisible();
+        expect(await rows.count()).toBe(shown);
+        await fresh.click();
+        await expect(newest).toBeVisible();
+        await expect(rows).toHaveCount(shown + 2);
+    }
+    // They also say what became of them.
+    await visit(page, '#/plans?status=CREATED');
+    await expect(row(`#/plans/${plans[2]}`)).toBeVisible();
+    for (const id of plans) await daemon.ask('POST', `/v1/plans/${id}/cancel`, {});
+    await expect(rows.first()).toContainText('CREATED left the list');
+    await expect(row(`#/plans/${plans[2]}`)).toBeVisible();
+});
+
 test('a list shows although its answers take longer than the events between them', async ({ page, world: { daemon }, world }) => {
     await page.route('**/v1/jobs?*', async (route) => {
         const response = await route.fetch();

@@ -6,7 +6,7 @@ import { count, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Bulk, BulkAction, BulkTrial } from '../shapes';
-import { Action, Ago, Badge, Card, Facts, Found, Listed, Maybe, When } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Found, FrozenList, Gone, Maybe, When } from '../ui';
 
 const RATE = 200;
 const RATE_MAX = 10_000;
@@ -102,21 +102,22 @@ export function Bulks({ query }: { query: URLSearchParams }) {
         <>
             <p class="crumbs"><a href={link(['jobs'])}>Jobs</a></p>
             <h1>Bulk operations</h1>
-            <Listed
+            <FrozenList
                 of={polled}
+                list={JSON.stringify({ cursor })}
                 cursor={cursor}
                 empty={<>No operation in the last 30 days. The <a href={link(['jobs'])}>list of jobs</a> begins one on all jobs that match its filters.</>}
                 label="Bulk operations"
                 id={(it) => it.id}
                 columns={[
-                    { head: 'operation', cell: (it) => <a href={link(['bulk', it.id])}>{it.action}</a> },
-                    { head: 'status', cell: (it) => <Badge of={it.status} /> },
-                    { head: 'jobs', cell: (it) => <Conditions of={it.filter} none={EVERY} /> },
-                    { head: 'progress', cell: (it) => <Progress of={it} /> },
-                    { head: 'skipped', class: 'num wide', cell: (it) => count(it.skipped) },
-                    { head: 'failed', class: 'num wide', cell: (it) => count(it.failed) },
-                    { head: 'by', class: 'wide', cell: (it) => <Maybe>{it.by}</Maybe> },
-                    { head: 'begun', class: 'num wide', cell: (it) => <Ago at={it.created_at} /> },
+                    { head: 'operation', cell: ({ item }) => <a href={link(['bulk', item.id])}>{item.action}</a> },
+                    { head: 'status', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
+                    { head: 'jobs', cell: ({ item }) => <Conditions of={item.filter} none={EVERY} /> },
+                    { head: 'progress', cell: ({ item }) => <Progress of={item} /> },
+                    { head: 'skipped', class: 'num wide', cell: ({ item }) => count(item.skipped) },
+                    { head: 'failed', class: 'num wide', cell: ({ item }) => count(item.failed) },
+                    { head: 'by', class: 'wide', cell: ({ item }) => <Maybe>{item.by}</Maybe> },
+                    { head: 'begun', class: 'num wide', cell: ({ item }) => <Ago at={item.created_at} /> },
                 ]}
             />
         </>

@@ -4,7 +4,7 @@ import { useCaller, useCan } from '../caller';
 import { length, short } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import type { Job } from '../shapes';
-import { Ago, Badge, Cut, Filter, FrozenList, Id, Maybe, When, type Column } from '../ui';
+import { Ago, Badge, Cut, Filter, FrozenList, Gone, Id, Maybe, type Column } from '../ui';
 import { BulkActions } from './bulk';
 
 const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
@@ -60,8 +60,8 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
         cell: ({ item, left, asOf }) => (
             <>
                 <Badge of={item.outcome ?? item.state} />
-                {asOf ? <small> as of <When at={asOf} /></small> : null}
-                {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
+                <Gone left={left} asOf={asOf} />
+                {left ? null : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
                 {failure(item) ? <small class="under lines" title={failure(item)!}>{failure(item)}</small> : null}
             </>

@@ -7,7 +7,7 @@ import { count, length } from '../format';
 import { useList, usePoll, type Polled } from '../live';
 import { go, link } from '../router';
 import type { List, Plan, PlanEvent, Task } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, Id, Listed, LookUp, Maybe, Table, When } from '../ui';
+import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, FrozenList, Gone, Id, Listed, LookUp, Maybe, Table, When } from '../ui';
 
 const PLAN_STATUSES = ['CREATED', 'RUNNING', 'PAUSED', 'ATTENTION', 'SUCCEEDED', 'CANCELLED'];
 const TASK_STATUSES = ['PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'PAUSED', 'INTERRUPTED', 'CANCELLED'];
@@ -22,18 +22,19 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 <Filter name="status" label="Status" query={query} options={PLAN_STATUSES} />
                 <LookUp label="Tenant" go={(tenant) => go(['tenants', tenant])} />
             </div>
-            <Listed
+            <FrozenList
                 of={polled}
+                list={JSON.stringify({ status, cursor })}
                 cursor={cursor}
                 empty={<>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.</>}
                 label="Plans"
                 id={(plan) => plan.id}
                 columns={[
-                    { head: 'plan', class: 'text', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
-                    { head: 'status', cell: (plan) => <Badge of={plan.status} /> },
-                    { head: 'tasks', cell: (plan) => <Progress of={plan} /> },
-                    { head: 'failed', class: 'num', cell: (plan) => count((plan.progress.failed ?? 0) + (plan.progress.interrupted ?? 0)) },
-                    { head: 'created', class: 'num wide', cell: (plan) => <Ago at={plan.created_at} /> },
+                    { head: 'plan', class: 'text', cell: ({ item }) => <a href={link(['plans', item.id])}>{item.name ?? <span class="id">{item.id}</span>}</a> },
+                    { head: 'status', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
+                    { head: 'tasks', cell: ({ item }) => <Progress of={item} /> },
+                    { head: 'failed', class: 'num', cell: ({ item }) => count((item.progress.failed ?? 0) + (item.progress.interrupted ?? 0)) },
+                    { head: 'created', class: 'num wide', cell: ({ item }) => <Ago at={item.created_at} /> },
                 ]}
             />
         </>
