@@ -81,9 +81,10 @@ export function Empty({ children }: { children: ComponentChildren }) {
 
 export function Trouble({ error, title }: { error: Refusal | undefined; title?: string }) {
     if (error === undefined) return null;
+    // The request is no part of the alert: each poll that is refused has another one, and a screen reader would read it all out again.
     return (
-        <div class="trouble" role="alert">
-            <b>{title ?? (error.status === 0 ? 'No answer' : 'Refused')}</b> <code>{error.code}</code> {error.detail}
+        <div class="trouble">
+            <span role="alert"><b>{title ?? (error.status === 0 ? 'No answer' : 'Refused')}</b> <code>{error.code}</code> {error.detail}</span>
             {error.requestId ? <small> request {error.requestId}</small> : null}
         </div>
     );

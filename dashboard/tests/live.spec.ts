@@ -195,6 +195,20 @@ test('an instance that is not ready says why, and nothing of when it was', async
     await expect(health).toContainText('snowflakes');
 });
 
+test('a refusal that goes on is one alert, whatever the numbers of its requests', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'viewer', '#/cluster');
+    const main = page.locator('main');
+    await expect(main).toContainText('this one');
+    for (const request_id of ['r-first', 'r-second']) {
+        const json = { code: 'ledger_unavailable', detail: 'it is away', request_id };
+        await page.route('**/v1/cluster', (route) => route.fulfill({ status: 503, json }));
+        await expect(main).toContainText(`request ${request_id}`);
+        await expect(main.getByRole('alert')).toHaveText('Refused ledger_unavailable it is away');
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the events of a large plan show page by page, and a page that fails is read again alone', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     const at = '2026-01-31T08:00:00Z';
