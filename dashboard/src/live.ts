@@ -22,6 +22,13 @@ export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
 let state: LinkState = 'waiting';
 let answeredAt = 0;
 const listeners = new Set<() => void>();
+/** The polls that run: how often each asks, and since when. */
+const running = new Set<{ everyMs: number; since: number }>();
+
+/** When the next answer is due: the poll that asks most often gets it. */
+function dueAt(): number {
+    return Math.min(...Array.from(running, ({ everyMs, since }) => Math.max(since, answeredAt) + everyMs));
+}
 
 function tell(next: LinkState): void {
     if (next === 'live') answeredAt = Date.now();
@@ -32,14 +39,15 @@ function tell(next: LinkState): void {
     for (const listener of listeners) listener();
 }
 
-export function useLink(): { state: LinkState; answeredAt: number } {
+/** The state, when the last answer came, and when the next one is due. */
+export function useLink(): { state: LinkState; answeredAt: number; dueAt: number } {
     const [, set] = useState(0);
     useEffect(() => {
         const changed = () => set((count) => count + 1);
         listeners.add(changed);
         return () => void listeners.delete(changed);
     }, []);
-    return { state, answeredAt };
+    return { state, answeredAt, dueAt: dueAt() };
 }
 
 document.addEventListener('visibilitychange', () => {
@@ -72,6 +80,8 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
         let isAsking = false;
         let isAskedAgain = false;
         let failures = 0;
+        const poll = { everyMs, since: Date.now() };
+        running.add(poll);
 
         const run = async () => {
             clearTimeout(timer);
@@ -104,6 +114,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
         void run();
         return () => {
             over.abort();
+            running.delete(poll);
             clearTimeout(timer);
             document.removeEventListener('visibilitychange', visible);
             again.current = () => undefined;

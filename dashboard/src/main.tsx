@@ -219,11 +219,14 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
     );
 }
 
+/** How long after it was due an answer is late. */
+const LATE_MS = 12_000;
+
 function LinkSign() {
-    const { state, answeredAt } = useLink();
+    const { state, answeredAt, dueAt } = useLink();
     const now = useNow();
     const age = Math.max(0, now - answeredAt);
-    const isLate = state === 'live' && age > 15_000;
+    const isLate = state === 'live' && now > dueAt + LATE_MS;
     const words = { live: isLate ? 'waiting' : 'live', waiting: 'connecting', lost: 'reconnecting', paused: 'paused' }[state];
     const isOld = isLate || (state === 'lost' && answeredAt !== 0);
     // The age is no part of the status: a screen reader would read it out every second.

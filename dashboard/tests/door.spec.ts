@@ -147,6 +147,22 @@ test('the page takes the new scopes of its token within a minute, and offers a r
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('a page that asks for little does not wait before its answer is due', async ({ page, world }) => {
+    await page.clock.install();
+    // Without the scope `submit` this page asks who the caller is, once a minute, and nothing else.
+    await enter(page, world, 'viewer', '#/ids');
+    const sign = page.getByRole('status');
+    await expect(sign).toHaveText('live');
+    await page.clock.fastForward(40_000);
+    await expect(sign).toHaveText('live');
+    await expect(page.getByRole('banner')).not.toContainText('last answer');
+    await page.route('**/v1/whoami', () => undefined);
+    await page.clock.fastForward(40_000);
+    await expect(sign).toHaveText('waiting');
+    await expect(page.getByRole('banner')).toContainText(/last answer 1 min \d+ s ago/);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a redirect to another instance is not followed', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/cluster');
     await page.route('**/v1/cluster', (route) => route.fulfill({ status: 307, headers: { location: 'http://127.0.0.1:1/v1/cluster' } }));
