@@ -133,6 +133,17 @@ test('the list of nonces has one status or all of them', async ({ page, world })
     await expect(page.locator('#filter-status option')).toHaveText(['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']);
 });
 
+test('a number in the context of a checkpoint is a number, also one that JavaScript cannot hold', async ({ page, world }) => {
+    await page.route(`**/v1/tasks/${world.task}/checkpoints?*`, async (route) => {
+        const { items, next_cursor } = await (await route.fetch()).json();
+        const json = JSON.stringify({ items: items.map((item: object) => ({ ...item, context: 'large' })), next_cursor });
+        await route.fulfill({ contentType: 'application/json', body: json.replaceAll('"large"', '{"wei":123456789012345678901234567890}') });
+    });
+    await enter(page, world, 'viewer', `#/tasks/${world.task}`);
+    await expect(page.getByRole('region', { name: 'Checkpoints' }).last()).toContainText('"wei": 123456789012345678901234567890');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a number that JavaScript cannot hold keeps its digits', async ({ page, world }) => {
     const response = await fetch(`${world.daemon.url}/v1/jobs`, {
         method: 'POST',

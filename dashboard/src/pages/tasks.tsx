@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks';
 import { get, idempotencyKey, path, refusal, send, type Refusal } from '../api';
 import { useCan } from '../caller';
 import { length } from '../format';
+import { pretty } from '../json';
 import { useList, usePoll } from '../live';
 import { link } from '../router';
 import type { Checkpoint, Stage, Task, Tenant } from '../shapes';
@@ -191,7 +192,7 @@ function Checkpoints({ of, cursor }: { of: string; cursor: string | undefined })
                     { head: 'run', class: 'num', cell: (it) => it.run },
                     { head: 'completed', cell: (it) => it.completed_stages.join(', ') },
                     { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
-                    { head: 'context', class: 'wide', cell: (it) => <code class="cut">{JSON.stringify(it.context)}</code> },
+                    { head: 'context', class: 'wide', cell: (it) => <code class="cut">{pretty(it.context)}</code> },
                 ]}
             />
         </Card>
