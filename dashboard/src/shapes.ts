@@ -139,6 +139,7 @@ export type Node = {
     instance: string;
     registered_at: string | null;
     heartbeat_at: string | null;
+    /** 0 while the node's instance alone knows of its connection. */
     record_version: number;
     seen_at: string;
 };

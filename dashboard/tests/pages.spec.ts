@@ -113,6 +113,18 @@ test('a load that is next to nothing is shown', async ({ page, world }) => {
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('a node that its instance alone knows has no version', async ({ page, world }) => {
+    await page.route('**/v1/nodes/alpha-1', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), record_version: 0, registered_at: null } });
+    });
+    await enter(page, world, 'viewer', '#/nodes/alpha-1');
+    const card = page.getByRole('region', { name: 'Node', exact: true });
+    await expect(card).toContainText('the bus does not know of this connection yet');
+    await expect(card).not.toContainText('version 0');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a released lease is called so on its page, as in the list', async ({ page, world }) => {
     const at = '2026-01-31T08:00:00Z';
     const lease = { resource: 'signer:x', owner: null, fencing_token: 7, acquired_at: at, renewed_at: at, expires_in_ms: -1, live: false };

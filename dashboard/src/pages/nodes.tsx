@@ -181,7 +181,7 @@ export function NodePage({ id }: { id: string }) {
                                     ['heartbeat', node.heartbeat_at ? <Ago at={node.heartbeat_at} /> : null],
                                     ['registered', node.registered_at ? <When at={node.registered_at} /> : null],
                                     ['changed', <Ago at={node.seen_at} />],
-                                    ['record', `version ${count(node.record_version)}`],
+                                    ['record', node.record_version === 0 ? 'the bus does not know of this connection yet' : `version ${count(node.record_version)}`],
                                 ]}
                             />
                         </Card>
