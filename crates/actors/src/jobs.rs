@@ -124,6 +124,8 @@ pub struct LaneConfig {
     pub request_timeout: Duration,
     /// How long finished jobs are kept.
     pub retention: Duration,
+    /// Between two purges, before jitter: [`limits::PURGE_EVERY`].
+    pub purge_every: Duration,
 }
 
 /// What the lanes of an instance depend on.
@@ -315,6 +317,7 @@ impl Jobs {
             scheduler: Arc::clone(&scheduler),
             keeper: Arc::clone(&keeper),
             retention: config.retention,
+            purge_every: config.purge_every,
             clock: clock.clone(),
             lifetime: lifetime.clone(),
         };

@@ -36,6 +36,7 @@ use crate::mailbox::Handle;
 use crate::pause::jittered;
 use crate::uncut::uncut;
 use actor::{Opening, PlanActor};
+pub use adoption::PURGE_EVERY;
 use clock::Clock;
 pub use owned_bytes::OWNED_PLANS_BYTES_MAX;
 use owned_bytes::{LOADS_MAX, OwnedBytes, PlanShare};
@@ -60,6 +61,8 @@ pub struct PlanConfig {
     pub request_timeout: Duration,
     /// How long plans are kept after their end.
     pub retention: Duration,
+    /// Between two purges, before jitter: [`PURGE_EVERY`].
+    pub purge_every: Duration,
     /// Bytes of owned plans beyond which no further plan is started: see [`OWNED_PLANS_BYTES_MAX`].
     pub owned_bytes_max: usize,
 }

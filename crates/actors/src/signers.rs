@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use actor::{Ask, WaitingCaller};
 use directory::Directory;
-pub use upkeep::{Upkeep, UpkeepSettings};
+pub use upkeep::{PURGE_EVERY, Upkeep, UpkeepSettings};
 
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;

@@ -84,6 +84,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         lease: Duration::from_secs(15),
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
+        purge_every: actors::jobs::limits::PURGE_EVERY,
     };
     let jobs = actors::jobs::Jobs::start(ground, terms);
     let ground = actors::plans::Dependencies {
@@ -97,6 +98,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     let terms = actors::plans::PlanConfig {
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
+        purge_every: actors::plans::PURGE_EVERY,
         owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
     };
     let plans = actors::plans::Plans::start(ground, terms);

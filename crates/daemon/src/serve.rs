@@ -445,6 +445,7 @@ fn lanes(config: &Config) -> actors::jobs::LaneConfig {
         lease: Duration::from_millis(config.lease.signer_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         retention: Duration::from_millis(config.jobs.retention_ms),
+        purge_every: actors::jobs::limits::PURGE_EVERY,
     }
 }
 
@@ -452,6 +453,7 @@ fn plans(config: &Config) -> actors::plans::PlanConfig {
     actors::plans::PlanConfig {
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         retention: Duration::from_millis(config.plans.retention_ms),
+        purge_every: actors::plans::PURGE_EVERY,
         owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
     }
 }
@@ -462,6 +464,7 @@ fn upkeep(config: &Config) -> UpkeepSettings {
         look_signers: LOOK_SIGNERS,
         look_for: Duration::from_millis(config.nonce.sweep_interval_ms / 4).min(LOOK_FOR_MAX),
         sweep_signers_max: size(config.nonce.sweep_signers_max),
+        purge_every: actors::signers::PURGE_EVERY,
         keep_keys: Duration::from_millis(config.nonce.key_retention_ms),
         keep_instances: Duration::from_millis(config.lease.instance_retention_ms),
     }
@@ -596,6 +599,25 @@ mod tests {
         };
         assert_eq!(forwards_on("sqlite:./ledger.db"), 1);
         assert_eq!(forwards_on("postgres://localhost/fencepost"), FORWARDS_MAX as u64);
+    }
+
+    #[test]
+    fn each_retention_of_the_configuration_reaches_its_part() {
+        let mut config = Config::default();
+        config.jobs.retention_ms = 3_600_001;
+        config.plans.retention_ms = 3_600_002;
+        config.nonce.key_retention_ms = 3_600_003;
+        config.lease.instance_retention_ms = 3_600_004;
+        let of_upkeep = upkeep(&config);
+        let kept = [
+            lanes(&config).retention,
+            plans(&config).retention,
+            of_upkeep.keep_keys,
+            of_upkeep.keep_instances,
+        ];
+        assert_eq!(kept.map(|kept| kept.as_millis()), [3_600_001, 3_600_002, 3_600_003, 3_600_004]);
+        let often = [lanes(&config).purge_every, plans(&config).purge_every, of_upkeep.purge_every];
+        assert!(often.iter().all(|every| *every <= Duration::from_secs(60)), "{often:?}");
     }
 
     #[tokio::test(start_paused = true)]

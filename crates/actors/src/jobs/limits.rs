@@ -53,6 +53,8 @@ pub const OUTGOING_MESSAGES_MAX: usize = 20_000;
 pub const OUTGOING_BYTES_MAX: usize = 128 << 20;
 /// Plans whose lanes were left, remembered until their adoption looks at them; the oldest are found again at the next look.
 pub const LEFT_PLANS_MAX: usize = 1_024;
+/// Between two purges of finished jobs and closed sessions by a daemon, before jitter.
+pub const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// The longest time without work after which a session is closed.
 pub const SESSION_IDLE_MAX: Duration = Duration::from_millis(domain::limits::SESSION_IDLE_MS_MAX);
 /// Jobs that get a slot in one pass.

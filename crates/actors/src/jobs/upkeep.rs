@@ -14,10 +14,8 @@ use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
 use crate::pause::jittered;
 
-/// Between two looks, before jitter.
+/// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Between two purges, before jitter.
-const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at the days to come, before jitter.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 /// The same after a look that found the table busy, or the ledger away.
@@ -39,6 +37,8 @@ pub(super) struct Upkeep {
     pub(super) keeper: Arc<LaneKeeper>,
     /// How long finished jobs are kept.
     pub(super) retention: Duration,
+    /// Between two purges, before jitter.
+    pub(super) purge_every: Duration,
     /// By which it knows how old they look, and how long sessions look idle.
     pub(super) clock: SharedClock,
     pub(super) lifetime: Lifetime,
@@ -47,12 +47,12 @@ pub(super) struct Upkeep {
 impl Upkeep {
     /// Runs as long as the instance serves.
     pub(super) async fn run(self) {
-        let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        let mut purge_at = Instant::now() + jittered(self.purge_every);
         // The start has looked, and may have failed.
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_AGAIN);
         let mut idle_after = None;
         loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            tokio::time::sleep(jittered(LOOK_EVERY.min(self.purge_every))).await;
             if !self.lifetime.is_serving() {
                 return;
             }
@@ -68,7 +68,7 @@ impl Upkeep {
             }
             let now = Instant::now();
             if now >= purge_at {
-                purge_at = now + jittered(PURGE_EVERY);
+                purge_at = now + jittered(self.purge_every);
                 if let Err(error) = self.purge().await {
                     tracing::debug!(%error, "finished jobs could not be purged");
                 }

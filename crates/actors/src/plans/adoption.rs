@@ -21,8 +21,8 @@ const LEFT_TO_ITS_PLACE: Duration = Duration::from_millis(1_500);
 const LEFT_MAX: u32 = 500;
 /// Between two counts of what there is, before jitter.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
-/// Between two purges, before jitter.
-const PURGE_EVERY: Duration = Duration::from_secs(60);
+/// Between two purges of a daemon, before jitter.
+pub const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Plans deleted in one step of a purge, at most. After a step that failed, as one does that takes longer than a call may, the
 /// next ones are smaller.
 const PURGE_STEP_PLANS: u32 = 100;
@@ -34,10 +34,10 @@ const TRIM_FOR: Duration = Duration::from_secs(1);
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
     let mut left_lanes = inner.jobs.left_plans();
-    let this = Arc::downgrade(inner);
+    let (this, purge_every) = (Arc::downgrade(inner), inner.config.purge_every);
     tokio::spawn(async move {
         let mut left_since = HashMap::new();
-        let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        let mut purge_at = Instant::now() + jittered(purge_every);
         let mut purge_step = PURGE_STEP_PLANS;
         let mut count_at = Instant::now();
         loop {
@@ -62,7 +62,7 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
                 }
             }
             if purge_at <= Instant::now() {
-                purge_at = Instant::now() + jittered(PURGE_EVERY);
+                purge_at = Instant::now() + jittered(purge_every);
                 purge_step = inner.purge(purge_step).await;
             }
         }

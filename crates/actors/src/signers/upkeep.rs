@@ -25,14 +25,16 @@ pub struct UpkeepSettings {
     pub look_for: Duration,
     /// Signers swept at once.
     pub sweep_signers_max: usize,
+    /// Between two purges, before jitter: [`PURGE_EVERY`].
+    pub purge_every: Duration,
     /// Age at which an idempotency key is forgotten.
     pub keep_keys: Duration,
     /// Age at which an ended incarnation is forgotten.
     pub keep_instances: Duration,
 }
 
-/// Between two purges, before jitter.
-const PURGE_EVERY: Duration = Duration::from_secs(30);
+/// Between two purges of a daemon, before jitter.
+pub const PURGE_EVERY: Duration = Duration::from_secs(30);
 /// How long entries of the audit are kept: 90 days.
 const AUDIT_KEPT: Duration = Duration::from_secs(90 * 86_400);
 /// Rows deleted in one step of a purge.
@@ -59,8 +61,8 @@ impl Upkeep {
             }))
         };
         let purge = {
-            let signers = signers.clone();
-            tokio::spawn(repeat(PURGE_EVERY, stopped.clone(), async move || purge(&signers, &settings).await))
+            let (signers, every) = (signers.clone(), settings.purge_every);
+            tokio::spawn(repeat(every, stopped.clone(), async move || purge(&signers, &settings).await))
         };
         let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers).await));
         Self { stop, tasks: vec![sweep, purge, gauges] }

@@ -66,6 +66,8 @@ pub struct Plan {
     pub job_keys_are_away: AtomicBool,
     /// So many of the next reads of one job fail.
     pub failing_job_reads: AtomicUsize,
+    /// What was to be purged.
+    pub purges: crate::purges::Purges,
     pub gate: tokio::sync::Notify,
 }
 
@@ -183,7 +185,7 @@ impl Nonces for Flaky {
         self.real.confirm_signer(signer, next, by).await
     }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_keys(age_ms, limit).await
+        self.real.purge_keys(self.plan.purges.note("keys", age_ms), limit).await
     }
 }
 
@@ -246,7 +248,7 @@ impl Instances for Flaky {
         self.real.instance_url(id).await
     }
     async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_instances(age_ms, limit).await
+        self.real.purge_instances(self.plan.purges.note("instances", age_ms), limit).await
     }
 }
 
@@ -379,7 +381,7 @@ impl Jobs for Flaky {
         self.real.finished_counts(piece).await
     }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_jobs(age_ms, limit).await
+        self.real.purge_jobs(self.plan.purges.note("jobs", age_ms), limit).await
     }
     async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
         self.real.dismiss_jobs(jobs, by).await
@@ -459,7 +461,7 @@ impl Sessions for Flaky {
         self.real.idle_sessions(ahead_ms, after, limit).await
     }
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_sessions(age_ms, limit).await
+        self.real.purge_sessions(self.plan.purges.note("sessions", age_ms), limit).await
     }
 }
 
@@ -573,7 +575,7 @@ impl Plans for Flaky {
         self.real.plan_statuses().await
     }
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_plans(age_ms, limit).await
+        self.real.purge_plans(self.plan.purges.note("plans", age_ms), limit).await
     }
     async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.trim_plan(age_ms, limit).await
@@ -615,7 +617,7 @@ impl Audits for Flaky {
         self.real.audits(filter).await
     }
     async fn purge_audits(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_audits(age_ms, limit).await
+        self.real.purge_audits(self.plan.purges.note("audits", age_ms), limit).await
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
+use actors::jobs::limits::PURGE_EVERY;
 use actors::jobs::{
     Answer, Dependencies, JobEventKind, Jobs, LaneConfig, NodeResult, Notification, Refusal, Submission,
     Topic,
@@ -33,6 +34,11 @@ pub struct Lanes {
 }
 
 pub async fn open() -> Lanes {
+    open_with(|_| {}).await
+}
+
+/// With settings that are changed so.
+pub async fn open_with(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
     let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
@@ -57,11 +63,13 @@ pub async fn open() -> Lanes {
         arbiters: arbiters.clone(),
         clock: clock.clone(),
     };
-    let config = LaneConfig {
+    let mut config = LaneConfig {
         lease: Duration::from_secs(15),
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
+        purge_every: PURGE_EVERY,
     };
+    change(&mut config);
     let jobs = Jobs::start(dependencies, config);
     let cluster_view = membership.cluster_view();
     Lanes {

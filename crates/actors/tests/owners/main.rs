@@ -7,7 +7,9 @@ mod flaky_ledger;
 mod lanes;
 mod membership;
 mod plans;
+mod purges;
 mod sessions;
+mod upkeep;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +17,9 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
-use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers, Upkeep, UpkeepSettings};
+use actors::signers::{
+    GrantRequest, Grants, Limits, PURGE_EVERY, Refusal, RequestKey, Signers, Upkeep, UpkeepSettings,
+};
 use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
@@ -600,6 +604,7 @@ async fn all_overdue_signers_of_a_look_are_swept_and_one_that_hangs_keeps_no_oth
         look_signers: 1_000,
         look_for: Duration::ZERO,
         sweep_signers_max: 4,
+        purge_every: PURGE_EVERY,
         keep_keys: MINUTE * 60,
         keep_instances: MINUTE * 60,
     };
@@ -628,6 +633,7 @@ async fn a_sweep_goes_on_behind_signers_that_are_not_overdue() {
         look_signers: 2,
         look_for: PATIENCE,
         sweep_signers_max: 4,
+        purge_every: PURGE_EVERY,
         keep_keys: MINUTE * 60,
         keep_instances: MINUTE * 60,
     };

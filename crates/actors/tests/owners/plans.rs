@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::jobs::Refusal;
-use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PlanConfig, Plans};
+use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PURGE_EVERY, PlanConfig, Plans};
 use cluster::FailureDetector;
 use domain::job::{OnRecovery, Outcome, State};
 use domain::plan::{
@@ -20,11 +20,11 @@ use crate::lanes::{Lanes, open};
 use crate::until;
 
 fn start(lanes: &Lanes) -> Plans {
-    start_with(lanes, OWNED_PLANS_BYTES_MAX)
+    start_with(lanes, |_| {})
 }
 
-/// An instance that may own so many bytes of plans.
-fn start_with(lanes: &Lanes, owned_bytes_max: usize) -> Plans {
+/// With settings that are changed so.
+pub fn start_with(lanes: &Lanes, change: impl FnOnce(&mut PlanConfig)) -> Plans {
     let dependencies = Dependencies {
         ledger: Arc::new(Flaky { real: lanes.ledger.clone(), plan: lanes.plan.clone() }),
         jobs: lanes.jobs.clone(),
@@ -33,8 +33,13 @@ fn start_with(lanes: &Lanes, owned_bytes_max: usize) -> Plans {
         arbiters: lanes.arbiters.clone(),
         clock: SharedClock::new(Duration::from_secs(1)),
     };
-    let (request_timeout, retention) = (Duration::from_secs(5), Duration::from_secs(60));
-    let config = PlanConfig { request_timeout, retention, owned_bytes_max };
+    let mut config = PlanConfig {
+        request_timeout: Duration::from_secs(5),
+        retention: Duration::from_secs(60),
+        purge_every: PURGE_EVERY,
+        owned_bytes_max: OWNED_PLANS_BYTES_MAX,
+    };
+    change(&mut config);
     Plans::start(dependencies, config)
 }
 
@@ -169,7 +174,7 @@ async fn a_command_whose_caller_has_given_up_is_not_carried_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let lanes = open().await;
-    let plans = start_with(&lanes, 1_500);
+    let plans = start_with(&lanes, |config| config.owned_bytes_max = 1_500);
     let create = async |tenant: &str, is_started: bool| {
         let payload = format!("\"{}\"", "x".repeat(1_000));
         let tasks = vec![TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", payload)])];
@@ -189,7 +194,7 @@ async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repetition_of_a_plan_gets_it_however_many_bytes_of_plans_the_instance_owns() {
     let lanes = open().await;
-    let plans = start_with(&lanes, 1_500);
+    let plans = start_with(&lanes, |config| config.owned_bytes_max = 1_500);
     let create = async |key: &str, hash: u8| {
         let payload = format!("\"{}\"", "x".repeat(1_000));
         let tasks = vec![TaskSpec::new(TenantId::parse("a").unwrap(), [StageSpec::new("only", payload)])];

@@ -27,8 +27,8 @@ use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
-    BULK_CANCELS_AT_ONCE, BULK_KEPT, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
-    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
+    BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_ROUND_PAUSE, BULK_ROUND_PAUSES_MAX,
+    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::state::{State, unanswered};
@@ -51,15 +51,15 @@ pub struct Kept {
 pub async fn run(forwarder: Arc<Forwarder>) {
     let state = Arc::clone(forwarder.state());
     let mut kept = Kept::default();
-    let mut purge_at = Instant::now() + BULK_PURGE_EVERY;
+    let mut purge_at = Instant::now() + state.settings.bulk_purge_every;
     while !state.traffic.is_draining() {
         if state.is_open() && state.went_back().is_none() {
             if let Err(refusal) = take(&forwarder, &mut kept, Instant::now()).await {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
             if Instant::now() >= purge_at {
-                purge_at = Instant::now() + BULK_PURGE_EVERY;
-                let age_ms = state.clock.kept_ms(BULK_KEPT);
+                purge_at = Instant::now() + state.settings.bulk_purge_every;
+                let age_ms = state.clock.kept_ms(state.settings.bulk_kept);
                 if let Err(refusal) = state.read(state.ledger.purge_bulks(age_ms)).await {
                     tracing::debug!(%refusal, "old bulk operations could not be purged");
                 }

@@ -6,7 +6,7 @@ use domain::BulkId;
 use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::*;
-use crate::bulk::runner::{Kept, take};
+use crate::bulk::runner::{Kept, run, take};
 use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY, BULKS_AT_ONCE};
 
 /// An operation of this token, whose owner is dead.
@@ -98,5 +98,41 @@ async fn an_instance_without_room_ends_what_somebody_cancelled() {
     }
     for id in [held, known, unknown, orphan] {
         assert_eq!(state.ledger.bulk(id).await.unwrap().unwrap().status, BulkStatus::Cancelled);
+    }
+}
+
+#[actix_web::test]
+async fn an_operation_that_is_over_is_purged_at_its_age() {
+    let month = Duration::from_secs(30 * 86_400);
+    assert_eq!(Settings::new(Auth::open()).bulk_kept, month);
+    for (kept, is_purged) in [(Duration::ZERO, true), (month, false)] {
+        let dir = TempDir::new().unwrap();
+        let auth = Auth::tokens(vec![token("ops", Scope::Submit)]);
+        let settings = Settings { bulk_purge_every: Duration::ZERO, bulk_kept: kept, ..Settings::new(auth) };
+        let state = state_with(&dir, settings).await;
+        let over = orphaned(&state, 1, "ops").await;
+        state.ledger.finish_bulk(&over, BulkStatus::Done, None).await.unwrap().unwrap();
+        let record = async |id| state.ledger.bulk(id).await.unwrap();
+        let running = actix_web::rt::spawn(run(forwarder(&state)));
+        let looks = async {
+            let look = async || {
+                state.bulk_woken.notify_one();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            // One look takes the first of them and then purges, before the next look takes the second.
+            for n in [2, 3] {
+                let next = orphaned(&state, n, "ops").await.id;
+                while record(next).await.is_some_and(|found| !found.status.is_over()) {
+                    look().await;
+                }
+            }
+            while is_purged && record(over.id).await.is_some() {
+                look().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), looks).await.expect("it is purged");
+        assert_eq!(record(over.id).await.is_none(), is_purged, "kept for {kept:?}");
+        state.traffic.drain();
+        running.await.unwrap();
     }
 }
