@@ -147,13 +147,23 @@ async fn instances_come_and_go_under_load_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_was_found_dead_comes_back_as_another() {
-    let fleet = fleet(2, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "1000")).await;
+    // Leases of signers last for longer than the test waits.
+    let fleet = fleet(2, |setup| {
+        setup.env("FENCEPOST__LEASE__INSTANCE_MS", "1000").env("FENCEPOST__LEASE__SIGNER_MS", "300000")
+    })
+    .await;
     let client = patient();
     let cluster = shown(&client, &fleet.urls()[0]).await;
     let before = cluster["instance"].as_str().unwrap().to_owned();
     let pid = itself(&cluster)["pid"].clone();
-    for number in 0..8 {
-        assert_eq!(grant(&client, &fleet.urls()[0], &format!("p-{number}")).await.status, 201);
+    let (mut signers, mut number) = (Vec::new(), 0);
+    while signers.len() < 8 {
+        number += 1;
+        let signer = format!("p-{number}");
+        if owner(&client, &fleet.urls()[0], &signer).await["url"] == fleet.urls()[0].as_str() {
+            assert_eq!(grant(&client, &fleet.urls()[0], &signer).await.status, 201);
+            signers.push(signer);
+        }
     }
     fleet.instance(0).await.process().signal(Signal::Stop).unwrap();
     let taken = format!("{}/v1/leases/instance:{before}", fleet.urls()[1]);
@@ -162,13 +172,15 @@ async fn an_instance_that_was_found_dead_comes_back_as_another() {
     })
     .await;
     // Its keys are served by the survivor long before their own leases run out.
-    for number in 0..8 {
-        let signer = format!("p-{number}");
+    for signer in &signers {
         until("the survivor serves its keys", async || {
-            grant(&client, &fleet.urls()[1], &signer).await.status == 201
+            grant(&client, &fleet.urls()[1], signer).await.status == 201
         })
         .await;
     }
+    let from_the_dead = r#"kind="signer",reason="dead""#;
+    let taken = counted(&client, &fleet.urls()[1], "fencepost_lease_takeover_total", from_the_dead).await;
+    assert!(taken >= 1.0, "the survivor took the leases of its keys: {taken}");
     fleet.instance(0).await.process().signal(Signal::Continue).unwrap();
     until("it has begun anew", async || {
         let cluster = shown(&client, &fleet.urls()[0]).await;
@@ -177,11 +189,10 @@ async fn an_instance_that_was_found_dead_comes_back_as_another() {
     .await;
     let cluster = shown(&client, &fleet.urls()[0]).await;
     assert_eq!(itself(&cluster)["pid"], pid, "the same process");
-    for number in 0..8 {
-        let signer = format!("p-{number}");
+    for signer in &signers {
         // The survivor hands the key over just now: a request that comes in between is told to come again.
         until("its keys are served again", async || {
-            let reply = grant(&client, &fleet.urls()[0], &signer).await;
+            let reply = grant(&client, &fleet.urls()[0], signer).await;
             if (reply.status, reply.code()) == (409, "not_owner") && reply.retry_after.is_some() {
                 return false;
             }

@@ -76,6 +76,12 @@ fn impatient(setup: Setup) -> Setup {
         .env("FENCEPOST__NODES__STRANDED_MS", "2000")
 }
 
+/// With deaths that are noticed soon, and leases of sessions and plans that last for longer than a test waits: what a dead
+/// instance had is taken over before they run out.
+fn mortal(setup: Setup) -> Setup {
+    setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000").env("FENCEPOST__LEASE__SIGNER_MS", "300000")
+}
+
 /// The address in a URL.
 fn address_of(url: &str) -> SocketAddr {
     let (_, rest) = url.split_once("://").unwrap();
@@ -131,15 +137,12 @@ impl Rig {
 
     /// The same as [`Self::mortal`], with instances that have two lanes each for jobs without a session.
     pub async fn with_two_lanes(count: usize) -> Self {
-        let shape = |setup: Setup| {
-            setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000").env("FENCEPOST__SERVER__WORKERS", "2")
-        };
-        Self::shaped(count, false, shape).await
+        Self::shaped(count, false, |setup| mortal(setup).env("FENCEPOST__SERVER__WORKERS", "2")).await
     }
 
-    /// The same as [`Self::together`], with instances whose deaths are noticed soon.
+    /// The same as [`Self::together`], with [`mortal`] instances.
     pub async fn mortal(count: usize) -> Self {
-        Self::shaped(count, false, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
+        Self::shaped(count, false, mortal).await
     }
 
     /// Four instances on one PostgreSQL: two on one Redis, one on another, and one without.

@@ -313,6 +313,7 @@ async fn a_delayed_or_failing_job_of_a_strict_session_holds_the_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn order_holds_through_the_death_of_owners_and_nodes() {
     let mut rig = Rig::mortal(3).await;
+    settled(&rig).await;
     let runs = Runs::new();
     runs.take(Duration::from_millis(10));
     let urls = rig.urls.clone();
@@ -344,6 +345,11 @@ async fn order_holds_through_the_death_of_owners_and_nodes() {
     for n in 41..=80 {
         assert_eq!(submit(&rig, left[n as usize % 2], n).await, n);
     }
+    let mut taken = 0.0;
+    for index in &left {
+        taken += taken_over(&rig, *index, "dead").await;
+    }
+    assert!(taken >= 1.0, "the session's lease was taken before it ran out: {taken}");
     drop(one);
     one = node("third");
     one.connected().await;
@@ -394,9 +400,10 @@ async fn a_session_moves_with_a_job_running() {
     rig.no_defect().await;
 }
 
-/// Sessions that were left to an instance.
-async fn left_to(rig: &Rig, index: usize) -> f64 {
-    rig.series(index, r#"fencepost_lease_takeover_total{kind="session",reason="left"}"#).await
+/// Sessions that an instance has taken over for this reason.
+async fn taken_over(rig: &Rig, index: usize, reason: &str) -> f64 {
+    let series = format!(r#"fencepost_lease_takeover_total{{kind="session",reason="{reason}"}}"#);
+    rig.series(index, &series).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -416,7 +423,7 @@ async fn sessions_with_waiting_jobs_are_left_to_the_other_instance_when_theirs_s
         assert_eq!(owner(&rig, 1, &session).await, 0);
         waiting.push((session, talk));
     }
-    assert_eq!(left_to(&rig, 1).await, 0.0);
+    assert_eq!(taken_over(&rig, 1, "left").await, 0.0);
     rig.end(0, Signal::Terminate).await;
     for (session, _) in &waiting {
         until("the other has it", async || {
@@ -427,7 +434,7 @@ async fn sessions_with_waiting_jobs_are_left_to_the_other_instance_when_theirs_s
         assert_eq!(owner(&rig, 1, session).await, 1);
     }
     // Its own look may have found some of them first.
-    let left = left_to(&rig, 1).await;
+    let left = taken_over(&rig, 1, "left").await;
     assert!((1.0..=waiting.len() as f64).contains(&left), "{left} of {} were left to it", waiting.len());
     let _node = rig.node(&[1], "n", |options| options.capacity = 3).await;
     for (_, talk) in &mut waiting {
@@ -465,7 +472,7 @@ async fn a_session_whose_job_is_not_due_for_long_rests() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let shown = rig.get(0, &lease).await;
     assert_eq!((&shown["fencing_token"], &shown["live"]), (&token, &json!(false)), "{shown}");
-    assert_eq!(left_to(&rig, 0).await + left_to(&rig, 1).await, 0.0);
+    assert_eq!(taken_over(&rig, 0, "left").await + taken_over(&rig, 1, "left").await, 0.0);
     rig.no_defect().await;
 }
 
