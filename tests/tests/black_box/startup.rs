@@ -185,6 +185,21 @@ async fn a_database_newer_than_the_binary_is_refused() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_may_lose_commits_is_served_with_a_warning() {
+    let database = database().await;
+    let (_, name) = database.url().rsplit_once('/').unwrap();
+    database.query(&format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off")).unwrap();
+    let instance = Setup::basic().unwrap().database(database.url()).start().await.unwrap();
+    let ready = patient().request("GET", &format!("{}/readyz", instance.url()), None, None).await.unwrap();
+    assert_eq!((ready.status, &ready.body["status"]), (200, &"degraded".into()), "{}", ready.text);
+    let ledger = &ready.body["checks"]["ledger"];
+    let detail = "synchronous_commit is off, should be on";
+    assert_eq!((&ledger["status"], &ledger["detail"]), (&"warn".into(), &detail.into()), "{}", ready.text);
+    until("the log says so", async || instance.whole_log().contains("the ledger may lose committed data"))
+        .await;
+}
+
 /// The SQL that a refused start names.
 fn sql_of(ended: &Ended) -> String {
     let lines =

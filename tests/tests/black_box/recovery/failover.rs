@@ -135,6 +135,14 @@ async fn failovers(url: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asynchronous_standby_that_becomes_the_primary_grants_nothing_until_the_ledger_is_recovered() {
     let drill = Drill::start(false).await;
+    for url in &drill.urls() {
+        until("it is warned of", async || {
+            let ready = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
+            let detail = ready.body["checks"]["ledger"]["detail"].as_str();
+            ready.status == 200 && detail.is_some_and(|detail| detail.contains("replicates asynchronously"))
+        })
+        .await;
+    }
     let gone = &[
         "ledger_went_back",
         "ledger_unavailable",

@@ -1,4 +1,4 @@
-//! What the address of a database depends on, and what not.
+//! What the address of a database depends on, and what not; and settings under which commits may be lost.
 
 use super::*;
 
@@ -32,5 +32,26 @@ fn a_url_with_a_socket_has_one_address_whatever_the_driver_finds_elsewhere() {
         }
         assert_ne!(address_by("postgres:///f?host=/others", "localhost"), stopped, "{url}");
         assert_ne!(address_by("postgres:///f", "localhost"), stopped, "{url}");
+    }
+}
+
+#[test]
+fn each_setting_under_which_a_commit_may_be_lost_is_warned_of() {
+    for (fsync, commit, pages, lags, is_standby, told) in [
+        ("off", "on", "on", false, false, &["fsync is off, should be on"][..]),
+        ("on", "on", "on", false, false, &[]),
+        ("on", "remote_apply", "on", false, false, &[]),
+        ("on", "off", "on", false, false, &["synchronous_commit is off, should be on"]),
+        ("on", "local", "on", false, false, &["synchronous_commit is local, should be on"]),
+        ("on", "remote_write", "on", false, false, &["synchronous_commit is remote_write, should be on"]),
+        ("on", "on", "off", false, false, &["full_page_writes is off, should be on"]),
+        ("on", "on", "on", true, false, &["a standby replicates asynchronously"]),
+        ("on", "on", "on", false, true, &["the server is a standby and takes no writes"]),
+        ("off", "on", "off", false, false, &["fsync is off", "full_page_writes is off"]),
+    ] {
+        let settings = (fsync.to_owned(), commit.to_owned(), pages.to_owned(), lags, is_standby);
+        let warnings = durability_warnings(&settings);
+        let is_told = warnings.iter().zip(told).all(|(warning, told)| warning.contains(told));
+        assert!(is_told && warnings.len() == told.len(), "{settings:?}: {warnings:?}");
     }
 }

@@ -170,3 +170,11 @@ async fn a_connection_that_is_opened_again_makes_no_file() {
     pools.writer.acquire().await.unwrap().close().await.unwrap();
     assert!(pools.writer.acquire().await.is_err() && !file.exists());
 }
+
+#[test]
+fn a_connection_that_does_not_wait_for_the_disk_is_warned_of() {
+    for (synchronous, is_warned_of) in [(0, true), (1, true), (2, false), (3, false)] {
+        let warnings = durability_warnings((synchronous,));
+        assert_eq!(!warnings.is_empty(), is_warned_of, "{synchronous}: {warnings:?}");
+    }
+}
