@@ -1,5 +1,6 @@
 //! What the cases about jobs share: lanes, jobs, and short forms of what is done to them.
 
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::job::{Assignment, Attempt, Change, Due, Event, NewJob, Outcome, Spec};
@@ -12,6 +13,12 @@ use crate::bench::{Bench, LONG_MS, owner};
 pub const ATTEMPTS: u32 = 5;
 const DAY_MS: u64 = 86_400_000;
 
+/// The day of the first job, in days since 1970: a test that goes on past midnight has its jobs of one day.
+static TODAY: LazyLock<u64> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_secs() / (DAY_MS / 1_000)
+});
+
 /// The job number `n` of the test, made today.
 pub fn job(n: u64) -> JobId {
     job_made(n, 0)
@@ -19,9 +26,7 @@ pub fn job(n: u64) -> JobId {
 
 /// One made so many days ago.
 pub fn job_made(n: u64, days_ago: u64) -> JobId {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    // The middle of a day, so that the day does not end under a test that asks twice.
-    let day = now / DAY_MS - days_ago;
+    let day = *TODAY - days_ago;
     let first = JobId::first_at_ms(day * DAY_MS + DAY_MS / 2);
     JobId::from_u128(first.as_u128() | 7 << 76 | u128::from(n))
 }
