@@ -522,9 +522,10 @@ async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_nobody_uses_is_closed() {
     let rig = Rig::alone().await;
-    let (unused, used) =
-        (open(&rig, 0, json!({"idle_ms": 1000})).await, open(&rig, 0, json!({"idle_ms": 1000})).await);
     let _node = rig.node(&[0], "n", |_| {}).await;
+    let unused = open(&rig, 0, json!({"idle_ms": 1000})).await;
+    // It is open for long enough that its job is accepted on a busy machine.
+    let used = open(&rig, 0, json!({"idle_ms": 5000})).await;
     let id = rig.submit(0, with(echo(1), json!({"session": used}))).await;
     rig.finished(0, &id).await;
     for session in [unused, used] {
