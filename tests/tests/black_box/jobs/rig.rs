@@ -703,6 +703,11 @@ pub fn with(mut job: Value, fields: Value) -> Value {
     job
 }
 
+/// No node was given more than it takes: it would have rejected the attempt.
+pub fn none_was_rejected(job: &Value) {
+    assert!(past(job).iter().all(|(_, how)| how != "rejected"), "{job:#}");
+}
+
 /// What the attempts of a job that are over came to.
 pub fn past(job: &Value) -> Vec<(u64, String)> {
     let of = |past: &Value| (past["attempt"].as_u64().unwrap(), past["state"].as_str().unwrap().to_owned());
