@@ -141,6 +141,13 @@ async fn ready_code(url: &str) -> String {
     answer.body["code"].as_str().or(answer.body["status"].as_str()).unwrap_or_default().to_owned()
 }
 
+/// What the gauge shows while the instance refuses everything, and when it does not.
+async fn went_back_shown(url: &str) -> String {
+    let answer = patient().request("GET", &format!("{url}/metrics"), None, None).await.unwrap();
+    let shown = answer.text.lines().find_map(|line| line.strip_prefix("fencepost_ledger_went_back "));
+    shown.unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
+}
+
 /// What the instance says of its ledger.
 async fn ledger_status(url: &str) -> Value {
     let answer = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
@@ -304,6 +311,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     }
     for url in &urls {
         until("it is noticed", async || ready_code(url).await == "ledger_went_back").await;
+        assert_eq!(went_back_shown(url).await, "1", "{url}");
     }
     // An instance that starts with what it remembers refuses as well.
     instances[1].process().signal(Signal::Kill).unwrap();
@@ -315,11 +323,13 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
         asked.is_ok_and(|answer| answer.code() == "ledger_went_back")
     })
     .await;
+    assert_eq!(went_back_shown(&urls[1]).await, "1", "the first scrape after a start shows it too");
     recovered(database.url(), folder.path()).await;
     instances[1].becomes_ready(starting).await.unwrap();
     for url in &urls {
         until("it serves again", async || matches!(ready_code(url).await.as_str(), "ready" | "degraded"))
             .await;
+        assert_eq!(went_back_shown(url).await, "0", "{url}");
     }
     confirm_late(&urls[0], 3).await;
     confirm_all(&urls[0], &granted).await;

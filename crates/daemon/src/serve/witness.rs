@@ -46,7 +46,7 @@ pub struct Witness {
     extension: String,
     written: Option<Instant>,
     clock: SharedClock,
-    /// The refusal is in force.
+    /// The refusal is in force, as the gauge `fencepost_ledger_went_back` shows.
     has_refused: bool,
     /// Why the ledger counts as gone back, as far as is known.
     reason: Option<Reason>,
@@ -196,6 +196,7 @@ impl Witness {
                 let is_recovered =
                     self.known.as_ref().is_some_and(|known| identity.is_recovered_since(known));
                 if std::mem::take(&mut self.has_refused) {
+                    metrics::gauge!("fencepost_ledger_went_back").set(0.0);
                     tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
                     api.set_went_back(None);
                 } else {
@@ -209,6 +210,7 @@ impl Witness {
                 self.reason = Some(reason);
                 if !std::mem::replace(&mut self.has_refused, true) {
                     metrics::counter!("fencepost_ledger_went_back_total").increment(1);
+                    metrics::gauge!("fencepost_ledger_went_back").set(1.0);
                     tracing::error!(
                         known = self.known.as_ref().map(tracing::field::display), %found, %reason,
                         "the ledger went back in time; nothing is served"

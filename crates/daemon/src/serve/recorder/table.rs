@@ -176,6 +176,7 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_fence_reject_total", "Writes refused because their owner had lost its lease, by operation")
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
+    gauge("fencepost_ledger_went_back", "1 while the ledger counts as gone back in time and every request is refused, else 0"),
     counter("fencepost_tls_reload_total", "Times that certificates were read again, by their use and result")
         .by(&["of", "result"], &[&[&["listener", "peers"], &["ok", "refused"]]]),
     counter("fencepost_forward_unproven_total", "Requests that claim to be forwarded, without a credential that proves it"),
