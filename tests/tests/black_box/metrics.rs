@@ -343,6 +343,21 @@ fn each_alert_says_what_it_is_how_bad_it_is_and_where_to_read_on() {
     assert_eq!(named, headings, "each alert has its section, and each section its alert");
 }
 
+#[test]
+fn alerts_read_what_shows_the_fault_for_as_long_as_it_lasts() {
+    let alerts = alerts();
+    for (name, metric) in [
+        // A counter rises once, and an instance that finds the fault at its start has counted it before the first scrape.
+        ("FencepostLedgerWentBack", "fencepost_ledger_went_back"),
+        // Jobs that never begin are in no histogram.
+        ("FencepostJobsWaitLong", "fencepost_pool_oldest_seconds"),
+    ] {
+        let alert = alerts.iter().find(|alert| alert.name == name).unwrap();
+        let used = read(&alert.fields["expr"]).unwrap().selectors;
+        assert!(used.iter().any(|selector| selector.name == metric), "{name} does not read {metric}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_that_takes_all_connections_does_not_keep_the_probes_out() {
     let [address, probes] = [(); 2].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
