@@ -190,8 +190,8 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// therefore down.
     fn answers(&self) -> watch::Receiver<bool>;
 
-    /// A name for what this bus reaches: the same for two handles of one cluster exactly if they share it. Redis keeps it;
-    /// after a flush the next handle that asks puts it back.
+    /// A name for what this bus reaches: the same for two handles of one cluster exactly if they share it. It begins with the
+    /// kind's name and a colon. Redis keeps it; after a flush the next handle that asks puts it back.
     ///
     /// # Errors
     /// What the server says; repeating is harmless.

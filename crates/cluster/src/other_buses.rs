@@ -1,6 +1,7 @@
 //! The instances that use another bus than this one: jobs pass between them through the ledger alone, slowly, and messages not at
-//! all. It is a mistake in somebody's configuration; or a Redis whose replica was promoted while its master still serves some
-//! instances. Both servers then have the bus's name, and an instance on one of them shows no presence on the other.
+//! all. It is meant where no instance has a Redis. Otherwise it is a mistake in somebody's configuration; or a Redis whose
+//! replica was promoted while its master still serves some instances. Both servers then have the bus's name, and an instance on
+//! one of them shows no presence on the other.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -118,6 +119,7 @@ impl Comparison {
         let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains_key(&it.about.id);
         let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
         self.cluster_view.compared_buses(differ, compared.collect(), looked_at);
+        metrics::gauge!("fencepost_instances_on_other_buses").set(mistaken(&own, &live, found.len()) as f64);
         self.show(found);
         (self.noted, self.missing) = (Some(own), missing);
     }
@@ -152,7 +154,6 @@ impl Comparison {
     }
 
     fn show(&self, found: Vec<String>) {
-        metrics::gauge!("fencepost_instances_on_other_buses").set(found.len() as f64);
         let changed = self.found.send_if_modified(|shown| {
             let changed = *shown != found;
             shown.clone_from(&found);
@@ -219,6 +220,16 @@ pub(crate) fn compare(own: &str, live: &[Instance], unseen: &HashSet<InstanceId>
     wrong.collect()
 }
 
+/// How many of the live instances use another bus by mistake, given how many were `found` to be on another one. A cluster may be
+/// without Redis: then each instance has a bus of its own.
+fn mistaken(own: &str, live: &[Instance], found: usize) -> usize {
+    let is_local = |bus: &str| bus.split(':').next() == Some(bus::Kind::Local.as_str());
+    if !is_local(own) {
+        return found;
+    }
+    live.iter().filter_map(|it| it.bus.as_deref()).filter(|bus| !is_local(bus)).count()
+}
+
 #[cfg(test)]
 mod tests {
     use domain::Timestamp;
@@ -253,6 +264,19 @@ mod tests {
         assert!(found[0].starts_with("b-1 at http://b-1 uses the bus redis:2"), "{found:?}");
         assert!(found[1].starts_with("c-1 "), "{found:?}");
         assert!(compare("redis:1", &live[..1], &HashSet::new()).is_empty());
+    }
+
+    #[test]
+    fn instances_without_redis_are_told_of_one_another_and_are_no_mistake() {
+        let without = [instance("a-1", Some("local:1")), instance("b-1", Some("local:2"))];
+        let mixed = [&without[..], &[instance("c-1", Some("redis:3")), instance("old-1", None)]].concat();
+        for (own, live, told, mistakes) in
+            [("local:1", &without[..], 1, 0), ("local:1", &mixed[..], 2, 1), ("redis:3", &mixed[..], 2, 2)]
+        {
+            let found = compare(own, live, &HashSet::new());
+            assert_eq!(found.len(), told, "{own}: {found:?}");
+            assert_eq!(mistaken(own, live, found.len()), mistakes, "{own}: {found:?}");
+        }
     }
 
     #[test]

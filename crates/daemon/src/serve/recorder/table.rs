@@ -253,7 +253,7 @@ pub const METRICS: &[Metric] = &[
     histogram("fencepost_pubsub_lag_seconds", BUS_SECONDS, "The time that a notice to oneself takes over Pub/Sub"),
     counter("fencepost_bus_rejected_total", "Messages in Redis of other hands, and copies, that were dropped")
         .by(&["what", "why"], &[&[&["entry", "notice"], &["seal", "replay"]]]),
-    gauge("fencepost_instances_on_other_buses", "Live instances that use another bus, or are not seen on this one"),
+    gauge("fencepost_instances_on_other_buses", "Live instances that use another bus by mistake, or are not seen on this one"),
     gauge("fencepost_inbox_pending", "Messages of other instances that wait in this instance's inbox"),
     // Plans.
     gauge("fencepost_plan_tasks", "Tasks of the cluster's plans that are not over, by status")
