@@ -15,6 +15,11 @@
 # FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
 # engine's own 10 would cut them short. It writes to its volume alone: its root may be read-only.
 #
+# A node runs without the image's health check, which asks a daemon in the container:
+#
+#   docker run --no-healthcheck --read-only --cap-drop ALL --security-opt no-new-privileges -v "$PWD/work:/work:ro" \
+#     -e FENCEPOST_TOKEN=choose-one fencepost node --url https://NAME:7070 --exec /work
+#
 # The base images are named by exact versions. To pin them by digest as well, give the digests that your registry
 # verified: --build-arg BUILD_IMAGE=rust:1.95.0-slim-bookworm@sha256:… --build-arg BASE_IMAGE=debian:12.12-slim@sha256:…
 
@@ -53,7 +58,7 @@ VOLUME /var/lib/fencepost
 EXPOSE 7070
 STOPSIGNAL SIGTERM
 # Whether the process answers, not whether its ledger does: a restart would not mend the ledger. Where
-# another port is listened on, or TLS is spoken, FENCEPOST_URL tells this check.
+# another port is listened on, or TLS is spoken, FENCEPOST_URL tells this check. It is not for nodes: see above.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=40s --retries=3 CMD ["fencepost", "health"]
 ENTRYPOINT ["tini", "--", "fencepost"]
 CMD ["serve"]

@@ -74,3 +74,15 @@ fn the_bill_of_materials_names_each_crate_of_the_binary_once_with_what_it_needs(
     let root_alone: Vec<_> = refs.difference(&to).collect();
     assert_eq!(root_alone.len(), 1, "something needs each crate but the daemon: {root_alone:?}");
 }
+
+#[test]
+fn the_health_check_of_the_image_is_for_no_node() {
+    for page in ["Dockerfile", "docs/operations.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let runs = text.split("docker run ").skip(1);
+        let of_nodes: Vec<_> =
+            runs.filter(|run| run.lines().take(2).any(|line| line.contains(" fencepost node "))).collect();
+        assert_eq!(of_nodes.len(), 1, "{page}: {of_nodes:?}");
+        assert!(of_nodes[0].starts_with("--no-healthcheck "), "{page}: {of_nodes:?}");
+    }
+}
