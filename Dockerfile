@@ -45,7 +45,7 @@ RUN apt-get update \
     && groupadd --system --gid 10001 fencepost \
     && useradd --uid 10001 --gid fencepost --no-create-home --home-dir /var/lib/fencepost \
        --shell /usr/sbin/nologin fencepost \
-    && install -d -o fencepost -g fencepost -m 0750 /var/lib/fencepost
+    && install -d -o fencepost -g fencepost -m 0700 /var/lib/fencepost
 COPY --from=build /usr/local/bin/fencepost /usr/local/bin/fencepost
 # For reading; used only where FENCEPOST_CONFIG names it.
 COPY config/fencepost.toml /etc/fencepost/fencepost.toml

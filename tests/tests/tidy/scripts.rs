@@ -86,3 +86,11 @@ fn the_health_check_of_the_image_is_for_no_node() {
         assert!(of_nodes[0].starts_with("--no-healthcheck "), "{page}: {of_nodes:?}");
     }
 }
+
+#[test]
+fn the_folders_that_the_image_makes_are_its_users_alone() {
+    let text = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let made: Vec<_> = text.lines().filter(|line| line.contains("install -d ")).collect();
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert!(made[0].contains(" -m 0700 "), "{made:?}");
+}
