@@ -139,7 +139,7 @@ impl Reloader {
 
 /// What became of a reload.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reload {
+pub(super) enum Reload {
     Done,
     /// The configuration was refused.
     Refused,
@@ -149,7 +149,7 @@ enum Reload {
 
 impl Reload {
     /// The label in metrics.
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "ok",
             Self::Refused => "refused",

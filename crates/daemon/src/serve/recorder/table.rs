@@ -138,7 +138,7 @@ pub const METRICS: &[Metric] = &[
     .by(&[], &[]),
     counter("fencepost_internal_errors_total", "Requests that a defect of the daemon answered with 500"),
     counter("fencepost_token_reload_total", "Reloads of the tokens, by result")
-        .by(&["result"], &[&[&["ok", "refused"]]]),
+        .by(&["result"], &[&[&["ok", "refused", "waits"]]]),
     // Requests.
     counter("fencepost_http_requests_total", "Requests answered, by route, method and status")
         .by(&["route", "method", "status"], &[]),
@@ -159,6 +159,7 @@ pub const METRICS: &[Metric] = &[
             "mistaken",
             "not_owner",
             "late",
+            "distrusted",
         ]]],
     ),
     counter("fencepost_handed_on_total", "What this instance accepted and another one carried out, by kind")

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use domain::job::{Outcome, Revoked, State};
 use domain::plan::{StageStatus, TaskStatus};
 
+use super::super::reload::Reload;
 use super::table::METRICS;
 use super::*;
 
@@ -207,6 +208,8 @@ fn the_values_from_the_start_are_all_that_there_are() {
     assert_eq!(values("fencepost_jobs_total", 1), outcomes.into_iter().chain([""]).collect());
     let reasons = Revoked::ALL.map(Revoked::as_str);
     assert_eq!(values("fencepost_dispatch_revoked_total", 0), BTreeSet::from(reasons));
+    let reloads = [Reload::Done, Reload::Refused, Reload::Waits].map(Reload::as_str);
+    assert_eq!(values("fencepost_token_reload_total", 0), BTreeSet::from(reloads));
     let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
     let statuses = statuses.chain([StageStatus::Unknown.as_str()]).collect();
     assert_eq!(values("fencepost_plan_tasks", 0), statuses);
@@ -217,6 +220,20 @@ fn the_values_from_the_start_are_all_that_there_are() {
         ["fencepost_lease_acquire_total", "fencepost_lease_renew_total", "fencepost_lease_takeover_total"]
     {
         assert_eq!(values(name, 0), leases, "{name}");
+    }
+}
+
+#[test]
+fn what_comes_of_a_forwarded_request_is_counted_from_the_start() {
+    let metric = METRICS.iter().find(|metric| metric.name == "fencepost_forward_total").unwrap();
+    let source = std::fs::read_to_string(root().join("crates/api/src/forwarder.rs")).unwrap();
+    // Each result stands before what it means for the caller.
+    let named =
+        source.split("(\"").skip(1).filter_map(|rest| rest.split_once("\", Asked::")).map(|(name, _)| name);
+    let named: BTreeSet<_> = named.filter(|name| !name.contains('"')).collect();
+    assert!(named.contains("distrusted") && named.len() > 5, "{named:?}");
+    for name in named {
+        assert!(metric.combinations().contains(&vec![name]), "{name} is not there from the start");
     }
 }
 
