@@ -491,4 +491,14 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
     assert_eq!((&line["level"], &line["owner"]), (&"INFO".into(), &owner.ready().instance.as_str().into()));
     assert!(line["token"] == "1" && line["lease_ms"].as_u64().is_some(), "{line}");
     assert!(line["expires_at"].as_i64().is_some(), "{line}");
+    let snowflake = format!("{}/v1/ids/snowflake", owner.url());
+    until("a snowflake is made", async || {
+        client.request("GET", &snowflake, None, None).await.unwrap().status == 200
+    })
+    .await;
+    let of_worker = || lines(&owner.whole_log(), &["lease acquired", "id-worker:"]);
+    until("the lease of a worker number is in the log", async || !of_worker().is_empty()).await;
+    let line = &of_worker()[0];
+    assert!(line["owner"] == owner.ready().instance.as_str() && line["token"] == "1", "{line}");
+    assert!(line["expires_at"].as_i64().is_some() && line["lease_ms"].as_u64().is_some(), "{line}");
 }

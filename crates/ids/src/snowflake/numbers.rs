@@ -1,6 +1,6 @@
 //! Where worker numbers come from, and which one to try first.
 
-use domain::{InstanceId, Resource, Token, WorkerNumber};
+use domain::{InstanceId, Resource, Timestamp, Token, WorkerNumber};
 use ledger::{Acquisition, Marked, Renewal, Renewed, WorkerClaim, WorkerRecord};
 
 /// The lease of a number, as this instance acquired it.
@@ -199,24 +199,36 @@ impl Numbers for LedgerNumbers {
 
     async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<WorkerLease>> {
         let resource = Resource::id_worker(candidate.number);
-        let token = match &candidate.from {
-            Some(dead) => self.ledger.take_over(&resource, &self.owner, dead, self.lease_ms).await?,
-            None => match self.ledger.acquire(&resource, &self.owner, self.lease_ms).await? {
-                Acquisition::Acquired { token, .. } => Some(token),
-                Acquisition::Held { .. } => None,
-            },
+        let (owner, lease_ms) = (&self.owner, self.lease_ms);
+        let acquired = match &candidate.from {
+            Some(dead) => {
+                let taken = self.ledger.take_over(&resource, owner, dead, lease_ms).await;
+                taken.map(|token| token.map(|token| (token, None)))
+            }
+            None => {
+                self.ledger.acquire(&resource, owner, lease_ms).await.map(|acquisition| match acquisition {
+                    Acquisition::Acquired { token, expires_at } => Some((token, expires_at)),
+                    Acquisition::Held { .. } => None,
+                })
+            }
         };
-        let result = if token.is_some() { "acquired" } else { "held" };
+        let result = match &acquired {
+            Ok(Some(_)) => "acquired",
+            Ok(None) => "held",
+            Err(_) => "error",
+        };
         metrics::counter!("fencepost_lease_acquire_total", "kind" => "id-worker", "result" => result)
             .increment(1);
-        if let (Some(token), Some(dead)) = (token, &candidate.from) {
+        let Some((token, expires_at)) = acquired? else { return Ok(None) };
+        if let Some(dead) = &candidate.from {
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "id-worker", "reason" => "dead")
                 .increment(1);
-            tracing::info!(%resource, owner = %self.owner, %token, %dead, "lease taken over from a dead instance");
-        } else if let Some(token) = token {
-            tracing::info!(%resource, owner = %self.owner, %token, lease_ms = self.lease_ms, "lease acquired");
+            tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
+        } else {
+            let expires_at = expires_at.map(Timestamp::as_micros);
+            tracing::info!(%resource, %owner, %token, expires_at, lease_ms, "lease acquired");
         }
-        Ok(token.map(|token| WorkerLease { number: candidate.number, token }))
+        Ok(Some(WorkerLease { number: candidate.number, token }))
     }
 
     async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
@@ -304,6 +316,7 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -329,20 +342,32 @@ mod tests {
         found.into_iter().map(|candidate| candidate.number.get()).collect()
     }
 
-    /// Counts how often the giving back of a number was fenced.
-    #[derive(Default)]
-    struct Fenced(Arc<AtomicU64>);
+    /// Counts what a series of a counter gets.
+    struct Counted {
+        name: &'static str,
+        label: (&'static str, &'static str),
+        count: Arc<AtomicU64>,
+    }
 
-    impl Recorder for Fenced {
+    impl Counted {
+        fn new(name: &'static str, label: (&'static str, &'static str)) -> Self {
+            Self { name, label, count: Arc::default() }
+        }
+
+        fn get(&self) -> u64 {
+            self.count.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Recorder for Counted {
         fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
         fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
         fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
             let mut labels = key.labels().map(|label| (label.key(), label.value()));
-            let is_it =
-                key.name() == "fencepost_fence_reject_total" && labels.any(|l| l == ("op", "id_lower"));
-            if is_it { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+            let is_it = key.name() == self.name && labels.any(|label| label == self.label);
+            if is_it { Counter::from_arc(Arc::clone(&self.count)) } else { Counter::noop() }
         }
 
         fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -354,35 +379,54 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_number_that_was_lost_is_not_given_back_and_that_is_counted() {
-        let folder = tempfile::tempdir().unwrap();
+    /// The numbers of a new ledger in this folder.
+    async fn numbers_in(folder: &Path) -> LedgerNumbers {
         let options = ledger::Options {
-            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            url: format!("sqlite:{}", folder.join("ledger.db").display()),
             connections_max: 2,
             connect_timeout_ms: 5_000,
             call_timeout_ms: 5_000,
         };
-        let numbers = LedgerNumbers {
+        LedgerNumbers {
             ledger: ledger::open(&options).await.unwrap(),
             cluster: "one".to_owned(),
             owner: id("me-1"),
             node: "me".to_owned(),
             lease_ms: 60_000,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_number_that_was_lost_is_not_given_back_and_that_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let numbers = numbers_in(folder.path()).await;
         let found = candidates(&[], Choice::Any, numbers.identity(), NOW);
         let lost = numbers.acquire(&found[0]).await.unwrap().unwrap();
         numbers.open(&lost).await.unwrap().unwrap();
         let held = numbers.acquire(&found[0]).await.unwrap().unwrap();
-        let fenced = Fenced::default();
+        let fenced = Counted::new("fencepost_fence_reject_total", ("op", "id_lower"));
         let _counting = metrics::set_default_local_recorder(&fenced);
-        let count = || fenced.0.load(Ordering::Relaxed);
         assert!(!numbers.give_back(&lost, 1).await.unwrap());
-        assert_eq!(count(), 1);
+        assert_eq!(fenced.get(), 1);
         assert!(numbers.renew(&held).await.unwrap(), "the later lease stays");
         assert!(numbers.give_back(&held, 1).await.unwrap());
         assert!(!numbers.renew(&held).await.unwrap());
-        assert_eq!(count(), 1);
+        assert_eq!(fenced.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_acquire_that_fails_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let numbers = numbers_in(folder.path()).await;
+        let free = candidates(&[], Choice::Any, numbers.identity(), NOW).remove(0);
+        let of_a_dead = Candidate { from: Some(id("dead-1")), ..free.clone() };
+        numbers.ledger.close().await;
+        let failed = Counted::new("fencepost_lease_acquire_total", ("result", "error"));
+        let _counting = metrics::set_default_local_recorder(&failed);
+        for (candidate, count) in [(free, 1), (of_a_dead, 2)] {
+            numbers.acquire(&candidate).await.unwrap_err();
+            assert_eq!(failed.get(), count, "{candidate:?}");
+        }
     }
 
     #[test]
