@@ -6,6 +6,7 @@
 //! that one is asked once. A forwarded request is never forwarded again.
 
 mod others;
+mod outages;
 mod snowflakes;
 
 use std::cell::LazyCell;
@@ -37,6 +38,7 @@ use crate::services::Incarnation;
 use crate::settings::OnMisroute;
 use crate::state::State;
 use crate::traces::{self, TRACEPARENT_NAME};
+use outages::{Failure, Outages};
 
 /// Brings requests to the owners of keys.
 pub struct Forwarder {
@@ -46,6 +48,18 @@ pub struct Forwarder {
     hints: DashMap<Resource, (Member, Instant)>,
     /// The instance that made snowflakes for this one last, and when.
     right_clock: ArcSwapOption<(InstanceId, Instant)>,
+    outages: Outages,
+}
+
+/// Logs that a forwarded request failed: at this level if it is news, else at DEBUG.
+macro_rules! log_failure {
+    ($level:ident, $is_news:expr, $($line:tt)+) => {
+        if $is_news {
+            tracing::$level!($($line)+);
+        } else {
+            tracing::debug!($($line)+);
+        }
+    };
 }
 
 /// A request for the owner of a key: one that came in, or one that this instance makes in its name.
@@ -187,6 +201,7 @@ impl Forwarder {
             state,
             hints: DashMap::new(),
             right_clock: ArcSwapOption::empty(),
+            outages: Outages::default(),
         }
     }
 
@@ -425,9 +440,14 @@ impl Forwarder {
             metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
             return Err(Refusal::new(Code::Overloaded, "this instance forwards too many requests to others"));
         };
+        let owner = &member.id;
+        let is_news = |failure| self.outages.is_news(owner, failure, Instant::now());
         if !same_scheme(&incarnation.identity.url, &member.url) {
             // A request that came over TLS is not forwarded without TLS.
-            tracing::error!(owner = %member.id, url = member.url, "an instance is advertised under another scheme");
+            log_failure!(
+                error, is_news(Failure::OtherScheme),
+                %owner, url = member.url, "an instance is advertised under another scheme"
+            );
             return Ok(Asked::Away);
         }
         let mut passed = forwarded.passed.clone();
@@ -461,25 +481,40 @@ impl Forwarder {
         let (result, asked) = match answer.await {
             Some(Ok(answer)) if answer.status == StatusCode::UNAUTHORIZED.as_u16() => {
                 // The caller's token was good here.
-                tracing::error!(
-                    owner = %member.id,
+                log_failure!(
+                    error, is_news(Failure::Distrusted),
+                    %owner,
                     said = problem_text(&answer),
                     "an instance did not accept a forwarded request; the instances need the same cluster.secret, the same \
                      tokens"
                 );
                 ("distrusted", Asked::Distrusts)
             }
-            Some(Ok(answer)) => read(answer),
+            Some(Ok(answer)) => {
+                if self.outages.is_end(owner, Instant::now()) {
+                    tracing::info!(%owner, "an owner answers forwarded requests again");
+                }
+                read(answer)
+            }
             Some(Err(Error::Unreachable { url, reason, .. })) => {
-                tracing::warn!(url, reason, "an owner could not be reached");
+                log_failure!(
+                    warn, is_news(Failure::Unreachable),
+                    %owner, url, reason, "an owner could not be reached"
+                );
                 ("unreachable", Asked::Away)
             }
             Some(Err(error)) => {
-                tracing::warn!(%error, owner = %member.id, "a forwarded request got no answer");
+                log_failure!(
+                    warn, is_news(Failure::Unanswered),
+                    %error, %owner, "a forwarded request got no answer"
+                );
                 ("lost", Asked::Lost)
             }
             None => {
-                tracing::warn!(owner = %member.id, "an owner left while a forwarded request waited");
+                log_failure!(
+                    warn, is_news(Failure::Left),
+                    %owner, "an owner left while a forwarded request waited"
+                );
                 ("lost", Asked::Lost)
             }
         };

@@ -91,7 +91,7 @@ struct Two {
     /// Where the first reaches the second.
     far_url: String,
     recorded: Recorded,
-    _relay: tokio::task::JoinHandle<()>,
+    relay: tokio::task::JoinHandle<()>,
 }
 
 impl Two {
@@ -117,7 +117,7 @@ impl Two {
         let relay = tokio::spawn(recorded.clone().relay(relay, far_at.clone()));
         let far = setup(far, &far_at).arg("--advertise").arg(&far_url).start();
         let (near, far) = tokio::try_join!(setup(near, &near_at).start(), far).unwrap();
-        let two = Self { near, far, far_url, recorded, _relay: relay };
+        let two = Self { near, far, far_url, recorded, relay };
         until("both are on the ring", async || {
             let mut counts = Vec::new();
             for url in [two.near.url(), two.far.url()] {
@@ -404,4 +404,28 @@ async fn instances_with_different_secrets_serve_no_requests_for_each_other() {
     assert_eq!((status, &refused["code"]), (409, &json!("not_owner")), "{refused}");
     assert_eq!(refused["owner_url"], two.far_url.as_str());
     assert!(two.near.whole_log().contains("cluster.secret"), "{}", two.near.whole_log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_cannot_be_reached_is_one_line_however_many_requests_are_for_it() {
+    let entries = [token("root", "admin")];
+    let mut two = Two::start(&entries, &entries).await;
+    let client = patient().with_token("secret-of-root");
+    let delayed = json!({ "payload": 1, "delay_ms": 3_600_000 });
+    let jobs = format!("{}/v1/jobs", two.far.url());
+    let job = client.request("POST", &jobs, None, Some(&delayed)).await.unwrap().body;
+    // Nothing was forwarded yet, so the first instance has no connection there.
+    two.relay.abort();
+    let _ = (&mut two.relay).await;
+    let cancel = format!("{}/v1/jobs/{}/cancel", two.near.url(), job["id"].as_str().unwrap());
+    for _ in 0..100 {
+        let (status, refused) = two.ask("root", "POST", &cancel, None).await;
+        assert_eq!((status, &refused["owner_url"]), (409, &json!(two.far_url)), "{refused}");
+    }
+    let metrics = format!("{}/metrics", two.near.url());
+    let shown = client.request("GET", &metrics, None, None).await.unwrap().text;
+    assert!(shown.contains("fencepost_forward_total{result=\"unreachable\"} 100\n"), "{shown}");
+    let told = || two.near.whole_log().matches("an owner could not be reached").count();
+    until("it is in the log", async || told() > 0).await;
+    assert_eq!(told(), 1, "{}", two.near.whole_log());
 }

@@ -1,0 +1,102 @@
+//! The instances at which forwarded requests fail: the log has one line for each of them and each reason, and one for the end,
+//! however many requests fail meanwhile.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use domain::InstanceId;
+
+use crate::limits::{FAILING_OWNERS_MAX, OWNER_ANSWERS_AFTER};
+
+/// Why a forwarded request failed at its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The owner is advertised under another scheme.
+    OtherScheme,
+    /// The owner did not accept the request.
+    Distrusted,
+    /// There is no connection to the owner.
+    Unreachable,
+    /// The owner did not answer.
+    Unanswered,
+    /// The owner left the cluster.
+    Left,
+}
+
+/// What the log has told of owners that fail.
+#[derive(Default)]
+pub struct Outages(Mutex<HashMap<InstanceId, Outage>>);
+
+/// What the log has told of one.
+struct Outage {
+    told: Vec<Failure>,
+    failed_at: Instant,
+}
+
+impl Outages {
+    /// Notes a failure. Whether it is to be told: it is the first one of its kind in this outage.
+    pub fn is_news(&self, owner: &InstanceId, failure: Failure, now: Instant) -> bool {
+        let mut outages = self.lock();
+        if outages.len() >= FAILING_OWNERS_MAX && !outages.contains_key(owner) {
+            outages.clear();
+        }
+        let begun = || Outage { told: Vec::new(), failed_at: now };
+        let outage = outages.entry(owner.clone()).or_insert_with(begun);
+        outage.failed_at = now;
+        let is_news = !outage.told.contains(&failure);
+        if is_news {
+            outage.told.push(failure);
+        }
+        is_news
+    }
+
+    /// Notes an answer. Whether it ends an outage: an owner that answers some requests, and others not, fails still.
+    pub fn is_end(&self, owner: &InstanceId, now: Instant) -> bool {
+        let mut outages = self.lock();
+        let is_over = |outage: &Outage| now.duration_since(outage.failed_at) >= OWNER_ANSWERS_AFTER;
+        outages.get(owner).is_some_and(is_over) && outages.remove(owner).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Outage>> {
+        // Nothing under it panics half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_once_for_each_owner_and_reason_until_the_owner_answers_again() {
+        let outages = Outages::default();
+        let begun = Instant::now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        let [one, other] = ["one-1", "other-1"].map(|id| InstanceId::parse(id).unwrap());
+        assert!(outages.is_news(&one, Failure::Unreachable, begun));
+        assert!(!outages.is_news(&one, Failure::Unreachable, after(1)));
+        assert!(outages.is_news(&one, Failure::Unanswered, after(1)), "another reason");
+        assert!(outages.is_news(&other, Failure::Unreachable, after(1)), "another owner");
+        assert!(!outages.is_end(&one, after(2)), "it fails still");
+        assert!(!outages.is_news(&one, Failure::Unreachable, after(1_000)));
+        let well = OWNER_ANSWERS_AFTER.as_millis() as u64;
+        assert!(!outages.is_end(&one, after(999 + well)));
+        assert!(outages.is_end(&one, after(1_000 + well)));
+        assert!(!outages.is_end(&one, after(1_001 + well)), "it is told once");
+        assert!(outages.is_news(&one, Failure::Unreachable, after(1_002 + well)), "it fails anew");
+        assert!(!outages.is_news(&other, Failure::Unreachable, after(1_002 + well)), "it has not answered");
+    }
+
+    #[test]
+    fn owners_that_never_answer_again_are_forgotten() {
+        let outages = Outages::default();
+        for number in 0..=FAILING_OWNERS_MAX {
+            let owner = InstanceId::parse(&format!("owner-{number}")).unwrap();
+            assert!(outages.is_news(&owner, Failure::Left, Instant::now()));
+        }
+        assert_eq!(outages.lock().len(), 1);
+    }
+}
