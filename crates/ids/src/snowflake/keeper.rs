@@ -14,6 +14,7 @@ mod by_file;
 mod seek;
 
 use std::future::pending;
+use std::mem::{Discriminant, discriminant};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub(super) struct Keeper {
     recalled: watch::Receiver<u64>,
     /// Whether anybody has ever asked for an id.
     is_wanted: bool,
+    /// Of the refusal that the log has told of last, since there was a number: which one it is, and which of the ledger's.
+    told: Option<(Discriminant<Refusal>, Option<Discriminant<ledger::Error>>)>,
 }
 
 /// What stays the same from one number to the next.
@@ -88,7 +91,7 @@ impl Keeper {
         let ledger_address = checksum(&options.ledger.address);
         let recalled = shared.recall.subscribe();
         let context = KeeperContext { options, shared, ledger_address, made_by_file: None };
-        Self { context, source, recalled, is_wanted: false }
+        Self { context, source, recalled, is_wanted: false, told: None }
     }
 
     /// First tells how long the local file still proves a number.
@@ -156,13 +159,15 @@ impl Keeper {
             sought = self.context.seek(&numbers) => sought,
         };
         match sought {
-            Ok(held) => Some(held),
+            Ok(held) => {
+                self.told = None;
+                Some(held)
+            }
             Err(refusal) => {
-                match &refusal {
-                    Refusal::Ledger(error) => {
-                        ledger::log_failure!(error, "no worker number for snowflakes; trying again");
-                    }
-                    _ => tracing::warn!(%refusal, "no worker number for snowflakes; trying again"),
+                if self.is_news(&refusal) {
+                    tracing::warn!(%refusal, "no worker number for snowflakes; trying again");
+                } else {
+                    tracing::debug!(%refusal, "no worker number for snowflakes; trying again");
                 }
                 self.context.tell(Phase::Refusing(refusal));
                 let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
@@ -170,6 +175,17 @@ impl Keeper {
                 None
             }
         }
+    }
+
+    /// Whether the log is to tell of it: not of what it told of the last try, nor of an outage, which the ledger itself logs.
+    fn is_news(&mut self, refusal: &Refusal) -> bool {
+        let of_ledger = match refusal {
+            Refusal::Ledger(error) if error.is_retryable() => return false,
+            Refusal::Ledger(error) => Some(discriminant(error)),
+            _ => None,
+        };
+        let reason = Some((discriminant(refusal), of_ledger));
+        std::mem::replace(&mut self.told, reason) != reason
     }
 
     /// Waits until the pause is over or the source changes; whether it is over.

@@ -221,6 +221,12 @@ async fn a_clock_too_far_off_at_the_start_refuses_snowflakes_and_says_by_how_muc
         assert!(begun.elapsed() < PATIENCE, "the clock is looked at again and again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let tries = |log: &str, word: &str| {
+        let tries = log.lines().filter(|line| line.contains("no worker number for snowflakes"));
+        tries.filter(|line| line.contains(word)).count()
+    };
+    until("the log has a second try", async || tries(&faked.instance.whole_log(), "DEBUG") > 0).await;
+    assert_eq!(tries(&faked.instance.whole_log(), "WARN"), 1, "{}", faked.instance.whole_log());
     faked.runs(0);
     faked.comes_back(&["clock_behind"]).await;
 }
