@@ -1,5 +1,6 @@
 //! What an operator reads in the log while something is away: one line when it goes, one when it is back.
 
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -81,6 +82,30 @@ async fn an_outage_of_redis_is_one_line_and_its_end_another() {
     let told: Vec<_> =
         told(&seen, end).into_iter().filter(|message| *message != "the bus may lose data").collect();
     assert_eq!(told, ["the bus is down; operations that need it wait", end], "{seen:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_witness_file_that_cannot_be_written_is_one_line_and_its_end_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let [kept, place, next] = ["kept", "place", "next"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&kept).unwrap();
+    symlink(&kept, &place).unwrap();
+    let file = place.join("witness");
+    let setup = Setup::basic().unwrap().env("FENCEPOST__LEDGER__WITNESS_FILE", file.to_str().unwrap());
+    let instance = setup.env("FENCEPOST__LOG__FILTER", "info,fencepost=debug").start().await.unwrap();
+    let told = |level: &str, words: &str| {
+        let log = instance.whole_log();
+        log.lines().filter(|line| line.contains(level) && line.contains(words)).count()
+    };
+    // Nothing can be written below a file, by root neither.
+    std::fs::write(&next, "").unwrap();
+    std::fs::rename(&next, &place).unwrap();
+    let fails = "position cannot be written down";
+    until("it is tried again", async || told("\"DEBUG\"", fails) > 0).await;
+    symlink(&kept, &next).unwrap();
+    std::fs::rename(&next, &place).unwrap();
+    until("its end is told", async || told("\"INFO\"", "position is written down again") > 0).await;
+    assert_eq!(told("\"WARN\"", fails), 1, "{}", instance.whole_log());
 }
 
 /// Comes back when the instance has granted a nonce.

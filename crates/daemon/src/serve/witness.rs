@@ -44,7 +44,10 @@ pub struct Witness {
     /// Of the file while it is written, beside the whole one. No other process has it: processes of two containers may share the
     /// folder and have the same pid.
     extension: String,
+    /// When it was tried last.
     written: Option<Instant>,
+    /// The last try failed, and the log has told so.
+    is_unwritable: bool,
     clock: SharedClock,
     /// The refusal is in force, as the gauge `fencepost_ledger_went_back` shows.
     has_refused: bool,
@@ -90,7 +93,8 @@ impl Witness {
             tracing::debug!(%error, file = %path.display(), "what killed processes have left cannot be removed");
         }
         let extension = format!("{:016x}.new", rand::random::<u64>());
-        Ok(Self { known, file, extension, written: None, clock, has_refused: false, reason: None })
+        let (written, is_unwritable) = (None, false);
+        Ok(Self { known, file, extension, written, is_unwritable, clock, has_refused: false, reason: None })
     }
 
     /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
@@ -280,8 +284,16 @@ impl Witness {
         }
         self.written = Some(Instant::now());
         let bytes = serde_json::to_vec(known).expect("it is plain data");
-        if let Err(error) = replace(path, &self.extension, &bytes) {
-            tracing::warn!(%error, file = %path.display(), "the ledger's position cannot be written down");
+        let done = replace(path, &self.extension, &bytes);
+        let was_unwritable = std::mem::replace(&mut self.is_unwritable, done.is_err());
+        let file = path.display();
+        match done {
+            Ok(()) if was_unwritable => tracing::info!(%file, "the ledger's position is written down again"),
+            Ok(()) => {}
+            Err(error) if was_unwritable => {
+                tracing::debug!(%error, %file, "the ledger's position cannot be written down");
+            }
+            Err(error) => tracing::warn!(%error, %file, "the ledger's position cannot be written down"),
         }
     }
 }
