@@ -6,12 +6,12 @@
 //! them does, so a pass asks once per class and not once per job.
 //!
 //! A tenant with jobs of one priority in a class has a *turn* there. The turns of a pool and priority are served by their
-//! numbers, the lowest first. The turns of a tenant are numbered one after the other, each behind the number that is reached
-//! there. So a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each other
-//! tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its jobs for
-//! other nodes waiting. A turn that is served before them brings what is reached up by one, so that they all come before those
-//! who come later only when as many were served. It is never further behind than the tenant has turns: a tenant with a job
-//! that nobody serves does not wait for those who come.
+//! numbers, the lowest first. The turns of a tenant are numbered one after the other, each behind the highest number that was
+//! served there: so a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each
+//! other tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its
+//! jobs for other nodes waiting. But a tenant that is served by a turn that was passed over has its other ones numbered anew
+//! when they come first: its backlog does not come before those who came meanwhile. (Start-time fair queueing: Goyal, Vin, Cheng,
+//! 1996, with a tag for each class of a tenant.)
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -87,7 +87,7 @@ struct Pool {
 #[derive(Default)]
 struct Turns {
     tenants: HashMap<Option<TenantId>, Tenant>,
-    /// Up to which number they are served, but for those that were passed over.
+    /// The highest number that was served.
     reached: u64,
     given: u64,
 }
@@ -99,6 +99,8 @@ struct Tenant {
     turns: u64,
     /// The number of its last one.
     last: u64,
+    /// What was reached when it was served by a turn that was passed over. Its other turns with lower numbers are due no more.
+    floor: u64,
 }
 
 struct Place {
@@ -217,10 +219,18 @@ impl<T> Queue<T> {
     }
 
     /// The needs of the class whose turn it is, leaving out those that found no node.
-    pub(super) fn turn(&self) -> Option<(ClassTurn, Arc<Requirements>)> {
-        let (_, _, pool) = self.ready.first()?;
-        let (_, _, id) = self.pools[pool].ready.first()?;
-        Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
+    pub(super) fn turn(&mut self) -> Option<(ClassTurn, Arc<Requirements>)> {
+        loop {
+            let (_, _, pool) = self.ready.first()?;
+            let pool = self.pools.get_mut(pool)?;
+            let (_, _, id) = *pool.ready.first()?;
+            let class = self.classes.get_mut(&id)?;
+            let (priority, level) = class.levels.iter_mut().next()?;
+            if !level.renumber_first(pool.turns.get_mut(priority)?) {
+                return Some((ClassTurn(id), Arc::clone(&class.needs)));
+            }
+            self.reorder(id);
+        }
     }
 
     /// The jobs of the tenant whose turn it is in the class, in their order.
@@ -399,6 +409,21 @@ impl<T> Level<T> {
         }
     }
 
+    /// Numbers the first turn anew if it is due no more, and says whether it did.
+    fn renumber_first(&mut self, turns: &mut Turns) -> bool {
+        let Some(first) = self.turns.first_entry() else { return false };
+        if turns.is_due(first.get(), first.key().0) {
+            return false;
+        }
+        let (_, tenant) = first.remove_entry();
+        let turn = turns.give_instead(&tenant);
+        if let Some(waiting) = self.tenants.get_mut(&tenant) {
+            waiting.turn = turn;
+        }
+        self.turns.insert(turn, tenant);
+        true
+    }
+
     /// Takes a job out of those of the tenant whose turn it is.
     fn pop(&mut self, order: Order, turns: &mut Turns) -> Option<T> {
         let first = self.turns.first_entry()?;
@@ -420,6 +445,9 @@ impl<T> Level<T> {
         let waiting = self.tenants.get_mut(tenant)?;
         let item = waiting.jobs.remove(&order);
         if waiting.jobs.is_empty() {
+            if waiting.turn.0 > 0 {
+                turns.give_up(tenant);
+            }
             self.turns.remove(&waiting.turn);
             self.tenants.remove(tenant);
             turns.take(tenant);
@@ -443,19 +471,32 @@ impl Turns {
         (known.last, self.given)
     }
 
+    /// Whether the tenant's turn with this number is due when it comes first.
+    fn is_due(&self, tenant: &Option<TenantId>, number: u64) -> bool {
+        self.tenants.get(tenant).is_none_or(|known| number >= known.floor)
+    }
+
     /// The tenant's turn with this number is served.
     fn serve(&mut self, tenant: &Option<TenantId>, number: u64) {
-        let turns = self.tenants.get(tenant).map_or(1, |known| known.turns);
-        // Where it is its last turn, its others have the numbers from this one on, or lower ones.
-        let first = (number + 1).saturating_sub(turns);
-        self.reached = self.reached.max(number.min(first.max(self.reached + 1)));
+        // One that was taken out for nothing has the number 0, also where nothing was served yet.
+        if number < self.reached.max(1)
+            && let Some(known) = self.tenants.get_mut(tenant)
+        {
+            known.floor = self.reached.max(1);
+        }
+        self.reached = self.reached.max(number);
+    }
+
+    /// A number of the tenant is given again: its turn was not served.
+    fn give_up(&mut self, tenant: &Option<TenantId>) {
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.last = known.last.saturating_sub(1);
+        }
     }
 
     /// A turn before all others, for one that was not served. Its number is given again.
     fn give_first_instead(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
-        if let Some(known) = self.tenants.get_mut(tenant) {
-            known.last = known.last.saturating_sub(1);
-        }
+        self.give_up(tenant);
         self.given += 1;
         (0, self.given)
     }

@@ -208,6 +208,53 @@ fn a_tenant_with_a_job_that_never_finds_a_node_keeps_its_turns_for_its_other_job
 }
 
 #[test]
+fn a_tenant_that_comes_does_not_wait_for_a_backlog_that_found_no_node_while_another_tenant_was_served() {
+    let mut queue = backlog();
+    for job in 0..200 {
+        queue.push(&labelled("hot"), turn(2_000 + job, 0, "other"), ());
+    }
+    for job in 0..200 {
+        assert_eq!(serve(&mut queue, |of| *of == labelled("hot")), 2_000 + job);
+    }
+    waits_for_few(&mut queue, "the nodes of the others are free again");
+}
+
+#[test]
+fn jobs_that_were_all_taken_out_for_nothing_are_served_fairly_again() {
+    let mut queue = backlog();
+    for job in 0..10 {
+        queue.push(&labelled("x"), turn(1_000 + job, 0, "small"), ());
+    }
+    let mut taken = Vec::new();
+    while let Some((class, of)) = queue.turn() {
+        taken.push((of, queue.pop(class).unwrap().0.as_u128()));
+    }
+    for (of, job) in taken {
+        queue.put_back(&of, turn(job, 0, if job < 1_000 { "big" } else { "small" }), ());
+    }
+    let served = drained(&mut queue);
+    let of_small = served[..8].iter().filter(|job| **job >= 1_000).count();
+    assert!((3..=5).contains(&of_small), "{served:?}");
+}
+
+#[test]
+fn turns_that_were_not_served_cost_their_tenant_none() {
+    let mut queue = Queue::default();
+    queue.push(&labelled("none"), turn(1, 0, "big"), ());
+    for job in 100..200 {
+        queue.push(&labelled("b"), turn(job, 0, "big"), ());
+        queue.remove(JobId::from_u128(job));
+    }
+    for job in 0..50 {
+        queue.push(&labelled("a"), turn(3_000 + job, 0, "small"), ());
+        queue.push(&labelled("a"), turn(2_000 + job, 0, "big"), ());
+    }
+    let served: Vec<_> = (0..8).map(|_| serve(&mut queue, |of| *of == labelled("a"))).collect();
+    let of_big = served.iter().filter(|job| **job < 3_000).count();
+    assert!((3..=5).contains(&of_big), "{served:?}");
+}
+
+#[test]
 fn who_was_taken_out_for_nothing_is_next_again() {
     let mut queue = Queue::default();
     for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
