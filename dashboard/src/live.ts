@@ -21,6 +21,8 @@ export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
 /** The state of the link, for the header. */
 let state: LinkState = 'waiting';
 let answeredAt = 0;
+/** When the first question since the last answer was asked: polls come and go with their pages. */
+let unansweredSince: number | undefined;
 const listeners = new Set<() => void>();
 /** The polls that run: how often each asks, and since when. */
 const running = new Set<{ everyMs: number; since: number }>();
@@ -31,6 +33,7 @@ function dueAt(): number {
 }
 
 function tell(next: LinkState): void {
+    unansweredSince = undefined;
     if (next === 'live') answeredAt = Date.now();
     // An answer may come after the tab was hidden.
     const shown = document.hidden ? 'paused' : next;
@@ -80,7 +83,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
         let isAsking = false;
         let isAskedAgain = false;
         let failures = 0;
-        const poll = { everyMs, since: Date.now() };
+        const poll = { everyMs, since: unansweredSince ?? Date.now() };
         running.add(poll);
 
         const run = async () => {
@@ -92,6 +95,7 @@ export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) =
                 return;
             }
             [isAsking, isAskedAgain] = [true, false];
+            unansweredSince ??= Date.now();
             try {
                 const data = await latest.current(over.signal);
                 if (over.signal.aborted) return;

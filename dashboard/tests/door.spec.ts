@@ -163,6 +163,24 @@ test('a page that asks for little does not wait before its answer is due', async
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('the link is late although one goes from page to page before an answer is', async ({ page, world }) => {
+    await page.clock.install();
+    await enter(page, world, 'viewer', '#/cluster');
+    const sign = page.getByRole('status');
+    await expect(sign).toHaveText('live');
+    await page.route('**/v1/**', () => undefined);
+    for (const [address, title] of [['#/jobs', 'Jobs'], ['#/plans', 'Plans and tenants'], ['#/signers', 'Signers']] as const) {
+        await visit(page, address);
+        await expect(page.locator('main h1')).toHaveText(title);
+        await page.clock.fastForward(8_000);
+    }
+    await visit(page, '#/cluster');
+    await expect(page.locator('main h1')).toHaveText('Cluster');
+    // Sooner than this page's own answer is late.
+    await expect(sign).toHaveText('waiting', { timeout: 5_000 });
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a redirect to another instance is not followed', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/cluster');
     await page.route('**/v1/cluster', (route) => route.fulfill({ status: 307, headers: { location: 'http://127.0.0.1:1/v1/cluster' } }));
