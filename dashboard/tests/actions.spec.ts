@@ -605,6 +605,23 @@ test('a retry expects the run that its dry run has shown, and what was shown goe
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('what a dry run has shown goes when the task has another checkpoint', async ({ page, world }) => {
+    await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
+    const reason = page.locator('main').getByLabel('Reason');
+    await reason.fill('mended');
+    await page.getByRole('button', { name: 'Try without effect' }).click();
+    const retry = page.getByRole('button', { name: 'Retry the task' });
+    await expect(retry).toBeVisible();
+    await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
+        const response = await route.fetch();
+        const task = await response.json();
+        await route.fulfill({ response, json: { ...task, checkpoint_version: task.checkpoint_version + 1 } });
+    });
+    await expect(retry).toHaveCount(0);
+    await expect(reason).toHaveValue('mended');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a retry of a task whose answer is lost begins one run, also if it is pressed again, twice', async ({ page, world: { daemon }, world, watch }) => {
     watch.allowsFailures = true;
     const stages = [{ name: 'only', payload: 'fail', requires: ['deploy'] }];

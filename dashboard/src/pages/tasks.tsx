@@ -144,7 +144,9 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
         setTrial(undefined);
         done();
     });
-    const shown = trial?.asked.from === from && trial.asked.reason === reason ? trial : undefined;
+    // The daemon refuses a retry that expects another run or checkpoint than the task has.
+    const shown = trial?.asked.from === from && trial.asked.reason === reason
+        && trial.asked.expect.run === task.run && trial.asked.expect.checkpoint_version === task.checkpoint_version ? trial : undefined;
     return (
         <Card title="Retry">
             <form class="filters" onSubmit={(event) => { event.preventDefault(); void tryIt(); }}>
