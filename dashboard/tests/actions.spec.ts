@@ -652,6 +652,8 @@ test('a retry of a task whose answer is lost begins one run, also if it is press
     await expect(page.locator('main').getByRole('alert')).toContainText('unreachable');
     await retry.dblclick();
     await expect(page.getByRole('button', { name: 'Working…' })).toBeDisabled();
+    await expect(page.locator('main')).toContainText('would begin');
+    await expect(page.locator('main')).not.toContainText('Nothing has changed yet');
     release();
     await expect(page.locator('main')).not.toContainText('would begin');
     await expect(page.locator('main').getByRole('alert')).toHaveCount(0);

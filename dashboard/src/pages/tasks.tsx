@@ -170,7 +170,7 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
                         The run <b>{shown.found.run}</b> would begin with{' '}
                         {shown.found.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
                         {' '}and skip {shown.found.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
-                        {error === undefined ? ' Nothing has changed yet.' : null}
+                        {error === undefined && !isBusy ? ' Nothing has changed yet.' : null}
                     </p>
                     <p class="buttons"><button type="button" class="danger" disabled={isBusy} onClick={() => void retry(shown)}>{isBusy ? 'Working…' : 'Retry the task'}</button></p>
                 </>
