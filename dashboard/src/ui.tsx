@@ -146,10 +146,10 @@ export function Table<T>(props: {
 
 /**
  * Says why a page has no rows. One that is not the last may have none because a token sees few of many items, and a later one
- * because its items are gone: neither means that the whole list is `empty`.
+ * because its items are gone or the page before it was the last with any: neither means that the whole list is `empty`.
  */
 function Nothing({ next, cursor, empty }: { next: string | null; cursor: string | undefined; empty: ComponentChildren }) {
-    return <Empty>{next ? 'Nothing on this page; the list goes on.' : cursor ? 'Nothing on this page any more.' : empty}</Empty>;
+    return <Empty>{next ? 'Nothing on this page; the list goes on.' : cursor ? 'Nothing on this page; the list ends here.' : empty}</Empty>;
 }
 
 /** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */
