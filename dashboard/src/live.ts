@@ -259,7 +259,10 @@ export function useFrozen<T>(key: string, list: List<T> | undefined, id: (item: 
         return { item, left: isGone && !isBehind, asOf: isGone && isBehind ? asOf : undefined };
     });
     const known = new Set(held.ids);
-    const fresh = [...current.keys()].filter((name) => !known.has(name)).length;
+    // Where the list goes on after these rows, items behind the last of them have moved up from the next page.
+    const names = [...current.keys()];
+    const end = held.next === null ? -1 : names.reduce((end, name, place) => (known.has(name) ? place : end), -1);
+    const fresh = names.filter((name, place) => !known.has(name) && (end === -1 || place < end)).length;
     const show = () => {
         shown.current = begin();
         redraw((count) => count + 1);

@@ -165,6 +165,24 @@ test('a page that ends early says that the list goes on, and nothing of the rows
     await daemon.bulkEnds(id, 'DONE');
 });
 
+test('items that move up from the next page are not new', async ({ page, world: { daemon }, world }) => {
+    const { items: [plan] } = await daemon.ask('GET', '/v1/plans');
+    let found = ['p1', 'p2', 'p3'];
+    await page.route('**/v1/plans?*', (route) => {
+        const items = found.map((id) => ({ ...plan, id, name: id }));
+        return route.fulfill({ json: { items, next_cursor: 'c' } });
+    });
+    await enter(page, world, 'viewer', '#/plans');
+    const rows = page.locator('main tbody tr');
+    await expect(rows).toHaveCount(3);
+    found = ['p2', 'p3', 'p4'];
+    await expect(rows.first()).toContainText('left the list');
+    await expect(page.getByRole('button', { name: /new/ })).toHaveCount(0);
+    found = ['p0', 'p2', 'p3'];
+    await expect(page.getByRole('button', { name: '1 new' })).toBeVisible();
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a later page without items says that the list ends there, and leads to the first page', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/cluster');
     const main = page.locator('main');
