@@ -116,18 +116,21 @@ impl Upkeep {
     }
 
     async fn purge(&self) -> ledger::Result<()> {
-        let age_ms = self.clock.kept_ms(self.retention);
         while self.lifetime.is_serving() {
             let begun = Instant::now();
+            // Looked at in each step: the clock may step forward between two of them.
+            self.clock.look(&self.ledger).await?;
+            let age_ms = self.clock.kept_ms(self.retention);
             if self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
                 break;
             }
             // Half of the time is for others.
             tokio::time::sleep(begun.elapsed()).await;
         }
-        let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
         while self.lifetime.is_serving() {
             let begun = Instant::now();
+            self.clock.look(&self.ledger).await?;
+            let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
             if self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
                 break;
             }

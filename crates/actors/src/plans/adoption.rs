@@ -143,12 +143,12 @@ impl Inner {
     /// Forgets old plans, so many in one step; a single one piece by piece. Answers how many the steps of the next purge are to
     /// have.
     async fn purge(&self, step: u32) -> u32 {
-        let age_ms = self.clock.kept_ms(self.config.retention);
-        if step == 1 && !self.trim(age_ms).await {
+        if step == 1 && !self.trim().await {
             return step;
         }
         loop {
-            match self.ledger.purge_plans(age_ms, step).await {
+            let purged = async { self.ledger.purge_plans(self.kept_ms().await?, step).await };
+            match purged.await {
                 Ok(purged) if purged < u64::from(step) || step == 1 => return next_step(step, true),
                 Ok(_) => tokio::task::yield_now().await,
                 Err(error) if step == 1 => {
@@ -165,10 +165,11 @@ impl Inner {
 
     /// Deletes the history of the oldest plan piece by piece. Says whether the plan itself is next; where a piece cannot be
     /// deleted, the whole may be.
-    async fn trim(&self, age_ms: u64) -> bool {
+    async fn trim(&self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < TRIM_FOR && self.jobs.is_serving() {
-            match self.ledger.trim_plan(age_ms, TRIM_ROWS).await {
+            let trimmed = async { self.ledger.trim_plan(self.kept_ms().await?, TRIM_ROWS).await };
+            match trimmed.await {
                 Ok(0) => return true,
                 Ok(_) => tokio::task::yield_now().await,
                 Err(error) => {
@@ -178,6 +179,13 @@ impl Inner {
             }
         }
         false
+    }
+
+    /// How old a plan that is kept looks at most, in milliseconds. Asked in each step: the database's clock may step forward
+    /// between two of them.
+    async fn kept_ms(&self) -> ledger::Result<u64> {
+        self.clock.look(&self.ledger).await?;
+        Ok(self.clock.kept_ms(self.config.retention))
     }
 }
 

@@ -381,7 +381,7 @@ impl Jobs for Flaky {
         self.real.finished_counts(piece).await
     }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_jobs(self.plan.purges.note("jobs", age_ms), limit).await
+        self.plan.purges.step(("jobs", age_ms), limit, self.real.purge_jobs(age_ms, limit)).await
     }
     async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>> {
         self.real.dismiss_jobs(jobs, by).await
@@ -461,7 +461,7 @@ impl Sessions for Flaky {
         self.real.idle_sessions(ahead_ms, after, limit).await
     }
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_sessions(self.plan.purges.note("sessions", age_ms), limit).await
+        self.plan.purges.step(("sessions", age_ms), limit, self.real.purge_sessions(age_ms, limit)).await
     }
 }
 
@@ -575,7 +575,7 @@ impl Plans for Flaky {
         self.real.plan_statuses().await
     }
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_plans(self.plan.purges.note("plans", age_ms), limit).await
+        self.plan.purges.step(("plans", age_ms), limit, self.real.purge_plans(age_ms, limit)).await
     }
     async fn trim_plan(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.trim_plan(age_ms, limit).await

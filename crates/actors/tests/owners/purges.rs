@@ -2,20 +2,37 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What was purged, and from which age on, in milliseconds.
 #[derive(Default)]
-pub struct Purges(Mutex<BTreeSet<(&'static str, u64)>>);
+pub struct Purges {
+    noted: Mutex<BTreeSet<(&'static str, u64)>>,
+    /// Each step of a purge says that there may be more.
+    pub are_full: AtomicBool,
+}
 
 impl Purges {
     /// This is to be purged from that age on; the age.
     pub fn note(&self, what: &'static str, age_ms: u64) -> u64 {
-        self.0.lock().unwrap().insert((what, age_ms));
+        self.noted.lock().unwrap().insert((what, age_ms));
         age_ms
+    }
+
+    /// The same of one step of a purge, of so many rows at most; how many it says that it has purged.
+    pub async fn step(
+        &self,
+        (what, age_ms): (&'static str, u64),
+        limit: u32,
+        purge: impl Future<Output = ledger::Result<u64>>,
+    ) -> ledger::Result<u64> {
+        self.note(what, age_ms);
+        let purged = purge.await?;
+        Ok(if self.are_full.load(Ordering::SeqCst) { u64::from(limit) } else { purged })
     }
 
     /// Each once, in the order of the names.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        self.0.lock().unwrap().iter().copied().collect()
+        self.noted.lock().unwrap().iter().copied().collect()
     }
 }

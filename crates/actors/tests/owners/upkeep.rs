@@ -1,5 +1,6 @@
 //! What the upkeep of an instance purges, and from which age on.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::signers::{Upkeep, UpkeepSettings};
@@ -45,6 +46,29 @@ async fn finished_jobs_closed_sessions_and_ended_plans_are_purged_each_at_its_ow
     until("all three are purged", async || lanes.plan.purges.all().len() == 3).await;
     let expected = [("jobs", KEPT_MS[0]), ("plans", KEPT_MS[1]), ("sessions", KEPT_MS[0] + 3 * DAY_MS)];
     assert_eq!(lanes.plan.purges.all(), expected);
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_of_many_steps_keeps_its_age_when_the_clock_jumps_forward_between_two_of_them() {
+    let kept = Duration::from_millis(KEPT_MS[0]);
+    let lanes = open_with(|config| (config.purge_every, config.retention) = (OFTEN, kept)).await;
+    lanes.plan.purges.are_full.store(true, Ordering::SeqCst);
+    let plans = start_with(&lanes, |config| (config.purge_every, config.retention) = (OFTEN, kept));
+    let purges = &lanes.plan.purges;
+    let has_begun = |step| purges.all().contains(&step);
+    until("jobs are purged", async || has_begun(("jobs", KEPT_MS[0]))).await;
+    until("plans are purged", async || has_begun(("plans", KEPT_MS[0]))).await;
+    lanes.plan.ahead_ms.store(600_000, Ordering::Relaxed);
+    // The clock is known to a few milliseconds.
+    let is_kept = |what: &str, kept_ms: u64| {
+        purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + 590_000)
+    };
+    until("the jobs count as younger", async || is_kept("jobs", KEPT_MS[0])).await;
+    until("the plans count as younger", async || is_kept("plans", KEPT_MS[0])).await;
+    purges.are_full.store(false, Ordering::SeqCst);
+    until("the sessions count as younger", async || is_kept("sessions", KEPT_MS[0] + 3 * DAY_MS)).await;
     plans.stop().await;
     lanes.jobs.stop().await;
 }
