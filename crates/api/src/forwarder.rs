@@ -440,8 +440,8 @@ impl Forwarder {
             metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
             return Err(Refusal::new(Code::Overloaded, "this instance forwards too many requests to others"));
         };
-        let owner = &member.id;
-        let is_news = |failure| self.outages.is_news(owner, failure, Instant::now());
+        let (owner, caller) = (&member.id, forwarded.principal.name());
+        let is_news = |failure| self.outages.is_news(owner, caller, failure, Instant::now());
         if !same_scheme(&incarnation.identity.url, &member.url) {
             // A request that came over TLS is not forwarded without TLS.
             log_failure!(
@@ -491,7 +491,7 @@ impl Forwarder {
                 ("distrusted", Asked::Distrusts)
             }
             Some(Ok(answer)) => {
-                if self.outages.is_end(owner, Instant::now()) {
+                if self.outages.is_end(owner, caller, Instant::now()) {
                     tracing::info!(%owner, "an owner answers forwarded requests again");
                 }
                 read(answer)

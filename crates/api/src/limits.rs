@@ -275,10 +275,11 @@ pub const FORWARDS_MAX: usize = 2_000;
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. If there are more, all are forgotten.
 pub const HINTS_MAX: usize = 100_000;
-/// Instances at which forwarded requests fail, and of which the log has told so. If there are more, all are forgotten.
-pub const FAILING_OWNERS_MAX: usize = 1_000;
+/// Outages of forwarded requests that the log has told: of instances, and of callers at them. If there are more, all are
+/// forgotten.
+pub const OUTAGES_MAX: usize = 1_000;
 /// For how long no forwarded request has failed at an instance when its next answer ends the outage.
-pub const OWNER_ANSWERS_AFTER: Duration = Duration::from_secs(5);
+pub const OWNER_ANSWERS_AFTER: Duration = Duration::from_secs(60);
 /// How many other instances an instance whose clock is wrong asks for one request's snowflakes.
 pub const RIGHT_CLOCKS_ASKED_MAX: usize = 2;
 /// How long such an instance asks the one that has served last before all others.

@@ -1,5 +1,6 @@
 //! The instances at which forwarded requests fail: the log has one line for each of them and each reason, and one for the end,
-//! however many requests fail meanwhile.
+//! however many requests fail meanwhile. Whether an instance accepts a request depends on the caller, so that outage is the
+//! caller's own.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Instant;
 
 use domain::InstanceId;
 
-use crate::limits::{FAILING_OWNERS_MAX, OWNER_ANSWERS_AFTER};
+use crate::limits::{OUTAGES_MAX, OWNER_ANSWERS_AFTER};
 
 /// Why a forwarded request failed at its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,10 @@ pub enum Failure {
 
 /// What the log has told of owners that fail.
 #[derive(Default)]
-pub struct Outages(Mutex<HashMap<InstanceId, Outage>>);
+pub struct Outages(Mutex<HashMap<Whose, Outage>>);
+
+/// An owner; and the name of a caller whom it does not accept, or `None` for what fails for all callers.
+type Whose = (InstanceId, Option<String>);
 
 /// What the log has told of one.
 struct Outage {
@@ -35,14 +39,14 @@ struct Outage {
 }
 
 impl Outages {
-    /// Notes a failure. Whether it is to be told: it is the first one of its kind in this outage.
-    pub fn is_news(&self, owner: &InstanceId, failure: Failure, now: Instant) -> bool {
+    /// Notes a failure of a caller's request. Whether it is to be told: it is the first one of its kind in this outage.
+    pub fn is_news(&self, owner: &InstanceId, caller: &str, failure: Failure, now: Instant) -> bool {
         let mut outages = self.lock();
-        if outages.len() >= FAILING_OWNERS_MAX && !outages.contains_key(owner) {
+        let whose = (owner.clone(), (failure == Failure::Distrusted).then(|| caller.to_owned()));
+        if outages.len() >= OUTAGES_MAX && !outages.contains_key(&whose) {
             outages.clear();
         }
-        let begun = || Outage { told: Vec::new(), failed_at: now };
-        let outage = outages.entry(owner.clone()).or_insert_with(begun);
+        let outage = outages.entry(whose).or_insert_with(|| Outage { told: Vec::new(), failed_at: now });
         outage.failed_at = now;
         let is_news = !outage.told.contains(&failure);
         if is_news {
@@ -51,14 +55,19 @@ impl Outages {
         is_news
     }
 
-    /// Notes an answer. Whether it ends an outage: an owner that answers some requests, and others not, fails still.
-    pub fn is_end(&self, owner: &InstanceId, now: Instant) -> bool {
+    /// Notes an answer to a caller. Whether it ends an outage: an owner that answers some requests, and others not, fails
+    /// still.
+    pub fn is_end(&self, owner: &InstanceId, caller: &str, now: Instant) -> bool {
         let mut outages = self.lock();
-        let is_over = |outage: &Outage| now.duration_since(outage.failed_at) >= OWNER_ANSWERS_AFTER;
-        outages.get(owner).is_some_and(is_over) && outages.remove(owner).is_some()
+        let before = outages.len();
+        outages.retain(|(failing, only), outage| {
+            let is_answered = failing == owner && only.as_deref().is_none_or(|only| only == caller);
+            !is_answered || now.duration_since(outage.failed_at) < OWNER_ANSWERS_AFTER
+        });
+        outages.len() < before
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Outage>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Outage>> {
         // Nothing under it panics half-way through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,26 +85,46 @@ mod tests {
         let begun = Instant::now();
         let after = |ms| begun + Duration::from_millis(ms);
         let [one, other] = ["one-1", "other-1"].map(|id| InstanceId::parse(id).unwrap());
-        assert!(outages.is_news(&one, Failure::Unreachable, begun));
-        assert!(!outages.is_news(&one, Failure::Unreachable, after(1)));
-        assert!(outages.is_news(&one, Failure::Unanswered, after(1)), "another reason");
-        assert!(outages.is_news(&other, Failure::Unreachable, after(1)), "another owner");
-        assert!(!outages.is_end(&one, after(2)), "it fails still");
-        assert!(!outages.is_news(&one, Failure::Unreachable, after(1_000)));
+        assert!(outages.is_news(&one, "", Failure::Unreachable, begun));
+        assert!(!outages.is_news(&one, "", Failure::Unreachable, after(1)));
+        assert!(outages.is_news(&one, "", Failure::Unanswered, after(1)), "another reason");
+        assert!(outages.is_news(&other, "", Failure::Unreachable, after(1)), "another owner");
+        assert!(!outages.is_end(&one, "", after(2)), "it fails still");
+        assert!(!outages.is_news(&one, "", Failure::Unreachable, after(1_000)));
         let well = OWNER_ANSWERS_AFTER.as_millis() as u64;
-        assert!(!outages.is_end(&one, after(999 + well)));
-        assert!(outages.is_end(&one, after(1_000 + well)));
-        assert!(!outages.is_end(&one, after(1_001 + well)), "it is told once");
-        assert!(outages.is_news(&one, Failure::Unreachable, after(1_002 + well)), "it fails anew");
-        assert!(!outages.is_news(&other, Failure::Unreachable, after(1_002 + well)), "it has not answered");
+        assert!(!outages.is_end(&one, "", after(999 + well)));
+        assert!(outages.is_end(&one, "", after(1_000 + well)));
+        assert!(!outages.is_end(&one, "", after(1_001 + well)), "it is told once");
+        assert!(outages.is_news(&one, "", Failure::Unreachable, after(1_002 + well)), "it fails anew");
+        assert!(
+            !outages.is_news(&other, "", Failure::Unreachable, after(1_002 + well)),
+            "it has not answered"
+        );
+    }
+
+    #[test]
+    fn a_caller_whom_an_owner_does_not_accept_is_told_once_whatever_others_are_answered() {
+        let outages = Outages::default();
+        let begun = Instant::now();
+        let one = InstanceId::parse("one-1").unwrap();
+        assert!(outages.is_news(&one, "unknown", Failure::Distrusted, begun));
+        assert!(outages.is_news(&one, "strange", Failure::Distrusted, begun), "another caller");
+        assert!(outages.is_news(&one, "unknown", Failure::Unreachable, begun), "another reason");
+        let well = begun + OWNER_ANSWERS_AFTER;
+        assert!(outages.is_end(&one, "known", well), "it is there again");
+        assert!(!outages.is_end(&one, "known", well), "it is told once");
+        assert!(!outages.is_news(&one, "unknown", Failure::Distrusted, well), "it was not answered");
+        assert!(outages.is_end(&one, "strange", well), "it is accepted");
+        assert!(!outages.is_end(&one, "unknown", well), "it was refused at that moment");
+        assert!(outages.is_end(&one, "unknown", well + OWNER_ANSWERS_AFTER));
     }
 
     #[test]
     fn owners_that_never_answer_again_are_forgotten() {
         let outages = Outages::default();
-        for number in 0..=FAILING_OWNERS_MAX {
+        for number in 0..=OUTAGES_MAX {
             let owner = InstanceId::parse(&format!("owner-{number}")).unwrap();
-            assert!(outages.is_news(&owner, Failure::Left, Instant::now()));
+            assert!(outages.is_news(&owner, "", Failure::Left, Instant::now()));
         }
         assert_eq!(outages.lock().len(), 1);
     }
