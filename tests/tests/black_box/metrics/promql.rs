@@ -92,7 +92,8 @@ pub fn read(expression: &str) -> Result<Used, String> {
                 && let Some((labels, after)) = enclosed(after, '(', ')')?
             {
                 used.is_joined |= word == "on";
-                used.groupings.extend(labels.split(',').map(|label| label.trim().to_owned()));
+                let labels = labels.split(',').map(str::trim).filter(|label| !label.is_empty());
+                used.groupings.extend(labels.map(str::to_owned));
                 after
             } else {
                 after
