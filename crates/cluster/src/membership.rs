@@ -280,7 +280,7 @@ impl Heart {
         self.unsure = false;
         match acquired {
             Acquisition::Acquired { token, expires_at } => {
-                let expires_at = expires_at.map(Timestamp::as_micros);
+                let expires_at = expires_at.as_micros();
                 tracing::info!(%resource, owner = %self.id, %token, expires_at, lease_ms, "lease acquired");
                 self.token.send_replace(Some(token));
                 self.failure_detector.renewed(sent);
@@ -507,9 +507,15 @@ impl Heart {
     /// Takes the lease of a dead instance, so that it finds out should it wake, and all the others know.
     async fn bury(&self, dead: &InstanceId) -> ledger::Result<()> {
         let resource = Resource::instance(dead);
-        if let Some(token) = self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await? {
+        if let Some((token, expires_at)) =
+            self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await?
+        {
             self.failure_detector.buried(dead, &self.id);
-            tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
+            let expires_at = expires_at.as_micros();
+            tracing::warn!(
+                %resource, owner = %self.id, %token, expires_at,
+                "an instance is dead; its lease is taken"
+            );
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);
             let bus = self.bus.clone();

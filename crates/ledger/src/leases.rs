@@ -11,8 +11,8 @@ pub enum Acquisition {
     Acquired {
         /// The token of this acquisition, one above every earlier one.
         token: Token,
-        /// When it runs out by the database's clock, for the log; `None` after a take-over.
-        expires_at: Option<Timestamp>,
+        /// When it runs out by the database's clock, for the log.
+        expires_at: Timestamp,
     },
     /// Another owner has a live lease.
     Held {
@@ -94,7 +94,8 @@ pub trait Leases: Send + Sync {
     /// After [`crate::Error::Unknown`] the lease may be the asker's: acquire again.
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition>;
 
-    /// Takes a lease from `dead` at once, live or not, and raises its token by one. `None` if it is not
+    /// Takes a lease from `dead` at once, live or not, and raises its token by one. Answers with the token, and when the lease
+    /// runs out by the database's clock, for the log. `None` if it is not
     /// `dead`'s any more, or if `dead` is alive after all: its own `instance:` lease is live.
     ///
     /// Fencing makes this safe at any time. When it is wise is for the caller to know.
@@ -107,7 +108,7 @@ pub trait Leases: Send + Sync {
         owner: &InstanceId,
         dead: &InstanceId,
         lease_ms: u64,
-    ) -> Result<Option<Token>>;
+    ) -> Result<Option<(Token, Timestamp)>>;
 
     /// Lengthens leases, also one that ran out but that nobody took. Answers for each of them, in their order.
     ///

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
-use domain::{InstanceId, LaneId, Resource, ResourceKind, Timestamp, Token};
+use domain::{InstanceId, LaneId, Resource, ResourceKind, Token};
 use ledger::Acquisition;
 use tokio::sync;
 
@@ -172,7 +172,7 @@ impl LeaseTaker {
         metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
         Ok(match acquired? {
             Acquisition::Acquired { token, expires_at } => {
-                let expires_at = expires_at.map(Timestamp::as_micros);
+                let expires_at = expires_at.as_micros();
                 tracing::info!(%resource, owner = %self.me, %token, expires_at, lease_ms, "lease acquired");
                 Ok(self.deadline(token, sent))
             }
@@ -194,13 +194,21 @@ impl LeaseTaker {
         dead: &InstanceId,
     ) -> ledger::Result<Option<Arc<LeaseDeadline>>> {
         let (sent, lease_ms) = (Instant::now(), self.length_ms());
-        let Some(token) = self.ledger.take_over(resource, &self.me, dead, lease_ms).await? else {
-            return Ok(None);
-        };
+        let taken = self.ledger.take_over(resource, &self.me, dead, lease_ms).await;
         let kind = resource.kind().as_str();
+        let result = match &taken {
+            Ok(Some(_)) => "acquired",
+            Ok(None) => "held",
+            Err(_) => "error",
+        };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        let Some((token, expires_at)) = taken? else { return Ok(None) };
         metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => "dead").increment(1);
-        let owner = &self.me;
-        tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
+        let (owner, expires_at) = (&self.me, expires_at.as_micros());
+        tracing::info!(
+            %resource, %owner, %token, expires_at, lease_ms, %dead,
+            "lease taken over from a dead instance"
+        );
         Ok(Some(self.deadline(token, sent)))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use domain::signer::Acquired;
-use domain::{Mode, Resource, Timestamp, Token};
+use domain::{Mode, Resource, Token};
 use ledger::Acquisition;
 
 use super::Inner;
@@ -58,13 +58,23 @@ impl Inner {
         let mut acquired = self.ledger.acquire(resource, &self.config.owner, lease_ms).await;
         if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
             && self.failure_detector.is_dead(dead)
-            && let Some(token) = self.ledger.take_over(resource, &self.config.owner, dead, lease_ms).await?
         {
             let owner = &self.config.owner;
-            tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
-            metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
-                .increment(1);
-            acquired = Ok(Acquisition::Acquired { token, expires_at: None });
+            let taken = self.ledger.take_over(resource, owner, dead, lease_ms).await;
+            match taken {
+                Ok(Some((token, expires_at))) => {
+                    let at = expires_at.as_micros();
+                    tracing::info!(
+                        %resource, %owner, %token, expires_at = at, lease_ms, %dead,
+                        "lease taken over from a dead instance"
+                    );
+                    metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
+                        .increment(1);
+                    acquired = Ok(Acquisition::Acquired { token, expires_at });
+                }
+                Ok(None) => {}
+                Err(error) => acquired = Err(error),
+            }
         }
         let result = match &acquired {
             Ok(Acquisition::Acquired { .. }) => "acquired",
@@ -75,7 +85,7 @@ impl Inner {
             .increment(1);
         let acquired = match acquired? {
             Acquisition::Acquired { token, expires_at } => {
-                let expires_at = expires_at.map(Timestamp::as_micros);
+                let expires_at = expires_at.as_micros();
                 let owner = &self.config.owner;
                 match mode {
                     Mode::Basic => {

@@ -200,7 +200,7 @@ impl Leases for Flaky {
         owner: &InstanceId,
         dead: &InstanceId,
         lease_ms: u64,
-    ) -> Result<Option<Token>> {
+    ) -> Result<Option<(Token, domain::Timestamp)>> {
         self.real.take_over(resource, owner, dead, lease_ms).await
     }
     async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {

@@ -1,6 +1,6 @@
 //! Where worker numbers come from, and which one to try first.
 
-use domain::{InstanceId, Resource, Timestamp, Token, WorkerNumber};
+use domain::{InstanceId, Resource, Token, WorkerNumber};
 use ledger::{Acquisition, Marked, Renewal, Renewed, WorkerClaim, WorkerRecord};
 
 /// The lease of a number, as this instance acquired it.
@@ -201,10 +201,7 @@ impl Numbers for LedgerNumbers {
         let resource = Resource::id_worker(candidate.number);
         let (owner, lease_ms) = (&self.owner, self.lease_ms);
         let acquired = match &candidate.from {
-            Some(dead) => {
-                let taken = self.ledger.take_over(&resource, owner, dead, lease_ms).await;
-                taken.map(|token| token.map(|token| (token, None)))
-            }
+            Some(dead) => self.ledger.take_over(&resource, owner, dead, lease_ms).await,
             None => {
                 self.ledger.acquire(&resource, owner, lease_ms).await.map(|acquisition| match acquisition {
                     Acquisition::Acquired { token, expires_at } => Some((token, expires_at)),
@@ -220,12 +217,15 @@ impl Numbers for LedgerNumbers {
         metrics::counter!("fencepost_lease_acquire_total", "kind" => "id-worker", "result" => result)
             .increment(1);
         let Some((token, expires_at)) = acquired? else { return Ok(None) };
+        let expires_at = expires_at.as_micros();
         if let Some(dead) = &candidate.from {
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "id-worker", "reason" => "dead")
                 .increment(1);
-            tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
+            tracing::info!(
+                %resource, %owner, %token, expires_at, lease_ms, %dead,
+                "lease taken over from a dead instance"
+            );
         } else {
-            let expires_at = expires_at.map(Timestamp::as_micros);
             tracing::info!(%resource, %owner, %token, expires_at, lease_ms, "lease acquired");
         }
         Ok(Some(WorkerLease { number: candidate.number, token }))

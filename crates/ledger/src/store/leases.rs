@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use domain::{InstanceId, Resource, ResourceKind, Token};
+use domain::{InstanceId, Resource, ResourceKind, Timestamp, Token};
 
 use super::{Store, Way};
 use crate::leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
@@ -74,7 +74,7 @@ impl Leases for Store {
                 taken = self.take(&CREATE, resource, owner, lease_ms).await?;
             }
             if let Some(row) = taken {
-                return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
+                return Ok(Acquisition::Acquired { token: row.token(), expires_at: row.expires_at() });
             }
             // Otherwise it came free, or was purged, since the statements before.
             if let Some(Lease { owner: Some(holder), expires_in_ms, .. }) = self.look(reads, resource).await?
@@ -101,7 +101,7 @@ impl Leases for Store {
         owner: &InstanceId,
         dead: &InstanceId,
         lease_ms: u64,
-    ) -> Result<Option<Token>> {
+    ) -> Result<Option<(Token, Timestamp)>> {
         let is_vital = resource.kind() == ResourceKind::Instance;
         let ask = self
             .ask(&TAKE_OVER)
@@ -110,7 +110,7 @@ impl Leases for Store {
             .bind(dead.as_str())
             .bind(lease_ms as i64);
         let way = if is_vital { Way::VitalWrites } else { Way::Writes };
-        Ok(self.optional(way, ask).await?.map(|row: TokenRow| row.token()))
+        Ok(self.optional(way, ask).await?.map(|row: TokenRow| (row.token(), row.expires_at())))
     }
 
     async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {

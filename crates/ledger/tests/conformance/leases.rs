@@ -50,8 +50,10 @@ pub async fn a_dead_owners_lease_is_taken_before_it_runs_out(b: Bench) {
         taken.get().is_some()
     })
     .await;
-    assert_eq!(taken.get(), Some(Token::new(old.get() + 1)));
+    let (token, expires_at) = taken.get().unwrap();
+    assert_eq!(token, Token::new(old.get() + 1));
     let lease = b.ledger.lease(&resource).await.unwrap().unwrap();
+    assert!(expires_at > lease.renewed_at, "it is told when it runs out");
     assert_eq!((lease.owner.clone(), lease.is_live()), (Some(thief.clone()), true));
     let write = batch(&s, &a, old, vec![new_grant(0, LONG_MS)]);
     assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Fenced, "whenever it wakes");

@@ -132,7 +132,7 @@ impl Owner {
         let taken = self.heard(self.ledger.take_over(&resource(which), &self.me, &dead, 20).await).flatten();
         if taken.is_some() {
             count(&self.tally.taken_over);
-            self.tokens[which] = taken;
+            self.tokens[which] = taken.map(|(token, _)| token);
         }
     }
 
@@ -143,7 +143,7 @@ impl Owner {
             return;
         }
         let taken = self.heard(self.ledger.take_over(&life, &self.me, &dead, 5).await);
-        if let Some(token) = taken.flatten() {
+        if let Some((token, _)) = taken.flatten() {
             count(&self.tally.lives_taken);
             // Otherwise its owner would never show itself again.
             self.heard(self.ledger.release(&life, &self.me, token).await);
