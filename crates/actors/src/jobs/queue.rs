@@ -10,7 +10,8 @@
 //! served there: so a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each
 //! other tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its
 //! jobs for other nodes waiting. But a tenant that is served by a turn that was passed over has its other ones numbered anew
-//! when they come first: its backlog does not come before those who came meanwhile. (Start-time fair queueing: Goyal, Vin, Cheng,
+//! when they come first: its backlog does not come before those who came meanwhile. It waits so for one turn of another tenant of
+//! its class at most, however often the tenant is served elsewhere. (Start-time fair queueing: Goyal, Vin, Cheng,
 //! 1996, with a tag for each class of a tenant.)
 
 use std::cmp::Reverse;
@@ -62,11 +63,15 @@ struct Class<T> {
 struct Level<T> {
     tenants: HashMap<Option<TenantId>, Waiting<T>>,
     turns: BTreeMap<TurnNumber, Option<TenantId>>,
+    /// How many jobs were served there.
+    served: u64,
 }
 
 /// What a tenant has waiting there.
 struct Waiting<T> {
     turn: TurnNumber,
+    /// How many jobs were served there when the turn was numbered anew without being served.
+    renumbered: Option<u64>,
     jobs: BTreeMap<Order, T>,
 }
 
@@ -363,7 +368,7 @@ impl Pool {
 
 impl<T> Level<T> {
     fn new() -> Self {
-        Self { tenants: HashMap::new(), turns: BTreeMap::new() }
+        Self { tenants: HashMap::new(), turns: BTreeMap::new(), served: 0 }
     }
 
     /// One wanted job of each tenant in turn, until there are no more. The tenant at place `first` begins.
@@ -393,7 +398,7 @@ impl<T> Level<T> {
         let waiting = self.tenants.entry(tenant).or_insert_with_key(|tenant| {
             let turn = turns.give(tenant);
             self.turns.insert(turn, tenant.clone());
-            Waiting { turn, jobs: BTreeMap::new() }
+            Waiting { turn, renumbered: None, jobs: BTreeMap::new() }
         });
         waiting.jobs.insert(order, item);
     }
@@ -405,6 +410,7 @@ impl<T> Level<T> {
         {
             self.turns.remove(&waiting.turn);
             waiting.turn = turns.give_first_instead(tenant);
+            waiting.renumbered = None;
             self.turns.insert(waiting.turn, tenant.clone());
         }
     }
@@ -412,15 +418,15 @@ impl<T> Level<T> {
     /// Numbers the first turn anew if it is due no more, and says whether it did.
     fn renumber_first(&mut self, turns: &mut Turns) -> bool {
         let Some(first) = self.turns.first_entry() else { return false };
-        if turns.is_due(first.get(), first.key().0) {
+        let Some(waiting) = self.tenants.get_mut(first.get()) else { return false };
+        let has_waited = waiting.renumbered.is_some_and(|served| self.served > served);
+        if has_waited || turns.is_due(first.get(), first.key().0) {
             return false;
         }
         let (_, tenant) = first.remove_entry();
-        let turn = turns.give_instead(&tenant);
-        if let Some(waiting) = self.tenants.get_mut(&tenant) {
-            waiting.turn = turn;
-        }
-        self.turns.insert(turn, tenant);
+        waiting.turn = turns.give_instead(&tenant);
+        waiting.renumbered = Some(self.served);
+        self.turns.insert(waiting.turn, tenant);
         true
     }
 
@@ -430,12 +436,14 @@ impl<T> Level<T> {
         let waiting = self.tenants.get_mut(first.get())?;
         let item = waiting.jobs.remove(&order)?;
         let (turn, tenant) = first.remove_entry();
+        self.served += 1;
         turns.serve(&tenant, turn.0);
         if waiting.jobs.is_empty() {
             self.tenants.remove(&tenant);
             turns.take(&tenant);
         } else {
             waiting.turn = turns.give_instead(&tenant);
+            waiting.renumbered = None;
             self.turns.insert(waiting.turn, tenant);
         }
         Some(item)
@@ -494,9 +502,12 @@ impl Turns {
         }
     }
 
-    /// A turn before all others, for one that was not served. Its number is given again.
+    /// A turn before all others, for one that was not served. Its number is given again, and it has passed none over.
     fn give_first_instead(&mut self, tenant: &Option<TenantId>) -> TurnNumber {
         self.give_up(tenant);
+        if let Some(known) = self.tenants.get_mut(tenant) {
+            known.floor = 0;
+        }
         self.given += 1;
         (0, self.given)
     }

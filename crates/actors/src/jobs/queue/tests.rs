@@ -238,6 +238,29 @@ fn jobs_that_were_all_taken_out_for_nothing_are_served_fairly_again() {
 }
 
 #[test]
+fn a_job_is_served_however_often_its_tenant_is_served_late_elsewhere() {
+    let mut queue = Queue::default();
+    for job in 0..1_500 {
+        queue.push(&labelled("x"), turn(job, 0, "fast"), ());
+    }
+    for job in 0..500 {
+        queue.push(&labelled("gpu"), turn(2_000 + job, 0, "both"), ());
+        queue.push(&labelled("cpu"), turn(3_000 + job, 0, "backlog"), ());
+    }
+    let mut served = Vec::new();
+    for round in 0..20 {
+        if round == 5 {
+            queue.push(&labelled("cpu"), turn(9_000, 0, "both"), ());
+        }
+        for class in ["x", "x", "x", "gpu", "cpu"] {
+            served.push(serve(&mut queue, |of| *of == labelled(class)));
+        }
+    }
+    let place = served.iter().position(|job| *job == 9_000);
+    assert!(place.is_some_and(|place| place < 15 * 5), "{served:?}");
+}
+
+#[test]
 fn turns_that_were_not_served_cost_their_tenant_none() {
     let mut queue = Queue::default();
     queue.push(&labelled("none"), turn(1, 0, "big"), ());
@@ -260,9 +283,11 @@ fn who_was_taken_out_for_nothing_is_next_again() {
     for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
         queue.push(&needs("a"), turn(job, 0, tenant), ());
     }
-    let (class, of) = queue.turn().unwrap();
-    assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
-    queue.put_back(&of, turn(1, 0, "big"), ());
+    for _ in 0..3 {
+        let (class, of) = queue.turn().unwrap();
+        assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
+        queue.put_back(&of, turn(1, 0, "big"), ());
+    }
     assert_eq!(drained(&mut queue), [1, 3, 2]);
 }
 
