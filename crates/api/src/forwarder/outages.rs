@@ -29,7 +29,7 @@ pub enum Failure {
 #[derive(Default)]
 pub struct Outages(Mutex<HashMap<Whose, Outage>>);
 
-/// An owner; and the name of a caller whom it does not accept, or `None` for what fails for all callers.
+/// An owner; and the name of a caller that it does not accept, or `None` for what fails for all callers.
 type Whose = (InstanceId, Option<String>);
 
 /// What the log has told of one.
