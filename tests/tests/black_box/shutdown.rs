@@ -50,19 +50,26 @@ async fn sigterm_under_load_loses_nothing_and_lets_go_of_every_lease() {
     assert_eq!(checker::check(&records, &[], &tables), []);
 }
 
-/// A request whose body never comes in full, and the connection that must stay open for it.
-async fn endless_request(url: &str) -> TcpStream {
+/// Begins a request with a body of that many bytes, and comes back once it waits for them: the instance has it under way until
+/// they are written to the connection.
+pub async fn begin_request(url: &str, path: &str, body_bytes: usize) -> TcpStream {
     let host = url.strip_prefix("http://").unwrap();
     let mut socket = TcpStream::connect(host).await.unwrap();
     let head = format!(
-        "POST /v1/signers/slow/nonces HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
-         Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+         Expect: 100-continue\r\nContent-Length: {body_bytes}\r\n\r\n"
     );
     socket.write_all(head.as_bytes()).await.unwrap();
     // "Continue" says that the request reached its handler.
-    let mut said = [0; 12];
+    let mut said = [0; 25];
     socket.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"HTTP/1.1 100");
+    assert_eq!(&said, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket
+}
+
+/// A request whose body never comes in full, and the connection that must stay open for it.
+async fn endless_request(url: &str) -> TcpStream {
+    let mut socket = begin_request(url, "/v1/signers/slow/nonces", 100).await;
     socket.write_all(b"{\"count\"").await.unwrap();
     socket
 }

@@ -1,14 +1,14 @@
 //! The way of a caller's request to the owner of its session, which another instance is.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use testkit::instance::Setup;
 use testkit::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 
 use super::rig::{PATIENCE, Rig, echo, with};
 use super::sessions::{open, owner, settled};
-use crate::recovery::tool;
+use crate::shutdown::begin_request;
 use crate::until;
 
 /// A job of a session that comes due long after the test.
@@ -48,33 +48,15 @@ async fn an_instance_that_forwards_answers_with_the_location_that_the_owner_give
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_under_way() {
-    let patient = |setup: Setup| {
-        setup
-            .env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000")
-            .env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "60000")
-    };
+    let patient = |setup: Setup| setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
     let rig = Rig::shaped(2, false, patient).await;
     settled(&rig).await;
     let session = open(&rig, 0, json!({ "ordering": "none" })).await;
     rig.post(0, "/v1/jobs", Some(&later(&session)), 202).await;
     let stops = owner(&rig, 0, &session).await;
     let other = 1 - stops;
-    // A request that is answered when the test lets go of the table.
-    let database = rig.database.as_ref().unwrap();
-    let script = "BEGIN; SELECT 1; LOCK TABLE audit IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
-    let mut lock =
-        Command::new(tool("psql")).args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
-    let locks = |granted: &str| {
-        // Databases of one template have the same numbers for their tables.
-        let here = "SELECT oid FROM pg_database WHERE datname = current_database()";
-        let of_audit = format!("relation = 'audit'::regclass AND database = ({here})");
-        let found = format!("SELECT 1 FROM pg_locks WHERE {of_audit} AND mode = {granted}");
-        !database.query(&found).unwrap().is_empty()
-    };
-    until("the table is locked", async || locks("'AccessExclusiveLock' AND granted")).await;
-    let (http, audit) = (rig.http.clone(), format!("{}/v1/audit", rig.urls[stops]));
-    let held = tokio::spawn(async move { http.request("GET", &audit, None, None).await });
-    until("the request waits", async || locks("'AccessShareLock' AND NOT granted")).await;
+    let job = echo(1).to_string();
+    let mut held = begin_request(&rig.urls[stops], "/v1/jobs", job.len()).await;
 
     rig.instance(stops).await.process().signal(Signal::Terminate).unwrap();
     until("it is stopping", async || rig.ask(stops, "GET", "/readyz", None).await.status == 503).await;
@@ -83,14 +65,12 @@ async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_und
     })
     .await;
     assert_eq!(owner(&rig, other, &session).await, other);
-    assert!(!held.is_finished(), "the request is still under way");
 
-    let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                   WHERE query LIKE 'BEGIN; SELECT 1; LOCK%' AND datname = current_database()";
-    database.query(release).unwrap();
-    lock.wait().unwrap();
-    let held = held.await.unwrap().unwrap();
-    assert_eq!(held.status, 200, "{}", held.text);
+    // It was under way all the time.
+    held.write_all(job.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, held.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
     let status = rig.instance(stops).await.ended(PATIENCE).await.unwrap();
     assert_eq!(status.code(), Some(0));
     rig.no_defect().await;
