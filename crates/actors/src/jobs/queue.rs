@@ -10,7 +10,7 @@
 //! served there: so a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each
 //! other tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its
 //! jobs for other nodes waiting. But a tenant that is served by a turn that was passed over has its other ones numbered anew
-//! when they come first: its backlog does not come before those who came meanwhile. A turn that was numbered anew waits for one
+//! when they come first and find a node: its backlog does not come before those who came meanwhile. A turn that was numbered anew waits for one
 //! job of its class, and is due then, however often its tenant is served elsewhere. (Start-time fair queueing: Goyal, Vin, Cheng,
 //! 1996, with a tag for each class of a tenant.)
 
@@ -223,19 +223,33 @@ impl<T> Queue<T> {
         item
     }
 
-    /// The needs of the class whose turn it is, leaving out those that found no node.
-    pub(super) fn turn(&mut self) -> Option<(ClassTurn, Arc<Requirements>)> {
-        loop {
+    /// The class whose turn it is of those that find a node, what it needs, and what `find` found for it. Those for which it found
+    /// none have no turn before the pass is over. After so many of them there is no answer.
+    pub(super) fn turn<N>(
+        &mut self,
+        mut looks: usize,
+        mut find: impl FnMut(&Requirements) -> Option<N>,
+    ) -> Option<(ClassTurn, Arc<Requirements>, N)> {
+        while looks > 0 {
             let (_, _, pool) = self.ready.first()?;
             let pool = self.pools.get_mut(pool)?;
             let (_, _, id) = *pool.ready.first()?;
             let class = self.classes.get_mut(&id)?;
             let (priority, level) = class.levels.iter_mut().next()?;
-            if !level.renumber_first(pool.turns.get_mut(priority)?) {
-                return Some((ClassTurn(id), Arc::clone(&class.needs)));
+            match find(&class.needs) {
+                None => {
+                    self.blocked.insert(id);
+                    looks -= 1;
+                }
+                // Only a turn that would be served: one that finds no node costs its tenant nothing.
+                Some(found) if !level.renumber_first(pool.turns.get_mut(priority)?) => {
+                    return Some((ClassTurn(id), Arc::clone(&class.needs), found));
+                }
+                Some(_) => {}
             }
             self.reorder(id);
         }
+        None
     }
 
     /// The jobs of the tenant whose turn it is in the class, in their order.
@@ -249,14 +263,6 @@ impl<T> Queue<T> {
     pub(super) fn firsts(&self) -> impl Iterator<Item = (&Arc<Requirements>, &T)> {
         let first = |id: &ClassId| self.next(ClassTurn(*id)).next().map(|(_, item)| item);
         self.classes.iter().filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
-    }
-
-    /// The class found no node: none of its jobs has a turn before the pass is over.
-    pub(super) fn block(&mut self, ClassTurn(id): ClassTurn) {
-        if self.classes.contains_key(&id) {
-            self.blocked.insert(id);
-            self.reorder(id);
-        }
     }
 
     /// The pass is over.

@@ -215,15 +215,10 @@ impl Scheduler {
     fn next_on(&self, node: &NodeId, lane: &LaneId) -> Next {
         let mut queue = self.queue();
         let mut next = if queue.classes() > CLASSES_LOOKED_AT { Next::Another } else { Next::Nobody };
-        for _ in 0..CLASSES_LOOKED_AT {
-            let Some((class, needs)) = queue.turn() else { break };
-            let Some(pool) = self.registry.serves(node, &needs) else {
-                queue.block(class);
-                continue;
-            };
+        let turn = queue.turn(CLASSES_LOOKED_AT, |needs| self.registry.serves(node, needs));
+        if let Some((class, _, pool)) = turn {
             let popped = near_front(&queue, class, node, lane).and_then(|job| queue.pop_instead(class, job));
             next = popped.map_or(Next::Another, |(job, queued)| Next::This(job, Box::new(queued), pool));
-            break;
         }
         queue.unblock();
         next
@@ -285,15 +280,11 @@ impl Scheduler {
         let mut is_full = false;
         {
             let mut queue = self.queue();
-            while let Some((class, needs)) = queue.turn() {
+            while let Some((class, needs, choice)) = queue.turn(usize::MAX, |needs| self.choose(needs)) {
                 if picks.len() >= PASS_JOBS_MAX {
                     is_full = true;
                     break;
                 }
-                let Some(choice) = self.choose(&needs) else {
-                    queue.block(class);
-                    continue;
-                };
                 let Some((job, queued)) = queue.pop(class) else { break };
                 let choice = self.choose_another(choice, &needs, &queued);
                 let claim = Claim { slot: Slot { job, attempt: queued.attempt }, token: queued.token };

@@ -18,10 +18,15 @@ fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
     Turn { job: JobId::from_u128(job), seq: 0, priority: Priority::new(priority).unwrap(), tenant }
 }
 
+/// The class whose turn it is where all find a node.
+fn next_class<T>(queue: &mut Queue<T>) -> Option<(ClassTurn, Arc<Requirements>)> {
+    queue.turn(1, |_| Some(())).map(|(class, needs, ())| (class, needs))
+}
+
 /// All jobs in the order in which they are served.
 fn drained(queue: &mut Queue<()>) -> Vec<u128> {
     let mut order = Vec::new();
-    while let Some((class, _)) = queue.turn() {
+    while let Some((class, _)) = next_class(queue) {
         order.push(queue.pop(class).unwrap().0.as_u128());
     }
     assert_eq!((queue.len(), queue.classes.len(), queue.ids.len(), queue.ready.len()), (0, 0, 0, 0));
@@ -30,14 +35,9 @@ fn drained(queue: &mut Queue<()>) -> Vec<u128> {
 }
 
 /// The next job of the classes that have a node.
-fn serve(queue: &mut Queue<()>, has_node: impl Fn(&Arc<Requirements>) -> bool) -> u128 {
-    let served = loop {
-        let (class, of) = queue.turn().unwrap();
-        if has_node(&of) {
-            break queue.pop(class).unwrap().0.as_u128();
-        }
-        queue.block(class);
-    };
+fn serve(queue: &mut Queue<()>, has_node: impl Fn(&Requirements) -> bool) -> u128 {
+    let (class, ..) = queue.turn(usize::MAX, |of| has_node(of).then_some(())).unwrap();
+    let served = queue.pop(class).unwrap().0.as_u128();
     queue.unblock();
     served
 }
@@ -99,7 +99,7 @@ fn a_tenant_that_keeps_one_job_waiting_leaves_the_others_their_turns() {
     for n in 0..20 {
         queue.push(&labelled(["a", "b"][n as usize % 2]), turn(1_000 + n, 0, "one"), ());
         for next in [n, 1_000 + n] {
-            let (class, _) = queue.turn().unwrap();
+            let (class, _) = next_class(&mut queue).unwrap();
             assert_eq!(queue.pop(class).unwrap().0.as_u128(), next);
         }
     }
@@ -115,7 +115,7 @@ fn jobs_of_a_tenant_that_are_served_elsewhere_do_not_keep_its_others_waiting() {
         queue.push(&labelled("cpu"), turn(2_000 + job, 0, "backlog"), ());
     }
     // The next one of those that need a GPU, or of the others.
-    let serve = |queue: &mut Queue<()>, is_gpu: bool| serve(queue, |of| (*of == gpu) == is_gpu);
+    let serve = |queue: &mut Queue<()>, is_gpu: bool| serve(queue, |of| (*of == *gpu) == is_gpu);
     let busy = |queue: &mut Queue<()>| {
         for _ in 0..50 {
             serve(queue, true);
@@ -162,7 +162,7 @@ fn a_tenant_that_comes_does_not_wait_for_a_backlog_behind_jobs_of_a_higher_prior
 #[test]
 fn a_tenant_that_comes_does_not_wait_for_a_backlog_that_found_no_node_when_another_job_did() {
     let mut queue = backlog();
-    assert_eq!(serve(&mut queue, |of| *of == labelled("c98")), 98);
+    assert_eq!(serve(&mut queue, |of| *of == *labelled("c98")), 98);
     waits_for_few(&mut queue, "the nodes of the others are free again");
 }
 
@@ -186,7 +186,7 @@ fn a_tenant_that_comes_takes_turns_with_one_that_was_served_alone_whatever_its_j
 #[test]
 fn a_tenant_with_a_job_that_never_finds_a_node_keeps_its_turns_for_its_other_jobs() {
     let mut queue = Queue::default();
-    let serve = |queue: &mut Queue<()>| serve(queue, |of| *of != labelled("none"));
+    let serve = |queue: &mut Queue<()>| serve(queue, |of| *of != *labelled("none"));
     queue.push(&labelled("none"), turn(9_000, 0, "big"), ());
     for job in 0..1_000 {
         queue.push(&labelled("a"), turn(job, 0, "big"), ());
@@ -208,13 +208,36 @@ fn a_tenant_with_a_job_that_never_finds_a_node_keeps_its_turns_for_its_other_job
 }
 
 #[test]
+fn jobs_that_never_find_a_node_cost_their_tenant_no_turns() {
+    let mut queue = Queue::default();
+    let without = Requirements { requires: vec![Label::parse("none").unwrap()], ..Requirements::default() };
+    let serve = |queue: &mut Queue<()>| serve(queue, |of| !of.requires.starts_with(&without.requires));
+    for class in 0..20 {
+        let both = [without.requires[0].clone(), Label::parse(&format!("c{class}")).unwrap()];
+        let needs = Requirements { requires: both.to_vec(), ..Requirements::default() };
+        queue.push(&Arc::new(needs), turn(9_000 + class, 0, "many"), ());
+    }
+    for job in 0..200 {
+        queue.push(&labelled("a"), turn(job, 0, "many"), ());
+        queue.push(&labelled("a"), turn(1_000 + job, 0, "other"), ());
+    }
+    // It has waited for its turns by then.
+    for _ in 0..40 {
+        serve(&mut queue);
+    }
+    let served: Vec<_> = (0..60).map(|_| serve(&mut queue)).collect();
+    let of_many = served.iter().filter(|job| **job < 1_000).count();
+    assert!((29..=31).contains(&of_many), "{served:?}");
+}
+
+#[test]
 fn a_tenant_that_comes_does_not_wait_for_a_backlog_that_found_no_node_while_another_tenant_was_served() {
     let mut queue = backlog();
     for job in 0..200 {
         queue.push(&labelled("hot"), turn(2_000 + job, 0, "other"), ());
     }
     for job in 0..200 {
-        assert_eq!(serve(&mut queue, |of| *of == labelled("hot")), 2_000 + job);
+        assert_eq!(serve(&mut queue, |of| *of == *labelled("hot")), 2_000 + job);
     }
     waits_for_few(&mut queue, "the nodes of the others are free again");
 }
@@ -226,7 +249,7 @@ fn jobs_that_were_all_taken_out_for_nothing_are_served_fairly_again() {
         queue.push(&labelled("x"), turn(1_000 + job, 0, "small"), ());
     }
     let mut taken = Vec::new();
-    while let Some((class, of)) = queue.turn() {
+    while let Some((class, of)) = next_class(&mut queue) {
         taken.push((of, queue.pop(class).unwrap().0.as_u128()));
     }
     for (of, job) in taken {
@@ -253,7 +276,7 @@ fn a_job_is_served_however_often_its_tenant_is_served_late_elsewhere() {
             queue.push(&labelled("cpu"), turn(9_000, 0, "both"), ());
         }
         for class in ["x", "x", "x", "gpu", "cpu"] {
-            served.push(serve(&mut queue, |of| *of == labelled(class)));
+            served.push(serve(&mut queue, |of| *of == *labelled(class)));
         }
     }
     let place = served.iter().position(|job| *job == 9_000);
@@ -272,7 +295,7 @@ fn turns_that_were_not_served_cost_their_tenant_none() {
         queue.push(&labelled("a"), turn(3_000 + job, 0, "small"), ());
         queue.push(&labelled("a"), turn(2_000 + job, 0, "big"), ());
     }
-    let served: Vec<_> = (0..8).map(|_| serve(&mut queue, |of| *of == labelled("a"))).collect();
+    let served: Vec<_> = (0..8).map(|_| serve(&mut queue, |of| *of == *labelled("a"))).collect();
     let of_big = served.iter().filter(|job| **job < 3_000).count();
     assert!((3..=5).contains(&of_big), "{served:?}");
 }
@@ -284,7 +307,7 @@ fn who_was_taken_out_for_nothing_is_next_again() {
         queue.push(&needs("a"), turn(job, 0, tenant), ());
     }
     for _ in 0..3 {
-        let (class, of) = queue.turn().unwrap();
+        let (class, of) = next_class(&mut queue).unwrap();
         assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
         queue.put_back(&of, turn(1, 0, "big"), ());
     }
@@ -298,16 +321,20 @@ fn classes_take_turns_and_one_without_a_node_does_not_hold_up_the_others() {
         queue.push(&needs("a"), turn(job, 0, ""), ());
         queue.push(&needs("b"), turn(job + 10, 0, ""), ());
     }
-    let (first, of) = queue.turn().unwrap();
-    assert_eq!(of, needs("a"));
-    queue.block(first);
-    assert_eq!(queue.turn().unwrap().1, needs("b"));
+    let mut looked_at = Vec::new();
+    let found = queue.turn(1, |of| {
+        looked_at.push(of.clone());
+        None::<()>
+    });
+    assert!(found.is_none());
+    assert_eq!(looked_at, [(*needs("a")).clone()]);
+    assert_eq!(next_class(&mut queue).unwrap().1, needs("b"));
     // One that comes meanwhile does not change that.
     queue.push(&needs("a"), turn(4, 0, ""), ());
-    assert_eq!(queue.turn().unwrap().1, needs("b"));
+    assert_eq!(next_class(&mut queue).unwrap().1, needs("b"));
     queue.remove(JobId::from_u128(4));
     queue.unblock();
-    assert_eq!(queue.turn().unwrap().1, needs("a"));
+    assert_eq!(next_class(&mut queue).unwrap().1, needs("a"));
     assert_eq!(drained(&mut queue), [1, 11, 2, 12, 3, 13]);
 }
 
@@ -315,7 +342,7 @@ fn classes_take_turns_and_one_without_a_node_does_not_hold_up_the_others() {
 fn a_pool_that_empties_and_comes_again_leaves_the_others_their_turns() {
     let mut queue = Queue::default();
     let serve = |queue: &mut Queue<()>| {
-        let (class, of) = queue.turn().unwrap();
+        let (class, of) = next_class(queue).unwrap();
         (queue.pop(class).unwrap(), of).1
     };
     for job in 0..100 {
@@ -340,7 +367,7 @@ fn a_class_whose_job_was_taken_out_for_nothing_has_its_turn_again() {
     for (class, job) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
         queue.push(&needs(class), turn(job, 0, ""), ());
     }
-    let (class, of) = queue.turn().unwrap();
+    let (class, of) = next_class(&mut queue).unwrap();
     assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
     queue.put_back(&of, turn(1, 0, ""), ());
     assert_eq!(drained(&mut queue), [1, 2, 3, 4]);
@@ -357,7 +384,7 @@ fn who_is_removed_is_not_served_and_who_is_in_is_not_put_in_twice() {
     assert_eq!(queue.remove(JobId::from_u128(2)), None);
     queue.remove_if(|item| *item == 3);
     assert_eq!(queue.len(), 1);
-    let (class, _) = queue.turn().unwrap();
+    let (class, _) = next_class(&mut queue).unwrap();
     assert_eq!(queue.pop(class), Some((JobId::from_u128(1), 1)));
 }
 
@@ -428,7 +455,7 @@ fn nothing_is_lost_or_served_twice() {
                 );
             }
             1 | 2 => {
-                let (class, _) = queue.turn().unwrap();
+                let (class, _) = next_class(&mut queue).unwrap();
                 let (_, item) = queue.pop(class).unwrap();
                 assert!(inside.remove(&item), "seed {seed}");
             }
@@ -436,7 +463,7 @@ fn nothing_is_lost_or_served_twice() {
         }
         assert_eq!(queue.len(), inside.len(), "seed {seed}");
         if inside.is_empty() {
-            assert!(queue.turn().is_none());
+            assert!(next_class(&mut queue).is_none());
         }
     }
 }
