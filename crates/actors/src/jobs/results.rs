@@ -15,7 +15,7 @@ use domain::job::{
     Attempt, Change, Class, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide,
 };
 use domain::{JobId, LaneId, NodeId};
-use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
+use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict, LiveJob};
 use rand::RngExt;
 use tokio::sync::oneshot;
 
@@ -279,15 +279,13 @@ impl ResultWriter {
                     written.push(n);
                     continue;
                 }
-                Ok(None) => self.answer_again(node, result).await,
+                Ok(None) => self.answer_again(node, result, is_unsure).await,
                 Err(error) => Err(error),
             };
             match answer {
-                Ok(answer) => {
+                Ok((answer, follows)) => {
                     answers[n] = answer;
-                    if is_unsure && answers[n] == Answer::Committed {
-                        self.recorded_as_last(node, result).await;
-                    }
+                    self.recorded(node, result, follows).await;
                 }
                 Err(error) => {
                     left.extend(written.into_iter().chain([n]).chain(waiting));
@@ -309,14 +307,13 @@ impl ResultWriter {
         };
         let mut failed = None;
         for ((n, write), verdict) in written.into_iter().zip(batch.writes.iter()).zip(verdicts) {
-            let is_written = verdict == JobVerdict::Written;
-            answers[n] = if is_written {
-                Answer::Committed
+            let (answer, follows) = if verdict == JobVerdict::Written {
+                (Answer::Committed, consequence(&write.change))
             } else if failed.is_some() {
                 left.push(n);
                 continue;
             } else {
-                match self.answer_again(node, &results[n]).await {
+                match self.answer_again(node, &results[n], is_unsure).await {
                     Ok(answer) => answer,
                     // It is asked for again: what follows from those that are written is done once, now.
                     Err(error) => {
@@ -326,22 +323,10 @@ impl ResultWriter {
                     }
                 }
             };
-            let NodeResult { job, attempt, .. } = results[n];
-            let policy = self.gateway.recorded(job, attempt);
-            if is_written || (is_unsure && answers[n] == Answer::Committed) {
-                self.recorded(&write.change, node, attempt, policy).await;
-            }
+            answers[n] = answer;
+            self.recorded(node, &results[n], follows).await;
         }
         failed.map_or(Ok(()), Err)
-    }
-
-    /// A failure was the end of its job, which an unanswered commit has written.
-    async fn recorded_as_last(&self, node: &NodeId, result: &NodeResult) {
-        let (job, attempt) = (result.job, result.attempt);
-        let policy = self.gateway.recorded(job, attempt);
-        let (error, of) = (String::new(), node.clone());
-        let change = Change::Fail { job, attempt, node: of, error, due_in_ms: None, dead: false };
-        self.recorded(&change, node, attempt, policy).await;
     }
 
     /// What a result leads to; `None` where it is not about the newest attempt any more.
@@ -353,7 +338,8 @@ impl ResultWriter {
             (Err(_), Some(policy)) => Some(policy),
             // It was dispatched to another instance.
             (Err(_), None) => match live_job(&self.ledger, job).await? {
-                Some(live) => Some(RetryPolicy {
+                // An earlier commit of this result may have counted it already.
+                Some(live) if is_under_way(&live, attempt, node) => Some(RetryPolicy {
                     lane: live.lane.clone(),
                     owner: None,
                     class: live.spec.class(),
@@ -361,31 +347,39 @@ impl ResultWriter {
                     max_attempts: live.spec.max_attempts,
                     backoff: live.spec.backoff,
                 }),
-                None => return Ok(None),
+                _ => return Ok(None),
             },
         };
         Ok(change_of(node, result, policy.as_ref(), rand::rng().random()))
     }
 
-    /// What to say of a result that was not written now: the same as before, if it was then.
-    async fn answer_again(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Answer> {
+    /// What to say of a result that was not written now: the same as before, if it was then. And what follows from it, if that
+    /// may not have been done.
+    async fn answer_again(
+        &self,
+        node: &NodeId,
+        result: &NodeResult,
+        is_unsure: bool,
+    ) -> ledger::Result<(Answer, Option<Consequence>)> {
         let found = self.ledger.job(result.job).await?;
-        let was_written = found.is_some_and(|job| was_ended_by(&job, result.attempt, node));
-        if was_written {
-            return Ok(Answer::Committed);
+        if let Some(job) = found.filter(|job| was_ended_by(job, result.attempt, node)) {
+            let follows = is_unsure.then(|| consequence_in(&job, result.attempt)).flatten();
+            return Ok((Answer::Committed, follows));
         }
         metrics::counter!("fencepost_fence_reject_total", "op" => "result").increment(1);
         tracing::info!(
             resource = %result.job, operation = "result", token = %result.attempt, instance = %self.gateway.me(),
             %node, "the result of an attempt that is over was fenced"
         );
-        Ok(Answer::Stale)
+        Ok((Answer::Stale, None))
     }
 
-    /// After a result is written: wakes those who wait for its job, and reports to the owner of its lane.
-    async fn recorded(&self, change: &Change, node: &NodeId, attempt: Attempt, policy: Option<RetryPolicy>) {
-        let job = change.job();
-        let Some(Consequence { event, outcome }) = consequence(change) else { return };
+    /// The answer to a result is known, so its attempt is looked after no longer. If something follows from it, this wakes those
+    /// who wait for its job, and reports to the owner of its lane.
+    async fn recorded(&self, node: &NodeId, result: &NodeResult, follows: Option<Consequence>) {
+        let (job, attempt) = (result.job, result.attempt);
+        let policy = self.gateway.recorded(job, attempt);
+        let Some(Consequence { event, outcome }) = follows else { return };
         let (lane, class) = match &policy {
             Some(policy) => (Some(policy.lane.clone()), policy.class.clone()),
             // It was dispatched to another instance. If it is not found, the lane's owner reads it by itself.
@@ -497,6 +491,33 @@ const fn consequence(change: &Change) -> Option<Consequence> {
         | Change::Release { .. } => return None,
     };
     Some(Consequence { event, outcome })
+}
+
+/// What follows from the end of an attempt that its node has reported, as the job's row says it; `None` where the owner of the
+/// job's lane has gone on since.
+fn consequence_in(job: &JobRecord, attempt: Attempt) -> Option<Consequence> {
+    if job.attempt != attempt {
+        return None;
+    }
+    match &job.finished {
+        None => {
+            let ended = job.attempts.iter().find(|past| past.attempt == attempt)?;
+            // As it was written then; no clock of this process is asked.
+            let due_in_ms = job.due_at.map_or(0, |due| due.ms_since(ended.at)).max(1);
+            Some(Consequence { event: AttemptEvent::Failed { due_in_ms }, outcome: None })
+        }
+        Some(finished) => match finished.outcome {
+            Outcome::Succeeded | Outcome::Failed => {
+                Some(Consequence { event: AttemptEvent::Finished, outcome: Some(finished.outcome) })
+            }
+            Outcome::Cancelled | Outcome::TimedOut => None,
+        },
+    }
+}
+
+/// Whether this is the attempt that the job has under way, at this node.
+fn is_under_way(live: &LiveJob, attempt: Attempt, node: &NodeId) -> bool {
+    live.newest.attempt == attempt && live.placed.as_ref().is_some_and(|placed| placed.node == *node)
 }
 
 /// Whether this very attempt of this node ended in the node's own words.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use domain::job::PastAttempt;
 use domain::{PlanId, Timestamp};
+use ledger::Finished;
 
 use super::*;
 use crate::jobs::finish_notices;
@@ -178,6 +179,65 @@ async fn a_result_whose_commit_was_written_without_an_answer_is_told_at_the_next
 }
 
 #[tokio::test]
+async fn a_failure_whose_commit_was_written_without_an_answer_is_told_as_the_ledger_has_it() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    let mut owner = serve(&here.lanes, "instance:b");
+    let results = [failed(1, true), failed(2, false)];
+    assert_eq!(here.write("n", results.to_vec()).await, [Answer::Committed; 2]);
+    let mut told = async || [event_now(&mut owner).await, event_now(&mut owner).await];
+    let is_right = |told: &[Option<(JobId, AttemptEvent)>; 2]| match told {
+        [Some((again, AttemptEvent::Failed { due_in_ms })), Some((last, AttemptEvent::Finished))] => {
+            *again == job(1) && *last == job(2) && *due_in_ms > 0
+        }
+        _ => false,
+    };
+    let first = told().await;
+    assert!(is_right(&first), "{first:?}");
+    // Whether they came with their node, or were dispatched to this instance.
+    for is_expected in [false, true] {
+        for number in [1, 2].into_iter().filter(|_| is_expected) {
+            here.writer.gateway.attempts().expect(&dispatch(number, "n", "a"), Instant::now());
+        }
+        let (mut left, mut answers) = (vec![0, 1], [Answer::Stale; 2]);
+        here.writer.commit_results(&node("n"), &results, &mut left, true, &mut answers).await.unwrap();
+        assert_eq!((left.len(), answers), (0, [Answer::Committed; 2]));
+        let again = told().await;
+        assert!(is_right(&again), "{again:?}, dispatched here: {is_expected}");
+    }
+}
+
+#[test]
+fn what_followed_from_an_end_is_told_unless_the_owner_has_gone_on() {
+    let (at, due) = (Timestamp::from_micros(0), Timestamp::from_micros(0).plus_ms(7));
+    let failed = || vec![past(1, "n", Ended::Failed)];
+    let finished = |outcome| Finished {
+        outcome,
+        exhausted: false,
+        result: None,
+        error: None,
+        finished_at: at,
+        released_at: None,
+        retried_as: None,
+        dismissed_at: None,
+    };
+    let again = |due_at| JobRecord { state: State::Created, attempt: FIRST, due_at, ..record(failed()) };
+    let ended = |outcome| JobRecord { attempt: FIRST, finished: Some(finished(outcome)), ..record(failed()) };
+    let follows = |event, outcome| Some(Consequence { event, outcome });
+    for (job, expected) in [
+        (again(Some(due)), follows(AttemptEvent::Failed { due_in_ms: 7 }, None)),
+        (again(None), follows(AttemptEvent::Failed { due_in_ms: 1 }, None)),
+        (ended(Outcome::Failed), follows(AttemptEvent::Finished, Some(Outcome::Failed))),
+        (ended(Outcome::Succeeded), follows(AttemptEvent::Finished, Some(Outcome::Succeeded))),
+        (ended(Outcome::Cancelled), None),
+        (ended(Outcome::TimedOut), None),
+        (JobRecord { attempt: FIRST.next(), ..again(Some(due)) }, None),
+    ] {
+        assert_eq!(consequence_in(&job, FIRST), expected, "{job:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
     let here = Here::open().await;
     here.ledger.dispatch_all("b", &[1], "n", "a").await;
@@ -272,17 +332,20 @@ async fn a_result_that_waits_to_be_written_counts_as_an_acknowledgement() {
     }
 }
 
-#[test]
-fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
-    let (n, at) = (node("n"), Timestamp::from_micros(0));
-    let past = |attempt, name: &str, ended| PastAttempt {
+/// An attempt that has ended.
+fn past(attempt: u32, of: &str, ended: Ended) -> PastAttempt {
+    PastAttempt {
         attempt: Attempt::new(attempt),
-        node: node(name),
+        node: node(of),
         ended,
         reason: String::new(),
-        at,
-    };
-    let record = |attempts| JobRecord {
+        at: Timestamp::from_micros(0),
+    }
+}
+
+/// A job whose second attempt is the newest.
+fn record(attempts: Vec<PastAttempt>) -> JobRecord {
+    JobRecord {
         id: job(1),
         lane: lane("session:s"),
         seq: None,
@@ -293,13 +356,18 @@ fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
         charged_attempts: 0,
         placed: None,
         retry_of: None,
-        created_at: at,
+        created_at: Timestamp::from_micros(0),
         due_at: None,
         dispatched_at: None,
         running_at: None,
         attempts,
         finished: None,
-    };
+    }
+}
+
+#[test]
+fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
+    let n = node("n");
     for (attempts, was_ended) in [
         (vec![past(1, "n", Ended::Succeeded)], true),
         (vec![past(1, "n", Ended::Failed)], true),
