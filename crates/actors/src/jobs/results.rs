@@ -55,6 +55,8 @@ pub struct NodeResult {
 /// The reason of a failure, as the node reports it.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// `Failed` in the node's own words. Otherwise why the attempt counts like one: its node is lost, or does not list it.
+    pub ended: Ended,
     /// What went wrong.
     pub message: String,
     /// Whether trying again may help.
@@ -101,14 +103,16 @@ impl ResultWriter {
         written.await
     }
 
-    /// Ends attempts that a node lost, as failed ones that may be tried again, in the stead of owners that do not hear of it. What
-    /// the node did of a stage nobody knows: its plan finds it UNKNOWN when it has had its time.
-    pub(super) async fn lost(&self, node: &NodeId, attempts: &[Slot], why: &str) {
+    /// Ends attempts that a node lost, like failed ones that may be tried again, in the stead of owners that do not hear of it.
+    /// What the node did of a stage nobody knows: its plan finds it UNKNOWN when it has had its time. A result that the node
+    /// sends later is stale.
+    pub(super) async fn lost(&self, node: &NodeId, attempts: &[Slot], why: Revoked, reason: &str) {
         let mut results = Vec::new();
         // One by one: their payloads may be large.
         for &Slot { job, attempt } in attempts {
             if self.is_to_be_ended(job).await {
-                let output = Err(Failure { message: why.to_owned(), is_retryable: true });
+                let (ended, message) = (Ended::Revoked(why), reason.to_owned());
+                let output = Err(Failure { ended, message, is_retryable: true });
                 results.push(NodeResult { job, attempt, output });
             }
         }
@@ -463,7 +467,8 @@ fn change_of(
         Step::Finish { dead, .. } => (None, dead),
         Step::Dispatch(_) | Step::Run => return None,
     };
-    Some(Change::Fail { job, attempt, node, error: failure.message.clone(), due_in_ms, dead })
+    let (ended, error) = (failure.ended, failure.message.clone());
+    Some(Change::Fail { job, attempt, node, ended, error, due_in_ms, dead })
 }
 
 /// What follows from a result that is written.

@@ -71,7 +71,7 @@ impl Jobs {
         listed: &[Slot],
     ) -> ledger::Result<Vec<Slot>> {
         let OnNode { there, gone } = self.sockets.gateway.attempts_on(node, handed_since, listed).await?;
-        self.end_elsewhere(node, gone, "the node no longer lists the attempt");
+        self.end_elsewhere(node, gone, Revoked::Unlisted, "the node no longer lists the attempt");
         Ok(there)
     }
 
@@ -87,14 +87,14 @@ impl Jobs {
 
     /// A node that was connected here is taken off for good; it had these attempts.
     pub fn lost_with(&self, node: &NodeId, attempts: &[Slot]) {
-        self.end_elsewhere(node, attempts.to_vec(), "the node was lost");
+        self.end_elsewhere(node, attempts.to_vec(), Revoked::NodeLost, "the node was lost");
     }
 
     /// Attempts of a node here that it does not run any more. Their lanes' owners learn it by a report, or by the registry, and
     /// revoke them. An owner that the bus does not reach learns nothing, and would wait for as long as an attempt may run: in its
-    /// stead this instance ends such attempts, as failed, unless they are stages. That counts as a result does, for the newest
-    /// attempt of a job alone.
-    fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: &'static str) {
+    /// stead this instance ends such attempts, unless they are stages. That counts as a result does, for the newest attempt of a
+    /// job alone.
+    fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: Revoked, reason: &'static str) {
         let is_here = |slot: &Slot| {
             let lane = self.sockets.gateway.attempts().lane(slot.job, slot.attempt);
             lane.is_some_and(|lane| self.keeper.directory.contains_key(&lane))
@@ -111,7 +111,7 @@ impl Jobs {
             if !reach.may_be_apart() {
                 return;
             }
-            results.lost(&node, &elsewhere, why).await;
+            results.lost(&node, &elsewhere, why, reason).await;
         });
     }
 

@@ -1,6 +1,6 @@
 //! What is written of a job. The ledger carries each out only if the row is still as the change says it was.
 
-use super::{Assignment, Attempt, Due, Outcome, Revoked, Spec};
+use super::{Assignment, Attempt, Due, Ended, Outcome, Revoked, Spec};
 use crate::id::{ClientRef, JobId, NodeId};
 
 /// What a new job retries.
@@ -105,7 +105,10 @@ pub enum Change {
         attempt: Attempt,
         /// Whose.
         node: NodeId,
-        /// The node's error message.
+        /// How: `Failed` as its node says, or revoked, where the node is lost or does not list it and the lane's owner does not
+        /// hear of that. It counts.
+        ended: Ended,
+        /// The node's error message, or the reason in words.
         error: String,
         /// When the next attempt is due, in milliseconds from the commit; `None` for none.
         due_in_ms: Option<u64>,

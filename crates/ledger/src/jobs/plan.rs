@@ -292,9 +292,8 @@ impl<'a> WritePlan<'a> {
                     is_free: true,
                 });
             }
-            Change::Fail { job, attempt, node, error, due_in_ms, dead } => {
-                let guard =
-                    AttemptGuard::reported((*job, number(*attempt)), lane, node.as_str(), 1, Ended::Failed);
+            Change::Fail { job, attempt, node, ended, error, due_in_ms, dead } => {
+                let guard = AttemptGuard::reported((*job, number(*attempt)), lane, node.as_str(), 1, *ended);
                 match due_in_ms {
                     Some(ms) => self.requeued.push(Requeue { guard, reason: kept(error), due_at: due(*ms) }),
                     None => self.finished.push(Finish {
@@ -312,7 +311,8 @@ impl<'a> WritePlan<'a> {
 }
 
 impl<'a> AttemptGuard<'a> {
-    /// Of an end that the node itself reported, to the lane's owner or to the instance that holds the node's socket.
+    /// Of an end that the node itself reported, to the lane's owner or to the instance that holds the node's socket; or of one
+    /// that this instance has found instead of the owner.
     fn reported(of: (JobId, i64), lane: &'a str, node: &'a str, counts: i64, ended: Ended) -> Self {
         let ((id, attempt), lane) = (of, Some(lane).filter(|lane| !lane.is_empty()));
         let (attempt, node) = (Some(attempt), Some(node));

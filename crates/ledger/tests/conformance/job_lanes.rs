@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use domain::job::{
-    Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, Spec, State,
+    Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, Priority, Requirements, Revoked, Route, Spec,
+    State,
 };
 use domain::{InstanceId, JobId, Label, LaneId, PoolName, TenantId};
 use ledger::{
@@ -72,8 +73,8 @@ fn to_be_held(id: JobId) -> NewJob {
 }
 
 fn fail(job: JobId, due_in_ms: u64) -> Change {
-    let (attempt, node, error) = (Attempt::new(1), node("n"), "broken".to_owned());
-    Change::Fail { job, attempt, node, error, due_in_ms: Some(due_in_ms), dead: false }
+    let (attempt, node, ended, error) = (Attempt::new(1), node("n"), Ended::Failed, "broken".to_owned());
+    Change::Fail { job, attempt, node, ended, error, due_in_ms: Some(due_in_ms), dead: false }
 }
 
 pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_another_owner(b: Bench) {
@@ -424,6 +425,7 @@ pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
         job: job(1),
         attempt: Attempt::new(1),
         node: node("n"),
+        ended: Ended::Failed,
         error: String::new(),
         due_in_ms: Some(45_000),
         dead: false,

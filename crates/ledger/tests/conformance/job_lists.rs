@@ -1,6 +1,6 @@
 //! Lists of jobs, and forgetting the finished ones.
 
-use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, State};
+use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
 use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
 use sqlx::{Connection, PgConnection};
@@ -28,6 +28,7 @@ async fn stock(b: &Bench) {
         job: job(n),
         attempt: Attempt::new(1),
         node: node("n"),
+        ended: Ended::Failed,
         error: "no".to_owned(),
         due_in_ms: None,
         dead,

@@ -118,11 +118,11 @@ pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(
 pub async fn only_the_node_that_has_the_attempt_may_speak_of_it(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [submit_placed(job(0))])).await;
-    let (job, attempt, other) = (job(0), Attempt::new(1), node("other"));
+    let (job, attempt, other, error) = (job(0), Attempt::new(1), node("other"), String::new());
     let said_by_another = [
         Change::Run { job, attempt, node: other.clone() },
         Change::Complete { job, attempt, node: other.clone(), output: "1".to_owned() },
-        Change::Fail { job, attempt, node: other, error: String::new(), due_in_ms: None, dead: false },
+        Change::Fail { job, attempt, node: other, ended: Ended::Failed, error, due_in_ms: None, dead: false },
     ];
     for change in said_by_another {
         assert_eq!(b.verdicts(said([change.clone()])).await, [JobVerdict::Stale]);
@@ -375,6 +375,7 @@ pub async fn past_attempts_and_reasons_are_bounded(b: Bench) {
         job: job(0),
         attempt: Attempt::new(attempts + 1),
         node: node("n"),
+        ended: Ended::Failed,
         error: reason.clone(),
         due_in_ms: None,
         dead: true,
@@ -541,6 +542,7 @@ pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: B
         job: job(0),
         attempt: Attempt::new(1),
         node: node("n"),
+        ended: Ended::Failed,
         error: String::new(),
         due_in_ms: Some(1),
         dead: true,

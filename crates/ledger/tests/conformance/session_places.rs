@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
-use domain::job::{Attempt, Change, Due, NewJob, Outcome, Revoked, State};
+use domain::job::{Attempt, Change, Due, Ended, NewJob, Outcome, Revoked, State};
 use domain::{ClientRef, IdempotencyKey, JobId};
 use ledger::{
     JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, LAST_NODE_PLACES, SessionCounts, SessionResult,
@@ -58,6 +58,7 @@ pub async fn a_line_is_read_by_places_with_the_time_until_each_is_due(b: Bench) 
         job: job(19),
         attempt: Attempt::new(1),
         node: node("n"),
+        ended: Ended::Failed,
         error: String::new(),
         due_in_ms: Some(1),
         dead: false,
@@ -202,6 +203,7 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
         job: job(4),
         attempt: Attempt::new(1),
         node: node("n"),
+        ended: Ended::Failed,
         error: "no".to_owned(),
         due_in_ms: None,
         dead: true,

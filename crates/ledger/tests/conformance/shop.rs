@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use domain::job::{Assignment, Attempt, Change, Due, Event, NewJob, Outcome, Spec};
+use domain::job::{Assignment, Attempt, Change, Due, Ended, Event, NewJob, Outcome, Spec};
 use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use ledger::{Acquisition, Error, JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, Lane};
 
@@ -102,8 +102,8 @@ pub fn cancel(job: JobId) -> Change {
 pub fn forms(job: JobId, event: Event, next: Attempt) -> Vec<Change> {
     let reason = || "for a reason".to_owned();
     let fail = |attempt, due_in_ms| {
-        let (node, error) = (node("n"), reason());
-        Change::Fail { job, attempt, node, error, due_in_ms, dead: due_in_ms.is_none() }
+        let (node, ended, error) = (node("n"), Ended::Failed, reason());
+        Change::Fail { job, attempt, node, ended, error, due_in_ms, dead: due_in_ms.is_none() }
     };
     match event {
         Event::Place => vec![Change::Dispatch { job, attempt: next, placed: placed(), behind: None }],

@@ -19,7 +19,7 @@ fn succeeded(number: u128) -> NodeResult {
 }
 
 fn failed(number: u128, is_retryable: bool) -> NodeResult {
-    let failure = Failure { message: "why".to_owned(), is_retryable };
+    let failure = Failure { ended: Ended::Failed, message: "why".to_owned(), is_retryable };
     NodeResult { job: job(number), attempt: FIRST, output: Err(failure) }
 }
 
@@ -30,8 +30,8 @@ fn each_result_leads_to_its_change() {
     let at_once =
         RetryPolicy { backoff: domain::job::Backoff { initial_ms: 0, ..policy.backoff }, ..policy.clone() };
     let fail = |due_in_ms, dead| {
-        let (job, attempt, node) = (job(1), FIRST, n.clone());
-        Some(Change::Fail { job, attempt, node, error: "why".to_owned(), due_in_ms, dead })
+        let (job, attempt, node, ended) = (job(1), FIRST, n.clone(), Ended::Failed);
+        Some(Change::Fail { job, attempt, node, ended, error: "why".to_owned(), due_in_ms, dead })
     };
     let complete =
         Some(Change::Complete { job: job(1), attempt: FIRST, node: n.clone(), output: "7".to_owned() });
@@ -52,8 +52,8 @@ fn each_result_leads_to_its_change() {
 fn each_change_that_is_a_result_has_its_consequence() {
     let (job, attempt, node) = (job(1), FIRST, node("n"));
     let fail = |due_in_ms, dead| {
-        let error = String::new();
-        Change::Fail { job, attempt, node: node.clone(), error, due_in_ms, dead }
+        let (node, ended, error) = (node.clone(), Ended::Failed, String::new());
+        Change::Fail { job, attempt, node, ended, error, due_in_ms, dead }
     };
     let consequence_of = |event, outcome| Some(Consequence { event, outcome });
     let complete = Change::Complete { job, attempt, node: node.clone(), output: "1".to_owned() };
@@ -134,9 +134,16 @@ async fn what_a_lost_node_had_is_tried_again_and_what_it_did_of_a_stage_is_for_p
     let here = Here::open().await;
     here.ledger.dispatch_all("b", &[1], "n", "a").await;
     here.ledger.dispatch_in(LaneId::plan(PlanId::from_u128(7)), "b", &[2], "n", "a").await;
-    here.writer.lost(&node("n"), &[slot(1), slot(2), slot(9)], "the node was lost").await;
+    let attempts = [slot(1), slot(2), slot(9)];
+    here.writer.lost(&node("n"), &attempts, Revoked::NodeLost, "the node was lost").await;
     let states = async |number| here.ledger.handle.job(job(number)).await.unwrap().unwrap().state;
     assert_eq!((states(1).await, states(2).await), (State::Created, State::Dispatched));
+    let lost = here.ledger.handle.job(job(1)).await.unwrap().unwrap();
+    let ended: Vec<_> = lost.attempts.iter().map(|past| (past.ended, past.reason.as_str())).collect();
+    assert_eq!(ended, [(Ended::Revoked(Revoked::NodeLost), "the node was lost")]);
+    assert_eq!(lost.charged_attempts, 1);
+    // The node was only away, and keeps its result until it is told that it is recorded, or that it is too late.
+    assert_eq!(here.write("n", vec![succeeded(1)]).await, [Answer::Stale]);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
 use bus::{Connected, Connecting, Epoch, NewConnection, NodeRecord, Report, Slot};
 use domain::NodeId;
+use domain::job::Ended;
 use nodes::attached::{CommitTerms, Committed, Event, Known, Registering, Rival};
 use nodes::connection::{Dispatch, End};
 
@@ -163,7 +164,9 @@ impl Calls {
         let results = results.into_iter().map(|(Slot { job, attempt }, end)| {
             let output = match end {
                 End::Succeeded { output } => Ok(output),
-                End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
+                End::Failed { message, is_retryable } => {
+                    Err(Failure { ended: Ended::Failed, message, is_retryable })
+                }
             };
             NodeResult { job, attempt, output }
         });
