@@ -2,7 +2,7 @@
 //! and over. Memory only; the ledger has the truth, and `orphaned_attempts` compares the two.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -184,6 +184,13 @@ impl LocalAttempts {
         self.acknowledgements().insert((job, attempt), (node.clone(), now));
     }
 
+    /// Attempts that the node has acknowledged, which is not written down yet.
+    pub(super) fn acknowledged_by(&self, node: &NodeId) -> HashSet<Slot> {
+        let acknowledged = self.acknowledgements();
+        let by_node = acknowledged.iter().filter(|(_, (of, _))| of == node);
+        by_node.map(|((job, attempt), _)| Slot { job: *job, attempt: *attempt }).collect()
+    }
+
     /// Attempts that were acknowledged so long ago, in order: to be written down, and then taken off with
     /// [`Self::noted_running`].
     pub(super) fn running_for(&self, age: Duration, now: Instant) -> Vec<(JobId, Attempt, NodeId)> {
@@ -322,9 +329,12 @@ mod tests {
         }
         attempts.forget(job(3), FIRST);
         assert!(attempts.running_for(age, now).is_empty());
+        assert_eq!(attempts.acknowledged_by(&node("n")), HashSet::from([slot(1), slot(2)]));
+        assert!(attempts.acknowledged_by(&node("m")).is_empty());
         let running = attempts.running_for(age, now + age);
         assert_eq!(running, [1, 2].map(|number| (job(number), FIRST, node("n"))));
         attempts.noted_running(&running[..1]);
         assert_eq!(attempts.running_for(age, now + age), running[1..]);
+        assert_eq!(attempts.acknowledged_by(&node("n")), HashSet::from([slot(2)]));
     }
 }

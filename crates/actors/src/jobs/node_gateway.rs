@@ -494,6 +494,8 @@ impl NodeGateway {
         listed: &[Slot],
     ) -> ledger::Result<OnNode> {
         self.attempts.connected_with(node, listed);
+        // Looked at before the ledger is: what is written down meanwhile is RUNNING there.
+        let acknowledged = self.attempts.acknowledged_by(node);
         let held = match self.ledger.attempts_on(node).await {
             Ok(held) => held,
             Err(error) => {
@@ -520,23 +522,19 @@ impl NodeGateway {
             }
             // The connection that got it watches over it. It may have begun after the list was made.
             let is_connections = self.attempts.was_dispatched_since(node, slot, handed_since);
-            let event = match state {
-                _ if is_connections => {
-                    there.push(slot);
-                    continue;
-                }
-                State::Running => {
-                    gone.push(slot);
-                    let reason = "the node no longer lists the attempt".to_owned();
-                    AttemptEvent::Revoked(Revoked::Unlisted, reason)
-                }
+            let event = if is_connections {
+                there.push(slot);
+                continue;
+            } else if state == State::Running || acknowledged.contains(&slot) {
+                gone.push(slot);
+                AttemptEvent::Revoked(Revoked::Unlisted, "the node no longer lists the attempt".to_owned())
+            } else if holder == *self.me() {
                 // It may be on its way to the socket that this is about.
-                _ if holder == *self.me() => {
-                    there.push(slot);
-                    continue;
-                }
+                there.push(slot);
+                continue;
+            } else {
                 // The instance that it went to cannot send it any more: its connection of the node is an older one.
-                _ => AttemptEvent::NodeElsewhere,
+                AttemptEvent::NodeElsewhere
             };
             self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
         }

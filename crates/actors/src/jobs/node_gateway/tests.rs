@@ -345,6 +345,27 @@ async fn what_was_handed_to_a_connection_after_it_was_attached_is_there_whatever
 }
 
 #[tokio::test]
+async fn what_a_node_has_acknowledged_and_lists_no_more_is_gone_before_that_it_runs_is_written() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
+    for number in [1, 2] {
+        here.gateway.deliver(dispatch(number, "n", "a"));
+        assert_eq!(next(&mut outbox).await, format!("dispatch {number}"));
+    }
+    here.gateway.acknowledged(&node("n"), job(1), FIRST);
+    assert_eq!(event_now(&mut here.owner).await, Some((job(1), AttemptEvent::Acknowledged)));
+    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), Instant::now(), &[]).await.unwrap();
+    assert_eq!((there, gone), (vec![slot(2)], vec![slot(1)]), "the other may be on its way");
+    assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(1)), None));
+    // One that it lists is there.
+    let OnNode { there, gone } =
+        here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap();
+    assert_eq!((there.len(), gone.len()), (2, 0));
+    assert_eq!(here.unlisted().await, None);
+}
+
+#[tokio::test]
 async fn what_was_handed_to_a_newer_connection_after_an_older_one_gave_its_list_is_there() {
     let mut here = here().await;
     here.ledger.dispatch_all("b", &[1], "n", "a").await;

@@ -313,10 +313,16 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let is_current = self.jobs.get(job).is_some_and(|entry| entry.newest.attempt == attempt);
+        let current = self.jobs.get(job).map(|entry| entry.newest).filter(|newest| newest.attempt == attempt);
+        let is_current = current.is_some();
         match event {
             AttemptEvent::Acknowledged => self.jobs.acknowledged(job, attempt, now),
             AttemptEvent::ConnectionLost => self.jobs.connection_lost(job, attempt),
+            // The node has acknowledged it.
+            AttemptEvent::NodeElsewhere if current.is_some_and(|newest| newest.state == State::Running) => {
+                let reason = "the node no longer lists the attempt".to_owned();
+                self.revoke(job, attempt, Revoked::Unlisted, reason, round);
+            }
             AttemptEvent::NodeElsewhere => self.jobs.node_elsewhere(job, attempt, now),
             AttemptEvent::Finished if is_current => {
                 self.slot_is_free(job, effects);

@@ -168,7 +168,7 @@ fn each_command_does_this_in_each_state() {
         ("complete", ["", "", "", "find(1,0)", "find(1,0)", ""]),
         ("acknowledged", [""; 6]),
         ("connection lost", [""; 6]),
-        ("elsewhere", [""; 6]),
+        ("elsewhere", ["", "", "", "", "commit(revoke)", ""]),
         ("finished", ["", "", "", "freed dequeue", "freed dequeue", ""]),
         ("failed", ["", "", "", "freed", "freed", ""]),
         ("rejected", ["", "", "", "commit(revoke)", "", ""]),
