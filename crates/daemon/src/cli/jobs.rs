@@ -35,7 +35,7 @@ The node runs the command once for each job, in a process group of its own:
                     FENCEPOST_KIND (if the job has one), FENCEPOST_METADATA (a JSON object, if there is any),
                     FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace)
 When a job is cancelled or times out, the command's process group, and what its processes started outside of it, get
-SIGTERM, and SIGKILL two seconds later. When the command ends, the node kills what it left running in its group.")]
+SIGTERM, and SIGKILL two seconds later. When the command ends by itself, the node kills what it left running in its group.")]
 pub struct Node {
     /// Base URL of a daemon; repeat it for more daemons, which the node tries in turn
     #[arg(long, value_name = "URL", env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]

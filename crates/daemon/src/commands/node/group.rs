@@ -5,14 +5,20 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use procfs::process::{Process, all_processes};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
     pidfd_send_signal, prlimit, waitid,
 };
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+/// The delay between two looks whether a process that is nobody's child here has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A child that leads a process group of its own. Dropping it while the child runs kills the group, and what has left it.
 ///
@@ -25,6 +31,8 @@ pub struct Group {
     /// Processes that the leader or its children started and that left the group, as `timeout` does, as far as a signal was for
     /// them. Their handles stay theirs.
     strays: HashMap<Pid, OwnedFd>,
+    /// Whether the last signal was one that a process may take its time to heed.
+    has_grace: bool,
 }
 
 impl Group {
@@ -37,7 +45,7 @@ impl Group {
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // It may have ended already.
         let _ = prlimit(leader, Resource::Nofile, descriptors);
-        Ok(Self { leader, child, strays: HashMap::new() })
+        Ok(Self { leader, child, strays: HashMap::new(), has_grace: false })
     }
 
     /// The child itself, for its pipes.
@@ -47,6 +55,7 @@ impl Group {
 
     /// Signals all of the group, and what its processes started outside of it.
     pub fn signal(&mut self, signal: Signal) {
+        self.has_grace = signal != Signal::KILL;
         if let Some(leader) = self.leader {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
@@ -64,7 +73,8 @@ impl Group {
         }
     }
 
-    /// Waits until the leader has ended; what it left running in its group is killed then, and what was signalled before.
+    /// Waits until the leader has ended; what it left running in its group is killed then, and what was signalled before. After
+    /// a signal other than SIGKILL it waits for all of these as well: they end by themselves, or by the next signal.
     ///
     /// # Errors
     /// The system's; the group was killed.
@@ -76,6 +86,9 @@ impl Group {
             while waitid(WaitId::Pid(leader), look)?.is_none() {
                 children.recv().await;
             }
+            if self.has_grace {
+                all_ended(leader, &self.strays).await;
+            }
             // What it left is nobody's child any more.
             self.signal_known(Signal::KILL);
         }
@@ -83,17 +96,24 @@ impl Group {
         self.child.wait().await
     }
 
-    /// Looks for descendants of the leader that are in another group.
+    /// Looks for descendants of the leader, of its group and of known strays that are in another group.
     fn find_strays(&mut self, leader: Pid) {
         // Where processes cannot be listed, the group is all that is known.
         let Ok(processes) = all_processes() else { return };
         let stats = processes.filter_map(|process| process.ok()?.stat().ok());
         let mut children = HashMap::<i32, Vec<_>>::new();
-        for stat in stats {
-            children.entry(stat.ppid).or_default().push(stat);
-        }
         let group = leader.as_raw_pid();
         let (mut parents, mut seen) = (vec![group], HashSet::new());
+        for stat in stats {
+            // Those between the leader and it may have ended.
+            if stat.pgrp == group {
+                parents.push(stat.pid);
+            }
+            children.entry(stat.ppid).or_default().push(stat);
+        }
+        // As long as a stray runs, its number is nobody else's.
+        let strays = self.strays.iter().filter(|(_, handle)| runs(handle));
+        parents.extend(strays.map(|(pid, _)| pid.as_raw_pid()));
         while let Some(parent) = parents.pop() {
             for child in children.remove(&parent).unwrap_or_default() {
                 if !seen.insert(child.pid) {
@@ -115,6 +135,37 @@ impl Group {
             }
         }
     }
+}
+
+/// Waits until none of the strays runs, and nothing in the group.
+async fn all_ended(group: Pid, strays: &HashMap<Pid, OwnedFd>) {
+    for stray in strays.values() {
+        ended(stray).await;
+    }
+    while let Some(member) = running_in(group) {
+        ended(&member).await;
+    }
+}
+
+/// A process of the group that runs. Where processes cannot be listed, none is known.
+fn running_in(group: Pid) -> Option<OwnedFd> {
+    let stats = all_processes().ok()?.filter_map(|process| process.ok()?.stat().ok());
+    let members = stats.filter(|stat| stat.pgrp == group.as_raw_pid());
+    let mut handles =
+        members.filter_map(|stat| pidfd_open(Pid::from_raw(stat.pid)?, PidfdFlags::empty()).ok());
+    handles.find(runs)
+}
+
+async fn ended(process: &OwnedFd) {
+    while runs(process) {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether a process has not ended. One that nobody has reaped yet has.
+fn runs(process: &OwnedFd) -> bool {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ended| ended == 0)
 }
 
 impl Drop for Group {

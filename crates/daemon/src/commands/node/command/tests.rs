@@ -167,6 +167,44 @@ async fn who_is_told_to_stop_goes_with_what_has_left_its_group() {
 }
 
 #[tokio::test]
+async fn what_the_command_runs_has_time_to_clean_up_after_the_first_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ready, cleaned) = (dir.path().join("ready"), dir.path().join("cleaned"));
+    // The shell itself ends at once.
+    let script = format!(
+        "(trap 'sleep 0.3; echo clean > {}; exit' TERM; echo yes > {}; while :; do sleep 0.01; done) & wait",
+        cleaned.display(),
+        ready.display()
+    );
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    line_in(&ready).await;
+    stopper.stop(Why::CalledOff);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
+    assert_eq!(std::fs::read_to_string(&cleaned).unwrap(), "clean\n");
+}
+
+#[tokio::test]
+async fn what_begins_outside_of_the_group_after_the_first_signal_gets_the_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let [stray, ready, file] = ["stray.sh", "ready", "pid"].map(|name| dir.path().join(name));
+    // What the stray starts does not heed the first signal either.
+    let inner = format!(
+        "trap \"trap '' TERM; sleep 3600 & echo \\$! > {}\" TERM; echo yes > {}; while :; do sleep 0.01; done",
+        file.display(),
+        ready.display()
+    );
+    std::fs::write(&stray, inner).unwrap();
+    let (job, stopper) = job("null");
+    let script = format!("setsid sh {}; true", stray.display());
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    line_in(&ready).await;
+    stopper.stop(Why::CalledOff);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
+    until_gone(&line_in(&file).await).await;
+}
+
+#[tokio::test]
 async fn what_was_printed_counts_though_something_keeps_the_output_open() {
     assert_eq!(run(shell("setsid sleep 30 & echo 7"), "null").await.unwrap(), "7");
     let failure = run(shell("setsid sleep 30 & echo why >&2; exit 65"), "null").await.unwrap_err();
