@@ -5,17 +5,21 @@ use std::time::Duration;
 use client::{Error, Result};
 use tokio::time::Instant;
 
-use super::shown;
+use super::{TOTAL, shown};
 
 /// The longest time without an answer of the daemon before a command stops waiting.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 /// The delay between two tries during such an absence.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// Two failures of one absence are closer: behind the pause comes one call, and that fails within [`TOTAL`]. The rest is for a
+/// machine that is slow.
+const GAP_MAX: Duration = Duration::from_secs(AWAY_PAUSE.as_secs() + TOTAL.as_secs() + 15);
 
 /// Since when the daemon has not answered.
 #[derive(Debug, Default)]
 pub struct Absence {
     since: Option<Instant>,
+    failed_at: Option<Instant>,
 }
 
 impl Absence {
@@ -29,13 +33,18 @@ impl Absence {
         self.since = self.since.map(|_| Instant::now());
     }
 
-    /// A call has failed. Waits before the next try, and says so on stderr when the absence begins.
+    /// A call has failed. Waits before the next try, and says so on stderr when the absence begins. One begins also where the
+    /// failure before is long past: a stream that is opened again says nothing of that as long as nothing happens.
     ///
     /// # Errors
     /// The failure, if it is lasting or the absence is too long.
     pub async fn outlast(&mut self, error: Error) -> Result<()> {
+        let now = Instant::now();
+        if self.failed_at.replace(now).is_some_and(|before| now - before > GAP_MAX) {
+            self.since = None;
+        }
         let is_first = self.since.is_none();
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let since = *self.since.get_or_insert(now);
         if !error.is_retryable() || since.elapsed() >= AWAY_MAX {
             return Err(error);
         }

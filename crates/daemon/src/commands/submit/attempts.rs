@@ -65,9 +65,13 @@ fn refused_for_now(result: &BatchResult) -> Option<Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use client::wire::Code;
+    use tokio::time::sleep;
 
     use super::*;
+    use crate::commands::TOTAL;
 
     fn accepted(id: &str) -> BatchResult {
         BatchResult::Accepted { id: id.to_owned(), seq: None }
@@ -111,6 +115,26 @@ mod tests {
             assert!(tries < 1_000, "it goes on for ever");
         }
         assert_eq!(attempts.into_results(), [accepted("a"), accepted("b"), full()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_minute_begins_anew_when_the_last_failure_is_long_past() {
+        let mut absence = Absence::default();
+        let failure = || refused_for_now(&full()).unwrap();
+        assert!(absence.outlast(failure()).await.is_ok());
+        sleep(Duration::from_secs(3_600)).await;
+        assert!(absence.outlast(failure()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_minute_ends_also_where_each_call_takes_its_whole_time_to_fail() {
+        let mut absence = Absence::default();
+        let mut tries = 0;
+        while absence.outlast(refused_for_now(&full()).unwrap()).await.is_ok() {
+            sleep(TOTAL).await;
+            tries += 1;
+            assert!(tries < 1_000, "it goes on for ever");
+        }
     }
 
     #[tokio::test(start_paused = true)]
