@@ -34,6 +34,7 @@ pub fn run(command: Token) -> Result<(), Failure> {
     let secret: [u8; SECRET_BYTES] = rand::rng().random();
     let token = format!("fp_{}", URL_SAFE_NO_PAD.encode(secret));
     let digest = api::digest(token.as_bytes());
+    let never_expires = expires_at.is_none();
     let some = |patterns: Vec<String>| (!patterns.is_empty()).then_some(patterns);
     let entry = AuthToken {
         name,
@@ -46,7 +47,8 @@ pub fn run(command: Token) -> Result<(), Failure> {
         nodes: some(nodes),
         expires_at: expires_at.unwrap_or_default(),
     };
-    let Ok(expiry) = entry.expiry() else {
+    // In an entry an empty time is none; one that was given is to be a time.
+    let Some(expiry) = entry.expiry().ok().filter(|expiry| expiry.is_none() == never_expires) else {
         let message = format!("--expires-at {:?} is no time such as 2027-01-31T00:00:00Z", entry.expires_at);
         return Err(Failure::new(Exit::Usage, message));
     };
@@ -99,6 +101,7 @@ mod tests {
             })
         };
         for (expires_at, says) in [
+            ("", "--expires-at \"\" is no time such as 2027-01-31T00:00:00Z"),
             ("soon", "--expires-at \"soon\" is no time such as 2027-01-31T00:00:00Z"),
             (
                 "2020-01-31T00:00:00Z",
