@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use testkit::PATIENCE;
-use testkit::instance::{Ended, Setup, binary};
+use testkit::instance::{Ended, Setup, fencepost};
 use testkit::ports;
 use testkit::servers::Database;
 
@@ -77,19 +77,24 @@ async fn help_before_a_command_is_its_help() {
 
 #[test]
 fn an_answer_that_cannot_be_written_is_no_success() {
-    let command = |out: Stdio| {
-        Command::new(binary().unwrap()).args(["completions", "bash"]).stdout(out).output().unwrap()
+    let dir = tempfile::tempdir().unwrap();
+    let command = |words: &[&str], out: Stdio| {
+        fencepost().unwrap().args(words).current_dir(dir.path()).stdout(out).output().unwrap()
     };
-    assert_eq!(command(Stdio::piped()).status.code(), Some(0));
-    let full = command(File::create("/dev/full").unwrap().into());
-    let said = String::from_utf8(full.stderr).unwrap();
-    assert_eq!(
-        (full.status.code(), said.contains("the answer could not be written")),
-        (Some(74), true),
-        "{said}"
-    );
+    let completions = &["completions", "bash"][..];
+    assert_eq!(command(completions, Stdio::piped()).status.code(), Some(0));
+    // The first of the others makes the ledger that the next ones need.
+    for words in [completions, &["migrate"], &["backup", "copy.db"], &["recover", "--dry-run"]] {
+        let full = command(words, File::create("/dev/full").unwrap().into());
+        let said = String::from_utf8(full.stderr).unwrap();
+        assert_eq!(
+            (full.status.code(), said.contains("the answer could not be written")),
+            (Some(74), true),
+            "{words:?}: {said}"
+        );
+    }
     // A reader that goes has read enough.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    assert_eq!(command(writer.into()).status.code(), Some(0));
+    assert_eq!(command(completions, writer.into()).status.code(), Some(0));
 }

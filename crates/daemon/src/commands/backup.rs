@@ -1,7 +1,6 @@
 //! `fencepost backup`: a copy of the embedded ledger.
 
-use std::io::Write;
-
+use super::shown;
 use crate::cli::Backup;
 use crate::config::{self, Options, Sources};
 use crate::exit::{Exit, Failure};
@@ -21,11 +20,6 @@ pub async fn run(command: Backup) -> Result<(), Failure> {
     }
     let bytes = ledger::backup(&config.ledger.options(), &command.file).await?;
     let url = config::redact::url(&config.ledger.url);
-    // A reader that closed the pipe has read enough.
-    let _ = writeln!(
-        std::io::stdout(),
-        "the ledger at {url} is copied to {} ({bytes} bytes)",
-        command.file.display()
-    );
+    shown::print(&format!("the ledger at {url} is copied to {} ({bytes} bytes)\n", command.file.display()));
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! `fencepost migrate`: the ledger's tables, and nothing else.
 
-use std::io::Write;
-
 use ledger::Migrate;
 
+use super::shown;
 use crate::cli;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
@@ -19,11 +18,6 @@ pub async fn run(command: cli::Migrate) -> Result<(), Failure> {
     logging::start(&config.log)?;
     let migrate = if command.check { Migrate::Check } else { Migrate::Auto };
     ledger::migrate(&config.ledger.options(), migrate).await?;
-    // A reader that closed the pipe has read enough.
-    let _ = writeln!(
-        std::io::stdout(),
-        "the ledger at {} is up to date",
-        config::redact::url(&config.ledger.url)
-    );
+    shown::print(&format!("the ledger at {} is up to date\n", config::redact::url(&config.ledger.url)));
     Ok(())
 }

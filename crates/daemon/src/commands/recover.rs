@@ -1,10 +1,9 @@
 //! `fencepost recover`: a ledger that went back in time is taken past all that it may have granted since.
 
-use std::io::Write;
-
 use domain::AuditEntry;
 use ledger::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, Recovery};
 
+use super::shown;
 use crate::cli::Recover;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
@@ -33,8 +32,7 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
         let recovery = ledger::recover(&ledger, migrate, margins, &by("recover")).await?;
         told(&recovery, margins, &format!("the ledger at {url} is recovered"))
     };
-    // A reader that closed the pipe has read enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    shown::print(&text);
     Ok(())
 }
 
