@@ -15,10 +15,11 @@
 # FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
 # engine's own 10 would cut them short. It writes to its volume alone: its root may be read-only.
 #
-# A node runs without the image's health check, which asks a daemon in the container:
+# A node runs without the image's health check, which asks a daemon in the container. --stop-timeout leaves it the 45 seconds
+# in which its attempts finish or are stopped:
 #
 #   docker run --no-healthcheck --read-only --cap-drop ALL --security-opt no-new-privileges -v "$PWD/work:/work:ro" \
-#     -e FENCEPOST_TOKEN=choose-one fencepost node --url https://NAME:7070 --exec /work
+#     --stop-timeout 50 -e FENCEPOST_TOKEN=choose-one fencepost node --url https://NAME:7070 --exec /work
 #
 # The base images are named by exact versions. To pin them by digest as well, give the digests that your registry
 # verified: --build-arg BUILD_IMAGE=rust:1.95.0-slim-bookworm@sha256:… --build-arg BASE_IMAGE=debian:12.12-slim@sha256:…

@@ -76,7 +76,7 @@ fn the_bill_of_materials_names_each_crate_of_the_binary_once_with_what_it_needs(
 }
 
 #[test]
-fn the_health_check_of_the_image_is_for_no_node() {
+fn a_nodes_container_has_no_health_check_and_time_to_end() {
     for page in ["Dockerfile", "docs/operations.md"] {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let runs = text.split("docker run ").skip(1);
@@ -84,6 +84,8 @@ fn the_health_check_of_the_image_is_for_no_node() {
             runs.filter(|run| run.lines().take(2).any(|line| line.contains(" fencepost node "))).collect();
         assert_eq!(of_nodes.len(), 1, "{page}: {of_nodes:?}");
         assert!(of_nodes[0].starts_with("--no-healthcheck "), "{page}: {of_nodes:?}");
+        let (_, options) = of_nodes[0].split_once("--stop-timeout ").unwrap_or_default();
+        assert!(options.starts_with("50 "), "{page}: {of_nodes:?}");
     }
 }
 
