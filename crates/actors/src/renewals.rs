@@ -17,6 +17,9 @@ use crate::pause::jittered;
 const RENEW_AT: u32 = 3;
 /// Looks per lease for those that are due.
 const LOOKS_PER_LEASE: u32 = 10;
+/// The longest pause behind a look whose renewals failed, before jitter. When the ledger is back, the others take what has run
+/// out after one length of an `instance:` lease, and of these the shortest that can be configured lasts 1 s.
+const LOOK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
 
 /// Until when a lease surely lasts, by this process's own clock. Read by the lease's owner, moved on by the renewals.
 pub(crate) struct LeaseDeadline {
@@ -105,15 +108,17 @@ impl Renewals {
     ) -> JoinHandle<()> {
         let renewals = Arc::downgrade(self);
         tokio::spawn(async move {
+            let mut are_answered = true;
             loop {
-                tokio::time::sleep(jittered(lease / LOOKS_PER_LEASE)).await;
+                tokio::time::sleep(jittered(pause(lease, are_answered))).await;
                 let Some(renewals) = renewals.upgrade() else { return };
-                renewals.renew_due(&ledger, &owner, lease).await;
+                are_answered = renewals.renew_due(&ledger, &owner, lease).await;
             }
         })
     }
 
-    async fn renew_due(&self, ledger: &ledger::Handle, owner: &InstanceId, lease: Duration) {
+    /// Whether the ledger answered.
+    async fn renew_due(&self, ledger: &ledger::Handle, owner: &InstanceId, lease: Duration) -> bool {
         let due_below = lease - lease / RENEW_AT;
         let mut due: Vec<_> = self
             .kept
@@ -126,16 +131,19 @@ impl Renewals {
             })
             .collect();
         due.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
+        let mut are_answered = true;
         for chunk in due.chunks(RENEWALS_MAX) {
             let sent = Instant::now();
             match ledger.renew_all(owner, chunk).await {
                 Ok(renewed) => self.note(chunk, &renewed, sent, lease),
                 Err(error) => {
+                    are_answered = false;
                     chunk.iter().for_each(|renewal| count(&renewal.resource, "error"));
                     ledger::log_failure!(error, leases = chunk.len(), "leases could not be renewed");
                 }
             }
         }
+        are_answered
     }
 
     fn note(&self, asked: &[Renewal], renewed: &[Renewed], sent: Instant, lease: Duration) {
@@ -173,4 +181,25 @@ impl Renewals {
 fn count(resource: &Resource, result: &'static str) {
     let kind = resource.kind().as_str();
     metrics::counter!("fencepost_lease_renew_total", "kind" => kind, "result" => result).increment(1);
+}
+
+/// Between two looks for leases that are due, before jitter.
+fn pause(lease: Duration, are_answered: bool) -> Duration {
+    let pause = lease / LOOKS_PER_LEASE;
+    if are_answered { pause } else { pause.min(LOOK_AGAIN_AFTER_MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_an_outage_leases_of_any_length_are_renewed_before_another_instance_takes_them() {
+        // The shortest `instance:` lease, for which the others wait, and the longest pause that jitter makes.
+        let (calm, longest) = (Duration::from_secs(1), 1.5);
+        for lease in [1, 15, 300].map(Duration::from_secs) {
+            assert_eq!(pause(lease, true), lease / LOOKS_PER_LEASE);
+            assert!(pause(lease, false).mul_f64(longest) < calm / 2, "{lease:?}");
+        }
+    }
 }

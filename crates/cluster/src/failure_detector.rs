@@ -97,6 +97,14 @@ impl FailureDetector {
         self.known().alive_until.is_none_or(|until| Instant::now() < until)
     }
 
+    /// Whether leases of others that have run out may be taken: not for one lease length after this instance joined or was away
+    /// itself. A ledger that is away lets the leases of the living run out as well, and they renew them meanwhile.
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        let (known, now) = (self.known(), Instant::now());
+        known.alive_until.is_none() || known.is_calm(now)
+    }
+
     /// Whether the other's keys may be taken at once.
     #[must_use]
     pub fn is_dead(&self, other: &InstanceId) -> bool {
@@ -396,6 +404,24 @@ mod tests {
         }
         failure_detector.known().calm_until = Instant::now();
         assert!(failure_detector.is_lifeless(&id("a")));
+    }
+
+    #[test]
+    fn who_was_away_itself_takes_no_lease_that_ran_out_for_one_lease() {
+        assert!(FailureDetector::alone().may_take(), "nobody else is there");
+        let failure_detector = FailureDetector::member(LEASE);
+        failure_detector.renewed(Instant::now());
+        assert!(failure_detector.is_alive() && !failure_detector.may_take(), "it has just joined");
+        failure_detector.known().calm_until = Instant::now();
+        assert!(failure_detector.may_take());
+        failure_detector.known().alive_until = Some(Instant::now());
+        assert!(!failure_detector.may_take(), "its own lease may have run out");
+        // The ledger was away for everybody.
+        failure_detector.known().alive_until = Instant::now().checked_sub(LEASE);
+        failure_detector.renewed(Instant::now());
+        assert!(failure_detector.is_alive() && !failure_detector.may_take(), "the others had no turn yet");
+        failure_detector.known().calm_until = Instant::now();
+        assert!(failure_detector.may_take());
     }
 
     /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.

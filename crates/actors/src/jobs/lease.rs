@@ -88,7 +88,8 @@ pub(crate) enum Adoption<T> {
     Taken(T),
     /// Another instance holds it and may be alive.
     Held(InstanceId),
-    /// Not now: another instance took it from the dead one first, this one is giving it back, or the ledger does not answer.
+    /// Not now: another instance took it from the dead one first, this one is giving it back, or the ledger does not answer. Or
+    /// another one's lease of it has run out, which that one may be about to renew.
     Missed,
 }
 
@@ -123,6 +124,13 @@ impl Adopting {
             });
         }
         let taker = &self.taker;
+        // An acquire would take what has run out.
+        if !taker.failure_detector.may_take()
+            && let Some(lease) = taker.ledger.lease(resource).await?
+            && let Some(owner) = lease.owner.filter(|owner| *owner != taker.me)
+        {
+            return Ok(if lease.expires_in_ms > 0 { Adoption::Held(owner) } else { Adoption::Missed });
+        }
         let deadline = match taker.acquire(resource).await? {
             Ok(deadline) => deadline,
             Err(held) if taker.may_take_over(&held) => match taker.take_over(resource, &held.owner).await? {

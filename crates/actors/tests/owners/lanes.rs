@@ -39,6 +39,18 @@ pub async fn open() -> Lanes {
 
 /// With settings that are changed so.
 pub async fn open_with(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
+    open_as(change, |_| FailureDetector::alone()).await
+}
+
+/// The same, of an instance that has just joined others.
+pub async fn open_among_others(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
+    open_as(change, Membership::failure_detector).await
+}
+
+async fn open_as(
+    change: impl FnOnce(&mut LaneConfig),
+    failure_detector: impl FnOnce(&Membership) -> FailureDetector,
+) -> Lanes {
     let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
@@ -56,7 +68,7 @@ pub async fn open_with(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
         ledger,
         bus,
         me: identity.id.clone(),
-        failure_detector: FailureDetector::alone(),
+        failure_detector: failure_detector(&membership),
         cluster_view: membership.cluster_view(),
         instance_lease: membership.instance_lease(),
         registry: nodes::Registry::new(identity.id.clone(), domain::NodeTimeouts::DEFAULT),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use actors::jobs::{Accepted, Refusal, Submission};
 use domain::job::{Due, Priority, Requirements, Spec};
 use domain::session::{self, Ordering};
-use domain::{ClientRef, IdempotencyKey, SessionId};
-use ledger::{JobKey, KeyScope};
+use domain::{ClientRef, IdempotencyKey, InstanceId, LaneId, SessionId};
+use ledger::{Acquisition, JobKey, KeyScope, Lease};
 
-use crate::lanes::{Lanes, open};
+use crate::lanes::{Lanes, open, open_among_others};
+use crate::until;
 
 async fn session(lanes: &Lanes, ordering: Ordering) -> SessionId {
     let needs = Requirements::default();
@@ -107,5 +108,37 @@ async fn a_session_that_was_used_a_moment_ago_stays_open_before_anybody_has_seen
     assert_eq!(lanes.jobs.submit_in(&id, vec![urgent]).await.unwrap(), [Err(Refusal::StrictPriority)]);
     let accepted = submit(&lanes, &id, &["c2"]).await.remove(0);
     assert!(accepted.is_ok(), "{accepted:?}");
+    lanes.jobs.stop().await;
+}
+
+/// Another instance takes a session, for so long; its lease.
+async fn take_elsewhere(lanes: &Lanes, session: &SessionId, lease_ms: u64) -> Lease {
+    let (other, lane) = (InstanceId::parse("other-1").unwrap(), LaneId::session(session));
+    let taken = lanes.ledger.acquire(lane.lease(), &other, lease_ms).await.unwrap();
+    assert!(matches!(taken, Acquisition::Acquired { .. }), "{taken:?}");
+    lease_of(lanes, session).await
+}
+
+async fn lease_of(lanes: &Lanes, session: &SessionId) -> Lease {
+    lanes.ledger.lease(LaneId::session(session).lease()).await.unwrap().unwrap()
+}
+
+async fn release(lanes: &Lanes, lease: &Lease) {
+    lanes.ledger.release(&lease.resource, lease.owner.as_ref().unwrap(), lease.token).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joining() {
+    let lanes = open_among_others(|config| config.request_timeout = Duration::from_secs(2)).await;
+    let id = session(&lanes, Ordering::Strict).await;
+    let taken = take_elsewhere(&lanes, &id, 1).await;
+    until("it has run out", async || !lease_of(&lanes, &id).await.is_live()).await;
+    let refused = lanes.jobs.submit_in(&id, vec![named(&id, "c1")]).await;
+    assert!(matches!(refused, Err(Refusal::NoOwner { .. })), "{refused:?}");
+    let left = lease_of(&lanes, &id).await;
+    assert_eq!((left.owner.as_ref(), left.token), (taken.owner.as_ref(), taken.token));
+    // What is given back is taken at once.
+    release(&lanes, &left).await;
+    submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
     lanes.jobs.stop().await;
 }

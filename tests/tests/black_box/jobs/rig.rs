@@ -224,13 +224,27 @@ impl Rig {
 
     /// The same, each with a way of its own to the ledger, and with short waits for nodes.
     pub async fn with_ways_to_the_ledger(count: usize) -> (Self, Vec<Proxy>) {
+        Self::by_ways_to_the_ledger(count, impatient).await
+    }
+
+    /// The same, with leases of instances and of plans that all last for so long, in milliseconds.
+    pub async fn with_ways_to_the_ledger_and_leases(count: usize, lease_ms: &str) -> (Self, Vec<Proxy>) {
+        let shape = |setup: Setup| {
+            impatient(setup)
+                .env("FENCEPOST__LEASE__INSTANCE_MS", lease_ms)
+                .env("FENCEPOST__LEASE__SIGNER_MS", lease_ms)
+        };
+        Self::by_ways_to_the_ledger(count, shape).await
+    }
+
+    async fn by_ways_to_the_ledger(count: usize, shape: impl Fn(Setup) -> Setup) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;
         let address = address_of(servers.database_url());
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let way = Proxy::start(address).await.unwrap();
             let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
-            setups.push(impatient(servers.setup(&url, &servers.redis_url())));
+            setups.push(shape(servers.setup(&url, &servers.redis_url())));
             ways.push(way);
         }
         (Self::start(setups, servers).await, ways)

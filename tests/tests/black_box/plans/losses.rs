@@ -340,6 +340,39 @@ async fn no_checkpoint_is_lost(goes_away: impl AsyncFnOnce(&Proxy)) {
     assert_eq!(bad.await, Vec::<String>::new());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_ledger_that_outlasts_all_leases_takes_no_plan_from_a_live_instance() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger_and_leases(2, "8000").await;
+    let node = rig.node(&[0, 1], "n", |_| {}).await;
+    let made = Plan::make(&rig, 0, plan(&[task("a", &[hold(json!(0)), echo(json!(1))])])).await;
+    begun(&node, &made.tasks[0], 0, 1).await;
+    let before = owner(&made).await;
+    let other = 1 - before;
+    for way in &ways {
+        way.cut().await.unwrap();
+    }
+    let live = "select 1 from lease where expires_at > now() and resource ~ '^(instance|plan):'";
+    until("all leases have run out", async || rig.database.as_ref().unwrap().query(live).unwrap().is_empty())
+        .await;
+    // The other one is back first, and finds the plan.
+    ways[other].heal().await.unwrap();
+    until("it does not take the plan", async || {
+        rig.instance(other).await.whole_log().contains("the plan is not adopted here")
+    })
+    .await;
+    ways[before].heal().await.unwrap();
+    let lease = format!("/v1/leases/plan:{}", made.id);
+    until("its owner renews it", async || rig.ask(before, "GET", &lease, None).await.body["live"] == true)
+        .await;
+    node.runs.release(1);
+    made.is("SUCCEEDED").await;
+    assert_eq!(given(&node, &made.tasks[0]), [0, 1]);
+    let bad = made.events(|event| event["after"].as_str().filter(|after| is_bad(after)).map(str::to_owned));
+    assert_eq!(bad.await, Vec::<String>::new());
+    let log = rig.instance(other).await.whole_log();
+    assert!(!log.contains("a plan is acquired"), "{log}");
+}
+
 fn is_bad(status: &str) -> bool {
     ["FAILED", "INTERRUPTED", "UNKNOWN", "ATTENTION"].contains(&status)
 }
