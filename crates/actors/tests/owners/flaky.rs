@@ -68,6 +68,8 @@ pub struct Plan {
     pub failing_job_reads: AtomicUsize,
     /// What was to be purged.
     pub purges: crate::purges::Purges,
+    /// Under which leases jobs were held.
+    pub holds: crate::holds::Holds,
     pub gate: tokio::sync::Notify,
 }
 
@@ -192,7 +194,7 @@ impl Nonces for Flaky {
 #[async_trait]
 impl Leases for Flaky {
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
-        self.real.acquire(resource, owner, lease_ms).await
+        self.plan.holds.answer_late(self.real.acquire(resource, owner, lease_ms)).await
     }
     async fn take_over(
         &self,
@@ -204,12 +206,7 @@ impl Leases for Flaky {
         self.real.take_over(resource, owner, dead, lease_ms).await
     }
     async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
-        let left = &self.plan.renewals_to_gate;
-        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            let opened = self.plan.gate.notified();
-            self.plan.gated_renewals.fetch_add(1, Ordering::SeqCst);
-            opened.await;
-        }
+        self.plan.let_renewal_pass().await;
         self.real.renew_all(owner, leases).await
     }
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
@@ -292,6 +289,7 @@ impl Jobs for Flaky {
         self.real.promote_jobs(lane, limit).await
     }
     async fn hold_jobs(&self, lane: &Lane) -> Result<Result<u64, Unwritten>> {
+        self.plan.holds.note(lane.token);
         self.real.hold_jobs(lane).await
     }
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {

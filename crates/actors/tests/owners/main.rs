@@ -4,6 +4,7 @@
 
 mod flaky;
 mod flaky_ledger;
+mod holds;
 mod lanes;
 mod membership;
 mod plans;

@@ -9,7 +9,7 @@ use domain::session::{self, Ordering};
 use domain::{ClientRef, IdempotencyKey, InstanceId, LaneId, SessionId};
 use ledger::{Acquisition, JobKey, KeyScope, Lease};
 
-use crate::lanes::{Lanes, open, open_among_others};
+use crate::lanes::{Lanes, open, open_among_others, open_with};
 use crate::until;
 
 async fn session(lanes: &Lanes, ordering: Ordering) -> SessionId {
@@ -140,5 +140,24 @@ async fn a_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joini
     // What is given back is taken at once.
     release(&lanes, &left).await;
     submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
+    let lease = Duration::from_secs(1);
+    let lanes = open_with(|config| config.lease = lease).await;
+    let id = session(&lanes, Ordering::Strict).await;
+    let before = take_elsewhere(&lanes, &id, 60_000).await;
+    release(&lanes, &before).await;
+    // Its new owner hears of its lease when that is over, and no renewal is answered.
+    lanes.plan.renewals_to_gate.store(usize::MAX, Atomic::SeqCst);
+    *lanes.plan.holds.next_acquire_is_late.lock().unwrap() = Some(lease);
+    // Whether the job comes in time does not matter.
+    let _ = lanes.jobs.submit_in(&id, vec![named(&id, "c1")]).await;
+    until("they are held", async || !lanes.plan.holds.tokens().is_empty()).await;
+    let late = before.token.get() + 1;
+    let tokens = lanes.plan.holds.tokens();
+    assert!(tokens.iter().all(|token| token.get() > late), "{tokens:?}");
     lanes.jobs.stop().await;
 }

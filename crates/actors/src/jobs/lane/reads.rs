@@ -48,20 +48,23 @@ impl Loader {
                 return Err(Lost);
             }
             let lane = ledger::Lane { id: self.lane.clone(), owner: self.services.me.clone(), token };
-            match self.services.ledger.hold_jobs(&lane).await {
-                Ok(Ok(jobs)) => {
-                    if jobs > 0 {
-                        tracing::info!(lane = %self.lane, %token, jobs, "jobs are held after a takeover");
+            // Nothing of the lane leaves under a lease that may have run out.
+            if self.lease.is_current() {
+                match self.services.ledger.hold_jobs(&lane).await {
+                    Ok(Ok(jobs)) => {
+                        if jobs > 0 {
+                            tracing::info!(lane = %self.lane, %token, jobs, "jobs are held after a takeover");
+                        }
+                        return Ok(token);
                     }
-                    return Ok(token);
-                }
-                Ok(Err(Unwritten::Again)) => {
-                    tokio::time::sleep(jittered(HOLD_AGAIN_AFTER)).await;
-                    continue;
-                }
-                Ok(Err(Unwritten::Fenced)) => fenced(&lane, "hold_jobs"),
-                Err(error) => {
-                    ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
+                    Ok(Err(Unwritten::Again)) => {
+                        tokio::time::sleep(jittered(HOLD_AGAIN_AFTER)).await;
+                        continue;
+                    }
+                    Ok(Err(Unwritten::Fenced)) => fenced(&lane, "hold_jobs"),
+                    Err(error) => {
+                        ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
+                    }
                 }
             }
             // What was sent may yet be written, under the token before.

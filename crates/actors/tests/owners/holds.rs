@@ -1,0 +1,51 @@
+//! Leases that are answered late or not renewed, and the tokens under which jobs are held after a takeover.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use domain::Token;
+
+use crate::flaky::Plan;
+
+/// Under which tokens jobs were held.
+#[derive(Default)]
+pub struct Holds {
+    tokens: Mutex<Vec<Token>>,
+    /// The next acquire is answered so much later than it is done.
+    pub next_acquire_is_late: Mutex<Option<Duration>>,
+}
+
+impl Holds {
+    /// Jobs are to be held under this token.
+    pub fn note(&self, token: Token) {
+        self.tokens.lock().unwrap().push(token);
+    }
+
+    /// In the order in which they were asked for.
+    pub fn tokens(&self) -> Vec<Token> {
+        self.tokens.lock().unwrap().clone()
+    }
+
+    /// The answer to an acquire.
+    pub async fn answer_late<T>(&self, acquire: impl Future<Output = T> + Send) -> T {
+        let answer = acquire.await;
+        let late = self.next_acquire_is_late.lock().unwrap().take();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
+        answer
+    }
+}
+
+impl Plan {
+    /// Waits for the gate with a renewal that is to do so.
+    pub async fn let_renewal_pass(&self) {
+        let left = &self.renewals_to_gate;
+        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let opened = self.gate.notified();
+            self.gated_renewals.fetch_add(1, Ordering::SeqCst);
+            opened.await;
+        }
+    }
+}
