@@ -271,7 +271,9 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 /// ledger has lost; open ones from it on become QUARANTINED under a new hold, so that earlier holds settle them no more. A signer
 /// that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
 /// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
-/// recovering is refused as `conflict`.
+/// recovering is refused as `conflict`. Where the ledger has lost so many nonces that a request cannot add them all, it is
+/// refused as `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer
+/// grants nothing.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
@@ -284,20 +286,34 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
     let asked: shape::ConfirmRequest = extract::body(&request, payload, state.body_limits()).await?;
     let next = Nonce::new(asked.next_nonce)?;
     let by = audit::entry(&request, "confirm_signer", format!("signer:{signer}"));
-    match state.read(state.ledger.confirm_signer(&signer, next, &by)).await? {
-        Confirmation::Done => {}
-        Confirmation::Unknown => return Err(unknown_signer()),
-        Confirmation::NotRecovering => {
-            return Err(Refusal::new(
-                Code::Conflict,
-                "the signer is not recovering, and its last confirmed nonce is another one; nothing was changed",
-            ));
-        }
-        Confirmation::TooFar(nonces) => {
-            return Err(Refusal::invalid(format!(
-                "next_nonce is {nonces} past the last nonce that the ledger knows; at most {CONFIRMED_NONCES_MAX} are \
-                 added at once"
-            )));
+    // Each call is given time to end.
+    let until = Instant::now() + state.settings.request_timeout / 2;
+    loop {
+        match state.read(state.ledger.confirm_signer(&signer, next, &by)).await? {
+            Confirmation::Done => break,
+            Confirmation::Partly(_) if Instant::now() < until => {}
+            Confirmation::Partly(left) => {
+                return Err(Refusal::new(
+                    Code::LedgerUnavailable,
+                    format!(
+                        "{left} lost nonces are still to be added; send the same request again, which goes on"
+                    ),
+                ));
+            }
+            Confirmation::Unknown => return Err(unknown_signer()),
+            Confirmation::NotRecovering => {
+                return Err(Refusal::new(
+                    Code::Conflict,
+                    "the signer is not recovering, and its last confirmed nonce is another one; nothing was changed",
+                ));
+            }
+            Confirmation::TooFar(nonces) => {
+                return Err(Refusal::invalid(format!(
+                    "next_nonce is {nonces} past the last nonce that the ledger knows, and at most \
+                     {CONFIRMED_NONCES_MAX} are added. Do not confirm a smaller one: the signer would grant nonces that \
+                     its chain has"
+                )));
+            }
         }
     }
     let record = state.read(state.ledger.signer(&signer)).await?.ok_or_else(unknown_signer)?;

@@ -61,8 +61,8 @@ pub use jobs::{
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;
 pub use nonces::{
-    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,
-    NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey,
+    KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 pub use plans::{
     Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,

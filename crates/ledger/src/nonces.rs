@@ -75,6 +75,9 @@ pub struct SignerRecord {
 pub enum Confirmation {
     /// The signer grants again. Where the same nonce was confirmed before, nothing was changed.
     Done,
+    /// As many nonces as one call adds were added, and so many are missing still. The signer waits as before; the same
+    /// confirmation goes on.
+    Partly(u64),
     /// There is no such signer, and no recovery has unknown ones wait.
     Unknown,
     /// The signer grants already, and another nonce was confirmed last, or none; nothing was changed.
@@ -83,8 +86,12 @@ pub enum Confirmation {
     TooFar(u64),
 }
 
-/// The most nonces that a confirmation adds.
-pub const CONFIRMED_NONCES_MAX: u64 = 1_000_000;
+/// The most nonces that a confirmation adds, all its calls together: more than any backup lacks. A mistyped nonce must not fill
+/// the disk.
+pub const CONFIRMED_NONCES_MAX: u64 = 100_000_000;
+
+/// The most nonces that one call of a confirmation adds: a fraction of the time that a call may take, also on a slow machine.
+pub const CONFIRMED_AT_ONCE_MAX: u64 = 50_000;
 
 /// Which nonces to list.
 #[derive(Clone, Debug)]
@@ -195,6 +202,9 @@ pub trait Nonces: Send + Sync {
     /// Confirms the next nonce of a signer that is recovering: those below it are CONSUMED, also those that the ledger has
     /// lost; open ones from it on are QUARANTINED under a new hold, which nobody was granted. A signer that a recovered ledger
     /// does not know is made. Ends the signer's lease, so that its owner begins anew.
+    ///
+    /// Of lost nonces the lowest [`CONFIRMED_AT_ONCE_MAX`] are added. While more are missing, nothing else is done
+    /// ([`Confirmation::Partly`]).
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

@@ -165,6 +165,9 @@ async fn recovered(database_url: &str, dir: &Path) {
     }
 }
 
+/// More nonces than one call to the ledger adds.
+const LOST: u64 = 60_000;
+
 /// A signer that has its first nonces after the backup.
 const LATE: &str = "late";
 
@@ -226,10 +229,20 @@ async fn confirm_all(url: &str, granted: &Granted) {
             answer.code() == "recovering"
         })
         .await;
-        let confirmed = json!({"next_nonce": granted.next(place)});
+        // One chain has many nonces that nobody here has seen.
+        let lost = if place == 0 { LOST } else { 0 };
+        let confirmed = json!({"next_nonce": granted.next(place) + lost});
         let path = format!("{url}/v1/signers/{signer}/confirm");
-        let answer = client.request("POST", &path, None, Some(&confirmed)).await.unwrap();
-        assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
+        until("the next nonce is confirmed", async || {
+            let answer = client.request("POST", &path, None, Some(&confirmed)).await.unwrap();
+            match answer.status {
+                200 => assert_eq!(answer.body["recovering"], false, "{}", answer.text),
+                // A slow machine adds a part of them within a request.
+                _ => assert_eq!(answer.code(), "ledger_unavailable", "{}", answer.text),
+            }
+            answer.status == 200
+        })
+        .await;
         until("the signer grants", async || {
             let asked = format!("{url}/v1/signers/{signer}/nonces");
             let answer =

@@ -1,7 +1,7 @@
 -- The signer as it stands while its next nonce is confirmed: NULL for the last nonce of one that has none, and for the first
--- nonce of one without a row.
+-- nonce of one without a row. The last nonce is read as in `signer_load`, however many were added since the plan was made.
 -- $1 signer
 SELECT coalesce(s.recovering, r.unknown_signers_wait) AS recovering, s.confirmed_nonce, s.first_nonce,
-       (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = $1) AS last_nonce
+       (SELECT nonce FROM signer_nonce_allocation WHERE signer = $1 ORDER BY nonce DESC LIMIT 1) AS last_nonce
 FROM ledger_recovery r
 LEFT JOIN signer s ON s.signer = $1

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::{Decided, Store, Way, audit};
 use crate::nonces::{
-    Batch, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope, NonceFilter, NonceRecord,
-    Nonces, OverdueSigners, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope,
+    NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 use crate::records::{
     self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
@@ -150,29 +150,38 @@ impl Nonces for Store {
                 };
                 // One that a recovered ledger does not know is made.
                 let first = first.unwrap_or(next);
-                let from = last.map_or(first.min(next), |last| last + 1);
-                let added = u64::try_from(next - from).unwrap_or(0);
-                let too_far = (added > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(added));
-                if let Some(refused) = refused.or(too_far.filter(|_| last.is_some())) {
+                let from = last.map_or(next, |last| last + 1);
+                let missing = u64::try_from(next - from).unwrap_or(0);
+                let too_far = (missing > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(missing));
+                if let Some(refused) = refused.or(too_far) {
                     return Ok(Decided::Rollback(refused));
+                }
+                let left = missing.saturating_sub(CONFIRMED_AT_ONCE_MAX);
+                let until = next - left as i64;
+                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
+                // Nobody was granted a nonce under it.
+                let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
+                if missing > 0 {
+                    let missing = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(until);
+                    transaction.touch(missing.bind(hold).bind(token).at(at)).await?;
+                }
+                if left > 0 {
+                    let by = by.changed(before, format!("the ledger's last nonce: {}", until - 1));
+                    audit::add(transaction, &[&by]).await?;
+                    return Ok(Decided::Commit(Confirmation::Partly(left)));
                 }
                 let mut first_nonce = first;
                 match last {
                     // The signer's nonces begin where the chain is.
                     None => first_nonce = next,
                     Some(_) => {
-                        // Nobody was granted a nonce under it.
-                        let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
                         let known = CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token);
                         transaction.touch(known.bind(hold).at(at)).await?;
-                        let missing = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(next);
-                        transaction.touch(missing.bind(hold).bind(token).at(at)).await?;
                     }
                 }
                 let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);
                 let done = done.bind(OnExpiry::default().as_str()).bind(token).at(at);
                 transaction.touch(done).await?;
-                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
                 let by = by.changed(before, format!("next nonce: {next}"));
                 audit::add(transaction, &[&by]).await?;
                 Ok(Decided::Commit(Confirmation::Done))

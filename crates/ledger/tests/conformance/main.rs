@@ -108,6 +108,7 @@ on_every_ledger! {
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
         a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
+        a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_added,
         a_confirmation_may_be_repeated_and_changes_nothing_then,
         what_may_have_been_sent_after_the_backup_is_quarantined,
         no_hold_from_before_a_confirmation_settles_what_it_quarantined;

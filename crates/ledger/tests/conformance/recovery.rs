@@ -6,9 +6,10 @@ use domain::{
     BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, TxHash, WorkerNumber,
 };
 use ledger::{
-    Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter,
-    Kind, Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS,
-    RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
+    Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX,
+    Confirmation, Error, Identity, JobFilter, Kind, Margins, Migrate, NewBulk, NonceFilter, Options, Put,
+    RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange, SequenceGrant,
+    Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
@@ -209,10 +210,8 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     assert_eq!(states(&b, &s).await, "HCRQH");
     let me = owner("b");
     let token = b.acquired(&me, &s, LONG_MS).await;
-    assert_eq!(
-        b.ledger.confirm_signer(&s, nonce(5_000_000), &by()).await.unwrap(),
-        Confirmation::TooFar(4_999_995)
-    );
+    let too_far = b.ledger.confirm_signer(&s, nonce(6 + CONFIRMED_NONCES_MAX), &by()).await.unwrap();
+    assert_eq!(too_far, Confirmation::TooFar(CONFIRMED_NONCES_MAX + 1));
     assert_eq!(states(&b, &s).await, "HCRQH");
     assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCCCCCC", "two of them the ledger had lost");
@@ -222,6 +221,26 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     let late = batch(&s, &me, token, vec![new_grant(7, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
     assert_eq!(b.ledger.confirm_signer(&s, nonce(8), &by()).await.unwrap(), Confirmation::NotRecovering);
+}
+
+pub async fn a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_added(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    let (me, next) = (owner("b"), 5 + 2 * CONFIRMED_AT_ONCE_MAX + 1);
+    for left in [CONFIRMED_AT_ONCE_MAX + 1, 1] {
+        let token = b.acquired(&me, &s, LONG_MS).await;
+        let partly = b.ledger.confirm_signer(&s, nonce(next), &by()).await.unwrap();
+        assert_eq!(partly, Confirmation::Partly(left));
+        assert!(is_recovering(&b, &s).await, "{left}");
+        assert_eq!(b.last(&s).await, Some(next - left - 1));
+        assert!(states(&b, &s).await.starts_with("HCRQHCC"), "holds from before settle their nonces");
+        let late = batch(&s, &me, token, vec![new_grant(next - left, LONG_MS)]);
+        assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
+    }
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(next), &by()).await.unwrap(), Confirmation::Done);
+    assert!(!is_recovering(&b, &s).await);
+    assert_eq!(b.last(&s).await, Some(next - 1));
+    let shown = b.ledger.signer(&s).await.unwrap().unwrap();
+    assert_eq!((shown.consumed, shown.held, shown.released, shown.quarantined), (next, 0, 0, 0));
 }
 
 /// An operator says that signers without a row are new.
