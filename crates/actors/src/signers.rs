@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use actor::{Ask, WaitingCaller};
 use directory::Directory;
+use hand_off::Left;
 pub use upkeep::{PURGE_EVERY, Upkeep, UpkeepSettings};
 
 use crate::arbiters::Arbiters;
@@ -98,8 +99,8 @@ struct Inner {
     clock: SharedClock,
     /// A signer that existed once exists for good.
     known: DashMap<SignerId, ()>,
-    /// Signers that another instance is to own, and when this one gave their leases back.
-    left: DashMap<SignerId, Instant>,
+    /// Signers that another instance is to own, whose leases this one gave back.
+    left: DashMap<SignerId, Left>,
 }
 
 impl Signers {

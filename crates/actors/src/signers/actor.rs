@@ -342,9 +342,7 @@ impl SignerActor {
         if is_awaited {
             context.spawn(release.into_actor(self).map(|(), actor, context| {
                 let new_owner = actor.inner.new_owner(&actor.resource);
-                if new_owner.is_some() {
-                    actor.inner.leave(actor.signer.clone());
-                }
+                let new_owner = new_owner.filter(|owner| actor.inner.leave(&actor.signer, owner));
                 actor.tell(context, |state, moment| state.released(new_owner, moment));
             }));
         } else {

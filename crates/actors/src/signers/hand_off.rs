@@ -6,7 +6,8 @@
 //! what waits is refused. A crash in between leaves a lease that runs out.
 //!
 //! For a short time after the release this instance refuses the signer's requests, with the new owner's name. Otherwise a
-//! request that was forwarded here before the release would acquire the lease again.
+//! request that was forwarded here before the release would acquire the lease again. Requests that come after that time come
+//! because their senders do not reach the new owner: they are served, also around the releases that follow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +30,14 @@ const STEPS_MAX: usize = 100;
 
 /// For so long after the release of a lease its signer is left to the new owner.
 const LEFT_FOR: Duration = Duration::from_secs(3);
+/// A signer that comes back is left to the same owner again only after this: by then the owner may be within reach.
+const LEFT_AGAIN_AFTER: Duration = Duration::from_secs(300);
+
+/// To whom a signer was left, and when.
+pub(super) struct Left {
+    owner: InstanceId,
+    since: Instant,
+}
 
 /// Hands off as long as another handle to the owners exists.
 pub(super) fn start(inner: &Arc<Inner>) {
@@ -42,7 +51,10 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
             }
             let Some(inner) = inner.upgrade() else { return };
-            inner.left.retain(|_, since| since.elapsed() < LEFT_FOR);
+            inner.left.retain(|signer, left| {
+                left.since.elapsed() < LEFT_AGAIN_AFTER
+                    && inner.new_owner(&Resource::signer(signer)).as_ref() == Some(&left.owner)
+            });
             inner.hand_off().await;
         }
     });
@@ -83,14 +95,20 @@ impl Inner {
         }
     }
 
-    /// Leaves a signer to its new owner, after the release of its lease.
-    pub(super) fn leave(&self, signer: SignerId) {
-        self.left.insert(signer, Instant::now());
+    /// Leaves a signer to its new owner, after the release of its lease; answers whether it is left. One that was left to the
+    /// same owner a while ago, and came back, is not.
+    pub(super) fn leave(&self, signer: &SignerId, owner: &InstanceId) -> bool {
+        let new = || Left { owner: owner.clone(), since: Instant::now() };
+        let mut left = self.left.entry(signer.clone()).or_insert_with(new);
+        if left.owner != *owner || left.since.elapsed() >= LEFT_AGAIN_AFTER {
+            *left = new();
+        }
+        left.since.elapsed() < LEFT_FOR
     }
 
     /// The owner that a signer was left to a short time ago, while that is still the one to own it.
     pub(super) fn left_to(&self, signer: &SignerId) -> Option<InstanceId> {
-        let is_left = self.left.get(signer).is_some_and(|since| since.elapsed() < LEFT_FOR);
+        let is_left = self.left.get(signer).is_some_and(|left| left.since.elapsed() < LEFT_FOR);
         if is_left { self.new_owner(&Resource::signer(signer)) } else { None }
     }
 

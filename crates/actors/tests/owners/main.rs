@@ -727,6 +727,17 @@ async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signer_whose_new_owner_never_comes_is_served_around_its_next_hand_off() {
+    let shop = Shop::open(Mode::WorkerQueue).await;
+    shop.grants(1, None).await.unwrap();
+    shop.cluster_view.saw(vec![peer("other")]);
+    until("the lease is given back", async || !shop.is_leased().await).await;
+    until("it is served here again", async || shop.grants(1, None).await.is_ok()).await;
+    until("it is handed off again", async || !shop.is_leased().await).await;
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_a_signer_that_moves_is_told_where_to_or_served() {
     let shop = Arc::new(Shop::open(Mode::WorkerQueue).await);
     let asking = |shop: &Arc<Shop>| {

@@ -405,7 +405,7 @@ impl<R: Caller> SignerState<R> {
     }
 
     /// The answer to an awaited [`Effect::Release`], whatever the ledger said: the lease runs out by itself. After a
-    /// hand-off, what waits is refused with the name of the new owner, if another instance is that by now.
+    /// hand-off, what waits is refused with the name of the new owner, if there is one to whom the signer is left.
     pub fn released(&mut self, new_owner: Option<InstanceId>, moment: &Moment) -> Effects<R> {
         debug_assert_eq!(self.stage, Stage::Releasing);
         let mut effects = Vec::new();
