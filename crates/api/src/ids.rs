@@ -147,9 +147,9 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let by = noted(&by, known, [("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
     let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
-    // The start was moved on, and no range was taken from there yet: those in memory lie before it.
-    if start == Some(record.next) {
-        state.generators.segments.forget(&tag);
+    // Also where an earlier request moved the start on whose answer was lost, and others have taken ranges since.
+    if let Some(start) = start {
+        state.generators.segments.forget_below(&tag, start);
     }
     Ok(HttpResponse::Ok().json(to_wire::segment(&record, &state.generators.segments)))
 }

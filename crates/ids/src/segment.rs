@@ -152,9 +152,10 @@ impl Segments {
         }
     }
 
-    /// Forgets the ranges of a tag, so that its next id is of a new one: its start was raised.
-    pub fn forget(&self, name: &SegmentTag) {
-        self.inner.tags.remove(name);
+    /// Forgets the ranges of a tag if there are ids below `start` among them, or may be in one that is loaded just now: its
+    /// start was raised. Its next id is no lower then.
+    pub fn forget_below(&self, name: &SegmentTag, start: u64) {
+        self.inner.tags.remove_if(name, |_, tag| tag.buffer().may_give_below(start));
     }
 
     fn tag(&self, name: &SegmentTag) -> Arc<Tag> {

@@ -129,6 +129,23 @@ async fn segments_are_made_taken_raised_and_listed() {
 }
 
 #[actix_web::test]
+async fn a_raised_start_that_is_said_again_is_used_at_once_whoever_took_from_there() {
+    let subject = Subject::start(Options::default()).await;
+    let path = "/v1/ids/segments/order";
+    subject.put(path, r#"{"step":100}"#).await;
+    assert_eq!(numbers(&subject.get(path).await), [1]);
+    // The answer to the first request is lost, and another instance takes a range.
+    let (tag, ledger) = (SegmentTag::parse("order").unwrap(), &subject.state.ledger);
+    let change = ledger::SegmentChange { start: Some(1_000), ..ledger::SegmentChange::default() };
+    let by = domain::AuditEntry::new("ops", "set_segment", "segment:order");
+    assert!(matches!(ledger.put_segment(&tag, &change, &by).await.unwrap(), ledger::Put::Done(_)));
+    assert!(matches!(ledger.take_range(&tag, 1).await.unwrap(), ledger::RangeTaken::Taken { .. }));
+    subject.put(path, r#"{"start":1000}"#).await;
+    let next = numbers(&subject.get(path).await)[0];
+    assert!(next >= 1_000, "{next}");
+}
+
+#[actix_web::test]
 async fn sequences_count_as_they_are_told_and_end() {
     let subject = Subject::start(Options::default()).await;
     let path = "/v1/ids/sequences/invoice";

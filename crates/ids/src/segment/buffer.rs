@@ -125,6 +125,12 @@ impl Buffer {
         self.size = 0;
     }
 
+    /// Whether an id below `start` may be given. Loads end one after the other: one that is under way since before the start
+    /// was raised comes before any range from there on.
+    pub(super) fn may_give_below(&self, start: u64) -> bool {
+        self.end <= start || self.ranges.front().is_some_and(|range| range.start < start)
+    }
+
     /// A load came to nothing.
     pub(super) fn failed(&mut self, now: Instant) {
         self.loading = Loading::Failed(now);
@@ -267,6 +273,17 @@ mod tests {
         assert_eq!(ids(buffer.take(10, now)).0, [(201, 211)]);
         buffer.drop_ranges();
         assert_eq!(buffer.take(10, now).1, Some(400), "nothing more is to be made up for");
+    }
+
+    #[test]
+    fn an_id_below_a_start_may_be_in_memory_or_on_its_way() {
+        let now = Instant::now();
+        assert!(Buffer::new(now).may_give_below(1), "the first range may be on its way");
+        let mut buffer = buffer(&[(1, 101), (1_000, 1_100)], now);
+        assert!(buffer.may_give_below(1_000));
+        assert_eq!(ids(buffer.take(100, now)).0, [(1, 101)]);
+        assert!(!buffer.may_give_below(1_000), "what is loaded behind the range is higher");
+        assert!(buffer.may_give_below(1_001) && buffer.may_give_below(1_100));
     }
 
     #[test]

@@ -216,8 +216,12 @@ async fn what_was_forgotten_is_not_given() {
     take(&segments, 500).await;
     settled().await;
     source.next.store(50_000, Ordering::Relaxed);
-    segments.forget(&tag("t"));
+    segments.forget_below(&tag("t"), 50_000);
     assert_eq!(take(&segments, 1).await, [50_000]);
+    settled().await;
+    // Said again it costs no ids.
+    segments.forget_below(&tag("t"), 50_000);
+    assert_eq!(take(&segments, 1).await, [50_001]);
 }
 
 #[tokio::test(start_paused = true)]
