@@ -69,7 +69,7 @@ pub struct Accepted {
 /// Why a lane does not do what it was asked for. Except after `OutcomeUnknown`, nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The outcome of the commit is not known.
+    /// The outcome of the commit is not known; or, in a session with an order, of the commit of jobs before it.
     OutcomeUnknown,
     /// The ledger takes no such batch as the one that it was in, which is a defect.
     Defect,

@@ -63,6 +63,11 @@ impl SessionState {
         self.affinity.clone()
     }
 
+    /// Whether its jobs, or their results, have the order of the submissions.
+    pub(super) const fn has_order(&self) -> bool {
+        !matches!(self.spec.ordering, Ordering::Free)
+    }
+
     /// Whether it takes no more jobs.
     #[must_use]
     pub const fn is_closed(&self) -> bool {

@@ -6,8 +6,9 @@
 //! written by two batches at once.
 //!
 //! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read
-//! again: nothing is decided on a guess. A batch that the ledger does not take at all is undone: its callers are answered, and
-//! its jobs are read again.
+//! again: nothing is decided on a guess. In a session with an order, the submissions behind new jobs of such a commit are refused
+//! with them, so that a client's jobs come again in their order. A batch that the ledger does not take at all is undone: its
+//! callers are answered, and its jobs are read again.
 
 mod additions;
 mod after;
@@ -466,11 +467,15 @@ impl<C: Callers> LaneState<C> {
     /// Nothing that was sent under the token counts any more, or it may not: everything is read again under the next.
     fn begin_anew(&mut self, effects: &mut Vec<Effect<C>>) {
         self.stage = Stage::Loading;
-        for batch in self.in_flight.drain(..) {
-            batch.thens.into_iter().for_each(|then| failed(then, effects));
-        }
-        for item in self.to_commit.drain(..) {
-            failed(item.then, effects);
+        let written = self.in_flight.drain(..).flat_map(|batch| batch.thens);
+        let thens: Vec<_> = written.chain(self.to_commit.drain(..).map(|item| item.then)).collect();
+        let has_new = thens.iter().any(|then| matches!(then, AfterCommit::Submitted { .. }));
+        thens.into_iter().for_each(|then| failed(then, effects));
+        // Where jobs have an order, none is accepted before those that their callers send again.
+        if has_new && self.session.as_ref().is_some_and(SessionState::has_order) {
+            for submission in self.submissions.drain(..) {
+                effects.push(Effect::Submitted(submission.reply, Err(Refused::OutcomeUnknown)));
+            }
         }
         if let Some(placing) = &mut self.placing {
             placing.is_void = true;

@@ -208,6 +208,41 @@ fn in_a_session_without_order_a_repetition_takes_no_place() {
 }
 
 #[test]
+fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() {
+    let now = Instant::now();
+    let count = ROUND_NEW_JOBS_MAX as u64 + 1;
+    let names: Vec<_> = (1..=count).map(|number| (number, format!("c{number}"))).collect();
+    let names: Vec<_> = names.iter().map(|(number, name)| (*number, name.as_str())).collect();
+    for (ordering, refused, submitted) in [
+        (Ordering::Strict, count, vec![]),
+        (Ordering::Results, count, vec![]),
+        (Ordering::Free, count - 1, vec![job(count)]),
+    ] {
+        let lane = LaneId::parse("session:s").unwrap();
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+        let read = || Snapshot { session: Some(snapshot(0, ordering)), ..Snapshot::default() };
+        state.reloaded(Token::new(1), read(), now);
+        let effects = give(&mut state, named(&names, now), now);
+        assert_eq!(new_jobs(&effects).len(), ROUND_NEW_JOBS_MAX, "{ordering:?}: the last one waits");
+        let effects = state.commit_failed(batch(&effects));
+        let answers = effects.iter().filter_map(|effect| match effect {
+            Effect::Submitted(caller, Err(Refused::OutcomeUnknown)) => Some(*caller),
+            _ => None,
+        });
+        assert_eq!(answers.collect::<Vec<_>>(), (1..=refused).collect::<Vec<_>>(), "{ordering:?}");
+        let effects = state.reloaded(Token::new(2), read(), now);
+        let new: Vec<_> = new_jobs(&effects).into_iter().map(|new| new.id).collect();
+        assert_eq!(new, submitted, "{ordering:?}");
+        // They come again, in their order.
+        if new.is_empty() {
+            let effects = give(&mut state, named(&names, now), now);
+            let first = new_jobs(&effects).into_iter().next().unwrap();
+            assert_eq!((first.id, first.seq), (job(1), Some(5)), "{ordering:?}");
+        }
+    }
+}
+
+#[test]
 fn the_next_owner_of_a_session_without_order_knows_the_refs_of_its_last_jobs() {
     let now = Instant::now();
     let recent_refs = vec![ClientRef::parse("a").unwrap()];
