@@ -147,6 +147,12 @@ impl Jobs {
             }
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(Ok(()))) => {}
+                // An owner that is leaving has written nothing of it.
+                Ok(Ok(Err(Refusal::Fenced)))
+                    if lifetime.is_serving() && Instant::now() + OWNER_LOOK_EVERY * 2 < deadline =>
+                {
+                    tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                }
                 Ok(Ok(Err(refusal))) => return Err(refusal),
                 Ok(Err(_)) => return Err(lifetime.refusal_of_lost_owner()),
                 Err(_) => return Err(Refusal::LedgerUnavailable),

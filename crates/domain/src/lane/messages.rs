@@ -73,7 +73,7 @@ pub enum Refused {
     OutcomeUnknown,
     /// The ledger takes no such batch as the one that it was in, which is a defect.
     Defect,
-    /// The lane's owner has ended.
+    /// The lane's owner has ended, or is about to.
     Fenced,
     /// Too many submissions wait.
     Overloaded,
@@ -169,7 +169,7 @@ pub enum Command<C: Callers> {
     PassOn(InstanceId),
     /// Close the session: it accepts no more jobs, and ends with those that it has.
     CloseSession(C::Close),
-    /// Finish what is under way, release the lease and end.
+    /// Begin nothing more, finish the commits under way, release the lease and end. What waits for its turn is the next owner's.
     Stop,
 }
 

@@ -117,6 +117,7 @@ pub struct LaneState<C: Callers> {
     transfers: Transfers,
     promotion: Promotion,
     additions: Additions,
+    /// Whether nothing is begun any more: the owner ends with what is under way.
     stopping: bool,
     is_flush_due: bool,
     empty_since: Option<Instant>,
@@ -198,7 +199,8 @@ impl<C: Callers> LaneState<C> {
             || fifo_page.is_some()
             || !self.closing.is_empty()
             || self.transfers.are_wanted()
-            || self.promotion.is_wanted();
+            || self.promotion.is_wanted()
+            || self.stopping;
         let is_held_up = (wants_quiet && !self.is_quiet()) || self.is_held_up_by_page();
         if self.stage != Stage::Serving || !self.can_start() || is_held_up {
             return None;
@@ -216,13 +218,15 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// A command has come.
-    pub fn apply(&mut self, command: Command<C>, _now: Instant) -> Vec<Effect<C>> {
+    pub fn apply(&mut self, command: Command<C>, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         if self.stage == Stage::Ended {
             refuse(command, &mut effects);
             return effects;
         }
         match command {
+            Command::Stop => self.stop(now, &mut effects),
+            command if self.stopping => self.turn_away(command, now, &mut effects),
             Command::Submit(mut new) => {
                 let waiting = self.submissions.len() + self.submissions_in_inbox;
                 let room = SUBMISSIONS_WAITING_MAX.saturating_sub(waiting);
@@ -236,7 +240,6 @@ impl<C: Callers> LaneState<C> {
                     self.inbox.push_back(Command::Submit(new));
                 }
             }
-            Command::Stop => self.stopping = true,
             other => self.inbox.push_back(other),
         }
         if self.stage == Stage::Serving && self.can_start() && !self.is_flush_due {
@@ -342,10 +345,49 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
+    /// Nothing is begun from here on: no job is taken in and none gets a slot. What waits is turned away, and the owner ends
+    /// with what is under way.
+    fn stop(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        effects.push(Effect::DequeueAll);
+        let waiting: Vec<_> = self.deferred.drain(..).chain(self.inbox.drain()).collect();
+        (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
+        for command in waiting {
+            self.turn_away(command, now, effects);
+        }
+        for submission in self.submissions.drain(..) {
+            effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
+        }
+    }
+
+    /// What comes to an owner that ends is dealt with as if it had ended: callers ask the next one, and the ledger tells it the
+    /// rest. A result is written by its node's instance.
+    fn turn_away(&mut self, command: Command<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        match command {
+            Command::SlotReserved(job, attempt, slot) => {
+                let node = slot.placed.node;
+                effects.push(Effect::ReleaseSlot { node, job, attempt, token: self.token });
+            }
+            // A plan's owner that has ended has added them before: their first attempts are sent still.
+            Command::Added(token, jobs) if self.stage == Stage::Serving => {
+                self.take_in_added(token, jobs, now, effects);
+            }
+            other => refuse(other, effects),
+        }
+    }
+
     /// Does what can be done now: reads, closes, or begins rounds.
     fn advance(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         loop {
             if self.stage != Stage::Serving || self.is_exclusive() {
+                return;
+            }
+            if self.stopping {
+                if self.is_quiet() {
+                    effects.push(Effect::Stop);
+                }
                 return;
             }
             self.plan_reread(now, effects);
@@ -453,7 +495,8 @@ impl<C: Callers> LaneState<C> {
         {
             return false;
         }
-        if self.stopping {
+        if self.is_sessions() && self.session.is_none() {
+            // It was forgotten, which it is only without jobs.
             return true;
         }
         if !self.ends_when_idle || self.knows_jobs() {
@@ -549,8 +592,11 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    /// Puts a job that waits into the scheduler's queue.
+    /// Puts a job that waits into the scheduler's queue, unless its owner ends.
     fn enqueue(&mut self, job: JobId, is_back: bool, now: Instant, effects: &mut Vec<Effect<C>>) {
+        if self.stopping {
+            return;
+        }
         if !self.jobs.get(job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting { .. })) {
             return;
         }
@@ -671,7 +717,7 @@ fn failed<C: Callers>(then: AfterCommit<C>, effects: &mut Vec<Effect<C>>) {
     }
 }
 
-/// The owner has ended.
+/// The owner has ended, or ends.
 fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
     match command {
         Command::Submit(submissions) => {

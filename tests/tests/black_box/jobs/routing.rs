@@ -1,12 +1,14 @@
 //! The way of a caller's request to the owner of its session, which another instance is.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testkit::instance::Setup;
 use testkit::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::rig::{PATIENCE, Rig, echo, with};
+use super::rig::{Node, PATIENCE, Rig, Runs, echo, with};
 use super::sessions::{open, owner, settled};
 use crate::shutdown::begin_request;
 use crate::until;
@@ -73,6 +75,45 @@ async fn an_instance_that_stops_leaves_its_sessions_while_a_request_is_still_und
     assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
     let status = rig.instance(stops).await.ended(PATIENCE).await.unwrap();
     assert_eq!(status.code(), Some(0));
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_stops_leaves_a_session_whose_backlog_keeps_its_nodes_busy() {
+    const BATCHES: usize = 6;
+    let rig = Rig::together(2).await;
+    settled(&rig).await;
+    let session = open(&rig, 0, json!({ "ordering": "none" })).await;
+    rig.post(0, "/v1/jobs", Some(&later(&session)), 202).await;
+    let stops = owner(&rig, 0, &session).await;
+    let other = 1 - stops;
+    let jobs = vec![with(echo(1), json!({ "session": session })); 1_000];
+    for _ in 0..BATCHES {
+        rig.submit_all(stops, &jobs).await;
+    }
+    // Results come faster than commits end, and for many times longer than the session takes to move.
+    let runs = Runs::new();
+    runs.take(Duration::from_millis(100));
+    let busy = |options: &mut client::node::WorkerOptions| options.capacity = 64;
+    let node = Node::sharing(runs, &rig.urls, "n", busy);
+    node.runs.until("results have come", |runs| runs.len() > 128).await;
+
+    let heir = json!(rig.instance(other).await.ready().instance);
+    rig.instance(stops).await.process().signal(Signal::Terminate).unwrap();
+    until("the other instance has the session", async || {
+        let lease = rig.get(other, &format!("/v1/leases/session:{session}")).await;
+        lease["live"] == true && lease["owner"] == heir
+    })
+    .await;
+    let shown = async || rig.get(other, &format!("/v1/sessions/{session}")).await;
+    let moved = shown().await;
+    assert!(moved["jobs"]["created"].as_u64() > Some(1), "its backlog moves with it: {moved}");
+    let status = rig.instance(stops).await.ended(PATIENCE).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+    until("all jobs but the one that is not due are finished", async || {
+        shown().await["jobs"]["finished"] == json!(BATCHES * 1_000)
+    })
+    .await;
     rig.no_defect().await;
 }
 

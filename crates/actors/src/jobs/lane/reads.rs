@@ -362,7 +362,7 @@ fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
     tracing::info!(
         resource = %owner.lane, token = %owner.state.token(), "a session that belongs elsewhere is handed off"
     );
-    // While the read is under way this has no effect yet.
+    // It ends when the read is over.
     let effects = owner.state.apply(LaneCommand::Stop, Instant::now());
     owner.outbox.extend(effects);
 }

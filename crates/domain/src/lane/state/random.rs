@@ -1,8 +1,9 @@
 //! Random sequences of everything that can happen to a lane, against a simple ledger, scheduler and nodes.
 //!
 //! Checked at each step: no job is written by two batches at once, nothing leaves that is not committed, each caller is
-//! answered once, and truly; of a strict session one job is under way at a time, in the order of the places. Checked at
-//! the end, when everybody works: all jobs that were accepted are finished, and nobody waits.
+//! answered once, and truly; of a strict session one job is under way at a time, in the order of the places; an owner that is
+//! told to stop does, and has answered everybody. Checked at the end, when everybody works: all jobs that were accepted are
+//! finished, and nobody waits.
 
 mod moves;
 
@@ -75,6 +76,7 @@ struct World {
     removals: Vec<(JobId, Attempt)>,
     submitted: HashSet<u64>,
     cancelling: HashSet<u64>,
+    has_stopped: bool,
     next: u64,
 }
 
@@ -113,6 +115,7 @@ impl World {
             removals: Vec::new(),
             submitted: HashSet::new(),
             cancelling: HashSet::new(),
+            has_stopped: false,
             next: 1,
         };
         world.load();
@@ -298,8 +301,8 @@ impl World {
             | Effect::SlotFreed(_)
             | Effect::Notify(_)
             | Effect::Waited(_)
-            | Effect::Bind(_)
-            | Effect::Stop => {}
+            | Effect::Bind(_) => {}
+            Effect::Stop => self.has_stopped = true,
         }
     }
 
@@ -680,6 +683,7 @@ impl World {
             8 => self.read(true),
             15 => self.page(true),
             9 => self.find(70),
+            16 if self.chance(10) => self.hand_on(),
             10 => self.schedule(70),
             11 | 12 => self.work(false),
             13 => self.now += Duration::from_millis(self.rng.below(4_000)),

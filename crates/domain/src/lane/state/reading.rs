@@ -23,16 +23,12 @@ impl<C: Callers> LaneState<C> {
     pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
         let Snapshot { session, in_flight, revoked, groups, coming } = snapshot;
         let has_unfinished = session.as_ref().is_none_or(|session| session.unfinished > 0);
-        if self.is_sessions() {
-            match session {
-                Some(session) => {
-                    let session = SessionState::new(session, now);
-                    effects.push(Effect::Bind(session.affinity()));
-                    self.session = Some(session);
-                }
-                // It was forgotten, which it is only without jobs.
-                None => self.stopping = true,
-            }
+        if self.is_sessions()
+            && let Some(session) = session
+        {
+            let session = SessionState::new(session, now);
+            effects.push(Effect::Bind(session.affinity()));
+            self.session = Some(session);
         }
         self.bar_again(revoked, now);
         for job in in_flight {

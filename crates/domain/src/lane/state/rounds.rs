@@ -145,7 +145,7 @@ impl<C: Callers> LaneState<C> {
                 self.submit_commands_in_inbox -= 1;
                 self.submissions.extend(new);
             }
-            Command::Stop => self.stopping = true,
+            Command::Stop => self.stop(now, effects),
             Command::Cancel(job, class, reply) => self.cancel(job, class, reply, round, effects),
             Command::SlotReserved(job, attempt, slot) => {
                 self.slot_reserved(job, attempt, slot, round, now, effects);
@@ -163,7 +163,7 @@ impl<C: Callers> LaneState<C> {
             Command::CloseSession(reply) => self.closing.push(reply),
             Command::Transfer(jobs) => self.transfers.want(jobs),
             Command::LookForTransferred => self.wants_groups = self.fifo().is_none(),
-            Command::PassOn(to) => self.pass_on(to),
+            Command::PassOn(to) => self.pass_on(to, now, effects),
             Command::Written(jobs) => {
                 let new = jobs.into_iter().filter(|job| self.busy.insert(*job));
                 self.lookups.extend(new);

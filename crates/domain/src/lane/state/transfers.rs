@@ -88,10 +88,10 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// The owner of a session's lane ends, if it can be passed on now.
-    pub(super) fn pass_on(&mut self, to: InstanceId) {
+    pub(super) fn pass_on(&mut self, to: InstanceId, now: Instant, effects: &mut Vec<Effect<C>>) {
         if self.may_pass_on() {
             self.transfers.pass_to = Some(to);
-            self.stopping = true;
+            self.stop(now, effects);
         }
     }
 }

@@ -1,11 +1,55 @@
-//! What moves jobs that wait: from one lane to another, and from those that are delayed to the others.
+//! What moves jobs that wait: from one lane to another, from one owner to the next, and from those that are delayed to the
+//! others.
 
 use super::World;
-use crate::job::PromotedJob;
+use crate::Token;
+use crate::job::{Due, PromotedJob};
+use crate::lane::LaneState;
 use crate::lane::jobs::group_of;
-use crate::lane::messages::CommitFailure;
+use crate::lane::messages::{Command, CommitFailure};
+use crate::lane::testing::{settings, submission};
 
 impl World {
+    /// The owner is told to stop while submissions and results go on coming. It ends with what is under way, and another one
+    /// begins.
+    pub(super) fn hand_on(&mut self) {
+        self.has_stopped = false;
+        self.give(Command::Stop);
+        for _ in 0..1_000 {
+            if self.has_stopped {
+                break;
+            }
+            if self.loads > 0 {
+                self.load();
+            }
+            self.submitted.insert(self.next);
+            self.give(Command::Submit(vec![submission(self.next, Due::Now, None, self.now)]));
+            assert!(!self.submitted.contains(&self.next), "it takes nothing in");
+            self.next += 1;
+            self.work(false);
+            self.flush();
+            self.find(100);
+            self.read(false);
+            self.page(false);
+            self.transfer(false);
+            self.promote(false);
+            self.write_next(false);
+            self.answer();
+            assert!(self.queue.is_empty(), "it lets no job wait");
+        }
+        assert!(self.has_stopped && self.is_quiet() && self.loads == 0, "it does not stop");
+        let effects = self.lane.end();
+        self.take(effects);
+        assert!(self.submitted.is_empty() && self.cancelling.is_empty(), "somebody waits still");
+        let (lane, settings) = (self.lane.lane.clone(), settings(self.commits_max, 1));
+        self.lane = LaneState::new(lane, Token::new(self.token), self.is_session, settings, self.now);
+        // Their answers are nobody's.
+        self.pages.clear();
+        self.searches.clear();
+        (self.flushes, self.loads) = (0, 1);
+        self.load();
+    }
+
     /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.
     pub(super) fn transfer(&mut self, may_fail: bool) {
         let Some(jobs) = self.leaving.take() else { return };

@@ -157,3 +157,13 @@ fn a_stage_is_tried_again_only_once_its_earlier_attempts_are_over() {
     again.newest.charged_attempts = 0;
     assert_eq!(words(&give(&mut state, added(1, again), now)), "enqueue");
 }
+
+#[test]
+fn the_first_attempt_of_a_job_that_was_added_just_before_the_end_is_sent() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    state.reloaded(Token::new(2), Snapshot::default(), now);
+    assert_eq!(words(&state.apply(Command::Added(Token::new(2), vec![begun(1)]), now)), "flush");
+    assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all notify dequeue dispatch");
+    assert_eq!(words(&state.flush(now)), "stop");
+}

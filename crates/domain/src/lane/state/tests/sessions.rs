@@ -267,3 +267,59 @@ fn in_an_ordered_session_an_empty_place_is_passed_over() {
         }
     }
 }
+
+#[test]
+fn a_session_that_is_told_to_stop_ends_with_the_commit_under_way_whatever_waits_and_comes() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let submit = |number| Command::Submit(vec![submission(number, Due::Now, None, now)]);
+    let slot_for = |number| Command::SlotReserved(job(number), Attempt::new(1), slot("n"));
+    for number in [1, 2] {
+        give(&mut state, submit(number), now);
+        let effects = state.slots_found(SlotsFound::default(), now);
+        assert_eq!(words(&written(&mut state, batch(&effects), now)), "accepted notify enqueue");
+    }
+    give(&mut state, submit(3), now);
+    let under_way = state.slots_found(SlotsFound::default(), now);
+    assert_eq!(words(&under_way), "commit(submit)");
+    assert_eq!(words(&state.apply(slot_for(1), now)), "flush");
+    assert_eq!(words(&state.apply(submit(4), now)), "");
+    assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all release refused(Fenced)");
+    for (command, expected) in [
+        (Command::Stop, ""),
+        (slot_for(2), "release"),
+        (submit(5), "refused(Fenced)"),
+        (command("cancel", now), "not_cancelled(Fenced)"),
+        // Its node's instance writes it, since nobody answers.
+        (command("complete", now), ""),
+        (command("departed", now), ""),
+        (command("close", now), "not_closed(Fenced)"),
+    ] {
+        assert_eq!(words(&state.apply(command, now)), expected);
+    }
+    assert_eq!(words(&state.flush(now + REREAD_EVERY * 2)), "");
+    assert_eq!((state.wake_at(), state.waiting()), (None, 0));
+    assert_eq!(words(&written(&mut state, batch(&under_way), now)), "accepted notify stop");
+    assert!(state.is_left_with_work());
+    // More may have come before it could end.
+    assert_eq!(words(&give(&mut state, slot_for(3), now)), "release stop");
+}
+
+#[test]
+fn a_session_that_is_told_to_stop_while_it_reads_ends_when_that_is_over() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    assert_eq!(words(&state.flush(now + REREAD_EVERY * 2)), "read");
+    assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all");
+    assert_eq!(words(&state.attempts_read(Ok(Vec::new()), now)), "stop", "the next owner reads the rest");
+}
+
+#[test]
+fn the_callers_of_a_session_that_was_forgotten_hear_so_before_its_owner_ends() {
+    let now = Instant::now();
+    let lane = LaneId::parse("session:s").unwrap();
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
+    state.apply(command("submit", now), now);
+    let effects = state.reloaded(Token::new(1), Snapshot::default(), now);
+    assert_eq!(words(&effects), "refused(UnknownSession) stop");
+}
