@@ -8,7 +8,8 @@
 //! 2. committed, no caller told: the caller asks again, and finds it done;
 //! 3. committed with a stage's job, which the lane was not told of: the next owner's lane holds the job, and the plan's next
 //!    owner calls its stage UNKNOWN;
-//! 4. a job has ended, its checkpoint is not committed: the next owner finds the job's result, and writes the checkpoint.
+//! 4. a job has ended, its checkpoint is not committed: the next owner finds the job's result, and writes the checkpoint
+//!    before it does what people ask for.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -138,7 +139,7 @@ impl Actor for PlanActor {
         let made = (!self.state.tasks.is_empty()).then(|| (Arc::clone(&self.state), self.clock));
         let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
         let loaded = async move { load(&inner, &lane, plan, made).await };
-        spawn(context, loaded, |loaded, actor, context| {
+        spawn(context, loaded, |mut loaded, actor, context| {
             let is_new = !actor.state.tasks.is_empty();
             if !is_new {
                 // Nobody knows when the owner before has renewed them.
@@ -146,6 +147,9 @@ impl Actor for PlanActor {
             }
             // The instance that made the plan may be slower than one that looks for plans without an owner.
             let first = if actor.is_first { Command::Advance } else { Command::TakenOver };
+            if let Ok(Loaded { ends, .. }) = &mut loaded {
+                actor.put_back(std::mem::take(ends));
+            }
             actor.queue.push_front(Pending::own(first));
             actor.loaded(loaded, context);
         });
@@ -184,6 +188,9 @@ struct Loaded {
     clock: Clock,
     /// Whether the lane was opened for it, and jobs of the plan may be held since.
     are_jobs_held: bool,
+    /// Ends of stages that the ledger had by then, where jobs are held. They count before what people have asked meanwhile: a
+    /// stage that succeeded is not run again.
+    ends: Vec<Pending>,
 }
 
 /// Opens the plan's lane, and reads the plan, unless it is known. Tries until it is done or the lease is lost.
@@ -197,8 +204,8 @@ async fn load(
     loop {
         are_jobs_held |= lane.open().await?;
         let token = lane.token();
-        match read(inner, plan, known.clone()).await {
-            Ok((state, clock)) => return Ok(Loaded { state, token, clock, are_jobs_held }),
+        match read(inner, plan, known.clone(), are_jobs_held).await {
+            Ok((state, clock, ends)) => return Ok(Loaded { state, token, clock, are_jobs_held, ends }),
             Err(error) => ledger::log_failure!(error, %plan, "the plan could not be read; trying again"),
         }
         tokio::time::sleep(jittered(RELOAD_EVERY)).await;
@@ -208,19 +215,25 @@ async fn load(
     }
 }
 
-/// The plan, unless it was purged, and the time by the database's clock.
+/// The plan, unless it was purged, the time by the database's clock, and the ends of stages if they are asked for.
 async fn read(
     inner: &Inner,
     plan: PlanId,
     known: Option<(Arc<PlanState>, Clock)>,
-) -> ledger::Result<(Option<Arc<PlanState>>, Clock)> {
+    with_ends: bool,
+) -> ledger::Result<(Option<Arc<PlanState>>, Clock, Vec<Pending>)> {
     if let Some((known, clock)) = known {
-        return Ok((Some(known), clock));
+        return Ok((Some(known), clock, Vec::new()));
     }
     // It is never closed.
     let _turn = inner.loading.acquire().await.ok();
     let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
-    Ok((inner.ledger.load_plan(plan).await?.map(Arc::new), clock))
+    let state = inner.ledger.load_plan(plan).await?.map(Arc::new);
+    let ends = match &state {
+        Some(state) if with_ends => watching::ended_already(inner, state).await?,
+        _ => Vec::new(),
+    };
+    Ok((state, clock, ends.into_iter().map(Pending::own).collect()))
 }
 
 /// A future on the actor's context, and what is done with its answer.
@@ -559,7 +572,7 @@ impl PlanActor {
             load(&inner, &lane, plan, None).await
         };
         spawn(context, loaded, |mut loaded, actor, context| {
-            if let Ok(Loaded { state: Some(state), clock, are_jobs_held, .. }) = &loaded {
+            if let Ok(Loaded { state: Some(state), clock, are_jobs_held, ends, .. }) = &mut loaded {
                 let is_known = |known: &Arc<PlanState>| step::is_same_but_locks(known, state);
                 match actor.attempted.take() {
                     // What was begun by a commit that was not heard of.
@@ -577,6 +590,8 @@ impl PlanActor {
                 let jobs = state.tasks.iter().filter_map(|task| Some(task.in_flight()?.1)).collect();
                 actor.lane.written(jobs);
                 if *are_jobs_held {
+                    // Such ends may have shared a step that was not written.
+                    actor.put_back_alone(std::mem::take(ends));
                     // No attempt of them begins any more. So nothing else of the plan begins either until a person asks for it.
                     actor.queue.push_front(Pending::own(Command::TakenOver));
                 } else {

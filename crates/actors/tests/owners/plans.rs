@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use actors::database_clock::SharedClock;
 use actors::jobs::Refusal;
-use actors::plans::{Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PURGE_EVERY, PlanConfig, Plans};
-use cluster::FailureDetector;
-use domain::job::{OnRecovery, Outcome, State};
-use domain::plan::{
-    Command, Intent, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
+use actors::plans::{
+    Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PURGE_EVERY, PlanConfig, Plans, RetryFrom, RetryRequest,
 };
-use domain::{IdempotencyKey, JobId, PlanId, Resource, TenantId};
-use ledger::{Author, JobKey, KeyScope};
+use cluster::FailureDetector;
+use domain::job::{Assignment, Attempt, Change, OnRecovery, Outcome, State};
+use domain::plan::{
+    Command, Intent, OnUnknown, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
+};
+use domain::{IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PlanId, Resource, TenantId};
+use ledger::{Acquisition, Author, JobBatch, JobKey, JobWrite, KeyScope, Lane};
 
 use crate::flaky::Flaky;
 use crate::lanes::{Lanes, open};
@@ -50,7 +52,11 @@ async fn task(lanes: &Lanes, plan: PlanId) -> TaskState {
 
 /// A plan with one task, whose first stage waits for a node; with the task and the stage's job.
 async fn begin(lanes: &Lanes, plans: &Plans) -> (PlanId, TaskState, JobId) {
-    let stages = ["first", "second"].map(|name| StageSpec::new(name, "{}"));
+    begin_with(lanes, plans, OnUnknown::Confirm).await
+}
+
+async fn begin_with(lanes: &Lanes, plans: &Plans, on_unknown: OnUnknown) -> (PlanId, TaskState, JobId) {
+    let stages = ["first", "second"].map(|name| StageSpec { on_unknown, ..StageSpec::new(name, "{}") });
     let spec = TaskSpec::new(TenantId::parse("t").unwrap(), stages);
     let new = NewPlan { spec: PlanSpec::default(), tasks: vec![spec], is_started: true, key: None };
     let plan = plans.create(new, Author::default()).await.unwrap();
@@ -65,6 +71,34 @@ async fn kill_owner(lanes: &Lanes, plans: &Plans, plan: PlanId) {
     lanes.plan.next_plans_panic();
     let lost = plans.carry_out(plan, Command::Pause, Author::default()).await;
     assert!(matches!(lost, Err(actors::plans::Refusal::Internal)), "{lost:?}");
+}
+
+/// The plan's owner dies of a defect, and nobody follows it until the plans' rows can be read again.
+async fn kill_for_good(lanes: &Lanes, plans: &Plans, plan: PlanId) {
+    lanes.plan.plans_are_away.store(true, Ordering::Relaxed);
+    kill_owner(lanes, plans, plan).await;
+    let lease = Resource::plan(plan);
+    let is_free =
+        async || lanes.ledger.lease(&lease).await.unwrap().is_some_and(|lease| lease.owner.is_none());
+    until("its lane gives the lease back", is_free).await;
+    assert!(!plans.owns(plan));
+}
+
+/// A node of another instance gets the stage's job, and completes it once the plan has no owner.
+async fn complete_elsewhere(lanes: &Lanes, plan: PlanId, job: JobId, output: &str) {
+    let (node, attempt) = (NodeId::parse("n").unwrap(), Attempt::new(1));
+    let (owner, id) = (InstanceId::parse("other-1").unwrap(), LaneId::plan(plan));
+    let acquired = lanes.ledger.acquire(id.lease(), &owner, 60_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("nobody else has it") };
+    let lane = Lane { id, owner: owner.clone(), token };
+    let placed = Assignment { node: node.clone(), holder: owner.clone() };
+    let dispatched = Change::Dispatch { job, attempt, placed, behind: None };
+    let completed = Change::Complete { job, attempt, node, output: output.to_owned() };
+    let batch = |lane, change| JobBatch { lane, writes: [JobWrite { change, key: None }].into() };
+    lanes.ledger.commit_jobs(batch(Some(lane), dispatched)).await.unwrap();
+    lanes.ledger.release(&Resource::plan(plan), &owner, token).await.unwrap();
+    lanes.ledger.commit_jobs(batch(None, completed)).await.unwrap();
+    assert_eq!(lanes.ledger.job(job).await.unwrap().unwrap().state, State::Finished);
 }
 
 /// A new owner of the plan has had its jobs held, and has then said that its task is interrupted.
@@ -92,17 +126,41 @@ async fn a_plan_whose_owner_panicked_is_adopted_later_if_that_fails_at_first() {
     let lanes = open().await;
     let plans = start(&lanes);
     let (plan, _, job) = begin(&lanes, &plans).await;
-    lanes.plan.plans_are_away.store(true, Ordering::Relaxed);
-    kill_owner(&lanes, &plans, plan).await;
-    let lease = Resource::plan(plan);
-    let is_free =
-        async || lanes.ledger.lease(&lease).await.unwrap().is_some_and(|lease| lease.owner.is_none());
-    until("its lane gives the lease back", is_free).await;
-    assert!(!plans.owns(plan));
+    kill_for_good(&lanes, &plans, plan).await;
     lanes.plan.plans_are_away.store(false, Ordering::Relaxed);
     is_taken_over(&lanes, plan, job).await;
     plans.stop().await;
     lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_that_opens_a_plan_comes_after_the_result_that_the_ledger_has() {
+    for on_unknown in [OnUnknown::Confirm, OnUnknown::Rerun] {
+        let lanes = open().await;
+        let plans = start(&lanes);
+        let (plan, begun, job) = begin_with(&lanes, &plans, on_unknown).await;
+        kill_for_good(&lanes, &plans, plan).await;
+        complete_elsewhere(&lanes, plan, job, r#"{"context":{"a":1}}"#).await;
+        let retry = RetryRequest {
+            from: RetryFrom::Checkpoint,
+            expect: None,
+            context_patch: None,
+            stages: None,
+            config: None,
+            max_attempts: None,
+            reason: "its owner died".into(),
+        };
+        lanes.plan.plans_are_away.store(false, Ordering::Relaxed);
+        let retried = plans.retry(plan, begun.id, retry, None, Author::default()).await;
+        assert_eq!(retried, Ok(begun.id), "{on_unknown:?}");
+        let is_second = |task: &TaskState| task.in_flight().is_some_and(|(stage, _)| stage == 1);
+        until("the second stage begins", async || is_second(&task(&lanes, plan).await)).await;
+        let found = task(&lanes, plan).await;
+        assert_eq!((found.run, found.last_checkpoint, &*found.context()), (2, 1, r#"{"a":1}"#));
+        assert_eq!(found.stages[0].status, StageStatus::Skipped, "it is not run again");
+        plans.stop().await;
+        lanes.jobs.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
