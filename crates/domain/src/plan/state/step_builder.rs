@@ -386,6 +386,9 @@ impl StepBuilder {
                         self.set_status(at, TaskStatus::Failed, Some(reason));
                     } else if self.task(at).intent == Intent::Pause {
                         self.set_status(at, TaskStatus::Paused, None);
+                    } else if self.next.intent == Intent::Pause {
+                        // It was resumed alone: its turn, and its time, begin with the plan's.
+                        self.set_status(at, TaskStatus::Pending, None);
                     }
                 }
             }

@@ -174,6 +174,7 @@ fn check(before: &PlanState, after: &PlanState, writes: &Writes, command: &Comma
             "a task that is over, with all its attempts, frees its lock"
         );
         assert!(!new.status.is_over() || in_flight == 0, "a task that is over has no job");
+        assert!(new.status != TaskStatus::Running || in_flight == 1 || new.waits_for.is_some(), "it hangs");
         let completed = new.completed();
         assert!(new.stages[completed..].iter().all(|stage| !stage.status.is_completed()), "in order");
         assert!(new.status != TaskStatus::Succeeded || completed == new.stages.len());

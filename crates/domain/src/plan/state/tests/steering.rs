@@ -54,6 +54,21 @@ fn the_time_of_a_run_begins_again_when_it_is_resumed() {
 }
 
 #[test]
+fn a_task_resumed_in_a_paused_plan_waits_for_the_plan_and_its_time_does_not_pass() {
+    let mut rig = Rig::started(2);
+    rig.must(Command::Pause);
+    rig.must(Command::ResumeTask(id(0)));
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Pending, vec![]));
+    rig.now = START.plus_ms(rig.task(0).spec.timeout_ms);
+    rig.must(Command::Advance);
+    assert_eq!((rig.status(0), rig.state.status()), (TaskStatus::Pending, PlanStatus::Paused));
+    rig.must(Command::Resume);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Running, vec![(0, 1)]));
+    assert_eq!(rig.task(0).run_at, Some(rig.now));
+}
+
+#[test]
 fn a_task_that_is_resumed_is_not_paused_again_by_a_failure_from_before() {
     let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (3, OnFailure::Pause));
     rig.must(Command::Start);
