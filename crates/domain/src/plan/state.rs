@@ -91,6 +91,8 @@ pub struct PlanState {
     pub is_halted: bool,
     /// It ran over its time: no further task starts.
     pub is_over_time: bool,
+    /// Everything of it was over in the meantime, and a task was retried then: its time does not count any more.
+    pub is_untimed: bool,
     /// When it was started.
     pub started_at: Option<Timestamp>,
     /// The tasks, in their order.
@@ -433,6 +435,7 @@ impl PlanState {
             intent: Intent::Run,
             is_halted: false,
             is_over_time: false,
+            is_untimed: false,
             started_at: None,
             tasks: tasks.into_iter().map(Arc::new).collect(),
             version: 1,
@@ -488,12 +491,16 @@ impl PlanState {
     #[must_use]
     pub fn wake_at(&self) -> Option<Timestamp> {
         let started = self.started_at?;
-        let plan =
-            (!self.is_over_time && !self.status().is_over()).then(|| started.plus_ms(self.spec.timeout_ms));
+        let plan = self.may_run_over_time().then(|| started.plus_ms(self.spec.timeout_ms));
         let runs =
             self.tasks.iter().filter(|task| task.status == TaskStatus::Running && task.failing.is_none());
         let runs = runs.filter_map(|task| Some(task.run_at?.plus_ms(task.spec.timeout_ms)));
         runs.chain(plan).min()
+    }
+
+    /// Whether its time still counts: it is not over, and was not before.
+    fn may_run_over_time(&self) -> bool {
+        !self.is_over_time && !self.is_untimed && !self.status().is_over()
     }
 
     /// The locks that a commit took.

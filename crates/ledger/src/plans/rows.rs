@@ -92,6 +92,8 @@ struct PlanDocument {
     is_halted: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_over_time: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_untimed: bool,
     /// Microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<i64>,
@@ -248,6 +250,7 @@ pub(crate) fn plan_document(plan: &PlanState) -> String {
         intent: plan.intent.as_str().to_owned(),
         is_halted: plan.is_halted,
         is_over_time: plan.is_over_time,
+        is_untimed: plan.is_untimed,
         started_at: plan.started_at.map(Timestamp::as_micros),
     })
 }
@@ -353,6 +356,7 @@ impl TryFrom<PlanRow> for PlanRecord {
             intent: Intent::parse(&document.intent).map_err(impossible)?,
             is_halted: document.is_halted,
             is_over_time: document.is_over_time,
+            is_untimed: document.is_untimed,
             started_at: document.started_at.map(Timestamp::from_micros),
             version: number(row.version)?,
             ..PlanState::new(row.id.0, Arc::new(spec), Vec::new())

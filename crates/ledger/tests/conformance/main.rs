@@ -247,7 +247,8 @@ on_every_ledger! {
         plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not,
         an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten;
     plan_histories:
-        the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last;
+        the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last,
+        a_plan_that_was_over_and_goes_on_is_loaded_without_a_time;
     instances:
         an_instance_lives_while_its_lease_does,
         an_instance_that_was_found_dead_never_gets_its_lease_back,

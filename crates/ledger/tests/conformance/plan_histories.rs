@@ -1,6 +1,8 @@
-//! Histories of plans that are too long to be deleted with their plans.
+//! Histories of plans that are too long to be deleted with their plans; and what of a plan's past is kept with it.
 
 use domain::Resource;
+use domain::job::Outcome;
+use domain::plan::{Command, From, PlanStatus, Retry, StageEnd};
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -45,4 +47,25 @@ pub async fn the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last(b
     assert_eq!(checkpoints(2, 0).await, 1);
     let first = b.ledger.plan_events(plan_id(2), None, 0, 1).await.unwrap();
     assert_eq!(first[0].seq, 1);
+}
+
+pub async fn a_plan_that_was_over_and_goes_on_is_loaded_without_a_time(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x"])).await;
+    owner.step(&Command::CancelTask(task_id(1, 0))).await;
+    let end = StageEnd::Ended(Outcome::Cancelled, "cancelled".into());
+    owner.step(&Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end }).await;
+    assert_eq!(owner.state.status(), PlanStatus::Cancelled);
+    let retry = Retry {
+        from: From::Checkpoint,
+        expect: None,
+        context: None,
+        stages: None,
+        config: None,
+        max_attempts: None,
+        reason: "again".into(),
+    };
+    owner.step(&Command::Retry(task_id(1, 0), retry)).await;
+    let loaded = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
+    assert!(loaded.is_untimed);
+    assert_eq!(loaded, owner.state);
 }

@@ -141,6 +141,8 @@ impl StepBuilder {
         if is_new_definition {
             self.writes.definitions.push(at);
         }
+        // The plan has had its time. What is retried has that of its run.
+        self.next.is_untimed |= self.before.is_over();
         // A plan that was over, or whose owner has changed, goes on with this task alone.
         if self.next.intent != Intent::Run {
             self.set_plan_intent(Intent::Run);

@@ -22,7 +22,7 @@ const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
 pub(super) const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
 
 pub(super) struct StepBuilder {
-    before: PlanStatus,
+    pub(super) before: PlanStatus,
     needed_owner: bool,
     pub(super) next: PlanState,
     pub(super) now: Timestamp,
@@ -603,10 +603,7 @@ impl StepBuilder {
         let now = self.now;
         let is_over =
             |since: Option<Timestamp>, length: u64| since.is_some_and(|since| now.ms_since(since) >= length);
-        if !self.next.is_over_time
-            && !self.next.status().is_over()
-            && is_over(self.next.started_at, self.next.spec.timeout_ms)
-        {
+        if self.next.may_run_over_time() && is_over(self.next.started_at, self.next.spec.timeout_ms) {
             self.next.is_over_time = true;
             self.writes.plan = true;
             self.plan_event(EventKind::OverTime, None);

@@ -98,3 +98,30 @@ fn a_task_that_may_go_on_and_was_found_without_a_lock_is_interrupted() {
     rig.must(Command::LockLost(id(0), None));
     assert_eq!(rig.status(0), TaskStatus::Interrupted);
 }
+
+#[test]
+fn a_plan_that_ended_in_time_is_not_over_its_time_when_a_task_of_it_is_retried() {
+    let mut rig = Rig::new(2, 2, |_| {});
+    rig.must(Command::Start);
+    rig.must(Command::CancelTask(id(1)));
+    rig.end(1, StageEnd::Ended(Outcome::Cancelled, "cancelled".into()));
+    let cancelled = rig.task(1).waits_for.unwrap();
+    rig.must(Command::OlderEnded { task: id(1), job: cancelled });
+    rig.complete(0);
+    rig.complete(0);
+    assert_eq!(rig.state.status(), PlanStatus::Succeeded);
+    rig.now = START.plus_ms(rig.state.spec.timeout_ms);
+    rig.retry(1, |_| {}).unwrap();
+    assert!(rig.writes[0].plan, "every later owner knows it");
+    assert_eq!((rig.begun(), rig.state.status()), (vec![(1, 0)], PlanStatus::Running));
+    // Only the run has a time.
+    let run_ends = rig.now.plus_ms(rig.task(1).spec.timeout_ms);
+    assert_eq!((rig.state.is_over_time, rig.state.wake_at()), (false, Some(run_ends)));
+    // In a plan that was not over, the time goes on.
+    let mut rig = Rig::new(1, 2, |spec| spec.timeout_ms = 1_000);
+    rig.must(Command::Start);
+    rig.fail(0);
+    rig.now = START.plus_ms(1_000);
+    rig.retry(0, |_| {}).unwrap();
+    assert!(rig.state.is_over_time);
+}
