@@ -251,6 +251,8 @@ pub struct PlanEvent {
     pub after: Option<&'static str>,
     /// Why, in words.
     pub reason: Option<Arc<str>>,
+    /// Whether the plan's owner did it by itself: it is not the act of the person who asked for the step.
+    pub is_own: bool,
 }
 
 /// What happened.
@@ -329,7 +331,7 @@ impl PlanEvent {
     #[must_use]
     pub const fn made(status: PlanStatus) -> Self {
         let (kind, after) = (EventKind::Status, Some(status.as_str()));
-        Self { task: None, kind, run: None, stage: None, before: None, after, reason: None }
+        Self { task: None, kind, run: None, stage: None, before: None, after, reason: None, is_own: false }
     }
 }
 

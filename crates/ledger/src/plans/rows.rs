@@ -297,8 +297,10 @@ pub(crate) fn stages_document(stages: &[StageSpec]) -> String {
     text(&stages.iter().map(stage).collect::<Vec<_>>())
 }
 
-/// The document of an event.
+/// The document of an event in a step that the author asked for.
 pub(crate) fn event_document(event: &PlanEvent, author: &Author) -> String {
+    let nobody = Author::default();
+    let author = if event.is_own { &nobody } else { author };
     text(&EventDocument {
         kind: event.kind.as_str(),
         run: event.run,

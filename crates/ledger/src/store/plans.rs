@@ -428,6 +428,7 @@ async fn break_lock(
             before: None,
             after: None,
             reason: None,
+            is_own: false,
         };
         let event = [NewEvents::new(plan, &[event], author)];
         transaction.touch(tell(kind, &event).at(at)).await?;

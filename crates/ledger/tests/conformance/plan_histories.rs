@@ -1,5 +1,7 @@
 //! Histories of plans that are too long to be deleted with their plans; and what of a plan's past is kept with it.
 
+use std::sync::Arc;
+
 use domain::Resource;
 use domain::job::Outcome;
 use domain::plan::{Command, From, PlanStatus, Retry, StageEnd};
@@ -68,4 +70,16 @@ pub async fn a_plan_that_was_over_and_goes_on_is_loaded_without_a_time(b: Bench)
     let loaded = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
     assert!(loaded.is_untimed);
     assert_eq!(loaded, owner.state);
+}
+
+pub async fn what_the_time_ends_has_no_author(b: Bench) {
+    let mut made = plan(1, &["x"]);
+    Arc::make_mut(&mut made.spec).timeout_ms = 0;
+    PlanOwner::of(&b, made).await.step(&Command::Start).await;
+    let events = b.ledger.plan_events(plan_id(1), None, 0, 10).await.unwrap();
+    let documents: Vec<_> = events.iter().map(|event| event.document.as_str()).collect();
+    let [over_time, status] = documents[..] else { panic!("{documents:?}") };
+    assert!(over_time.contains("over_time") && !over_time.contains("ops"), "{over_time}");
+    assert!(!over_time.contains("r-1") && !over_time.contains("because"), "{over_time}");
+    assert!(status.contains("ATTENTION") && status.contains("ops"), "what was asked for: {status}");
 }

@@ -74,7 +74,7 @@ pub struct PlanOwner<'b> {
 
 impl<'b> PlanOwner<'b> {
     /// Makes a plan and takes its lease.
-    async fn of(bench: &'b Bench, plan: PlanState) -> Self {
+    pub async fn of(bench: &'b Bench, plan: PlanState) -> Self {
         bench.ledger.create_plan(new(&plan)).await.unwrap();
         Self::acquire(bench, "a", plan.id).await
     }

@@ -31,13 +31,25 @@ pub(super) struct StepBuilder {
     cancel: Vec<JobId>,
     /// A task has just failed or been interrupted.
     has_failed: bool,
+    /// The plan's status changes, if it does, because a time is over, and not with what was asked for.
+    is_status_own: bool,
 }
 
 impl StepBuilder {
     pub(super) fn new(state: &PlanState, now: Timestamp) -> Self {
         let (writes, touched, cancel) = Default::default();
         let (before, needed_owner) = (state.status(), state.needs_owner());
-        Self { before, needed_owner, next: state.clone(), now, writes, touched, cancel, has_failed: false }
+        Self {
+            before,
+            needed_owner,
+            next: state.clone(),
+            now,
+            writes,
+            touched,
+            cancel,
+            has_failed: false,
+            is_status_own: false,
+        }
     }
 
     /// The step: rows that changed get their next version.
@@ -45,7 +57,11 @@ impl StepBuilder {
         let after = self.next.status();
         if after != self.before {
             self.writes.plan = true;
+            let earlier = self.writes.events.len();
             self.plan_event(EventKind::Status, Some((self.before.as_str(), after.as_str())));
+            if self.is_status_own {
+                self.are_own(earlier);
+            }
         }
         self.writes.plan |= self.next.needs_owner() != self.needed_owner;
         if self.writes.plan {
@@ -74,8 +90,21 @@ impl StepBuilder {
 
     fn plan_event(&mut self, kind: EventKind, change: Option<(&'static str, &'static str)>) {
         let (before, after) = change.unzip();
-        let event = PlanEvent { task: None, kind, run: None, stage: None, before, after, reason: None };
-        self.writes.events.push(event);
+        self.writes.events.push(PlanEvent {
+            task: None,
+            kind,
+            run: None,
+            stage: None,
+            before,
+            after,
+            reason: None,
+            is_own: false,
+        });
+    }
+
+    /// All events but those earlier ones are the owner's own acts.
+    fn are_own(&mut self, earlier: usize) {
+        self.writes.events[earlier..].iter_mut().for_each(|event| event.is_own = true);
     }
 
     pub(super) fn task_event(
@@ -87,8 +116,16 @@ impl StepBuilder {
     ) {
         let (before, after) = change.unzip();
         let (task, run) = (self.task(at).id, self.task(at).run);
-        let event = PlanEvent { task: Some(task), kind, run: Some(run), stage: None, before, after, reason };
-        self.writes.events.push(event);
+        self.writes.events.push(PlanEvent {
+            task: Some(task),
+            kind,
+            run: Some(run),
+            stage: None,
+            before,
+            after,
+            reason,
+            is_own: false,
+        });
     }
 
     /// A task's status changes; where the task is over, its tenant's lock is given back as soon as that may be.
@@ -140,6 +177,7 @@ impl StepBuilder {
                 before: Some(before.as_str()),
                 after: Some(state.status.as_str()),
                 reason: None,
+                is_own: false,
             });
         }
         self.touch(at).stages[stage] = state;
@@ -603,11 +641,8 @@ impl StepBuilder {
         let now = self.now;
         let is_over =
             |since: Option<Timestamp>, length: u64| since.is_some_and(|since| now.ms_since(since) >= length);
-        if self.next.may_run_over_time() && is_over(self.next.started_at, self.next.spec.timeout_ms) {
-            self.next.is_over_time = true;
-            self.writes.plan = true;
-            self.plan_event(EventKind::OverTime, None);
-        }
+        let is_plan_over =
+            self.next.may_run_over_time() && is_over(self.next.started_at, self.next.spec.timeout_ms);
         let over: Vec<_> = (0..self.next.tasks.len())
             .filter(|at| {
                 let task = self.task(*at);
@@ -616,6 +651,16 @@ impl StepBuilder {
                     && is_over(task.run_at, task.spec.timeout_ms)
             })
             .collect();
+        if !is_plan_over && over.is_empty() {
+            return;
+        }
+        self.is_status_own = self.next.status() == self.before;
+        let earlier = self.writes.events.len();
+        if is_plan_over {
+            self.next.is_over_time = true;
+            self.writes.plan = true;
+            self.plan_event(EventKind::OverTime, None);
+        }
         for at in over {
             self.task_event(at, EventKind::OverTime, None, None);
             match self.task(at).in_flight() {
@@ -627,6 +672,7 @@ impl StepBuilder {
             }
         }
         self.on_failure();
+        self.are_own(earlier);
     }
 }
 

@@ -125,3 +125,26 @@ fn a_plan_that_ended_in_time_is_not_over_its_time_when_a_task_of_it_is_retried()
     rig.retry(0, |_| {}).unwrap();
     assert!(rig.state.is_over_time);
 }
+
+#[test]
+fn what_the_time_ends_is_not_the_act_of_the_person_who_asked_for_the_step() {
+    let mut rig = Rig::new(2, 2, |spec| (spec.max_concurrency, spec.timeout_ms) = (1, 1_000));
+    rig.must(Command::Start);
+    rig.now = START.plus_ms(1_000);
+    rig.must(Command::PauseTask(id(1)));
+    let events = rig.writes.iter().flat_map(|writes| &writes.events);
+    let acts: Vec<_> = events.map(|event| (event.kind, event.after, event.is_own)).collect();
+    let asked_for = [(EventKind::Intent, Some("pause"), false), (EventKind::Status, Some("PAUSED"), false)];
+    let own = [(EventKind::OverTime, None, true), (EventKind::Status, Some("ATTENTION"), true)];
+    assert_eq!(acts, [asked_for, own].concat());
+    // A run's time, and what its end does to the others.
+    let mut rig = Rig::new(2, 2, |spec| spec.on_failure = OnFailure::Pause);
+    rig.must(Command::Start);
+    rig.must(Command::PauseTask(id(1)));
+    rig.now = START.plus_ms(rig.task(0).spec.timeout_ms);
+    rig.must(Command::ResumeTask(id(1)));
+    let events = rig.writes.iter().flat_map(|writes| &writes.events);
+    let is_own: Vec<_> = events.map(|event| (event.kind, event.is_own)).collect();
+    let over = (EventKind::OverTime, true);
+    assert_eq!(is_own, [(EventKind::Intent, false), over, over]);
+}
