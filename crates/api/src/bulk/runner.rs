@@ -405,7 +405,7 @@ impl Worker {
         let keys = || RetryKeys::new(Some(key.clone()), Arc::clone(principal), body_hash);
         if may_be_done {
             // An earlier owner, or an earlier round that got no answer, retried these under the operation's own keys.
-            let made = keys().made(state, &left).await?;
+            let made = keys().made(state, &left, true).await?;
             step.done += made.len() as u64;
             left.retain(|id| !made.contains_key(id));
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use actix_web::body::MessageBody;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::jobs::Submission;
+use actors::jobs::{Accepted, Submission};
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
 use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId};
@@ -57,6 +57,11 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
     admit(state, &principal, key.as_ref())?;
+    if let Some(key) = &key
+        && let Some(accepted) = kept_retry(state, key).await?
+    {
+        return Ok(accepted_answer(&accepted, Some(id)));
+    }
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
@@ -101,14 +106,11 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let keys = RetryKeys { key, principal: Principal::of(&request), body_hash: body_hash(&asked) };
     let once = asked.ids.is_empty();
     let list_until = begun + state.settings.request_timeout / 2;
-    let mut jobs = selected(state, &asked, &keys, list_until).await?;
-    let mut made = Vec::new();
-    // A job that was retried before would be left out.
-    if once {
-        let earlier = keys.made(state, &jobs).await?;
-        made.extend(jobs.iter().filter_map(|job| earlier.get(job)).map(JobId::to_string));
-        jobs.retain(|job| !earlier.contains_key(job));
-    }
+    let jobs = selected(state, &asked, &keys, list_until).await?;
+    // A job that was retried before may be gone by now, or would be left out.
+    let earlier = keys.made(state, &jobs, once).await?;
+    let left: Vec<_> = jobs.iter().copied().filter(|job| !earlier.contains_key(job)).collect();
+    let made = earlier.into_iter().map(|(job, retry)| (job, retry.to_string())).collect();
     let mut retries = Retries {
         forwarder: &forwarder,
         to_note: Some(&request),
@@ -121,16 +123,20 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         not_retried: Vec::new(),
         failure: None,
     };
-    retries.run(&jobs).await?;
-    let Retries { made, not_retried, failure, .. } = retries;
+    retries.run(&left).await?;
+    let Retries { mut made, not_retried, failure, .. } = retries;
     match failure {
         Some(refusal) if made.is_empty() => Err(refusal),
         // Some are durable: a repetition of the request answers these, and retries the others.
-        _ => Ok(HttpResponse::Accepted().json(shape::RetryAnswer {
-            retried: made.len() as u64,
-            ids: made,
-            results: not_retried,
-        })),
+        _ => {
+            // In the order of the selection, so that a repetition has the same one.
+            let ids: Vec<_> = jobs.iter().filter_map(|job| made.remove(job)).collect();
+            Ok(HttpResponse::Accepted().json(shape::RetryAnswer {
+                retried: ids.len() as u64,
+                ids,
+                results: not_retried,
+            }))
+        }
     }
 }
 
@@ -147,8 +153,8 @@ pub struct Retries<'f> {
     leaves_dismissed: bool,
     /// When the answer is due, whatever is done by then.
     deadline: Instant,
-    /// The new jobs.
-    made: Vec<String>,
+    /// The new jobs, by those that they retry.
+    made: HashMap<JobId, String>,
     not_retried: Vec<shape::NotRetried>,
     /// The first refusal of a retry that was tried, or for which there was no time.
     failure: Option<Refusal>,
@@ -171,7 +177,7 @@ impl<'f> Retries<'f> {
             once: true,
             leaves_dismissed,
             deadline,
-            made: Vec::new(),
+            made: HashMap::new(),
             not_retried: Vec::new(),
             failure: None,
         }
@@ -254,7 +260,9 @@ impl<'f> Retries<'f> {
                 Ok(answers) => {
                     for (id, answer) in ids.into_iter().zip(answers) {
                         match answer {
-                            Ok(accepted) => self.made.push(accepted.id.to_string()),
+                            Ok(accepted) => {
+                                self.made.insert(id, accepted.id.to_string());
+                            }
                             Err(actors::jobs::Refusal::AlreadyRetried) => {}
                             Err(refusal) => self.failed(id, refusal.into()),
                         }
@@ -278,7 +286,7 @@ impl<'f> Retries<'f> {
                 Err(refusal) => Err(refusal),
             };
             match retried {
-                Ok(id) => self.made.extend(id),
+                Ok(retry) => self.made.extend(retry.map(|retry| (id, retry))),
                 Err(refusal) => self.failed(id, refusal),
             }
         }
@@ -306,6 +314,17 @@ impl<'f> Retries<'f> {
         let retry_of = id.to_string();
         self.not_retried.push(shape::NotRetried { retry_of, code, detail, owner, owner_url });
     }
+}
+
+/// What a retry of one job made under this key. The job may be gone by now.
+async fn kept_retry(state: &State, key: &JobKey) -> Result<Option<Accepted>, Refusal> {
+    let kept = state.read(state.ledger.kept_job_keys(std::slice::from_ref(&key.scope))).await?;
+    let Some((_, kept)) = kept.into_iter().next() else { return Ok(None) };
+    if kept.body_hash != key.body_hash {
+        return Err(actors::jobs::Refusal::KeyReused.into());
+    }
+    let KeptJobKey { job, lane, seq, created_at, .. } = kept;
+    Ok(Some(Accepted { id: job, lane, seq, created_at }))
 }
 
 /// A job that may be retried, without what came of it.
@@ -366,15 +385,20 @@ impl RetryKeys {
     }
 
     /// Those of these jobs that were retried under these keys, each with the new job.
-    pub async fn made(&self, state: &State, jobs: &[JobId]) -> Result<HashMap<JobId, JobId>, Refusal> {
+    pub async fn made(
+        &self,
+        state: &State,
+        jobs: &[JobId],
+        once: bool,
+    ) -> Result<HashMap<JobId, JobId>, Refusal> {
         if self.key.is_none() {
             return Ok(HashMap::new());
         }
         let mut of_scopes = HashMap::new();
         for id in jobs {
             for is_in_session in [false, true] {
-                if let Some(key) = self.of(*id, is_in_session, true)? {
-                    of_scopes.insert((key.scope.scope, key.scope.key), *id);
+                if let Some(JobKey { scope, body_hash }) = self.of(*id, is_in_session, once)? {
+                    of_scopes.insert((scope.scope, scope.key), (*id, body_hash));
                 }
             }
         }
@@ -383,8 +407,11 @@ impl RetryKeys {
             .map(|(scope, key)| KeyScope { scope: scope.clone(), key: key.clone() })
             .collect();
         let kept = state.read(state.ledger.kept_job_keys(&scopes)).await?;
-        let retried =
-            |(at, kept): (KeyScope, KeptJobKey)| Some((*of_scopes.get(&(at.scope, at.key))?, kept.job));
+        let retried = |(at, kept): (KeyScope, KeptJobKey)| {
+            let (id, body_hash) = of_scopes.get(&(at.scope, at.key))?;
+            // A key that another request used is refused when the job is retried.
+            (kept.body_hash == *body_hash).then_some((*id, kept.job))
+        };
         Ok(kept.into_iter().filter_map(retried).collect())
     }
 

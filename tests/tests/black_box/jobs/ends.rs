@@ -261,6 +261,45 @@ async fn a_retry_by_hand_is_one_under_its_key_and_not_of_what_is_not_finished() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_is_repeated_under_its_key_is_the_same_also_when_the_old_job_is_gone() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let session = rig.post(1, "/v1/sessions", Some(&json!({"ordering": "none"})), 201).await["id"].clone();
+    let broken = || json!({"payload": {"broken": "b"}});
+    let in_session = || with(broken(), json!({"session": session}));
+    let mut ids = Vec::new();
+    for job in [in_session(), broken(), in_session(), broken()] {
+        ids.push(rig.submit(0, job).await);
+        rig.finished(0, ids.last().unwrap()).await;
+    }
+    let ask = async |index: usize, path: &str, key: &str, body: Option<&Value>| {
+        let url = format!("{}{path}", rig.urls[index]);
+        rig.http.request("POST", &url, Some(key), body).await.unwrap()
+    };
+    let many = json!({ "ids": ids });
+    let all = ask(0, "/v1/jobs/retry", "many", Some(&many)).await;
+    assert_eq!((all.status, &all.body["retried"]), (202, &json!(4)), "{}", all.text);
+    for id in &ids[..2] {
+        let path = format!("/v1/jobs/{id}/retry");
+        let one = ask(0, &path, id, None).await;
+        assert_eq!(one.status, 202, "{}", one.text);
+        let deleted = rig.ask(0, "DELETE", &format!("/v1/jobs/{id}"), None).await;
+        assert_eq!(deleted.status, 204, "{}", deleted.text);
+        for index in [0, 1] {
+            let again = ask(index, &path, id, None).await;
+            assert_eq!((again.status, &again.body), (202, &one.body), "{}", again.text);
+            let again = ask(index, "/v1/jobs/retry", "many", Some(&many)).await;
+            assert_eq!((again.status, &again.body), (202, &all.body), "{}", again.text);
+        }
+        let other = ask(1, &format!("{path}?once=true"), id, None).await;
+        assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
+        let unknown = ask(1, &path, "new", None).await;
+        assert_eq!((unknown.status, unknown.code()), (404, "not_found"), "{}", unknown.text);
+    }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_called_off_in_every_state_from_every_instance() {
     let rig = Rig::together(2).await;
     let cancel =
