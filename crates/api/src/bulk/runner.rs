@@ -418,10 +418,13 @@ impl Worker {
         retries.run(&left).await?;
         let (made, not_retried) = retries.into_outcome();
         step.done += made;
-        let again: Vec<_> = not_retried.into_iter().filter(|one| one.code.is_retryable()).collect();
+        let (again, refused): (Vec<_>, Vec<_>) =
+            not_retried.into_iter().partition(|one| one.code.is_retryable());
+        let failed: Vec<_> = refused.into_iter().filter(|one| !leaves_out(one.code)).collect();
+        step.failed += failed.len() as u64;
         // Some do not allow it; those without a word were retried by somebody else.
-        step.skipped += tried - made - again.len() as u64;
-        if let Some(last) = again.last() {
+        step.skipped += tried - made - again.len() as u64 - failed.len() as u64;
+        if let Some(last) = failed.last().or(again.last()) {
             step.error = Some(last.detail.clone());
         }
         Ok(again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect())
@@ -562,6 +565,11 @@ impl ScanSize {
         self.rows_max = self.rows;
         Some(is_first)
     }
+}
+
+/// Whether a retry that was refused so is left out: the job is gone, or does not allow it, or its session is closed or gone.
+const fn leaves_out(code: Code) -> bool {
+    matches!(code, Code::Conflict | Code::NotFound)
 }
 
 /// Whether an operation is over because somebody cancelled it. An earlier owner may have done the action to jobs of its page, which

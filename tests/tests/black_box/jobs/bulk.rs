@@ -293,6 +293,24 @@ async fn a_page_whose_note_is_carried_out_after_its_connection_died_is_counted_o
     rig.no_defect().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_read_has_failed_and_does_not_count_as_left_out() {
+    let rig = Rig::together(1).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    for kind in ["sound", "spoilt"] {
+        let id = rig.submit(0, broken(kind)).await;
+        rig.finished(0, &id).await;
+    }
+    rig.nothing_is_held().await;
+    let database = rig.database.as_ref().unwrap();
+    let spoil = "update job_finished set past_attempts = 'spoilt' where kind = 'spoilt'";
+    tokio::task::block_in_place(|| database.query(spoil)).unwrap();
+    let (id, matched) = begin(&rig, 0, json!({"action": "retry", "filter": {"dead": true}})).await;
+    let bulk = over(&rig, 0, &id).await;
+    assert_eq!((matched, counts(&bulk)), (2, ("DONE", 1, 0, 1)), "{bulk}");
+    assert!(bulk["error"].is_string(), "{bulk}");
+}
+
 /// Has the instances take over an operation whose owner died with these jobs at hand. The operation, when it is over.
 async fn taken_over(rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
     taken_over_as("RUNNING", rig, action, filter, page).await
