@@ -210,7 +210,8 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.
     async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation>;
 
-    /// Deletes idempotency keys older than `age_ms`, `limit` at most; answers how many.
+    /// Deletes idempotency keys older than `age_ms`, and takes theirs from bulk operations that are as old and over; `limit` of
+    /// each kind at most. Answers how many.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -29,6 +29,7 @@ const SIGNERS: Statement = statement!("signer_list");
 const OVERDUE_SIGNERS: Statement = statement!("signer_overdue");
 const KEYS: Statement = statement!("key_show");
 const KEY_PURGE: Statement = statement!("key_purge");
+const BULK_KEY_PURGE: Statement = statement!("bulk_key_purge");
 const CONFIRM_LEASE: Statement = statement!("confirm_lease");
 const CONFIRM_SIGNER: Statement = statement!(both "confirm_signer");
 const CONFIRM_MISSING: Statement = statement!("confirm_missing");
@@ -191,8 +192,9 @@ impl Nonces for Store {
     }
 
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        let ask = self.ask(&KEY_PURGE).bind(age_ms as i64).bind(i64::from(limit));
-        self.touch(Way::Writes, ask).await
+        let old = |statement: &Statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
+        let purged = self.touch(Way::Writes, old(&KEY_PURGE)).await?;
+        Ok(purged + self.touch(Way::Writes, old(&BULK_KEY_PURGE)).await?)
     }
 }
 

@@ -96,6 +96,26 @@ pub async fn a_key_makes_one_bulk_operation(b: Bench) {
     assert!(b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap().is_empty());
 }
 
+pub async fn a_key_is_free_again_after_its_time_once_its_bulk_operation_is_over(b: Bench) {
+    let asked = NewBulk { key_hash: Some("k".to_owned()), ..new(&b, 1, BulkAction::Retry, failed()).await };
+    let first = made(&b, &asked).await;
+    let again = NewBulk { id: BulkId::from_u128(2), ..asked };
+    eventually("it is old", async || b.ledger.bulk_now().await.unwrap() > first.created_at.plus_ms(1)).await;
+    assert_eq!(b.ledger.purge_keys(0, 9).await.unwrap(), 0, "it is under way");
+    let kept = b.ledger.create_bulk(&again, None).await.unwrap();
+    assert_eq!(kept, BulkMade::Kept(Box::new(first.clone())));
+    let over = b.ledger.finish_bulk(&first, BulkStatus::Done, None).await.unwrap().unwrap();
+    assert_eq!(b.ledger.purge_keys(LONG_MS, 9).await.unwrap(), 0, "young keys stay");
+    let kept = b.ledger.create_bulk(&again, None).await.unwrap();
+    assert_eq!(kept, BulkMade::Kept(Box::new(over.clone())));
+    assert_eq!(b.ledger.purge_keys(0, 9).await.unwrap(), 1);
+    let second = made(&b, &again).await;
+    assert_eq!(b.ledger.bulk(over.id).await.unwrap(), Some(over), "it is shown as before");
+    assert_eq!(b.ledger.purge_keys(0, 9).await.unwrap(), 0);
+    let kept = b.ledger.create_bulk(&NewBulk { id: BulkId::from_u128(3), ..again }, None).await.unwrap();
+    assert_eq!(kept, BulkMade::Kept(Box::new(second)), "of the new one");
+}
+
 pub async fn only_so_many_bulk_operations_are_under_way(b: Bench) {
     let of = async |n: u32, principal: &str| NewBulk {
         principal: principal.to_owned(),

@@ -208,6 +208,7 @@ on_every_ledger! {
     bulks:
         a_bulk_operation_is_kept_as_it_was_asked_for,
         a_key_makes_one_bulk_operation,
+        a_key_is_free_again_after_its_time_once_its_bulk_operation_is_over,
         only_so_many_bulk_operations_are_under_way,
         a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
         a_scan_is_bounded_and_scans_together_find_every_job_once,
