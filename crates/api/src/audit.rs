@@ -58,11 +58,13 @@ pub async fn note_operators(
     }
 }
 
-/// What is noted of what an operator does; `None` for a caller that is none, which is noted nowhere.
+/// What is noted of what an operator does; `None` for a caller that is none, which is noted nowhere, and for what another
+/// instance does for a bulk operation, which was noted as a whole.
 pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: String) -> Option<AuditEntry> {
     let principal = Principal::of(request);
     let is_operator = !principal.name().is_empty() && principal.has(Scope::Admin);
-    is_operator.then(|| entry(request, action, subject))
+    let is_noted = ForwardedRequest::is_for_bulk(request);
+    (is_operator && !is_noted).then(|| entry(request, action, subject))
 }
 
 /// Lists what operators changed

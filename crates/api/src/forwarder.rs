@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{self, Signers};
@@ -24,14 +24,16 @@ use arc_swap::ArcSwapOption;
 use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
-use domain::{IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
+use domain::{BulkId, IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
 use tokio::sync::Semaphore;
 use url::{Position, Url};
-use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO, Problem};
+use wire::{
+    Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_PLACES, FORWARDED_TO, Problem,
+};
 
 use crate::auth::Principal;
 use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX};
-use crate::peer_credential::{PASSED_HEADERS, Subject};
+use crate::peer_credential::{ForBulk, PASSED_HEADERS, Subject};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
@@ -79,6 +81,11 @@ impl ForwardedRequest {
         request.headers().contains_key(FORWARDED_BY)
     }
 
+    /// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
+    pub fn is_for_bulk(request: &HttpRequest) -> bool {
+        request.extensions().contains::<ForBulk>()
+    }
+
     /// A request, as it came in.
     pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
         let passed = Passed {
@@ -104,6 +111,13 @@ impl ForwardedRequest {
         Self { passed, principal: Arc::clone(principal), is_forwarded: false, is_own: true }
     }
 
+    /// The same for a bulk operation, which neither counts nor is noted as the caller's at the other instance.
+    pub fn for_bulk(principal: &Arc<Principal>, id: BulkId) -> Self {
+        let mut own = Self::own(principal, &format!("bulk-{id}"));
+        own.passed.headers.push((FORWARDED_PLACES, FORWARDED_FOR_BULK.as_bytes().to_vec()));
+        own
+    }
+
     /// Whether another instance has forwarded it.
     pub const fn has_come_by_instance(&self) -> bool {
         self.is_forwarded
@@ -122,7 +136,7 @@ impl ForwardedRequest {
 
     /// Another request in this one's name.
     pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
-        let is_kept = |name: &str| matches!(name, X_REQUEST_ID_NAME | TRACEPARENT_NAME);
+        let is_kept = |name: &str| matches!(name, X_REQUEST_ID_NAME | TRACEPARENT_NAME | FORWARDED_PLACES);
         let kept = self.passed.headers.iter().filter(|(name, _)| is_kept(name)).cloned();
         let typed = [("content-type", b"application/json".to_vec())];
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));

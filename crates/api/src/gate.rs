@@ -27,7 +27,7 @@ use crate::auth::{Access, Principal};
 use crate::drain_body::{Chunked, keep_with};
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
-use crate::peer_credential::{self, Proven};
+use crate::peer_credential::{self, ForBulk, Proven};
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
@@ -317,8 +317,11 @@ async fn identify(
     if access != Access::Open && peer_credential::is_claimed(request.headers()) {
         // The cluster's secret is known once the server has started.
         state.until_started().await;
-        if let Some(Proven { principal, body, .. }) = forwarded(state, request)? {
+        if let Some(Proven { principal, body, is_for_bulk, .. }) = forwarded(state, request)? {
             request.extensions_mut().insert(body);
+            if is_for_bulk {
+                request.extensions_mut().insert(ForBulk);
+            }
             return state.settings.auth.named(&principal);
         }
     }

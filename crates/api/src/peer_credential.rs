@@ -18,7 +18,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::ClusterSecret;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use wire::{FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO};
+use wire::{FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_PLACES, FORWARDED_TO};
 
 use crate::limits::CREDENTIAL_AGE_MAX;
 use crate::request_id::X_REQUEST_ID_NAME;
@@ -68,7 +68,13 @@ pub struct Proven {
     /// The instance that is meant to get the request.
     pub to: Vec<u8>,
     pub body: BodyDigest,
+    /// Whether the instance that forwards works on a bulk operation of that caller.
+    pub is_for_bulk: bool,
 }
+
+/// The mark of a request that another instance makes for a bulk operation, which has counted and noted it as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct ForBulk;
 
 /// The digest of the body that belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +179,8 @@ impl Credentials {
         if off_ms.unsigned_abs() > CREDENTIAL_AGE_MAX.as_millis() as u64 {
             return Err(Unproven::Untimely(off_ms));
         }
-        Ok(Proven { to: to.to_owned(), principal, body })
+        let is_for_bulk = header(FORWARDED_PLACES) == Some(FORWARDED_FOR_BULK.as_bytes());
+        Ok(Proven { to: to.to_owned(), principal, body, is_for_bulk })
     }
 
     /// Every part has its length before it, so that no two requests read alike.
@@ -261,11 +268,15 @@ mod tests {
 
     /// The headers of a request as it arrives.
     fn sent(credentials: &Credentials, subject: Subject<'_>, at_ms: i64) -> HeaderMap {
+        sent_with(credentials, subject, at_ms, "0,2")
+    }
+
+    fn sent_with(credentials: &Credentials, subject: Subject<'_>, at_ms: i64, places: &str) -> HeaderMap {
         let passed = vec![
             ("content-type", b"application/json".to_vec()),
             ("idempotency-key", b"k-1".to_vec()),
             (X_REQUEST_ID_NAME, b"r-1".to_vec()),
-            (FORWARDED_PLACES, b"0,2".to_vec()),
+            (FORWARDED_PLACES, places.as_bytes().to_vec()),
         ];
         let credential = credentials.made_at(at_ms, subject, &passed, b"{}");
         let mut headers = HeaderMap::new();
@@ -291,6 +302,17 @@ mod tests {
         }
         let nobody = Subject { principal: "", ..SUBJECT };
         assert_eq!(checked(&sent(&credentials('s'), nobody, NOW), NOW).unwrap().principal, "");
+    }
+
+    #[test]
+    fn only_a_credential_says_that_a_request_is_for_a_bulk_operation() {
+        let for_bulk = sent_with(&credentials('s'), SUBJECT, NOW, FORWARDED_FOR_BULK);
+        assert!(checked(&for_bulk, NOW).unwrap().is_for_bulk);
+        let mut callers = sent(&credentials('s'), SUBJECT, NOW);
+        assert!(!checked(&callers, NOW).unwrap().is_for_bulk);
+        callers
+            .insert(HeaderName::from_static(FORWARDED_PLACES), HeaderValue::from_static(FORWARDED_FOR_BULK));
+        assert_eq!(checked(&callers, NOW), Err(Unproven::Wrong));
     }
 
     #[test]

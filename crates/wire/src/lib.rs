@@ -38,6 +38,9 @@ pub const FORWARDED_TO: &str = "x-fencepost-forwarded-to";
 /// The header of a forwarded part of a batch: the place of each of its jobs in the whole batch, separated by commas. It counts
 /// without a credential too: it chooses among the caller's own idempotency keys alone.
 pub const FORWARDED_PLACES: &str = "x-fencepost-places";
+/// What [`FORWARDED_PLACES`] says of a request that an instance makes for a bulk operation: it is no part of a batch, and the
+/// caller did not send it. It counts under a good credential alone.
+pub const FORWARDED_FOR_BULK: &str = "bulk";
 /// The header by which a forwarded request proves that an instance of the same cluster forwards it, and for which caller.
 /// Without a good one [`FORWARDED_BY`] and [`FORWARDED_TO`] count for nothing.
 pub const FORWARDED_CREDENTIAL: &str = "x-fencepost-credential";

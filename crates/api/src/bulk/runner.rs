@@ -410,7 +410,7 @@ impl Worker {
             left.retain(|id| !made.contains_key(id));
         }
         let tried = left.len() as u64;
-        let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
+        let forwarded = ForwardedRequest::for_bulk(principal, bulk.id);
         let deadline = Instant::now() + state.settings.request_timeout;
         let is_about_dead = bulk.filter.dead == Some(true);
         let mut retries =
@@ -488,7 +488,7 @@ impl Worker {
             Ok(record) => Ok(is_cancelled(&record)),
             Err(actors::jobs::Refusal::UnknownJob) => Ok(false),
             Err(actors::jobs::Refusal::NotOwner { owner }) => {
-                let own = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
+                let own = ForwardedRequest::for_bulk(principal, bulk.id);
                 let passed = own.within("POST", format!("/v1/jobs/{id}/cancel"), Vec::new(), None);
                 let answer = self.forwarder.pass_to(&passed, &owner).await?;
                 let is_done = answer.status().is_success();

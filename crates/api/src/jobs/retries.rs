@@ -56,7 +56,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let principal = Principal::of(&request);
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
-    admit(state, &principal, key.as_ref())?;
+    // The keys of a bulk operation are its own, not its caller's.
+    if !ForwardedRequest::is_for_bulk(&request) {
+        admit(state, &principal, key.as_ref())?;
+    }
     if let Some(key) = &key
         && let Some(accepted) = kept_retry(state, key).await?
     {

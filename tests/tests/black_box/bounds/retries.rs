@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::PATIENCE;
+use testkit::instance::Setup;
 use testkit::process::Signal;
+use testkit::servers::{Database, Keyspace};
 
 use super::{Bounded, MIB};
 use crate::{patient, until};
@@ -129,4 +131,58 @@ async fn a_retry_of_many_says_of_each_job_why_it_was_not_retried() {
     // Nothing but what cannot be retried: no new job, and the reasons.
     let answer = daemon.done("greedy", "POST", "/v1/jobs/retry", json!({ "ids": [nobody] })).await;
     assert_eq!((&answer["retried"], &answer["results"][0]["code"]), (&json!(0), &json!("not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_operation_on_the_jobs_of_another_instance_uses_none_of_its_tokens_keys_and_is_noted_once() {
+    const JOBS: u64 = 20;
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let keys = Keyspace::fresh().unwrap();
+    let shape = |setup: Setup| {
+        let setup = setup.database(database.url()).arg("--redis-url").arg(keys.url());
+        let setup = setup.env("FENCEPOST__BUS__KEY_PREFIX", keys.prefix());
+        setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
+    };
+    let settings = [("SERVER__CALLER_KEYS_MAX", "5")];
+    let daemons = [Bounded::shaped(&settings, shape).await, Bounded::shaped(&settings, shape).await];
+    for daemon in &daemons {
+        until("both are on the ring", async || {
+            let cluster = daemon.ask("root", "GET", "/v1/cluster", None).await.body;
+            let members = cluster["instances"].as_array().unwrap();
+            members.iter().filter(|member| member["on_ring"] == true).count() == 2
+        })
+        .await;
+    }
+    let session = daemons[0].done("greedy", "POST", "/v1/sessions", json!({"ordering": "none"})).await;
+    let session = session["id"].as_str().unwrap();
+    let path = format!("/v1/cluster/owner/session:{session}");
+    let placed = daemons[0].ask("root", "GET", &path, None).await.body;
+    let owner = daemons.iter().position(|daemon| placed["url"] == daemon.instance.url()).unwrap();
+    let other = &daemons[1 - owner];
+    let job = |_| json!({"payload": 1, "delay_ms": 3_600_000, "session": session});
+    let jobs: Vec<_> = (0..JOBS).map(job).collect();
+    let accepted = other.done("greedy", "POST", "/v1/jobs/batch", json!({ "jobs": jobs })).await;
+    for result in accepted["results"].as_array().unwrap() {
+        let path = format!("/v1/jobs/{}/cancel", result["id"].as_str().unwrap());
+        other.done("greedy", "POST", &path, json!({})).await;
+    }
+    // The retries, which wait, are cancelled again.
+    let cancelled = json!({"session": session, "outcome": "cancelled"});
+    for (action, filter) in [("retry", cancelled), ("cancel", json!({ "session": session }))] {
+        let asked = json!({"action": action, "filter": filter});
+        let begun = other.done("root", "POST", "/v1/bulk", asked).await;
+        let path = format!("/v1/bulk/{}", begun["id"].as_str().unwrap());
+        let mut bulk = Value::Null;
+        until("the bulk operation is over", async || {
+            bulk = other.ask("root", "GET", &path, None).await.body;
+            !bulk["finished_at"].is_null()
+        })
+        .await;
+        assert_eq!((&bulk["done"], &bulk["failed"]), (&json!(JOBS), &json!(0)), "{action}: {bulk}");
+    }
+    let audit = other.ask("root", "GET", "/v1/audit?principal=root&limit=1000", None).await.body;
+    let entries = audit["items"].as_array().unwrap();
+    let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["bulk_cancel", "bulk_retry"], "one of each operation, the newest first");
+    daemons.iter().for_each(Bounded::is_sound);
 }
