@@ -366,7 +366,7 @@ impl ResultWriter {
         is_unsure: bool,
     ) -> ledger::Result<(Answer, Option<Consequence>)> {
         let found = self.ledger.job(result.job).await?;
-        if let Some(job) = found.filter(|job| was_ended_by(job, result.attempt, node)) {
+        if let Some(job) = found.filter(|job| was_ended_by(job, result, node)) {
             let follows = is_unsure.then(|| consequence_in(&job, result.attempt)).flatten();
             return Ok((Answer::Committed, follows));
         }
@@ -525,10 +525,13 @@ fn is_under_way(live: &LiveJob, attempt: Attempt, node: &NodeId) -> bool {
     live.newest.attempt == attempt && live.placed.as_ref().is_some_and(|placed| placed.node == *node)
 }
 
-/// Whether this very attempt of this node ended in the node's own words.
-fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
-    let of = job.attempts.iter().find(|past| past.attempt == attempt && past.node == *node);
-    of.is_some_and(|past| matches!(past.ended, Ended::Succeeded | Ended::Failed))
+/// Whether this very attempt of this node ended as the result says: in the node's own words, or revoked for the same reason.
+fn was_ended_by(job: &JobRecord, result: &NodeResult, node: &NodeId) -> bool {
+    let of = job.attempts.iter().find(|past| past.attempt == result.attempt && past.node == *node);
+    of.is_some_and(|past| match &result.output {
+        Err(Failure { ended: Ended::Revoked(why), .. }) => past.ended == Ended::Revoked(*why),
+        Ok(_) | Err(_) => matches!(past.ended, Ended::Succeeded | Ended::Failed),
+    })
 }
 
 #[cfg(test)]

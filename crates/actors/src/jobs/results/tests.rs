@@ -23,6 +23,12 @@ fn failed(number: u128, is_retryable: bool) -> NodeResult {
     NodeResult { job: job(number), attempt: FIRST, output: Err(failure) }
 }
 
+/// What an instance writes in the stead of a node.
+fn ended_without_its_node(number: u128, why: Revoked) -> NodeResult {
+    let failure = Failure { ended: Ended::Revoked(why), message: "why".to_owned(), is_retryable: true };
+    NodeResult { job: job(number), attempt: FIRST, output: Err(failure) }
+}
+
 #[test]
 fn each_result_leads_to_its_change() {
     let (n, policy) = (node("n"), policy("session:s"));
@@ -188,27 +194,31 @@ async fn a_result_whose_commit_was_written_without_an_answer_is_told_at_the_next
 #[tokio::test]
 async fn a_failure_whose_commit_was_written_without_an_answer_is_told_as_the_ledger_has_it() {
     let here = Here::open().await;
-    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    here.ledger.dispatch_all("b", &[1, 2, 3], "n", "a").await;
     let mut owner = serve(&here.lanes, "instance:b");
-    let results = [failed(1, true), failed(2, false)];
-    assert_eq!(here.write("n", results.to_vec()).await, [Answer::Committed; 2]);
-    let mut told = async || [event_now(&mut owner).await, event_now(&mut owner).await];
-    let is_right = |told: &[Option<(JobId, AttemptEvent)>; 2]| match told {
-        [Some((again, AttemptEvent::Failed { due_in_ms })), Some((last, AttemptEvent::Finished))] => {
-            *again == job(1) && *last == job(2) && *due_in_ms > 0
-        }
+    let results = [failed(1, true), failed(2, false), ended_without_its_node(3, Revoked::NodeLost)];
+    assert_eq!(here.write("n", results.to_vec()).await, [Answer::Committed; 3]);
+    let mut told =
+        async || [event_now(&mut owner).await, event_now(&mut owner).await, event_now(&mut owner).await];
+    let is_due_again = |told: &Option<(JobId, AttemptEvent)>, number: u128| match told {
+        Some((of, AttemptEvent::Failed { due_in_ms })) => *of == job(number) && *due_in_ms > 0,
         _ => false,
+    };
+    let is_right = |told: &[Option<(JobId, AttemptEvent)>; 3]| {
+        is_due_again(&told[0], 1)
+            && told[1] == Some((job(2), AttemptEvent::Finished))
+            && is_due_again(&told[2], 3)
     };
     let first = told().await;
     assert!(is_right(&first), "{first:?}");
     // Whether they came with their node, or were dispatched to this instance.
     for is_expected in [false, true] {
-        for number in [1, 2].into_iter().filter(|_| is_expected) {
+        for number in [1, 2, 3].into_iter().filter(|_| is_expected) {
             here.writer.gateway.attempts().expect(&dispatch(number, "n", "a"), Instant::now());
         }
-        let (mut left, mut answers) = (vec![0, 1], [Answer::Stale; 2]);
+        let (mut left, mut answers) = (vec![0, 1, 2], [Answer::Stale; 3]);
         here.writer.commit_results(&node("n"), &results, &mut left, true, &mut answers).await.unwrap();
-        assert_eq!((left.len(), answers), (0, [Answer::Committed; 2]));
+        assert_eq!((left.len(), answers), (0, [Answer::Committed; 3]));
         let again = told().await;
         assert!(is_right(&again), "{again:?}, dispatched here: {is_expected}");
     }
@@ -373,17 +383,24 @@ fn record(attempts: Vec<PastAttempt>) -> JobRecord {
 }
 
 #[test]
-fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
+fn only_an_end_of_that_attempt_in_the_same_words_counts_as_written() {
     let n = node("n");
-    for (attempts, was_ended) in [
-        (vec![past(1, "n", Ended::Succeeded)], true),
-        (vec![past(1, "n", Ended::Failed)], true),
-        (vec![past(1, "n", Ended::Revoked(Revoked::NodeLost))], false),
-        (vec![past(1, "n", Ended::Cancelled)], false),
-        (vec![past(2, "n", Ended::Succeeded)], false),
-        (vec![past(1, "m", Ended::Succeeded)], false),
-        (vec![], false),
+    let lost = ended_without_its_node(1, Revoked::NodeLost);
+    for (attempts, by_its_node, with_its_node) in [
+        (vec![past(1, "n", Ended::Succeeded)], true, false),
+        (vec![past(1, "n", Ended::Failed)], true, false),
+        (vec![past(1, "n", Ended::Revoked(Revoked::NodeLost))], false, true),
+        (vec![past(1, "n", Ended::Revoked(Revoked::Unlisted))], false, false),
+        (vec![past(1, "n", Ended::Cancelled)], false, false),
+        (vec![past(2, "n", Ended::Succeeded)], false, false),
+        (vec![past(2, "n", Ended::Revoked(Revoked::NodeLost))], false, false),
+        (vec![past(1, "m", Ended::Succeeded)], false, false),
+        (vec![], false, false),
     ] {
-        assert_eq!(was_ended_by(&record(attempts.clone()), FIRST, &n), was_ended, "{attempts:?}");
+        let job = record(attempts.clone());
+        for of_node in [succeeded(1), failed(1, true)] {
+            assert_eq!(was_ended_by(&job, &of_node, &n), by_its_node, "{attempts:?}");
+        }
+        assert_eq!(was_ended_by(&job, &lost, &n), with_its_node, "{attempts:?}");
     }
 }
