@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use actix::{Actor, Context, Handler};
@@ -12,6 +13,7 @@ use domain::{InstanceId, JobId, LaneId, Mode, NodeId, NodeTimeouts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -175,6 +177,50 @@ pub(super) fn gateway(ledger: &Ledger, store: Arc<ProgressStore>) -> Arc<NodeGat
     let (me, bus, lanes) = (instance("a"), bus::Hub::default().join(), Arc::<Directory>::default());
     let sends = InterInstance::start(me.clone(), bus, true, lanes, Arc::<KnownOwners>::default());
     NodeGateway::new(ledger.handle.clone(), nodes::Registry::new(me, NodeTimeouts::DEFAULT), sends, store)
+}
+
+/// Counts one of the metrics, by its one label; of the thread for which it is set as the recorder.
+pub(super) struct LabelCounts {
+    metric: &'static str,
+    counts: Mutex<HashMap<String, Arc<AtomicU64>>>,
+}
+
+impl LabelCounts {
+    pub(super) fn of(metric: &'static str) -> Self {
+        Self { metric, counts: Mutex::default() }
+    }
+
+    /// By the value of the label.
+    pub(super) fn all(&self) -> HashMap<String, u64> {
+        let counts = self.counts.lock().unwrap();
+        counts.iter().map(|(value, count)| (value.clone(), count.load(Ordering::Acquire))).collect()
+    }
+}
+
+impl Recorder for LabelCounts {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match key.labels().next() {
+            Some(label) if key.name() == self.metric => {
+                let mut counts = self.counts.lock().unwrap();
+                Counter::from_arc(Arc::clone(counts.entry(label.value().to_owned()).or_default()))
+            }
+            _ => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }
 
 /// A ledger in a folder of its own.

@@ -378,12 +378,15 @@ impl ResultWriter {
         Ok((Answer::Stale, None))
     }
 
-    /// The answer to a result is known, so its attempt is looked after no longer. If something follows from it, this wakes those
-    /// who wait for its job, and reports to the owner of its lane.
+    /// The answer to a result is known, so its attempt is looked after no longer. If something follows from it, this counts an
+    /// attempt that was revoked, wakes those who wait for its job, and reports to the owner of its lane.
     async fn recorded(&self, node: &NodeId, result: &NodeResult, follows: Option<Consequence>) {
         let (job, attempt) = (result.job, result.attempt);
         let policy = self.gateway.recorded(job, attempt);
         let Some(Consequence { event, outcome }) = follows else { return };
+        if let Err(Failure { ended: Ended::Revoked(why), .. }) = &result.output {
+            metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+        }
         let (lane, class) = match &policy {
             Some(policy) => (Some(policy.lane.clone()), policy.class.clone()),
             // It was dispatched to another instance. If it is not found, the lane's owner reads it by itself.

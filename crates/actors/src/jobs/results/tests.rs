@@ -9,7 +9,8 @@ use ledger::Finished;
 use super::*;
 use crate::jobs::finish_notices;
 use crate::jobs::fixture::{
-    FIRST, KnownOwners, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve, slot, spec,
+    FIRST, KnownOwners, LabelCounts, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve,
+    slot, spec,
 };
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::progress_store::ProgressStore;
@@ -141,7 +142,13 @@ async fn what_a_lost_node_had_is_tried_again_and_what_it_did_of_a_stage_is_for_p
     here.ledger.dispatch_all("b", &[1], "n", "a").await;
     here.ledger.dispatch_in(LaneId::plan(PlanId::from_u128(7)), "b", &[2], "n", "a").await;
     let attempts = [slot(1), slot(2), slot(9)];
-    here.writer.lost(&node("n"), &attempts, Revoked::NodeLost, "the node was lost").await;
+    let revoked = LabelCounts::of("fencepost_dispatch_revoked_total");
+    let recorded = metrics::set_default_local_recorder(&revoked);
+    for _ in 0..2 {
+        here.writer.lost(&node("n"), &attempts, Revoked::NodeLost, "the node was lost").await;
+    }
+    drop(recorded);
+    assert_eq!(revoked.all(), HashMap::from([("node_lost".to_owned(), 1)]), "what is written, once");
     let states = async |number| here.ledger.handle.job(job(number)).await.unwrap().unwrap().state;
     assert_eq!((states(1).await, states(2).await), (State::Created, State::Dispatched));
     let lost = here.ledger.handle.job(job(1)).await.unwrap().unwrap();
