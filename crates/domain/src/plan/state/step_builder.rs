@@ -22,6 +22,7 @@ const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
 pub(super) const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
 
 pub(super) struct StepBuilder {
+    /// The plan's status, as the events say it so far.
     pub(super) before: PlanStatus,
     needed_owner: bool,
     pub(super) next: PlanState,
@@ -31,7 +32,7 @@ pub(super) struct StepBuilder {
     cancel: Vec<JobId>,
     /// A task has just failed or been interrupted.
     has_failed: bool,
-    /// The plan's status changes, if it does, because a time is over, and not with what was asked for.
+    /// From here on the plan's status changes, if it does, because a time is over, and not with what was asked for.
     is_status_own: bool,
 }
 
@@ -54,14 +55,10 @@ impl StepBuilder {
 
     /// The step: rows that changed get their next version.
     pub(super) fn finish(mut self) -> Step {
-        let after = self.next.status();
-        if after != self.before {
-            self.writes.plan = true;
-            let earlier = self.writes.events.len();
-            self.plan_event(EventKind::Status, Some((self.before.as_str(), after.as_str())));
-            if self.is_status_own {
-                self.are_own(earlier);
-            }
+        let earlier = self.writes.events.len();
+        self.note_status();
+        if self.is_status_own {
+            self.are_own(earlier);
         }
         self.writes.plan |= self.next.needs_owner() != self.needed_owner;
         if self.writes.plan {
@@ -72,6 +69,16 @@ impl StepBuilder {
         }
         self.writes.tasks = self.touched.into_iter().collect();
         Step { next: self.next, writes: self.writes, cancel: self.cancel }
+    }
+
+    /// The plan's status after what was done so far, if it is another one.
+    fn note_status(&mut self) {
+        let after = self.next.status();
+        if after != self.before {
+            self.writes.plan = true;
+            self.plan_event(EventKind::Status, Some((self.before.as_str(), after.as_str())));
+            self.before = after;
+        }
     }
 
     pub(super) fn place(&self, task: TaskId) -> Result<usize, Refused> {
@@ -654,7 +661,8 @@ impl StepBuilder {
         if !is_plan_over && over.is_empty() {
             return;
         }
-        self.is_status_own = self.next.status() == self.before;
+        self.note_status();
+        self.is_status_own = true;
         let earlier = self.writes.events.len();
         if is_plan_over {
             self.next.is_over_time = true;

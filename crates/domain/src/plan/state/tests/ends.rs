@@ -148,3 +148,23 @@ fn what_the_time_ends_is_not_the_act_of_the_person_who_asked_for_the_step() {
     let over = (EventKind::OverTime, true);
     assert_eq!(is_own, [(EventKind::Intent, false), over, over]);
 }
+
+#[test]
+fn the_status_that_a_person_gave_a_plan_stands_before_the_one_that_the_time_gives() {
+    let mut rig = Rig::new(1, 2, |spec| spec.timeout_ms = 1_000);
+    rig.must(Command::Start);
+    rig.must(Command::Pause);
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.state.status()), (TaskStatus::Paused, PlanStatus::Paused));
+    rig.now = START.plus_ms(1_000);
+    rig.must(Command::Resume);
+    let events = rig.writes[0].events.iter().filter(|event| event.task.is_none());
+    let acts: Vec<_> = events.map(|event| (event.kind, event.before, event.after, event.is_own)).collect();
+    let expected = [
+        (EventKind::Intent, Some("pause"), Some("run"), false),
+        (EventKind::Status, Some("PAUSED"), Some("RUNNING"), false),
+        (EventKind::OverTime, None, None, true),
+        (EventKind::Status, Some("RUNNING"), Some("ATTENTION"), true),
+    ];
+    assert_eq!(acts, expected);
+}
