@@ -20,7 +20,8 @@ use crate::exit::{Exit, Failure};
 
 /// How often the ledger is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How often the file is written, beside the end. What a killed process does not remember is this much at most.
+/// How often the file is written, after a look and at the end. What a killed process does not remember is this and
+/// [`LOOK_EVERY`] at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// A file that was begun so long ago is of a process that was killed while it wrote.
