@@ -1,8 +1,8 @@
 //! The owners of lanes: actors that carry out what [`domain::lane`] decides.
 //!
-//! [`LaneActor`] serves an instance's lane, [`SessionActor`] a session's. Both are the same thin shell: a command goes to
-//! the state, and its effects are carried out in their order. Each commit, read and search for slots is a future on the
-//! actor's own context that ends with a call of the state. So nothing interleaves, whatever arrives meanwhile.
+//! [`LaneActor`] is a thin shell, of an instance's lane and of a session's: a command goes to the state, and its effects
+//! are carried out in their order. Each commit, read and search for slots is a future on the actor's own context that
+//! ends with a call of the state. So nothing interleaves, whatever arrives meanwhile.
 //!
 //! What a crash leaves behind after each step:
 //! 1. slots reserved, nothing committed: the reservations run out;
@@ -80,63 +80,8 @@ pub(super) trait LaneHost: Send + Sync {
     fn notify(&self, lane: &LaneId, notice: JobNotice);
 }
 
-/// The owner of an instance's lane.
-pub(super) struct LaneActor(Owner);
-
-/// The owner of a session's lane.
-pub(super) struct SessionActor(Owner);
-
-/// An actor that is an [`Owner`].
-trait Shell: Actor<Context = Context<Self>> {
-    fn owner(&mut self) -> &mut Owner;
-}
-
-impl Shell for LaneActor {
-    fn owner(&mut self) -> &mut Owner {
-        &mut self.0
-    }
-}
-
-impl Shell for SessionActor {
-    fn owner(&mut self) -> &mut Owner {
-        &mut self.0
-    }
-}
-
-impl Actor for LaneActor {
-    type Context = Context<Self>;
-
-    fn started(&mut self, context: &mut Self::Context) {
-        started(self, context);
-    }
-}
-
-impl Actor for SessionActor {
-    type Context = Context<Self>;
-
-    fn started(&mut self, context: &mut Self::Context) {
-        started(self, context);
-    }
-}
-
-impl Handler<Deliver<LaneCommand>> for LaneActor {
-    type Result = ();
-
-    fn handle(&mut self, command: Deliver<LaneCommand>, context: &mut Self::Context) {
-        handle(self, command, context);
-    }
-}
-
-impl Handler<Deliver<LaneCommand>> for SessionActor {
-    type Result = ();
-
-    fn handle(&mut self, command: Deliver<LaneCommand>, context: &mut Self::Context) {
-        handle(self, command, context);
-    }
-}
-
-/// What both actors are.
-struct Owner {
+/// The owner of a lane: of an instance's, or of a session's, whose state has a session in it.
+pub(super) struct LaneActor {
     services: Arc<LaneServices>,
     host: Arc<dyn LaneHost>,
     lane: LaneId,
@@ -179,36 +124,23 @@ pub(super) fn start(
     host: Arc<dyn LaneHost>,
     opening: Opening,
 ) -> LaneHandle {
-    match opening.lane.is_session() {
-        true => start_as(arbiters, number, services, host, opening, SessionActor),
-        false => start_as(arbiters, number, services, host, opening, LaneActor),
-    }
-}
-
-fn start_as<A: Shell + Handler<Deliver<LaneCommand>>>(
-    arbiters: &Arbiters,
-    number: usize,
-    services: &Arc<LaneServices>,
-    host: Arc<dyn LaneHost>,
-    opening: Opening,
-    make: fn(Owner) -> A,
-) -> LaneHandle {
     let sent = Arc::<AtomicU64>::default();
     let (services, directory) = (Arc::clone(services), Arc::clone(&services.directory));
     let (lane, its_sent) = (opening.lane.clone(), Arc::clone(&sent));
-    let enter = |address: Addr<A>| {
+    let enter = |address: Addr<LaneActor>| {
         let handle = LaneHandle::new(address.recipient(), sent);
         directory.insert(lane, handle.clone());
         handle
     };
-    // An owner that ends at once finds its entry, and removes it.
-    arbiters.start_entered(number, LANE_MAILBOX_MESSAGES_MAX, enter, move |context: &mut Context<A>| {
+    let make = move |context: &mut Context<LaneActor>| {
         let handle = LaneHandle::new(context.address().recipient(), its_sent);
-        make(Owner::new(services, host, opening, handle))
-    })
+        LaneActor::new(services, host, opening, handle)
+    };
+    // An owner that ends at once finds its entry, and removes it.
+    arbiters.start_entered(number, LANE_MAILBOX_MESSAGES_MAX, enter, make)
 }
 
-impl Owner {
+impl LaneActor {
     fn new(
         services: Arc<LaneServices>,
         host: Arc<dyn LaneHost>,
@@ -253,45 +185,55 @@ impl Owner {
     }
 }
 
-fn started<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    let (loader, token) = (actor.owner().loader(), actor.owner().state.token());
-    spawn(context, async move { loader.begin(token).await }, loaded);
+impl Actor for LaneActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        let (loader, token) = (self.loader(), self.state.token());
+        spawn(context, async move { loader.begin(token).await }, loaded);
+    }
+}
+
+impl Handler<Deliver<LaneCommand>> for LaneActor {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(command): Deliver<LaneCommand>, context: &mut Self::Context) {
+        self.handled += 1;
+        // It is asked again at the next look.
+        let stays = matches!(
+            &command,
+            LaneCommand::PassOn(to) if !self.state.may_pass_on() || !self.services.passing_on.take(to)
+        );
+        if !stays {
+            let effects = self.state.apply(command, Instant::now());
+            run(self, effects, context);
+        }
+        stop_if_all_is_handled(self, context);
+    }
 }
 
 /// A future on the actor's context, and what is done with its answer.
-fn spawn<A: Shell, T: 'static>(
-    context: &mut Context<A>,
+fn spawn<T: 'static>(
+    context: &mut Context<LaneActor>,
     future: impl Future<Output = T> + 'static,
-    then: impl FnOnce(T, &mut A, &mut Context<A>) + 'static,
+    then: impl FnOnce(T, &mut LaneActor, &mut Context<LaneActor>) + 'static,
 ) {
-    context.spawn(wrap_future::<_, A>(future).map(then));
+    context.spawn(wrap_future::<_, LaneActor>(future).map(then));
 }
 
 /// Everything was read, or the lease is another's.
-fn loaded<A: Shell>(read: Result<(Token, Snapshot), Lost>, actor: &mut A, context: &mut Context<A>) {
+fn loaded(read: Result<(Token, Snapshot), Lost>, actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     match read {
         Ok((token, snapshot)) => {
-            let effects = actor.owner().state.reloaded(token, snapshot, Instant::now());
+            let effects = actor.state.reloaded(token, snapshot, Instant::now());
             run(actor, effects, context);
         }
         Err(Lost) => end(actor, None, context),
     }
 }
 
-fn handle<A: Shell>(actor: &mut A, Deliver(command): Deliver<LaneCommand>, context: &mut Context<A>) {
-    let owner = actor.owner();
-    owner.handled += 1;
-    // It is asked again at the next look.
-    let stays = matches!(&command, LaneCommand::PassOn(to) if !owner.state.may_pass_on() || !owner.services.passing_on.take(to));
-    if !stays {
-        let effects = owner.state.apply(command, Instant::now());
-        run(actor, effects, context);
-    }
-    stop_if_all_is_handled(actor, context);
-}
-
 /// Carries effects out. Commits are on their way before anything else is done, which is then done in order.
-fn run<A: Shell>(actor: &mut A, effects: Vec<Effect<Waiting>>, context: &mut Context<A>) {
+fn run(actor: &mut LaneActor, effects: Vec<Effect<Waiting>>, context: &mut Context<LaneActor>) {
     let mut is_committing = false;
     for effect in effects {
         match effect {
@@ -299,15 +241,14 @@ fn run<A: Shell>(actor: &mut A, effects: Vec<Effect<Waiting>>, context: &mut Con
                 is_committing = true;
                 commit(actor, batch, context);
             }
-            other => actor.owner().outbox.push_back(other),
+            other => actor.outbox.push_back(other),
         }
     }
-    let owner = actor.owner();
-    owner.queue.set_depth(owner.state.waiting());
-    if owner.is_draining || owner.outbox.is_empty() {
+    actor.queue.set_depth(actor.state.waiting());
+    if actor.is_draining || actor.outbox.is_empty() {
         return set_wake(actor, context);
     }
-    owner.is_draining = true;
+    actor.is_draining = true;
     if is_committing {
         // Polled after the commit, which is on its way then.
         spawn(context, ready(()), |(), actor, context| drain(actor, context));
@@ -316,26 +257,25 @@ fn run<A: Shell>(actor: &mut A, effects: Vec<Effect<Waiting>>, context: &mut Con
     }
 }
 
-fn drain<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    while let Some(effect) = actor.owner().outbox.pop_front() {
+fn drain(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
+    while let Some(effect) = actor.outbox.pop_front() {
         effects::carry_out(actor, effect, context);
     }
-    actor.owner().is_draining = false;
+    actor.is_draining = false;
     set_wake(actor, context);
 }
 
 /// When a batch was committed, by the database's clock, and what became of each of its writes.
 type Written = (domain::Timestamp, Vec<JobVerdict>);
 
-fn commit<A: Shell>(actor: &mut A, batch: WrittenBatch, context: &mut Context<A>) {
-    let owner = actor.owner();
+fn commit(actor: &mut LaneActor, batch: WrittenBatch, context: &mut Context<LaneActor>) {
     let WrittenBatch { id, token, writes } = batch;
-    let lane = ledger::Lane { id: owner.lane.clone(), owner: owner.services.me.clone(), token };
+    let lane = ledger::Lane { id: actor.lane.clone(), owner: actor.services.me.clone(), token };
     let batch = JobBatch { lane: Some(lane), writes };
-    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
+    let (services, lease) = (Arc::clone(&actor.services), Arc::clone(&actor.lease));
     let committed = async move { write(&services, &lease, batch).await };
     spawn(context, committed, move |written, actor, context| {
-        let (state, now) = (&mut actor.owner().state, Instant::now());
+        let (state, now) = (&mut actor.state, Instant::now());
         let effects = match written {
             Ok(Some((at, verdicts))) => state.committed(id, at, &verdicts, now),
             Ok(None) => state.commit_refused(id, now),
@@ -410,49 +350,47 @@ fn fenced(lane: &ledger::Lane, operation: &'static str) {
 }
 
 /// Has the state looked at when its next time comes.
-fn set_wake<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let Some(at) = owner.state.wake_at() else { return };
-    if owner.stage != OwnerStage::Serving || owner.wake.as_ref().is_some_and(|(armed, _)| *armed <= at) {
+fn set_wake(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
+    let Some(at) = actor.state.wake_at() else { return };
+    if actor.stage != OwnerStage::Serving || actor.wake.as_ref().is_some_and(|(armed, _)| *armed <= at) {
         return;
     }
-    if let Some((_, armed)) = owner.wake.take() {
+    if let Some((_, armed)) = actor.wake.take() {
         context.cancel_future(armed);
     }
     let length = at.saturating_duration_since(Instant::now());
     let armed = context.run_later(length, |actor, context| {
-        actor.owner().wake = None;
+        actor.wake = None;
         flush(actor, context);
     });
-    actor.owner().wake = Some((at, armed));
+    actor.wake = Some((at, armed));
 }
 
-fn flush<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    let effects = actor.owner().state.flush(Instant::now());
+fn flush(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
+    let effects = actor.state.flush(Instant::now());
     run(actor, effects, context);
 }
 
 /// Ends the owner: with nothing left to do, whose messages must all be handled; or with its lease lost. Callers
 /// that still wait are refused.
-fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let directory = &owner.services.directory;
-    if owner.stage != OwnerStage::Serving || !directory.begin_end(&owner.lane, &owner.handle, handled) {
+fn end(actor: &mut LaneActor, handled: Option<u64>, context: &mut Context<LaneActor>) {
+    let directory = &actor.services.directory;
+    if actor.stage != OwnerStage::Serving || !directory.begin_end(&actor.lane, &actor.handle, handled) {
         return;
     }
-    owner.stage = OwnerStage::Releasing;
-    owner.obituary.is_expected = true;
-    if let Some((_, armed)) = owner.wake.take() {
+    actor.stage = OwnerStage::Releasing;
+    actor.obituary.is_expected = true;
+    if let Some((_, armed)) = actor.wake.take() {
         context.cancel_future(armed);
     }
-    let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
-    let next = owner.state.passes_to().cloned();
-    let heir = if is_held && next.is_none() && owner.state.is_left_with_work() {
-        owner.services.cluster_view.next_owner_of(owner.lane.lease())
+    let (lease, is_held) = (Arc::clone(&actor.lease), handled.is_some());
+    let next = actor.state.passes_to().cloned();
+    let heir = if is_held && next.is_none() && actor.state.is_left_with_work() {
+        actor.services.cluster_view.next_owner_of(actor.lane.lease())
     } else {
         None
     };
-    let effects = owner.state.end();
+    let effects = actor.state.end();
     run(actor, effects, context);
     let released = async move {
         if is_held {
@@ -460,19 +398,17 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
         }
     };
     spawn(context, released, move |(), actor, context| {
-        let owner = actor.owner();
-        owner.stage = OwnerStage::Released;
+        actor.stage = OwnerStage::Released;
         if let Some(heir) = heir {
-            owner.host.left(&owner.lane, heir);
+            actor.host.left(&actor.lane, heir);
         }
-        owner.services.directory.remove(&owner.lane, &owner.handle);
+        actor.services.directory.remove(&actor.lane, &actor.handle);
         stop_if_all_is_handled(actor, context);
     });
 }
 
-fn stop_if_all_is_handled<A: Shell>(actor: &mut A, context: &mut Context<A>) {
-    let owner = actor.owner();
-    if owner.stage == OwnerStage::Released && owner.handled >= owner.handle.sent() {
+fn stop_if_all_is_handled(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
+    if actor.stage == OwnerStage::Released && actor.handled >= actor.handle.sent() {
         context.stop();
     }
 }

@@ -15,7 +15,7 @@ use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
 use futures_util::FutureExt;
 use ledger::{KeptJobKey, PromotedJob, Unwritten};
 
-use super::{LaneServices, Owner, Shell, end, fenced, flush, loaded, reads, run, spawn};
+use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
@@ -28,9 +28,8 @@ const BINDING_KEPT: Duration = Duration::from_secs(3_600);
 /// Between two tries to close a session or to promote jobs while the lane's lease row is locked, before jitter.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let services = &owner.services;
+pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context: &mut Context<LaneActor>) {
+    let services = &actor.services;
     match effect {
         // Commits were taken out before.
         Effect::Commit(batch) => super::commit(actor, batch, context),
@@ -44,7 +43,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
             tokio::spawn(answer_by_key(services.ledger.clone(), answers));
         }
         Effect::LookUp(pending) => {
-            tokio::spawn(look_up(Arc::clone(services), owner.lane.clone(), pending));
+            tokio::spawn(look_up(Arc::clone(services), actor.lane.clone(), pending));
         }
         // The caller may be gone.
         Effect::Cancelled(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
@@ -55,14 +54,14 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
                 ends.over.push((one.job, one.is_written, one.reply));
                 ends.next.extend(one.next.map(|order| (one.job, dispatch(&order))));
             }
-            owner.host.results_written(ends);
+            actor.host.results_written(ends);
         }
-        Effect::Dispatch(order) => owner.host.dispatch(dispatch(&order)),
+        Effect::Dispatch(order) => actor.host.dispatch(dispatch(&order)),
         Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }) => {
-            let tell = is_awaited.then(|| owner.handle.clone());
+            let tell = is_awaited.then(|| actor.handle.clone());
             let claim = Claim { slot: Slot { job, attempt }, token };
             services.scheduler.take_back(&placed.node, claim, tell);
-            owner.host.withdraw(Withdrawal { job, attempt, placed });
+            actor.host.withdraw(Withdrawal { job, attempt, placed });
         }
         Effect::ReleaseSlot { node, job, attempt, token } => {
             let claim = Claim { slot: Slot { job, attempt }, token };
@@ -70,7 +69,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         }
         Effect::ReleaseUnsent { node, job, attempt, token } => {
             let claim = Claim { slot: Slot { job, attempt }, token };
-            services.scheduler.give_back_unsent(&node, claim, owner.handle.clone());
+            services.scheduler.give_back_unsent(&node, claim, actor.handle.clone());
         }
         Effect::SlotFreed(placed) => {
             if placed.holder != services.me
@@ -79,7 +78,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
                 services.registry.freed(&placed.node, record.stamp.epoch);
             }
         }
-        Effect::Enqueue(enqueue) => services.scheduler.enqueue(&owner.handle, &owner.lane, enqueue),
+        Effect::Enqueue(enqueue) => services.scheduler.enqueue(&actor.handle, &actor.lane, enqueue),
         Effect::LookForOlder { job, newest, since } => {
             let services = Arc::clone(services);
             let look = async move {
@@ -92,28 +91,28 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
                     }
                 }
             };
-            spawn(context, look, move |are_over, actor: &mut A, context| {
+            spawn(context, look, move |are_over, actor: &mut LaneActor, context| {
                 if are_over {
-                    let effects = actor.owner().state.older_are_over(job, newest, Instant::now());
+                    let effects = actor.state.older_are_over(job, newest, Instant::now());
                     run(actor, effects, context);
                 }
             });
         }
         Effect::Dequeue(job) => services.scheduler.forget(job),
-        Effect::DequeueAll => services.scheduler.forget_lane(&owner.lane),
-        Effect::Notify(notice) => owner.host.notify(&owner.lane, notice),
-        Effect::Waited(lengths) => lengths.into_iter().for_each(|length| owner.queue.waited(length)),
+        Effect::DequeueAll => services.scheduler.forget_lane(&actor.lane),
+        Effect::Notify(notice) => actor.host.notify(&actor.lane, notice),
+        Effect::Waited(lengths) => lengths.into_iter().for_each(|length| actor.queue.waited(length)),
         Effect::Read(read) => reads::start(actor, read, context),
         Effect::AcquireAnew => {
-            let (loader, token) = (owner.loader(), owner.state.token());
+            let (loader, token) = (actor.loader(), actor.state.token());
             spawn(context, async move { loader.anew(token).await }, loaded);
         }
-        Effect::Bind(affinity) => owner.bind(affinity.as_deref()),
+        Effect::Bind(affinity) => actor.bind(affinity.as_deref()),
         Effect::CloseSession => close_session(actor, context),
         Effect::Transfer(jobs) => transfer(actor, jobs, context),
         Effect::Promote => promote(actor, context),
         Effect::Stop => {
-            let handled = owner.handled;
+            let handled = actor.handled;
             end(actor, Some(handled), context);
         }
     }
@@ -123,11 +122,10 @@ fn dispatch(order: &DispatchOrder) -> Dispatch {
     Dispatch::new(&order.job, order.current, order.placed.clone())
 }
 
-fn find_slots<A: Shell>(actor: &mut A, search: SlotSearch, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let services = &owner.services;
+fn find_slots(actor: &mut LaneActor, search: SlotSearch, context: &mut Context<LaneActor>) {
+    let services = &actor.services;
     let has_others = services.cluster_view.view().members().nth(1).is_some();
-    let (found, left) = services.scheduler.pass_on(&services.me, &owner.lane, search, has_others);
+    let (found, left) = services.scheduler.pass_on(&services.me, &actor.lane, search, has_others);
     let scheduler = Arc::clone(&services.scheduler);
     let mut placing = Box::pin(async move {
         let SlotsFound { passed, mut reserved } = found;
@@ -142,12 +140,12 @@ fn find_slots<A: Shell>(actor: &mut A, search: SlotSearch, context: &mut Context
     }
 }
 
-fn slots_found<A: Shell>(found: SlotsFound, actor: &mut A, context: &mut Context<A>) {
-    let effects = actor.owner().state.slots_found(found, Instant::now());
+fn slots_found(found: SlotsFound, actor: &mut LaneActor, context: &mut Context<LaneActor>) {
+    let effects = actor.state.slots_found(found, Instant::now());
     run(actor, effects, context);
 }
 
-impl Owner {
+impl LaneActor {
     fn session(&self) -> Option<SessionId> {
         self.lane.session_id()
     }
@@ -179,15 +177,14 @@ impl Owner {
 }
 
 /// Writes in the lane, unless its lease may have run out. By `then` the state learns what came of it.
-fn write_in_lane<A: Shell, T: 'static>(
-    actor: &mut A,
+fn write_in_lane<T: 'static>(
+    actor: &mut LaneActor,
     write: impl AsyncFnOnce(Arc<LaneServices>, ledger::Lane) -> Result<T, CommitFailure> + 'static,
-    context: &mut Context<A>,
-    then: impl FnOnce(Result<T, CommitFailure>, &mut A, &mut Context<A>) + 'static,
+    context: &mut Context<LaneActor>,
+    then: impl FnOnce(Result<T, CommitFailure>, &mut LaneActor, &mut Context<LaneActor>) + 'static,
 ) {
-    let owner = actor.owner();
-    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
-    let lane = lane_of(owner);
+    let (services, lease) = (Arc::clone(&actor.services), Arc::clone(&actor.lease));
+    let lane = lane_of(actor);
     let written = async move {
         match lease.is_current() {
             true => write(services, lane).await,
@@ -197,15 +194,14 @@ fn write_in_lane<A: Shell, T: 'static>(
     spawn(context, written, then);
 }
 
-fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+fn close_session(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     let close = async |services: Arc<LaneServices>, lane| close(&services, &lane).await;
     write_in_lane(actor, close, context, |closed, actor, context| {
         if closed.is_ok() {
-            let owner = actor.owner();
-            tracing::info!(resource = %owner.lane, token = %owner.state.token(), "a session is closed");
-            owner.unbind();
+            tracing::info!(resource = %actor.lane, token = %actor.state.token(), "a session is closed");
+            actor.unbind();
         }
-        let effects = actor.owner().state.session_closed(closed, Instant::now());
+        let effects = actor.state.session_closed(closed, Instant::now());
         run(actor, effects, context);
     });
 }
@@ -243,15 +239,15 @@ async fn paused<T>(outcome: Result<T, CommitFailure>) -> Result<T, CommitFailure
     outcome
 }
 
-fn lane_of(owner: &Owner) -> ledger::Lane {
-    ledger::Lane { id: owner.lane.clone(), owner: owner.services.me.clone(), token: owner.state.token() }
+fn lane_of(actor: &LaneActor) -> ledger::Lane {
+    ledger::Lane { id: actor.lane.clone(), owner: actor.services.me.clone(), token: actor.state.token() }
 }
 
-fn transfer<A: Shell>(actor: &mut A, jobs: Vec<(JobId, InstanceId)>, context: &mut Context<A>) {
+fn transfer(actor: &mut LaneActor, jobs: Vec<(JobId, InstanceId)>, context: &mut Context<LaneActor>) {
     let transfer =
         async move |services: Arc<LaneServices>, from| transfer_in_ledger(&services, &from, &jobs).await;
     write_in_lane(actor, transfer, context, |moved, actor, context| {
-        let effects = actor.owner().state.transferred(moved, Instant::now());
+        let effects = actor.state.transferred(moved, Instant::now());
         run(actor, effects, context);
     });
 }
@@ -267,10 +263,10 @@ async fn transfer_in_ledger(
     Ok(moved)
 }
 
-fn promote<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+fn promote(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     let promote = async |services: Arc<LaneServices>, lane| promote_in_ledger(&services, &lane).await;
     write_in_lane(actor, promote, context, |promoted, actor, context| {
-        let effects = actor.owner().state.promoted(promoted, Instant::now());
+        let effects = actor.state.promoted(promoted, Instant::now());
         run(actor, effects, context);
     });
 }

@@ -13,7 +13,7 @@ use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
 use ledger::{PAGE_BYTES_MAX, RevokedAttempt, UnderWay, Unwritten, WaitingGroup};
 
-use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, fenced, run, spawn};
+use super::{LaneActor, LaneHost, LaneServices, RELOAD_EVERY, fenced, run, spawn};
 use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
@@ -277,9 +277,8 @@ fn read<T>(result: ledger::Result<T>, lane: &LaneId) -> Result<T, Unread> {
 }
 
 /// Carries a read out; its answer goes to the state.
-pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context<A>) {
-    let owner = actor.owner();
-    let (services, lane) = (Arc::clone(&owner.services), owner.lane.clone());
+pub(super) fn start(actor: &mut LaneActor, wanted: Read, context: &mut Context<LaneActor>) {
+    let (services, lane) = (Arc::clone(&actor.services), actor.lane.clone());
     if wanted == Read::Attempts {
         hand_off_if_elsewhere(actor);
     }
@@ -293,7 +292,7 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
                 (read(found, &lane), ids)
             };
             spawn(context, jobs, move |(found, ids), actor, context| {
-                let effects = actor.owner().state.jobs_read(&ids, found, Instant::now());
+                let effects = actor.state.jobs_read(&ids, found, Instant::now());
                 run(actor, effects, context);
             });
         }
@@ -307,42 +306,42 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
                 Ok::<_, Unread>((jobs, is_all))
             };
             spawn(context, page, move |page, actor, context| {
-                let effects = actor.owner().state.waiting_read(id, page, Instant::now());
+                let effects = actor.state.waiting_read(id, page, Instant::now());
                 run(actor, effects, context);
             });
         }
         Read::Fifo { after } => {
             let page = async move { read(services.ledger.line(&lane, after, PAGE_JOBS).await, &lane) };
             spawn(context, page, |page, actor, context| {
-                let effects = actor.owner().state.fifo_read(page, Instant::now());
+                let effects = actor.state.fifo_read(page, Instant::now());
                 run(actor, effects, context);
             });
         }
         Read::Groups => {
             let all = async move { read(groups(&services.ledger, &lane).await, &lane) };
             spawn(context, all, |all, actor, context| {
-                let effects = actor.owner().state.groups_read(all, Instant::now());
+                let effects = actor.state.groups_read(all, Instant::now());
                 run(actor, effects, context);
             });
         }
         Read::Attempts => {
             let all = async move { read(attempts(&services.ledger, &lane).await, &lane) };
             spawn(context, all, |all, actor, context| {
-                let effects = actor.owner().state.attempts_read(all, Instant::now());
+                let effects = actor.state.attempts_read(all, Instant::now());
                 run(actor, effects, context);
             });
         }
         Read::Coming { within_ms } => {
             let all = async move { read(coming(&services.ledger, &lane, within_ms).await, &lane) };
             spawn(context, all, |all, actor, context| {
-                let effects = actor.owner().state.coming_read(all, Instant::now());
+                let effects = actor.state.coming_read(all, Instant::now());
                 run(actor, effects, context);
             });
         }
         Read::Stranded(by_node) => {
             let lost = async move { stranded(&services.scheduler, by_node).await };
             spawn(context, lost, |lost, actor, context| {
-                let effects = actor.owner().state.stranded_read(lost, Instant::now());
+                let effects = actor.state.stranded_read(lost, Instant::now());
                 run(actor, effects, context);
             });
         }
@@ -350,21 +349,20 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
 }
 
 /// A session that belongs elsewhere by now is handed on.
-fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
-    let owner = actor.owner();
-    if !owner.lane.is_session()
-        || owner.services.cluster_view.owner_of(owner.lane.lease()) == cluster::KeyOwner::Here
+fn hand_off_if_elsewhere(actor: &mut LaneActor) {
+    if !actor.lane.is_session()
+        || actor.services.cluster_view.owner_of(actor.lane.lease()) == cluster::KeyOwner::Here
         // Where it belongs there may be no node that it can reach.
-        || owner.services.reach.is_apart()
+        || actor.services.reach.is_apart()
     {
         return;
     }
     tracing::info!(
-        resource = %owner.lane, token = %owner.state.token(), "a session that belongs elsewhere is handed off"
+        resource = %actor.lane, token = %actor.state.token(), "a session that belongs elsewhere is handed off"
     );
     // It ends when the read is over.
-    let effects = owner.state.apply(LaneCommand::Stop, Instant::now());
-    owner.outbox.extend(effects);
+    let effects = actor.state.apply(LaneCommand::Stop, Instant::now());
+    actor.outbox.extend(effects);
 }
 
 #[cfg(test)]
