@@ -139,8 +139,9 @@ impl InterInstance {
     async fn send_messages(&self, to: &InstanceId, messages: &[InstanceMessage]) {
         let entries: Vec<_> = messages.iter().map(|message| message.to_bytes(&self.me)).collect();
         let mut at = 0;
-        for entries in calls(&entries) {
-            match self.send(to, entries).await {
+        for call in calls(&entries, Vec::len) {
+            let sent: Vec<_> = call.iter().map(Vec::as_slice).collect();
+            match self.bus.send(to, &sent).await {
                 Ok(deliveries) => {
                     let sent = messages[at..].iter().zip(deliveries);
                     let left = sent.filter(|(_, delivery)| *delivery != Delivery::Sent);
@@ -149,7 +150,7 @@ impl InterInstance {
                 // They may have arrived. If not, nobody acknowledges the attempts, and they are taken back.
                 Err(error) => tracing::debug!(%error, %to, "messages may not have arrived"),
             }
-            at += entries.len();
+            at += call.len();
         }
     }
 
@@ -233,19 +234,20 @@ impl InterInstance {
         is_forwarded: bool,
         reports: &[AttemptReport],
     ) -> Vec<usize> {
-        let batches: Vec<_> = reports.chunks(REPORTS_PER_ENTRY).map(<[_]>::to_vec).collect();
-        let counts: Vec<_> = batches.iter().map(Vec::len).collect();
-        let entry = |reports| InstanceMessage::Reports { is_forwarded, reports }.to_bytes(&self.me);
-        let entries: Vec<_> = batches.into_iter().map(entry).collect();
-        let mut undelivered = Vec::new();
-        let (mut at, mut counts) = (0, counts.into_iter());
-        for entries in calls(&entries) {
-            let sent = self.send(to, entries).await;
+        // With how many reports each has.
+        let mut entries = Vec::new();
+        for reports in reports.chunks(REPORTS_PER_ENTRY) {
+            let message = InstanceMessage::Reports { is_forwarded, reports: reports.to_vec() };
+            entries.push((reports.len(), message.to_bytes(&self.me)));
+        }
+        let (mut at, mut undelivered) = (0, Vec::new());
+        for call in calls(&entries, |(_, entry)| entry.len()) {
+            let sent: Vec<_> = call.iter().map(|(_, entry)| entry.as_slice()).collect();
+            let sent = self.bus.send(to, &sent).await;
             if let Err(error) = &sent {
                 tracing::debug!(%error, %to, "reports may not have arrived; their lanes read the ledger");
             }
-            for n in 0..entries.len() {
-                let of_this = counts.next().unwrap_or_default();
+            for (n, &(of_this, _)) in call.iter().enumerate() {
                 match sent.as_ref().map(|deliveries| deliveries.get(n)) {
                     Ok(Some(Delivery::Sent)) => count("sent", of_this),
                     Ok(Some(Delivery::Undeliverable)) => undelivered.extend(at..at + of_this),
@@ -256,11 +258,6 @@ impl InterInstance {
             }
         }
         undelivered
-    }
-
-    async fn send(&self, to: &InstanceId, entries: &[Vec<u8>]) -> bus::Result<Vec<Delivery>> {
-        let entries: Vec<_> = entries.iter().map(Vec::as_slice).collect();
-        self.bus.send(to, &entries).await
     }
 }
 
@@ -273,20 +270,21 @@ fn count(result: &'static str, reports: usize) {
 }
 
 /// The entries in parts, one for each call.
-fn calls(entries: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
-    let mut left = entries;
-    std::iter::from_fn(move || {
+fn calls<T>(entries: &[T], bytes_of: impl Fn(&T) -> usize) -> Vec<&[T]> {
+    let (mut calls, mut left) = (Vec::new(), entries);
+    while !left.is_empty() {
         let (mut count, mut bytes) = (0, 0);
         while count < left.len().min(bus::limits::INBOX_SEND_ENTRIES_MAX)
-            && (count == 0 || bytes + left[count].len() <= bus::limits::INBOX_SEND_BYTES_MAX)
+            && (count == 0 || bytes + bytes_of(&left[count]) <= bus::limits::INBOX_SEND_BYTES_MAX)
         {
-            bytes += left[count].len();
+            bytes += bytes_of(&left[count]);
             count += 1;
         }
         let (call, rest) = left.split_at(count);
+        calls.push(call);
         left = rest;
-        (!call.is_empty()).then_some(call)
-    })
+    }
+    calls
 }
 
 async fn carry_messages(

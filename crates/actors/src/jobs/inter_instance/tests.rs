@@ -186,10 +186,33 @@ async fn a_full_inbox_keeps_nobody_waiting() {
     assert_eq!(one.bus.inbox_len(&other.me).await.unwrap(), bus::limits::INBOX_ENTRIES_MAX as u64);
 }
 
+#[tokio::test]
+async fn of_several_calls_each_report_is_told_by_its_place_what_became_of_it() {
+    const ROOM: usize = 58;
+    let world = World::new();
+    let (one, other) = (world.join("a").await, world.join("b").await);
+    // Too many bytes for one call. The last entry has one report.
+    let revoked = AttemptEvent::Revoked(Revoked::Undeliverable, "r".repeat(500));
+    let reports = vec![report("session:s", 1, revoked); 60 * REPORTS_PER_ENTRY + 1];
+    let undelivered = one.sends.send_reports_to(&instance("dead"), false, &reports).await;
+    assert!(undelivered.into_iter().eq(0..reports.len()), "all, in their order");
+    let (full, mut room) = (vec![b"full".as_slice(); 500], bus::limits::INBOX_ENTRIES_MAX);
+    while room > ROOM {
+        let sent = &full[..full.len().min(room - ROOM)];
+        one.bus.send(&other.me, sent).await.unwrap();
+        room -= sent.len();
+    }
+    // The inbox takes the first call, and of the second one what it has room for.
+    let undelivered = one.sends.send_reports_to(&other.me, false, &reports).await;
+    assert!(undelivered.is_empty(), "it has an inbox");
+    assert_eq!(one.bus.inbox_len(&other.me).await.unwrap(), bus::limits::INBOX_ENTRIES_MAX as u64);
+}
+
 #[test]
 fn entries_go_in_as_few_calls_as_the_bus_takes() {
     let sizes = |of: &[usize]| of.iter().map(|size| vec![0; *size]).collect::<Vec<_>>();
-    let counts = |entries: &[Vec<u8>]| calls(entries).map(<[_]>::len).collect::<Vec<_>>();
+    let counts =
+        |entries: &[Vec<u8>]| calls(entries, Vec::len).into_iter().map(<[_]>::len).collect::<Vec<_>>();
     assert_eq!(counts(&[]), [0; 0]);
     let bytes_max = bus::limits::INBOX_SEND_BYTES_MAX;
     assert_eq!(counts(&sizes(&[bytes_max / 2, bytes_max / 2, 1])), [2, 1]);
