@@ -14,10 +14,24 @@ use crate::{JobId, Timestamp};
 
 use super::{LaneState, Stage};
 
-/// Results of one batch, and what follows them on their slots.
-struct Ends<C: Callers> {
+/// What follows from the writes of one batch.
+struct Gathered<'a, C: Callers> {
+    /// Results: whether each is written, and who waits for that.
     over: Vec<(JobId, bool, C::Complete)>,
+    /// The attempts that get the slots of these jobs.
     next: Vec<(JobId, DispatchOrder)>,
+    by_key: Vec<KeyedAnswer<C>>,
+    effects: &'a mut Vec<Effect<C>>,
+}
+
+impl<C: Callers> Gathered<'_, C> {
+    /// To its node, or to the result that passes its slot on to it.
+    fn send_on(&mut self, order: DispatchOrder, instead_of: Option<JobId>) {
+        match instead_of {
+            Some(over) => self.next.push((over, order)),
+            None => self.effects.push(Effect::Dispatch(order)),
+        }
+    }
 }
 
 /// When a batch was committed.
@@ -184,15 +198,14 @@ impl<C: Callers> LaneState<C> {
         moment: Moment,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let mut ends = Ends { over: Vec::new(), next: Vec::new() };
-        let mut by_key = Vec::new();
+        let mut gathered = Gathered { over: Vec::new(), next: Vec::new(), by_key: Vec::new(), effects };
         for ((then, write), verdict) in batch.thens.into_iter().zip(&*batch.writes).zip(verdicts) {
-            self.follow(then, write, *verdict, moment, &mut ends, &mut by_key, effects);
+            self.follow(then, write, *verdict, moment, &mut gathered);
         }
+        let Gathered { over, mut next, by_key, effects } = gathered;
         if !by_key.is_empty() {
             effects.push(Effect::AnswerByKey(by_key));
         }
-        let Ends { over, mut next } = ends;
         let completed: Vec<_> = over
             .into_iter()
             .map(|(job, is_written, reply)| {
@@ -208,16 +221,13 @@ impl<C: Callers> LaneState<C> {
         effects.extend(next.into_iter().map(|(_, order)| Effect::Dispatch(order)));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a batch gathers goes to three places")]
     fn follow(
         &mut self,
         then: AfterCommit<C>,
         write: &JobWrite,
         verdict: JobVerdict,
         moment: Moment,
-        ends: &mut Ends<C>,
-        by_key: &mut Vec<KeyedAnswer<C>>,
-        effects: &mut Vec<Effect<C>>,
+        gathered: &mut Gathered<'_, C>,
     ) {
         let (id, now) = (write.change.job(), moment.now);
         let is_written = verdict == JobVerdict::Written;
@@ -229,13 +239,13 @@ impl<C: Callers> LaneState<C> {
                     session.has_come(key);
                 }
                 if is_written {
-                    let first = effects.len();
-                    if let Some(order) = self.submitted(reply, due, job, placed, moment, effects) {
-                        send_on(order, instead_of, ends, effects);
-                        // The node is told before the caller, since the job takes longer than the answer. A session's client hears that
-                        // a job is accepted before it can hear of the result.
+                    let first = gathered.effects.len();
+                    if let Some(order) = self.submitted(reply, due, job, placed, moment, gathered.effects) {
+                        gathered.send_on(order, instead_of);
+                        // The node is told before the caller, since the job takes longer than the answer. A session's client
+                        // hears that a job is accepted before it can hear of the result.
                         if self.session.is_none() {
-                            effects[first..].rotate_left(1);
+                            gathered.effects[first..].rotate_left(1);
                         }
                     }
                     return;
@@ -246,64 +256,50 @@ impl<C: Callers> LaneState<C> {
                     JobVerdict::Written | JobVerdict::KeyTaken | JobVerdict::Stale => Refused::OutcomeUnknown,
                 };
                 let own = placed.filter(|_| instead_of.is_none());
-                self.not_submitted(write, reply, own, otherwise, by_key, effects);
+                self.not_submitted(write, reply, own, otherwise, &mut gathered.by_key, gathered.effects);
             }
             AfterCommit::Dispatched { job, current, placed, instead_of } => {
                 if is_written {
                     if let Some(fifo) = self.fifo_mut() {
                         fifo.begins(id);
                     }
-                    let order = self.dispatched(job, current, placed, moment, effects);
-                    send_on(order, instead_of, ends, effects);
+                    let order = self.dispatched(job, current, placed, moment, gathered.effects);
+                    gathered.send_on(order, instead_of);
                     return;
                 }
                 // It is not as it was known here.
                 let own = Some(placed).filter(|_| instead_of.is_none());
-                self.not_dispatched(write, current.attempt, own, effects);
+                self.not_dispatched(write, current.attempt, own, gathered.effects);
             }
             AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
-                ends.over.push((id, is_written, reply));
-                if is_written {
-                    self.over(id, now, effects);
-                    let output = match &write.change {
-                        Change::Complete { output, .. } if self.lane.plan_id().is_some() => {
-                            Some(Arc::from(output.as_str()))
-                        }
-                        _ => None,
-                    };
-                    effects.push(Effect::Notify(JobNotice::Completed(id, class, attempt, node, output)));
-                } else {
+                gathered.over.push((id, is_written, reply));
+                if !is_written {
                     self.lookups.push_back(id);
+                    return;
                 }
+                self.over(id, now, gathered.effects);
+                let notice = JobNotice::Completed(id, class, attempt, node, self.output_for_plan(write));
+                gathered.effects.push(Effect::Notify(notice));
             }
             AfterCommit::Revoked { job, current, placed, due_in_ms, why } => {
                 if !is_written {
                     self.lookups.push_back(id);
                     return;
                 }
-                self.jobs.forget(id);
-                self.withdraw(id, current.attempt, &placed, now, effects);
                 let notice = JobNotice::Requeued(id, current.attempt, placed.clone(), why);
-                effects.push(Effect::Notify(notice));
-                let due_at = Some(moment.at.plus_ms(due_in_ms));
-                let again = LiveJob { newest: current, placed: None, due_at, ..LiveJob::clone(&job) };
-                self.delay(Arc::new(again), due_in_ms, now, Some(placed.node));
+                self.revoked(&job, current, placed, due_in_ms, moment, gathered.effects);
+                gathered.effects.push(Effect::Notify(notice));
             }
             AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
                 if is_written {
-                    if !self.is_known(id) {
-                        self.ended_unknown(id);
-                    }
-                    self.over(id, now, effects);
-                    if let Some(placed) = &placed {
-                        self.withdraw(id, attempt, placed, now, effects);
-                    }
-                    effects.push(Effect::Notify(JobNotice::Ended(id, class, attempt, placed, outcome)));
+                    self.ended(id, attempt, placed.as_ref(), now, gathered.effects);
+                    let notice = JobNotice::Ended(id, class, attempt, placed, outcome);
+                    gathered.effects.push(Effect::Notify(notice));
                 } else {
                     self.lookups.push_back(id);
                 }
                 let answer = if verdict == JobVerdict::Refused { Err(Refused::Defect) } else { Ok(()) };
-                effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, answer)));
+                gathered.effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, answer)));
             }
         }
     }
@@ -381,6 +377,51 @@ impl<C: Callers> LaneState<C> {
         DispatchOrder { job, current, placed }
     }
 
+    /// What a plan's owner gets of a result that was written.
+    fn output_for_plan(&self, write: &JobWrite) -> Option<Arc<str>> {
+        match &write.change {
+            Change::Complete { output, .. } if self.lane.plan_id().is_some() => {
+                Some(Arc::from(output.as_str()))
+            }
+            _ => None,
+        }
+    }
+
+    /// An attempt is revoked: the job waits for the next one, which avoids the node.
+    fn revoked(
+        &mut self,
+        job: &LiveJob,
+        current: CurrentAttempt,
+        placed: Assignment,
+        due_in_ms: u64,
+        moment: Moment,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        self.jobs.forget(job.id);
+        self.withdraw(job.id, current.attempt, &placed, moment.now, effects);
+        let due_at = Some(moment.at.plus_ms(due_in_ms));
+        let again = LiveJob { newest: current, placed: None, due_at, ..job.clone() };
+        self.delay(Arc::new(again), due_in_ms, moment.now, Some(placed.node));
+    }
+
+    /// A job is over without a result: a node that has it is not to go on.
+    fn ended(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        placed: Option<&Assignment>,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        if !self.is_known(job) {
+            self.ended_unknown(job);
+        }
+        self.over(job, now, effects);
+        if let Some(placed) = placed {
+            self.withdraw(job, attempt, placed, now, effects);
+        }
+    }
+
     /// The node is not to go on with an attempt: what was only reserved is free, what was sent is called off. In a strict
     /// session nothing is placed before the reservation is gone, or has run out.
     fn withdraw(
@@ -406,17 +447,4 @@ fn waited(job: &LiveJob, at: Timestamp) -> Option<Duration> {
     let due = job.due_at.unwrap_or(job.created_at);
     let micros = at.as_micros().checked_sub(due.as_micros()).filter(|_| due.as_micros() > 0)?;
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
-}
-
-/// To its node, or to the result that passes its slot on to it.
-fn send_on<C: Callers>(
-    order: DispatchOrder,
-    instead_of: Option<JobId>,
-    ends: &mut Ends<C>,
-    effects: &mut Vec<Effect<C>>,
-) {
-    match instead_of {
-        Some(over) => ends.next.push((over, order)),
-        None => effects.push(Effect::Dispatch(order)),
-    }
 }
