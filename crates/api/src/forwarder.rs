@@ -443,6 +443,7 @@ impl Forwarder {
         served.await.unwrap_or_else(|_late| Err(R::late()))
     }
 
+    /// Asks another instance, and counts what came of it.
     async fn ask_there(
         &self,
         incarnation: &Incarnation,
@@ -450,20 +451,37 @@ impl Forwarder {
         member: &Member,
         deadline: Instant,
     ) -> Result<Asked, Refusal> {
-        let Ok(_permit) = self.under_way.try_acquire() else {
-            metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
-            return Err(Refusal::new(Code::Overloaded, "this instance forwards too many requests to others"));
+        let (result, asked) = match self.under_way.try_acquire() {
+            Ok(_permit) => {
+                if !same_scheme(&incarnation.identity.url, &member.url) {
+                    // A request that came over TLS is not forwarded without TLS. Nobody was asked.
+                    let (owner, caller) = (&member.id, forwarded.principal.name());
+                    log_failure!(
+                        error, self.outages.is_news(owner, caller, Failure::OtherScheme, Instant::now()),
+                        %owner, url = member.url, "an instance is advertised under another scheme"
+                    );
+                    return Ok(Asked::Away);
+                }
+                let (result, asked) = self.pass_there(incarnation, forwarded, member, deadline).await;
+                (result, Ok(asked))
+            }
+            Err(_) => {
+                let why = "this instance forwards too many requests to others";
+                ("overloaded", Err(Refusal::new(Code::Overloaded, why)))
+            }
         };
-        let (owner, caller) = (&member.id, forwarded.principal.name());
-        let is_news = |failure| self.outages.is_news(owner, caller, failure, Instant::now());
-        if !same_scheme(&incarnation.identity.url, &member.url) {
-            // A request that came over TLS is not forwarded without TLS.
-            log_failure!(
-                error, is_news(Failure::OtherScheme),
-                %owner, url = member.url, "an instance is advertised under another scheme"
-            );
-            return Ok(Asked::Away);
-        }
+        metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
+        asked
+    }
+
+    /// Passes a request to another instance. The outcome has the word under which it is counted.
+    async fn pass_there(
+        &self,
+        incarnation: &Incarnation,
+        forwarded: &ForwardedRequest,
+        member: &Member,
+        deadline: Instant,
+    ) -> (&'static str, Asked) {
         let mut passed = forwarded.passed.clone();
         let way = [(FORWARDED_BY, &incarnation.identity.id), (FORWARDED_TO, &member.id)];
         passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));
@@ -474,8 +492,7 @@ impl Forwarder {
         let mut changes = incarnation.cluster_view.changes();
         let cluster_view = &incarnation.cluster_view;
         if cluster_view.view().member(member.id.as_str()).is_none() {
-            metrics::counter!("fencepost_forward_total", "result" => "unreachable").increment(1);
-            return Ok(Asked::Away);
+            return ("unreachable", Asked::Away);
         }
         let answer = self.state.call(async {
             let mut passing = std::pin::pin!(self.state.peers.pass(&member.url, passed, timeout));
@@ -492,7 +509,19 @@ impl Forwarder {
                 }
             }
         });
-        let (result, asked) = match answer.await {
+        self.outcome(answer.await, &member.id, forwarded.principal.name())
+    }
+
+    /// What an owner's answer means, for a request of this caller; the log has what failed. No answer comes from an owner that
+    /// left.
+    fn outcome(
+        &self,
+        answer: Option<Result<PassedBack, Error>>,
+        owner: &InstanceId,
+        caller: &str,
+    ) -> (&'static str, Asked) {
+        let is_news = |failure| self.outages.is_news(owner, caller, failure, Instant::now());
+        match answer {
             Some(Ok(answer)) if answer.status == StatusCode::UNAUTHORIZED.as_u16() => {
                 // The caller's token was good here.
                 log_failure!(
@@ -531,9 +560,7 @@ impl Forwarder {
                 );
                 ("lost", Asked::Lost)
             }
-        };
-        metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
-        Ok(asked)
+        }
     }
 
     /// By which another instance knows that this one forwards the request, and for whom.
