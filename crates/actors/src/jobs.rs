@@ -72,6 +72,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
 use crate::job_ids::JobIds;
+use crate::row_locks::RowLocks;
 use adoption::Adopter;
 use callers::Callers;
 pub use delivery::Dispatch;
@@ -265,7 +266,7 @@ impl Jobs {
             adopting: Adopting::new(me, config.lease, ledger.clone(), failure_detector.clone()),
             own: Arc::new(OwnLease::new(instance_lease, failure_detector.clone())),
             lifetime: lifetime.clone(),
-            taking: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+            taking: RowLocks::default(),
         });
         let incoming = Arc::new(Incoming {
             bus: bus.clone(),

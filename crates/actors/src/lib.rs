@@ -19,5 +19,6 @@ mod queue_meter;
 mod releases;
 mod renewals;
 mod replies;
+mod row_locks;
 pub mod signers;
 mod uncut;

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
-use domain::{PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
+use domain::{PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
@@ -34,6 +34,7 @@ use crate::directory::{Directory, Found};
 use crate::jobs::{Adoption, Jobs};
 use crate::mailbox::Handle;
 use crate::pause::jittered;
+use crate::row_locks::RowLocks;
 use crate::uncut::uncut;
 use actor::{Opening, PlanActor};
 pub use adoption::PURGE_EVERY;
@@ -47,8 +48,6 @@ pub use retry::{RetryFrom, RetryRequest};
 pub const LOCK_LENGTH: Duration = Duration::from_secs(9_000);
 /// Messages that one plan's mailbox holds; further requests are refused as overloaded.
 const MAILBOX_MESSAGES_MAX: usize = 1_024;
-/// Plans are taken in this many rows side by side.
-const TAKING_ROWS: usize = 64;
 /// Ids that are drawn for a new plan until the ring puts one here.
 const ID_DRAWS_MAX: usize = 64;
 /// The pause between two looks for a plan's owner, before jitter.
@@ -142,8 +141,8 @@ struct Inner {
     late: dashmap::DashMap<PlanId, Instant>,
     /// The newest count of plans and tasks.
     counts: Counted<PlanCounts>,
-    /// One lock for each row of plans, held while a plan is taken, so that none is taken twice.
-    taking: [Mutex<()>; TAKING_ROWS],
+    /// Held while a plan is taken.
+    taking: RowLocks,
     /// The bytes of the plans that are owned here.
     owned: OwnedBytes,
     /// One permit for each plan that may be read at the same time.
@@ -190,7 +189,7 @@ impl Plans {
             deaths,
             late: dashmap::DashMap::new(),
             counts: Counted::default(),
-            taking: std::array::from_fn(|_| Mutex::default()),
+            taking: RowLocks::default(),
             owned,
             loading: Semaphore::new(LOADS_MAX),
         });
@@ -428,7 +427,7 @@ impl Inner {
     }
 
     async fn acquire(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {
-        let _turn = self.taking[shard_of(Resource::plan(plan).as_str(), TAKING_ROWS)].lock().await;
+        let _turn = self.taking.turn(&Resource::plan(plan)).await;
         match self.directory.find(&plan) {
             Found::Served(_) => return Ok(()),
             Found::Ending => return Err(Refusal::NoOwner),

@@ -19,7 +19,7 @@ pub use plan::PlanEvents;
 
 /// A stream without a byte for this long counts as dead. The daemon sends a comment three times within it.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// The pause before a stream that ended too early is opened again.
+/// The pause before a stream that ended too early is opened again, before jitter.
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// An event of one job.
@@ -115,7 +115,7 @@ impl JobEvents {
                 Ok(Some(Said::Comment(_))) => continue,
                 Ok(None) | Err(Error::Lost { .. }) => {
                     self.source = None;
-                    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+                    pause_before_again().await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -159,6 +159,11 @@ impl Events {
             }));
         }
     }
+}
+
+/// Waits before a stream that ended too early is opened again: half to one and a half times as long as [`AGAIN_PAUSE`].
+async fn pause_before_again() {
+    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
 }
 
 impl Source {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{InstanceId, LaneId, Token, shard_of};
+use domain::{InstanceId, LaneId, Token};
 use nodes::{Ended, Registry};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 use super::lane::{self, LaneHost, LaneServices, Opening};
 use super::lease::{Adopting, Adoption, LaneLease, Lost, OwnLease};
@@ -16,10 +16,9 @@ use super::messages::{Directory, LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
 use crate::directory::Found;
 use crate::pause::jittered;
+use crate::row_locks::RowLocks;
 use crate::uncut::uncut;
 
-/// Lanes are taken in this many rows side by side.
-const TAKING_ROWS: usize = 64;
 /// The pause between two tries to open an own lane again, before jitter.
 const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(1);
 
@@ -32,8 +31,8 @@ pub(super) struct LaneKeeper {
     pub(super) adopting: Adopting,
     pub(super) own: Arc<OwnLease>,
     pub(super) lifetime: Lifetime,
-    /// One lock for each row of leases' names, held while a lane is taken, so that none is taken twice.
-    pub(super) taking: [Mutex<()>; TAKING_ROWS],
+    /// Held while a lane is taken.
+    pub(super) taking: RowLocks,
 }
 
 impl LaneKeeper {
@@ -59,7 +58,7 @@ impl LaneKeeper {
 
     /// A share of a lane's lease, without serving the lane.
     pub(super) async fn share(&self, lane: &LaneId) -> ledger::Result<Adoption<(LaneLease, Token)>> {
-        let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
+        let _turn = self.taking.turn(lane.lease()).await;
         self.adopting.adopt(lane).await
     }
 
@@ -71,7 +70,7 @@ impl LaneKeeper {
     }
 
     async fn acquire(&self, lane: &LaneId) -> ledger::Result<Adoption<()>> {
-        let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
+        let _turn = self.taking.turn(lane.lease()).await;
         match self.directory.find(lane) {
             Found::Served(_) => return Ok(Adoption::Taken(())),
             Found::Ending => return Ok(Adoption::Missed),

@@ -14,6 +14,12 @@ use crate::extract::{self, Query};
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 
+// What the API document says of the parameters.
+const CURSOR: &str = "A next_cursor of this list, unchanged. A stream begins there";
+const LIMIT: &str = "The most items on the page; 100 by default. Not for a stream";
+const LAST_EVENT_ID: &str =
+    "The id of the last event that the client has seen. For a stream; browsers send it when they reconnect";
+
 /// Shows the events of a plan
 ///
 /// Each event says what happened to the plan or to a task, who asked for it, why, and what changed. Events come in
@@ -24,11 +30,9 @@ use crate::refusal::Refusal;
     get, path = "/v1/plans/{plan}/events", tag = "plans", operation_id = "plan_events",
     params(
         ("plan" = String, Path, description = "The plan's id"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged. A stream begins there"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by \
-            default. Not for a stream"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has seen. For \
-            a stream; browsers send it when they reconnect"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("Last-Event-ID" = Option<String>, Header, description = LAST_EVENT_ID),
     ),
     responses((status = 200, description = "A page, or the stream", content(
         (wire::List<shape::PlanEvent> = "application/json"),
@@ -49,11 +53,9 @@ pub async fn of_plan(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/tasks/{task}/events", tag = "plans", operation_id = "task_events",
     params(
         ("task" = String, Path, description = tasks::ID),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged. A stream begins there"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by \
-            default. Not for a stream"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has seen. For \
-            a stream; browsers send it when they reconnect"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("Last-Event-ID" = Option<String>, Header, description = LAST_EVENT_ID),
     ),
     responses((status = 200, description = "A page, or the stream", content(
         (wire::List<shape::PlanEvent> = "application/json"),

@@ -3,7 +3,7 @@
 use wire::events::{MEDIA_TYPE, PLAN_EVENT};
 use wire::plans::PlanEvent;
 
-use super::{AGAIN_PAUSE, Source};
+use super::{Source, pause_before_again};
 use crate::events::lines::Said;
 use crate::transport::Call;
 use crate::{Client, Error, Result};
@@ -45,7 +45,7 @@ impl PlanEvents {
                 Ok(Some(Said::Event(_) | Said::Comment(_))) => continue,
                 Ok(None) | Err(Error::Lost { .. }) => {
                     self.source = None;
-                    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+                    pause_before_again().await;
                     continue;
                 }
                 Err(error) => return Err(error),

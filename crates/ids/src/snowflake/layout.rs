@@ -61,11 +61,9 @@ impl Layout {
         self.epoch_ms.saturating_add(TIME_END)
     }
 
-    /// Puts an id together.
-    ///
-    /// # Errors
-    /// [`Invalid`] for a time before the epoch or past the end, and for a sequence above 4,095.
-    pub fn compose(self, parts: Parts) -> Result<u64, Invalid> {
+    /// Puts an id together. Refuses a time before the epoch or past the end, and a sequence above 4,095.
+    #[cfg(test)]
+    fn compose(self, parts: Parts) -> Result<u64, Invalid> {
         let time = parts.time_ms.checked_sub(self.epoch_ms).filter(|time| *time < TIME_END);
         let time = time.ok_or_else(|| Invalid {
             what: "time",
