@@ -245,98 +245,53 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
             problems.push(Problem::new(key, Some(value.to_string()), loaded.origin(key), allowed));
         }
     };
-    let server = &config.server;
-    let shared = [
-        (
-            "server.caller_reading_bytes_max",
-            server.caller_reading_bytes_max,
-            "reading_bytes_max",
-            server.reading_bytes_max,
-        ),
-        (
-            "server.caller_sending_bytes_max",
-            server.caller_sending_bytes_max,
-            "sending_bytes_max",
-            server.sending_bytes_max,
-        ),
-        ("server.caller_requests_max", server.caller_requests_max, "requests_max", server.requests_max),
-        ("server.caller_sockets_max", server.caller_sockets_max, "sockets_max", server.sockets_max),
-    ];
-    for (key, of_token, name, in_all) in shared {
-        hold(key, of_token, of_token <= in_all, format!("at most server.{name} ({in_all})"));
+    // One value against another, and what that is for.
+    macro_rules! holds {
+        ($table:ident.$key:ident $than:tt $other:ident.$limit:ident $(, $why:literal)?) => {{
+            let (value, limit) = (config.$table.$key, config.$other.$limit);
+            let name = concat!(stringify!($other), ".", stringify!($limit));
+            let than = match stringify!($than) {
+                "<" => "less than",
+                "<=" => "at most",
+                _ => "more than",
+            };
+            let why = concat!($(", ", $why)?);
+            let allowed = format!("{than} {name} ({limit}){why}");
+            hold(concat!(stringify!($table), ".", stringify!($key)), value, value $than limit, allowed);
+        }};
     }
-    let request = config.server.request_timeout_ms;
+    holds!(server.caller_reading_bytes_max <= server.reading_bytes_max);
+    holds!(server.caller_sending_bytes_max <= server.sending_bytes_max);
+    holds!(server.caller_requests_max <= server.requests_max);
+    holds!(server.caller_sockets_max <= server.sockets_max);
+    let (kept, signer) = (config.basic.lease_kept_max_ms, config.lease.signer_ms);
     hold(
         "basic.lease_kept_max_ms",
-        config.basic.lease_kept_max_ms,
-        config.basic.lease_kept_max_ms * 3 < config.lease.signer_ms,
+        kept,
+        kept * 3 < signer,
         format!(
-            "less than a third of lease.signer_ms ({}), so that the lease is given back before it is to be renewed",
-            config.lease.signer_ms
+            "less than a third of lease.signer_ms ({signer}), so that the lease is given back before it is to be renewed"
         ),
     );
-    hold(
-        "basic.lease_wait_ms",
-        config.basic.lease_wait_ms,
-        config.basic.lease_wait_ms < request,
-        format!("less than server.request_timeout_ms ({request})"),
+    holds!(basic.lease_wait_ms < server.request_timeout_ms);
+    holds!(
+        ledger.call_timeout_ms <= server.request_timeout_ms,
+        "so that a caller hears that the ledger is away"
     );
-    hold(
-        "ledger.call_timeout_ms",
-        config.ledger.call_timeout_ms,
-        config.ledger.call_timeout_ms <= request,
-        format!(
-            "at most server.request_timeout_ms ({request}), so that a caller hears that the ledger is away"
-        ),
-    );
-    hold(
-        "ids.lead_ms",
-        config.ids.lead_ms,
-        config.ids.lead_ms <= config.ids.lease_ms,
-        format!("at most ids.lease_ms ({})", config.ids.lease_ms),
-    );
-    let nodes = &config.nodes;
-    let two_missed = nodes.heartbeat_ms * 5 / 2;
+    holds!(ids.lead_ms <= ids.lease_ms);
+    let (vouched, two_missed) = (config.nodes.vouched_ms, config.nodes.heartbeat_ms * 5 / 2);
     hold(
         "nodes.vouched_ms",
-        nodes.vouched_ms,
-        nodes.vouched_ms > two_missed,
+        vouched,
+        vouched > two_missed,
         format!(
             "more than two and a half times nodes.heartbeat_ms ({two_missed}), so that a missed heartbeat takes no \
              slot away"
         ),
     );
-    hold(
-        "nodes.reservation_ms",
-        nodes.reservation_ms,
-        nodes.reservation_ms > nodes.vouched_ms,
-        format!("more than nodes.vouched_ms ({})", nodes.vouched_ms),
-    );
-    hold(
-        "nodes.offline_ms",
-        nodes.offline_ms,
-        nodes.offline_ms > nodes.reservation_ms,
-        format!(
-            "more than nodes.reservation_ms ({}), so that no reservation outlives its node's record",
-            nodes.reservation_ms
-        ),
-    );
-    hold(
-        "nodes.unanswered_ms",
-        nodes.unanswered_ms,
-        nodes.unanswered_ms > nodes.ack_ms,
-        format!("more than nodes.ack_ms ({})", nodes.ack_ms),
-    );
-    hold(
-        "jobs.node_grace_ms",
-        config.jobs.node_grace_ms,
-        config.jobs.node_grace_ms <= nodes.offline_ms,
-        format!("at most nodes.offline_ms ({}), after which the node's record is gone", nodes.offline_ms),
-    );
-    hold(
-        "nonce.queue_max",
-        config.nonce.queue_max,
-        config.nonce.queue_max <= config.nonce.in_flight_max,
-        format!("at most nonce.in_flight_max ({})", config.nonce.in_flight_max),
-    );
+    holds!(nodes.reservation_ms > nodes.vouched_ms);
+    holds!(nodes.offline_ms > nodes.reservation_ms, "so that no reservation outlives its node's record");
+    holds!(nodes.unanswered_ms > nodes.ack_ms);
+    holds!(jobs.node_grace_ms <= nodes.offline_ms, "after which the node's record is gone");
+    holds!(nonce.queue_max <= nonce.in_flight_max);
 }
