@@ -71,10 +71,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             None => false,
         },
         Subject::Job => match JobId::parse(name) {
-            Some(id) => match state.read(state.ledger.job(id)).await? {
-                Some(record) => job(state, sees, &record).await?,
-                None => false,
-            },
+            Some(id) => job_of_id(state, sees, id).await?,
             None => false,
         },
         Subject::Session => match SessionId::parse(name) {
@@ -135,6 +132,17 @@ pub async fn job(state: &State, sees: &Sees, record: &JobRecord) -> Result<bool,
         _ if sees.everything() => Ok(true),
         Some(id) => session(state, sees, id).await,
         None => Ok(has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref())),
+    }
+}
+
+/// The same, by its id. One that there is not is not seen.
+///
+/// # Errors
+/// `internal` for one that cannot be read.
+pub async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
+    match state.read(state.ledger.job(id)).await? {
+        Some(record) => job(state, sees, &record).await,
+        None => Ok(false),
     }
 }
 

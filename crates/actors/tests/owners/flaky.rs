@@ -674,8 +674,9 @@ impl Bulks for Flaky {
         bulk: &BulkRecord,
         jobs: &[JobId],
         behind: JobId,
+        others: &BulkStep,
     ) -> Result<Option<BulkRecord>> {
-        self.real.remove_page(bulk, jobs, behind).await
+        self.real.remove_page(bulk, jobs, behind, others).await
     }
     async fn note_progress(
         &self,

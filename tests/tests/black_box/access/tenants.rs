@@ -184,6 +184,37 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_read_fails_in_a_tenants_bulk_operation_and_does_not_hold_it_up() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme")])).await;
+    for kind in ["sound", "spoilt"] {
+        let job = json!({"payload": 1, "tenant": "acme", "pool": "acme", "kind": kind, "delay_ms": 600_000});
+        let job = daemon.done("acme", "POST", "/v1/jobs", job).await;
+        let cancel = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+        daemon.done("acme", "POST", &cancel, json!({})).await;
+    }
+    let spoil = "update job_finished set past_attempts = 'spoilt' where kind = 'spoilt'";
+    tokio::task::block_in_place(|| ground.database.query(spoil)).unwrap();
+    let (both, spoilt) = (json!({"outcome": "cancelled"}), json!({"outcome": "cancelled", "kind": "spoilt"}));
+    for (action, filter, jobs) in [("retry", &both, 2), ("delete", &both, 2), ("delete", &spoilt, 1)] {
+        let bulk = json!({"action": action, "filter": filter});
+        let begun = daemon.done("acme", "POST", "/v1/bulk", bulk).await;
+        assert_eq!(begun["matched"], jobs, "{begun}");
+        let path = format!("/v1/bulk/{}", begun["id"].as_str().unwrap());
+        let mut shown = Value::Null;
+        until("it is over", async || {
+            shown = daemon.ask("acme", "GET", &path, None).await.1;
+            !shown["finished_at"].is_null()
+        })
+        .await;
+        assert_eq!(shown["status"], "DONE", "{action}: {shown}");
+        let counts = [&shown["done"], &shown["skipped"], &shown["failed"]];
+        assert_eq!(counts, [jobs - 1, 0, 1], "{action}: {shown}");
+        assert!(shown["error"].is_string(), "{action}: {shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_instance_without_redis_tells_no_token_which_sessions_there_are() {
     let ground = Ground::fresh();
     let tokens = json!([of_tenant("acme"), of_tenant("evil"), root()]);
