@@ -277,7 +277,7 @@ impl Worker {
                     BulkAction::Retry => self.retry(bulk, principal, left, step, may_be_done).await,
                     _ => Ok(self.cancel(bulk, principal, left, step, may_be_done).await),
                 };
-                let step = self.in_rounds(page, is_resumed, round).await?;
+                let step = in_rounds(self.state(), page, is_resumed, round).await?;
                 state.read(state.ledger.note_progress(bulk, behind, &step)).await?
             }
         };
@@ -368,31 +368,6 @@ impl Worker {
         Ok(true)
     }
 
-    /// Does a round with the jobs of a page, and another one with those that it leaves, until none is left or too many rounds
-    /// failed. The round's flag says whether the action may have been done to some of its jobs before.
-    async fn in_rounds(
-        &self,
-        page: Vec<JobId>,
-        is_resumed: bool,
-        round: impl AsyncFn(Vec<JobId>, &mut BulkStep, bool) -> Result<Vec<JobId>, Stop>,
-    ) -> Result<BulkStep, Stop> {
-        let (mut step, mut left) = (BulkStep::default(), page);
-        for done in 0.. {
-            left = round(left, &mut step, is_resumed || done > 0).await?;
-            if left.is_empty() {
-                break;
-            }
-            if done + 1 >= BULK_ROUNDS_MAX || self.state().traffic.is_draining() {
-                return self.give_up(step, left.len());
-            }
-            self.sleep(pause_after(done)).await;
-        }
-        if step.failed == 0 {
-            step.error = None;
-        }
-        Ok(step)
-    }
-
     /// Retries jobs, each once. Returns those to try again.
     async fn retry(
         &self,
@@ -401,7 +376,7 @@ impl Worker {
         mut left: Vec<JobId>,
         step: &mut BulkStep,
         may_be_done: bool,
-    ) -> Result<Vec<JobId>, Stop> {
+    ) -> Result<Again, Stop> {
         let state = self.state();
         let key = IdempotencyKey::parse(&bulk.id.to_string()).map_err(Refusal::from)?;
         let body_hash = Sha256::digest(bulk.id.to_string()).into();
@@ -427,10 +402,11 @@ impl Worker {
         step.failed += failed.len() as u64;
         // Some do not allow it; those without a word were retried by somebody else.
         step.skipped += tried - made - again.len() as u64 - failed.len() as u64;
-        if let Some(last) = failed.last().or(again.last()) {
+        if let Some(last) = failed.last() {
             step.error = Some(last.detail.clone());
         }
-        Ok(again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect())
+        let jobs = again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect();
+        Ok(Again { jobs, why: again.last().map(|one| one.detail.clone()) })
     }
 
     /// Cancels jobs, on whichever instance owns their lanes. Returns those to try again.
@@ -441,18 +417,18 @@ impl Worker {
         left: Vec<JobId>,
         step: &mut BulkStep,
         may_be_done: bool,
-    ) -> Vec<JobId> {
+    ) -> Again {
         let one = |id: JobId| async move { (id, self.cancel_one(bulk, principal, id, may_be_done).await) };
         let ends: Vec<_> =
             futures_util::stream::iter(left).map(one).buffer_unordered(BULK_CANCELS_AT_ONCE).collect().await;
-        let mut again = Vec::new();
+        let mut again = Again::default();
         for (id, end) in ends {
             match end {
                 Ok(true) => step.done += 1,
                 Ok(false) => step.skipped += 1,
                 Err(refusal) if refusal.code().is_retryable() => {
-                    step.error = Some(refusal.code_and_detail().1);
-                    again.push(id);
+                    again.jobs.push(id);
+                    again.why = Some(refusal.code_and_detail().1);
                 }
                 Err(refusal) => {
                     step.failed += 1;
@@ -509,14 +485,6 @@ impl Worker {
         }
     }
 
-    /// Too many tries failed. An instance that drains leaves the page to the next owner.
-    fn give_up(&self, step: BulkStep, left: usize) -> Result<BulkStep, Stop> {
-        if self.state().traffic.is_draining() {
-            return Err(Stop::Lost);
-        }
-        Ok(BulkStep { failed: step.failed + left as u64, ..step })
-    }
-
     /// The jobs that the operation's caller sees, and what is counted of those that cannot be read. A retry or a cancellation
     /// reads each job itself and finds anew whether it is seen: one that cannot be read stays in the page, and fails with it.
     async fn seen(
@@ -548,10 +516,50 @@ impl Worker {
     }
 
     async fn sleep(&self, pause: Duration) {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = self.state().traffic.until_draining() => {}
+        sleep(self.state(), pause).await;
+    }
+}
+
+/// Jobs to try again, and why the last of them must be.
+#[derive(Default)]
+struct Again {
+    jobs: Vec<JobId>,
+    why: Option<String>,
+}
+
+/// Does a round with the jobs of a page, and another one with those that it leaves, until none is left or too many rounds
+/// failed. The round's flag says whether the action may have been done to some of its jobs before. The error of the step is one
+/// of a job that has failed: rounds note no other. An instance that drains leaves the page to the next owner.
+async fn in_rounds(
+    state: &State,
+    page: Vec<JobId>,
+    is_resumed: bool,
+    round: impl AsyncFn(Vec<JobId>, &mut BulkStep, bool) -> Result<Again, Stop>,
+) -> Result<BulkStep, Stop> {
+    let (mut step, mut left) = (BulkStep::default(), page);
+    for done in 0.. {
+        let again = round(left, &mut step, is_resumed || done > 0).await?;
+        if again.jobs.is_empty() {
+            break;
         }
+        if state.traffic.is_draining() {
+            return Err(Stop::Lost);
+        }
+        if done + 1 >= BULK_ROUNDS_MAX {
+            step.failed += again.jobs.len() as u64;
+            step.error = again.why.or(step.error);
+            break;
+        }
+        left = again.jobs;
+        sleep(state, pause_after(done)).await;
+    }
+    Ok(step)
+}
+
+async fn sleep(state: &State, pause: Duration) {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = state.traffic.until_draining() => {}
     }
 }
 
@@ -603,6 +611,8 @@ fn pause_after(round: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Auth;
+    use crate::settings::Settings;
 
     #[test]
     fn a_scan_reads_more_rows_where_few_match_and_fewer_after_a_time_out() {
@@ -622,6 +632,30 @@ mod tests {
         assert_eq!(size.shrink(), Some(false), "once");
         while size.shrink().is_some() {}
         assert_eq!(size.rows, BULK_SCAN_ROWS_MIN);
+    }
+
+    #[actix_web::test]
+    async fn the_error_of_a_page_is_never_that_of_a_job_that_a_later_round_was_done_to() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let state = crate::tests::state_with(&dir, Settings::new(Auth::open())).await;
+        let page = || [1, 2].map(JobId::from_u128).to_vec();
+        for (failed, error) in [(1, Some("unreadable")), (0, None)] {
+            let rounds = Cell::new(0);
+            let round = async |_left: Vec<JobId>, step: &mut BulkStep, _may_be_done: bool| {
+                rounds.set(rounds.get() + 1);
+                if rounds.get() == 1 {
+                    step.failed += failed;
+                    step.error = error.map(str::to_owned);
+                }
+                match rounds.get() {
+                    3 => Ok(Again::default()),
+                    _ => Ok(Again { jobs: vec![JobId::from_u128(2)], why: Some("draining".to_owned()) }),
+                }
+            };
+            let Ok(step) = in_rounds(&state, page(), false, round).await else { panic!("it is not stopped") };
+            assert_eq!(rounds.get(), 3);
+            assert_eq!(step, BulkStep { failed, error: error.map(str::to_owned), ..BulkStep::default() });
+        }
     }
 
     #[test]
