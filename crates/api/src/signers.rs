@@ -273,7 +273,7 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 /// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
 /// recovering is refused as `conflict`. Where the ledger has lost so many nonces that a request cannot add them all, it is
 /// refused as `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer
-/// grants nothing.
+/// grants nothing, and a smaller nonce may be confirmed, which takes those from it on back in the same way.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
@@ -296,7 +296,7 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
                 return Err(Refusal::new(
                     Code::LedgerUnavailable,
                     format!(
-                        "{left} lost nonces are still to be added; send the same request again, which goes on"
+                        "{left} nonces are still to be added or taken back; send the same request again, which goes on"
                     ),
                 ));
             }
@@ -310,7 +310,7 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
             Confirmation::TooFar(nonces) => {
                 return Err(Refusal::invalid(format!(
                     "next_nonce is {nonces} past the last nonce that the ledger knows, and at most \
-                     {CONFIRMED_NONCES_MAX} are added. Do not confirm a smaller one: the signer would grant nonces that \
+                     {CONFIRMED_NONCES_MAX} are added. Confirm none below the chain's: the signer would grant nonces that \
                      its chain has"
                 )));
             }

@@ -75,8 +75,8 @@ pub struct SignerRecord {
 pub enum Confirmation {
     /// The signer grants again. Where the same nonce was confirmed before, nothing was changed.
     Done,
-    /// As many nonces as one call adds were added, and so many are missing still. The signer waits as before; the same
-    /// confirmation goes on.
+    /// As many nonces as one call adds were added, and so many are missing still; or as many were taken back, and so many lie
+    /// still from the confirmed one on, some of which may stay. The signer waits as before; the same confirmation goes on.
     Partly(u64),
     /// There is no such signer, and no recovery has unknown ones wait.
     Unknown,
@@ -90,7 +90,8 @@ pub enum Confirmation {
 /// the disk.
 pub const CONFIRMED_NONCES_MAX: u64 = 100_000_000;
 
-/// The most nonces that one call of a confirmation adds: a fraction of the time that a call may take, also on a slow machine.
+/// The most nonces that one call of a confirmation adds, or takes back: a fraction of the time that a call may take, also on a
+/// slow machine.
 pub const CONFIRMED_AT_ONCE_MAX: u64 = 50_000;
 
 /// Which nonces to list.
@@ -204,7 +205,8 @@ pub trait Nonces: Send + Sync {
     /// does not know is made. Ends the signer's lease, so that its owner begins anew.
     ///
     /// Of lost nonces the lowest [`CONFIRMED_AT_ONCE_MAX`] are added. While more are missing, nothing else is done
-    /// ([`Confirmation::Partly`]).
+    /// ([`Confirmation::Partly`]). Until the last one is added, a smaller nonce may be confirmed: of those that were added from
+    /// it on, the highest [`CONFIRMED_AT_ONCE_MAX`] are taken back, and nothing else is done while there are more.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

@@ -32,6 +32,7 @@ const KEY_PURGE: Statement = statement!("key_purge");
 const BULK_KEY_PURGE: Statement = statement!("bulk_key_purge");
 const CONFIRM_LEASE: Statement = statement!("confirm_lease");
 const CONFIRM_SIGNER: Statement = statement!(both "confirm_signer");
+const CONFIRM_UNDO: Statement = statement!(both "confirm_undo");
 const CONFIRM_MISSING: Statement = statement!("confirm_missing");
 const CONFIRM_KNOWN: Statement = statement!("confirm_known");
 const CONFIRM_DONE: Statement = statement!("confirm_done");
@@ -157,9 +158,20 @@ impl Nonces for Store {
                 if let Some(refused) = refused.or(too_far) {
                     return Ok(Decided::Rollback(refused));
                 }
+                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
+                // An earlier request may have begun to confirm a larger nonce.
+                if let Some(last) = last.filter(|last| *last >= next) {
+                    let from = next.max(last + 1 - CONFIRMED_AT_ONCE_MAX as i64);
+                    let undone = CONFIRM_UNDO.on(kind).bind(signer.as_str()).bind(from);
+                    let last_kept = last - transaction.touch(undone).await? as i64;
+                    if last_kept < last && last_kept >= next {
+                        let by = by.changed(before, format!("the ledger's last nonce: {last_kept}"));
+                        audit::add(transaction, &[&by]).await?;
+                        return Ok(Decided::Commit(Confirmation::Partly((last_kept + 1 - next) as u64)));
+                    }
+                }
                 let left = missing.saturating_sub(CONFIRMED_AT_ONCE_MAX);
                 let until = next - left as i64;
-                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
                 // Nobody was granted a nonce under it.
                 let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
                 if missing > 0 {

@@ -109,6 +109,8 @@ on_every_ledger! {
         a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
         a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_added,
+        a_mistyped_nonce_is_taken_back_until_the_last_one_is_added,
+        no_nonce_that_was_granted_is_taken_back_with_a_mistyped_one,
         a_confirmation_may_be_repeated_and_changes_nothing_then,
         what_may_have_been_sent_after_the_backup_is_quarantined,
         no_hold_from_before_a_confirmation_settles_what_it_quarantined;

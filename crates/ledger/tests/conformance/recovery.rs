@@ -243,6 +243,41 @@ pub async fn a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_adde
     assert_eq!((shown.consumed, shown.held, shown.released, shown.quarantined), (next, 0, 0, 0));
 }
 
+/// Begins to confirm a nonce that is far too large, as often as this.
+async fn mistyped(b: &Bench, s: &SignerId, times: u64) {
+    let next = nonce(5 + (times + 1) * CONFIRMED_AT_ONCE_MAX);
+    for left in (1..=times).rev() {
+        let partly = b.ledger.confirm_signer(s, next, &by()).await.unwrap();
+        assert_eq!(partly, Confirmation::Partly(left * CONFIRMED_AT_ONCE_MAX));
+    }
+    assert_eq!(b.last(s).await, Some(4 + times * CONFIRMED_AT_ONCE_MAX));
+}
+
+pub async fn a_mistyped_nonce_is_taken_back_until_the_last_one_is_added(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    mistyped(&b, &s, 2).await;
+    let partly = b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap();
+    assert_eq!(partly, Confirmation::Partly(CONFIRMED_AT_ONCE_MAX - 2));
+    assert!(is_recovering(&b, &s).await);
+    assert_eq!(b.last(&s).await, Some(4 + CONFIRMED_AT_ONCE_MAX));
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
+    assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("CCCCCCC", Some(6)));
+    // What that confirmation has added stays, whatever is confirmed after the next recovery.
+    let (b, _) = recovered(b, false).await;
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(5), &by()).await.unwrap(), Confirmation::Done);
+    assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("CCCCCCC", Some(6)));
+}
+
+pub async fn no_nonce_that_was_granted_is_taken_back_with_a_mistyped_one(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    mistyped(&b, &s, 1).await;
+    let partly = b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap();
+    assert_eq!(partly, Confirmation::Partly(3), "those that the ledger had before are left to the last step");
+    assert_eq!(states(&b, &s).await, "HCRQH");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
+    assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("CCQQQ", Some(4)));
+}
+
 /// An operator says that signers without a row are new.
 async fn with_new_signers(b: Bench) -> Bench {
     let Bench { ledger, options, database, _folder } = b;
