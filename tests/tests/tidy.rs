@@ -298,6 +298,18 @@ fn a_statement_has_one_file_for_both_databases_or_one_for_each_or_one_for_one() 
     }
 }
 
+/// `signer_load.sql` says why.
+#[test]
+fn no_statement_of_postgres_looks_for_the_last_nonce_by_max() {
+    let sql = root().join("crates/ledger/sql");
+    for folder in ["both", "postgres", "postgres-only"] {
+        for path in files(&sql.join(folder), &|path| has_extension(path, "sql")) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("max(nonce)"), "{}: ORDER BY nonce DESC LIMIT 1", path.display());
+        }
+    }
+}
+
 #[test]
 fn no_source_file_is_two_rooms_in_one() {
     for path in files(&root(), &|path| has_extension(path, "rs")) {
