@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
+use dashmap::DashMap;
 use domain::{InstanceId, Mode, Resource, SignerId};
 
 use super::Inner;
@@ -32,6 +33,8 @@ const STEPS_MAX: usize = 100;
 const LEFT_FOR: Duration = Duration::from_secs(3);
 /// A signer that comes back is left to the same owner again only after this: by then the owner may be within reach.
 const LEFT_AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// Signers remembered as left. While there are more, each is forgotten after [`LEFT_FOR`], and left anew if it comes back.
+const LEFT_MAX: usize = 100_000;
 
 /// To whom a signer was left, and when.
 pub(super) struct Left {
@@ -51,12 +54,19 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
             }
             let Some(inner) = inner.upgrade() else { return };
-            inner.left.retain(|signer, left| {
-                left.since.elapsed() < LEFT_AGAIN_AFTER
-                    && inner.new_owner(&Resource::signer(signer)).as_ref() == Some(&left.owner)
-            });
+            let owner = |signer: &SignerId| inner.new_owner(&Resource::signer(signer));
+            forget(&inner.left, LEFT_MAX, owner);
             inner.hand_off().await;
         }
+    });
+}
+
+/// Forgets the signers that have another owner by now than the one that they were left to, and those that were left long ago. Of
+/// more than `max` only those are remembered that are left still.
+fn forget(left: &DashMap<SignerId, Left>, max: usize, new_owner: impl Fn(&SignerId) -> Option<InstanceId>) {
+    let kept_for = if left.len() > max { LEFT_FOR } else { LEFT_AGAIN_AFTER };
+    left.retain(|signer, left| {
+        left.since.elapsed() < kept_for && new_owner(signer).as_ref() == Some(&left.owner)
     });
 }
 
@@ -120,5 +130,29 @@ impl Inner {
 
     fn is_placed_elsewhere(&self, resource: &Resource) -> bool {
         self.cluster_view.owner_of(resource) != KeyOwner::Here
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_signers_those_are_remembered_that_are_left_still() {
+        let (left, other) = (DashMap::new(), InstanceId::parse("other").unwrap());
+        let now = Instant::now();
+        for (name, since) in [("still", now), ("before", now.checked_sub(LEFT_FOR).unwrap())] {
+            left.insert(SignerId::parse(name).unwrap(), Left { owner: other.clone(), since });
+        }
+        let names = |max| {
+            forget(&left, max, |_| Some(other.clone()));
+            let mut names: Vec<_> = left.iter().map(|entry| entry.key().to_string()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(2), ["before", "still"], "the one that comes back is served");
+        assert_eq!(names(1), ["still"], "the other one is left anew if it comes back");
+        forget(&left, 2, |_| None);
+        assert!(left.is_empty(), "nobody else is to own it");
     }
 }
