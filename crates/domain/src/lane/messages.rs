@@ -169,7 +169,8 @@ pub enum Command<C: Callers> {
     PassOn(InstanceId),
     /// Close the session: it accepts no more jobs, and ends with those that it has.
     CloseSession(C::Close),
-    /// Begin nothing more, finish the commits under way, release the lease and end. What waits for its turn is the next owner's.
+    /// Begin nothing more, finish the commits under way and the commands of which some submissions were taken in, release
+    /// the lease and end. What waits for its turn is the next owner's.
     Stop,
 }
 

@@ -17,6 +17,7 @@ mod pages;
 mod promotion;
 mod reading;
 mod rounds;
+mod submissions;
 mod transfers;
 
 pub use reading::Unread;
@@ -41,6 +42,7 @@ use additions::Additions;
 use inbox::Inbox;
 use pages::Pages;
 use promotion::Promotion;
+use submissions::Submissions;
 use transfers::Transfers;
 
 /// How a lane works.
@@ -80,7 +82,7 @@ pub struct LaneState<C: Callers> {
     /// Commands that are not in a round yet.
     inbox: Inbox<C>,
     /// Submissions that are not in a round yet.
-    submissions: VecDeque<PendingSubmission<C>>,
+    submissions: Submissions<C>,
     submissions_in_inbox: usize,
     submit_commands_in_inbox: usize,
     /// Commands about jobs whose write is under way.
@@ -138,7 +140,7 @@ impl<C: Callers> LaneState<C> {
             older: OlderAttempts::default(),
             session: None,
             inbox: Inbox::new(),
-            submissions: VecDeque::new(),
+            submissions: Submissions::new(),
             submissions_in_inbox: 0,
             submit_commands_in_inbox: 0,
             deferred: Vec::new(),
@@ -335,7 +337,7 @@ impl<C: Callers> LaneState<C> {
             refuse(command, &mut effects);
         }
         (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
-        for submission in self.submissions.drain(..) {
+        for submission in self.submissions.drain() {
             effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
         }
         for reply in self.closing.drain(..) {
@@ -345,20 +347,21 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// Nothing is begun from here on: no job is taken in and none gets a slot. What waits is turned away, and the owner ends
-    /// with what is under way.
+    /// Nothing is begun from here on: no command is taken in and no job gets a slot. What waits is turned away, and the owner
+    /// ends with what is under way. The rest of a command of which submissions were taken in belongs to that: its caller sends
+    /// all of it again or nothing, and must not hear that the end of it alone was refused.
     fn stop(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         if std::mem::replace(&mut self.stopping, true) {
             return;
         }
         effects.push(Effect::DequeueAll);
+        for submission in self.submissions.drain_not_begun() {
+            effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
+        }
         let waiting: Vec<_> = self.deferred.drain(..).chain(self.inbox.drain()).collect();
         (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
         for command in waiting {
             self.turn_away(command, now, effects);
-        }
-        for submission in self.submissions.drain(..) {
-            effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
         }
     }
 
@@ -374,6 +377,8 @@ impl<C: Callers> LaneState<C> {
             Command::Added(token, jobs) if self.stage == Stage::Serving => {
                 self.take_in_added(token, jobs, now, effects);
             }
+            // They are of commands that were begun.
+            Command::Submit(new) if new.iter().all(|one| one.is_looked_up) => self.submissions.push(new),
             other => refuse(other, effects),
         }
     }
@@ -385,7 +390,12 @@ impl<C: Callers> LaneState<C> {
                 return;
             }
             if self.stopping {
-                if self.is_quiet() {
+                let goes_on = self.has_submissions();
+                if goes_on && self.can_start() {
+                    self.start_round(now, effects);
+                    continue;
+                }
+                if !goes_on && self.is_quiet() {
                     effects.push(Effect::Stop);
                 }
                 return;
@@ -466,8 +476,14 @@ impl<C: Callers> LaneState<C> {
     }
 
     fn has_work(&self, now: Instant) -> bool {
-        let has_submissions = self.submissions.iter().any(|waiting| self.may_submit(waiting));
-        !self.inbox.is_empty() || has_submissions || self.jobs.next_alarm().is_some_and(|alarm| alarm <= now)
+        !self.inbox.is_empty()
+            || self.has_submissions()
+            || self.jobs.next_alarm().is_some_and(|alarm| alarm <= now)
+    }
+
+    /// Whether a round can take submissions in.
+    fn has_submissions(&self) -> bool {
+        self.submissions.iter().any(|waiting| self.may_submit(waiting))
     }
 
     /// Whether neither its job, nor the job that it retries, nor its key is in a commit that is under way.
@@ -516,7 +532,7 @@ impl<C: Callers> LaneState<C> {
         thens.into_iter().for_each(|then| failed(then, effects));
         // Where jobs have an order, none is accepted before those that their callers send again.
         if has_new && self.session.as_ref().is_some_and(SessionState::has_order) {
-            for submission in self.submissions.drain(..) {
+            for submission in self.submissions.drain() {
                 effects.push(Effect::Submitted(submission.reply, Err(Refused::OutcomeUnknown)));
             }
         }
@@ -560,9 +576,7 @@ impl<C: Callers> LaneState<C> {
             }
             failed(item.then, effects);
         }
-        for (_, submission) in placing.accepted.into_iter().rev() {
-            self.submissions.push_front(submission);
-        }
+        self.submissions.put_back(placing.accepted.into_iter().map(|(_, submission)| submission));
     }
 
     fn fifo(&self) -> Option<&SessionFifo> {

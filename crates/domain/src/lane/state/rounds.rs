@@ -26,11 +26,14 @@ impl<C: Callers> LaneState<C> {
     /// Takes commands in, and has the round committed as soon as it has its slots.
     pub(super) fn start_round(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         let mut round = PendingBatch::default();
-        for _ in 0..ROUND_COMMANDS_MAX {
-            let Some(command) = self.inbox.pop_front() else { break };
-            self.take_in(command, &mut round, now, effects);
+        // An owner that ends takes in no more than the rest of what it has begun.
+        if !self.stopping {
+            for _ in 0..ROUND_COMMANDS_MAX {
+                let Some(command) = self.inbox.pop_front() else { break };
+                self.take_in(command, &mut round, now, effects);
+            }
+            self.look_at_due(&mut round, now, effects);
         }
-        self.look_at_due(&mut round, now, effects);
         let accepted = self.accept(now, effects);
         let next = self.next_in_line(&round, now);
         let search = self.search(&round, &accepted, next.as_ref());
@@ -143,7 +146,7 @@ impl<C: Callers> LaneState<C> {
             Command::Submit(new) => {
                 self.submissions_in_inbox -= new.len();
                 self.submit_commands_in_inbox -= 1;
-                self.submissions.extend(new);
+                self.submissions.push(new);
             }
             Command::Stop => self.stop(now, effects),
             Command::Cancel(job, class, reply) => self.cancel(job, class, reply, round, effects),
@@ -497,7 +500,7 @@ impl<C: Callers> LaneState<C> {
                 },
             }
         }
-        later.into_iter().rev().for_each(|pending| self.submissions.push_front(pending));
+        self.submissions.put_back(later.into_iter());
         for (_, pending) in &accepted {
             if let Some(key) = &pending.submission.key {
                 self.busy_keys.insert(key.scope.clone());

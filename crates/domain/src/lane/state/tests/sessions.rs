@@ -171,6 +171,13 @@ fn named(names: &[(u64, &str)], now: Instant) -> Command<Numbered> {
     Command::Submit(names.iter().map(named).collect())
 }
 
+/// As many as these, each under its own name.
+fn burst(numbers: std::ops::RangeInclusive<u64>, now: Instant) -> Command<Numbered> {
+    let names: Vec<_> = numbers.map(|number| (number, format!("c{number}"))).collect();
+    let names: Vec<_> = names.iter().map(|(number, name)| (*number, name.as_str())).collect();
+    named(&names, now)
+}
+
 fn places(effects: &Effects) -> Vec<u64> {
     new_jobs(effects).into_iter().filter_map(|new| new.seq).collect()
 }
@@ -211,8 +218,6 @@ fn in_a_session_without_order_a_repetition_takes_no_place() {
 fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() {
     let now = Instant::now();
     let count = ROUND_NEW_JOBS_MAX as u64 + 1;
-    let names: Vec<_> = (1..=count).map(|number| (number, format!("c{number}"))).collect();
-    let names: Vec<_> = names.iter().map(|(number, name)| (*number, name.as_str())).collect();
     for (ordering, refused, submitted) in [
         (Ordering::Strict, count, vec![]),
         (Ordering::Results, count, vec![]),
@@ -222,7 +227,7 @@ fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() 
         let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
         let read = || Snapshot { session: Some(snapshot(0, ordering)), ..Snapshot::default() };
         state.reloaded(Token::new(1), read(), now);
-        let effects = give(&mut state, named(&names, now), now);
+        let effects = give(&mut state, burst(1..=count, now), now);
         assert_eq!(new_jobs(&effects).len(), ROUND_NEW_JOBS_MAX, "{ordering:?}: the last one waits");
         let effects = state.commit_failed(batch(&effects));
         let answers = effects.iter().filter_map(|effect| match effect {
@@ -235,7 +240,7 @@ fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() 
         assert_eq!(new, submitted, "{ordering:?}");
         // They come again, in their order.
         if new.is_empty() {
-            let effects = give(&mut state, named(&names, now), now);
+            let effects = give(&mut state, burst(1..=count, now), now);
             let first = new_jobs(&effects).into_iter().next().unwrap();
             assert_eq!((first.id, first.seq), (job(1), Some(5)), "{ordering:?}");
         }
@@ -312,6 +317,63 @@ fn a_session_that_is_told_to_stop_while_it_reads_ends_when_that_is_over() {
     assert_eq!(words(&state.flush(now + REREAD_EVERY * 2)), "read");
     assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all");
     assert_eq!(words(&state.attempts_read(Ok(Vec::new()), now)), "stop", "the next owner reads the rest");
+}
+
+#[test]
+fn a_session_that_is_told_to_stop_takes_in_the_rest_of_a_burst_that_it_has_begun_and_nothing_behind_it() {
+    let now = Instant::now();
+    for ordering in [Ordering::Strict, Ordering::Results, Ordering::Free] {
+        let lane = LaneId::parse("session:s").unwrap();
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+        let session = Some(snapshot(0, ordering));
+        state.reloaded(Token::new(1), Snapshot { session, ..Snapshot::default() }, now);
+        state.apply(burst(1..=1_000, now), now);
+        state.apply(burst(1_001..=1_002, now), now);
+        let mut effects = state.flush(now);
+        assert_eq!(new_jobs(&effects).len(), ROUND_NEW_JOBS_MAX, "{ordering:?}");
+        let stopped = state.apply(Command::Stop, now);
+        assert_eq!(words(&stopped), "dequeue_all refused(Fenced) refused(Fenced)", "{ordering:?}");
+        let (mut accepted, mut given) = (Vec::new(), Vec::new());
+        while !matches!(effects.last(), Some(Effect::Stop)) {
+            given.extend(places(&effects));
+            let verdicts = [JobVerdict::Written; ROUND_NEW_JOBS_MAX];
+            effects = state.committed(batch(&effects), AT, &verdicts, now);
+            accepted.extend(effects.iter().filter_map(|effect| match effect {
+                Effect::Submitted(caller, Ok(_)) => Some(*caller),
+                _ => None,
+            }));
+        }
+        assert!(accepted.into_iter().eq(1..=1_000) && given.into_iter().eq(5..=1_004), "{ordering:?}");
+    }
+}
+
+#[test]
+fn a_burst_whose_commit_is_unknown_is_refused_to_its_end_by_an_ordered_session_that_is_told_to_stop() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Strict, now);
+    let count = ROUND_NEW_JOBS_MAX as u64 + 2;
+    let effects = give(&mut state, burst(1..=count, now), now);
+    assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all");
+    let effects = state.commit_failed(batch(&effects));
+    let unknown =
+        |effect: &&Effect<Numbered>| matches!(effect, Effect::Submitted(_, Err(Refused::OutcomeUnknown)));
+    assert_eq!(effects.iter().filter(unknown).count() as u64, count);
+    let read = Snapshot { session: Some(snapshot(0, Ordering::Strict)), ..Snapshot::default() };
+    assert_eq!(words(&state.reloaded(Token::new(2), read, now)), "bind stop");
+}
+
+#[test]
+fn what_was_looked_up_for_a_burst_is_taken_in_by_a_session_that_is_told_to_stop() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let effects = give(&mut state, named(&[(1, "a")], now), now);
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, named(&[(2, "a"), (3, "b")], now), now);
+    assert_eq!(words(&effects), "look_up(1) commit(submit)");
+    assert_eq!(words(&give(&mut state, Command::Stop, now)), "dequeue_all");
+    let new = looked_up(effects).into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one });
+    let effects = give(&mut state, Command::Submit(new.collect()), now);
+    assert_eq!(words(&effects), "commit(submit)");
 }
 
 #[test]
