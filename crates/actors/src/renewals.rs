@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use ledger::{Renewal, Renewed};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::pause::jittered;
 
@@ -20,6 +20,12 @@ const LOOKS_PER_LEASE: u32 = 10;
 /// The longest pause behind a look whose renewals failed, before jitter. When the ledger is back, the others take what has run
 /// out after one length of an `instance:` lease, and of these the shortest that can be configured lasts 1 s.
 const LOOK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
+/// A look is not waited for any longer than this: the next one asks once more on another connection, since one may hang while the
+/// others are well. Half of that shortest length.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Looks whose renewals are under way at once: as many as begin while one of them hangs for `ledger.call_timeout_ms`, which is
+/// 5 s by default.
+const LOOKS_AT_ONCE: usize = 10;
 
 /// Until when a lease surely lasts, by this process's own clock. Read by the lease's owner, moved on by the renewals.
 pub(crate) struct LeaseDeadline {
@@ -57,7 +63,8 @@ impl LeaseDeadline {
 
     fn renewed(&self, sent: Instant, lease: Duration) {
         let ends = sent.saturating_duration_since(self.epoch) + lease;
-        self.ends_ms.store(ends.as_millis() as u64, Ordering::Release);
+        // A renewal that was sent before the last one may be answered after it.
+        self.ends_ms.fetch_max(ends.as_millis() as u64, Ordering::Release);
     }
 }
 
@@ -99,7 +106,9 @@ impl Renewals {
         self.kept.iter().map(|kept| kept.key().clone()).collect()
     }
 
-    /// Renews leases as long as another handle to the renewals exists.
+    /// Renews leases as long as another handle to the renewals exists. Asks once more where no answer comes in time: it goes
+    /// another way, while the first may hang with its connection. Two renewals under one token do no more than one. An answer
+    /// that is late counts too, from when it was asked for: a server may be that slow and well.
     pub(crate) fn start(
         self: &Arc<Self>,
         ledger: ledger::Handle,
@@ -108,11 +117,20 @@ impl Renewals {
     ) -> JoinHandle<()> {
         let renewals = Arc::downgrade(self);
         tokio::spawn(async move {
-            let mut are_answered = true;
+            let mut looks = JoinSet::new();
+            let mut are_answered = Some(true);
             loop {
                 tokio::time::sleep(jittered(pause(lease, are_answered))).await;
                 let Some(renewals) = renewals.upgrade() else { return };
-                are_answered = renewals.renew_due(&ledger, &owner, lease).await;
+                if looks.len() < LOOKS_AT_ONCE {
+                    let (ledger, owner) = (Arc::clone(&ledger), owner.clone());
+                    looks.spawn(async move { renewals.renew_due(&ledger, &owner, lease).await });
+                }
+                are_answered = match tokio::time::timeout(ASK_AGAIN_AFTER, looks.join_next()).await {
+                    Ok(Some(Err(gone))) => std::panic::resume_unwind(gone.into_panic()),
+                    Ok(Some(Ok(are_answered))) => Some(are_answered),
+                    Ok(None) | Err(_) => None,
+                };
             }
         })
     }
@@ -183,10 +201,14 @@ fn count(resource: &Resource, result: &'static str) {
     metrics::counter!("fencepost_lease_renew_total", "kind" => kind, "result" => result).increment(1);
 }
 
-/// Between two looks for leases that are due, before jitter.
-fn pause(lease: Duration, are_answered: bool) -> Duration {
+/// Between two looks for leases that are due, before jitter. `None`: renewals are under way, and were waited for.
+fn pause(lease: Duration, are_answered: Option<bool>) -> Duration {
     let pause = lease / LOOKS_PER_LEASE;
-    if are_answered { pause } else { pause.min(LOOK_AGAIN_AFTER_MAX) }
+    match are_answered {
+        Some(true) => pause,
+        Some(false) => pause.min(LOOK_AGAIN_AFTER_MAX),
+        None => Duration::ZERO,
+    }
 }
 
 #[cfg(test)]
@@ -198,8 +220,9 @@ mod tests {
         // The shortest `instance:` lease, for which the others wait, and the longest pause that jitter makes.
         let (calm, longest) = (Duration::from_secs(1), 1.5);
         for lease in [1, 15, 300].map(Duration::from_secs) {
-            assert_eq!(pause(lease, true), lease / LOOKS_PER_LEASE);
-            assert!(pause(lease, false).mul_f64(longest) < calm / 2, "{lease:?}");
+            assert_eq!(pause(lease, Some(true)), lease / LOOKS_PER_LEASE);
+            assert!(pause(lease, Some(false)).mul_f64(longest) < calm / 2, "{lease:?}");
+            assert!(ASK_AGAIN_AFTER + pause(lease, None).mul_f64(longest) <= calm / 2, "{lease:?}");
         }
     }
 }

@@ -144,6 +144,21 @@ async fn a_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joini
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_of_a_sessions_lease_that_hangs_is_asked_for_again() {
+    let lanes = open_with(|config| config.lease = Duration::from_secs(6)).await;
+    let id = session(&lanes, Ordering::Strict).await;
+    submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
+    let before = lease_of(&lanes, &id).await;
+    // Two that are never answered.
+    lanes.plan.renewals_to_gate.store(2, Atomic::SeqCst);
+    until("both were sent", async || lanes.plan.gated_renewals.load(Atomic::SeqCst) == 2).await;
+    let hung = lease_of(&lanes, &id).await.renewed_at;
+    until("it is renewed", async || lease_of(&lanes, &id).await.renewed_at > hung).await;
+    assert_eq!(lease_of(&lanes, &id).await.token, before.token, "it was not acquired anew");
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
     let lease = Duration::from_secs(1);
     let lanes = open_with(|config| config.lease = lease).await;
