@@ -29,9 +29,11 @@ use crate::pause::jittered;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Of those that need something else, so many are looked through for what a node can do whose slot is passed on, and every time
-/// that full nodes elsewhere are asked for.
+/// Of those that need something else, so many are looked through every time that full nodes elsewhere are asked for.
 const CLASSES_LOOKED_AT: usize = 16;
+/// So many are looked through for what a node can do whose slot is passed on. Those that find no node keep their turns, so that
+/// they are the first ones each time. A look takes a few microseconds, since it asks for that node alone; the queue is locked.
+const CLASSES_PASSED_OVER: usize = 64;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
 /// first of them at most. As many as two lanes that share a batch take out in a few rounds: else the lane that is ahead would
 /// lose all its slots to the other one, and they would take turns.
@@ -214,8 +216,8 @@ impl Scheduler {
     /// there waits no more.
     fn next_on(&self, node: &NodeId, lane: &LaneId) -> Next {
         let mut queue = self.queue();
-        let mut next = if queue.classes() > CLASSES_LOOKED_AT { Next::Another } else { Next::Nobody };
-        let turn = queue.turn(CLASSES_LOOKED_AT, |needs| self.registry.serves(node, needs));
+        let mut next = if queue.classes() > CLASSES_PASSED_OVER { Next::Another } else { Next::Nobody };
+        let turn = queue.turn(CLASSES_PASSED_OVER, |needs| self.registry.serves(node, needs));
         if let Some((class, _, pool)) = turn {
             let popped = near_front(&queue, class, node, lane).and_then(|job| queue.pop_instead(class, job));
             next = popped.map_or(Next::Another, |(job, queued)| Next::This(job, Box::new(queued), pool));

@@ -1,12 +1,13 @@
 //! What is concluded about an attempt that has no slot, and what becomes of slots that are given back.
 
 use bus::{Connected, NewConnection, NodeState, Report, Version};
-use domain::NodeTimeouts;
+use domain::job::LiveJob;
+use domain::{Label, NodeTimeouts};
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
 use super::*;
-use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, node, reach, slot};
+use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, lane, node, reach, serve, slot, spec};
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
 use crate::jobs::progress_store::ProgressStore;
@@ -188,6 +189,49 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
         None,
         "it is connected there now"
     );
+}
+
+#[tokio::test]
+async fn a_slot_is_passed_on_behind_many_jobs_that_its_node_does_not_serve() {
+    let here = here().await;
+    let record = nodes::Record {
+        stamp: nodes::Stamp { epoch: here.epoch, version: Version::new(1) },
+        profile: Arc::new(nodes::Profile {
+            node: node("n"),
+            holder: instance("a"),
+            labels: [].into(),
+            services: [].into(),
+            pools: None,
+            heartbeat_ms: 2_000,
+            software: None,
+            principal: "".into(),
+        }),
+        status: nodes::Status { capacity: 1, used: 1, is_complete: true, state: NodeState::Accepting },
+        load: nodes::Load::default(),
+    };
+    here.scheduler.registry.recorded(record, Instant::now());
+    here.scheduler.registry.reindex();
+    let (lanes, own) = (Directory::default(), lane("instance:a"));
+    let _owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&own).unwrap();
+    let enqueue = |number, requires| {
+        let mut asked = spec();
+        asked.needs.requires = requires;
+        let job = Arc::new(LiveJob::created(job(number), own.clone(), asked));
+        let (token, since) = (Token::new(1), Instant::now());
+        let (avoid, prefer, is_back) = (None, None, false);
+        let enqueue = Enqueue { job, attempt: FIRST, token, avoid, prefer, since, is_back };
+        here.scheduler.enqueue(&handle, &own, enqueue);
+    };
+    for number in 1..=20 {
+        enqueue(number, vec![Label::parse(&format!("none{number}")).unwrap()]);
+    }
+    enqueue(100, Vec::new());
+    let offers = vec![(job(500), node("n"))];
+    let search = SlotSearch { offers, has_more_outside: false, requests: Vec::new() };
+    let (found, _) = here.scheduler.pass_on(&instance("a"), &own, search, false);
+    let passed: Vec<_> = found.passed.iter().map(|(job, ..)| *job).collect();
+    assert_eq!(passed, [job(100)]);
 }
 
 #[tokio::test]
