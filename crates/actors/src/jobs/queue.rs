@@ -230,13 +230,16 @@ impl<T> Queue<T> {
         mut looks: usize,
         mut find: impl FnMut(&Requirements) -> Option<N>,
     ) -> Option<(ClassTurn, Arc<Requirements>, N)> {
+        let mut known = None;
         while looks > 0 {
             let (_, _, pool) = self.ready.first()?;
             let pool = self.pools.get_mut(pool)?;
             let (_, _, id) = *pool.ready.first()?;
             let class = self.classes.get_mut(&id)?;
             let (priority, level) = class.levels.iter_mut().next()?;
-            match find(&class.needs) {
+            // What was found for another class is given up before anything else is looked for.
+            let known_here = known.take().filter(|(of, _)| *of == id).map(|(_, found)| found);
+            match known_here.or_else(|| find(&class.needs)) {
                 None => {
                     self.blocked.insert(id);
                     looks -= 1;
@@ -245,7 +248,8 @@ impl<T> Queue<T> {
                 Some(found) if !level.renumber_first(pool.turns.get_mut(priority)?) => {
                     return Some((ClassTurn(id), Arc::clone(&class.needs), found));
                 }
-                Some(_) => {}
+                // It may still be the first.
+                Some(found) => known = Some((id, found)),
             }
             self.reorder(id);
         }

@@ -288,6 +288,29 @@ fn a_job_is_served_however_often_its_tenant_is_served_late_elsewhere() {
 }
 
 #[test]
+fn a_class_is_looked_at_once_however_many_of_its_turns_are_numbered_anew() {
+    let mut queue = Queue::default();
+    for job in 0..5 {
+        for (class, job) in [("a", job), ("b", 100 + job)] {
+            queue.push(&labelled(class), turn(job, 0, &format!("t{}", job % 100)), ());
+        }
+    }
+    for job in 0..20 {
+        queue.push(&labelled("fast"), turn(1_000 + job, 0, "fast"), ());
+    }
+    // Their turns for `b` are passed over, and come late.
+    for class in std::iter::repeat_n("fast", 20).chain(std::iter::repeat_n("b", 5)) {
+        serve(&mut queue, |of| *of == *labelled(class));
+    }
+    let mut looks = 0;
+    let found = queue.turn(usize::MAX, |_| {
+        looks += 1;
+        Some(())
+    });
+    assert_eq!((found.map(|(_, of, ())| of), looks), (Some(labelled("a")), 1));
+}
+
+#[test]
 fn turns_that_were_not_served_cost_their_tenant_none() {
     let mut queue = Queue::default();
     queue.push(&labelled("none"), turn(1, 0, "big"), ());
