@@ -86,26 +86,35 @@ pub(super) fn end(finished: &Finished, attempt: Option<Ended>) -> StageEnd {
 /// What the output of a stage that succeeded leaves to the next one.
 pub(super) fn completed(output: &str) -> StageEnd {
     match context_of(output) {
-        None => StageEnd::Completed(None),
-        Some(context) if !context.get().trim_start().starts_with('{') => {
+        Err(error) => {
+            StageEnd::Unfit(format!("the stage's output cannot be read for its context: {error}").into())
+        }
+        Ok(None) => StageEnd::Completed(None),
+        Ok(Some(context)) if !context.get().trim_start().starts_with('{') => {
             StageEnd::Unfit("the context that the stage gave is not a JSON object".into())
         }
-        Some(context) if context.get().len() > CONTEXT_BYTES_MAX => StageEnd::Unfit(
+        Ok(Some(context)) if context.get().len() > CONTEXT_BYTES_MAX => StageEnd::Unfit(
             format!(
                 "the context that the stage gave has {} bytes; at most {CONTEXT_BYTES_MAX} are kept",
                 context.get().len()
             )
             .into(),
         ),
-        Some(context) => StageEnd::Completed(Some(context.get().into())),
+        Ok(Some(context)) => StageEnd::Completed(Some(context.get().into())),
     }
 }
 
-/// The context in a stage's output. An output of another form says nothing of the context; so does a list, which the derived
+/// The context in a stage's output. An output that is no object says nothing of the context; a list neither, which the derived
 /// reader would take for the object's fields.
-fn context_of(output: &str) -> Option<&RawValue> {
-    let is_object = output.trim_start().starts_with('{');
-    is_object.then(|| serde_json::from_str::<Output<'_>>(output).ok()?.context)?
+///
+/// # Errors
+/// The reader's own, for an object that names the context twice, or has a name that is not Unicode: whether it gives a context,
+/// and which, is not certain.
+fn context_of(output: &str) -> serde_json::Result<Option<&RawValue>> {
+    if !output.trim_start().starts_with('{') {
+        return Ok(None);
+    }
+    serde_json::from_str::<Output<'_>>(output).map(|output| output.context)
 }
 
 #[cfg(test)]
@@ -149,7 +158,12 @@ mod tests {
         }
         let given = completed(" {\"b\":1,\n\"context\":{\"a\": 1}}");
         assert_eq!(given, StageEnd::Completed(Some(r#"{"a": 1}"#.into())));
-        for output in [r#"{"context":[1]}"#, r#"{"context":"x"}"#] {
+        for output in [
+            r#"{"context":[1]}"#,
+            r#"{"context":"x"}"#,
+            r#"{"context":{"step":1},"context":{"step":2}}"#,
+            r#"{"context":{"step":2},"\udce9.txt":"ok"}"#,
+        ] {
             assert!(matches!(completed(output), StageEnd::Unfit(_)), "{output}");
         }
     }
