@@ -225,7 +225,15 @@ impl Drop for Load {
 
 async fn load_range(mut load: Load, at_least: u64) {
     let (source, name) = (Arc::clone(&load.inner.source), load.tag.name.clone());
-    let taken = guarded(async move { source.take(&name, at_least).await }).await;
+    let needed = load.tag.buffer().needed();
+    let taken = guarded(async move {
+        match source.take(&name, at_least).await {
+            // The tag may have numbers left for a shorter range.
+            Ok(RangeTaken::Exhausted) if needed < at_least => source.take(&name, needed).await,
+            taken => taken,
+        }
+    })
+    .await;
     let result = match &taken {
         Ok(RangeTaken::Taken { .. }) => "loaded",
         Ok(RangeTaken::Unknown | RangeTaken::Exhausted) => "refused",

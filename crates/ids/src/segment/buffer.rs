@@ -27,6 +27,8 @@ pub(super) struct Buffer {
     /// How long the one in use was when its use began.
     size: u64,
     loading: Loading,
+    /// How long a range the newest load must bring at least.
+    needed: u64,
     /// Unknown before the first load.
     step: Option<Step>,
     loaded_at: Option<Instant>,
@@ -61,13 +63,15 @@ impl Buffer {
             behind: 0,
             size: 0,
             loading: Loading::No,
+            needed: 0,
             step: None,
             loaded_at: None,
             rate: Rate::new(now),
         }
     }
 
-    /// Takes `count` ids. Where a load is to be begun with this, answers how long the range must be at least.
+    /// Takes `count` ids. Where a load is to be begun with this, answers how long the range is to be at least; where the tag has
+    /// not so many numbers left, a range of [`Self::needed`] will do.
     pub(super) fn take(&mut self, count: u64, now: Instant) -> (Taken, Option<u64>) {
         let left = self.left();
         if left < count {
@@ -136,6 +140,12 @@ impl Buffer {
         self.loading = Loading::Failed(now);
     }
 
+    /// How long the range that is being loaded must be for the request that began the load: what it lacked, and what the ledger
+    /// is behind.
+    pub(super) const fn needed(&self) -> u64 {
+        self.needed
+    }
+
     /// Ids in memory.
     pub(super) fn left(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
@@ -159,6 +169,7 @@ impl Buffer {
             Loading::No | Loading::Failed(_) => {}
         }
         self.loading = Loading::Yes;
+        self.needed = missing + self.behind;
         Some(self.step.map_or(missing, |step| step.now().max(missing)) + self.behind)
     }
 }
@@ -269,6 +280,7 @@ mod tests {
         assert_eq!(buffer.left(), 0, "others may have been given what is in memory");
         let (taken, at_least) = buffer.take(10, now);
         assert_eq!((taken, at_least), (Taken::Short, Some(300)), "a step, and what the ledger is behind");
+        assert_eq!(buffer.needed(), 110, "what is missing, and what the ledger is behind");
         buffer.loaded(101..401, 100, now).unwrap();
         assert_eq!(ids(buffer.take(10, now)).0, [(201, 211)]);
         buffer.drop_ranges();

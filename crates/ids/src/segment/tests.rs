@@ -36,10 +36,10 @@ impl Ranges for Shared {
             return Ok(RangeTaken::Unknown);
         }
         let length = source.step.max(at_least);
-        let first = source.next.fetch_add(length, Ordering::Relaxed);
-        if first + length > source.end {
+        let fits = |next: u64| Some(next + length).filter(|end| *end <= source.end);
+        let Ok(first) = source.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) else {
             return Ok(RangeTaken::Exhausted);
-        }
+        };
         Ok(RangeTaken::Taken { range: first..first + length, step: source.step })
     }
 }
@@ -270,6 +270,18 @@ async fn a_load_that_dies_keeps_nobody_from_the_next_one() {
     load.abort();
     assert!(load.await.unwrap_err().is_cancelled());
     assert_eq!(take(&segments, 1).await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_has_grown_past_the_last_numbers_keeps_none_of_them_back() {
+    let mut limited = source(1_000);
+    Arc::get_mut(&mut limited).unwrap().end = 5_001;
+    let segments = Segments::new(Shared(limited));
+    for expected in 1..=5_000_u64 {
+        assert_eq!(take(&segments, 1).await, [expected]);
+    }
+    let refused = segments.take(&tag("t"), 1, LIMIT).await;
+    assert!(matches!(refused, Err(Refusal::Exhausted)), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
