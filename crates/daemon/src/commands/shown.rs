@@ -47,9 +47,10 @@ pub fn all_written() -> Result<(), Failure> {
     UNWRITTEN.get().map_or(Ok(()), |error| Err(complaint(error)))
 }
 
-/// An answer as JSON on one line, without its end.
+/// An answer as JSON on one line, without its end. Values that others wrote have the blanks that they were written with, so line
+/// breaks too; in JSON these are never within a text.
 pub fn json<T: Serialize>(answer: &T) -> String {
-    serde_json::to_string(answer).expect("answers are plain data")
+    serde_json::to_string(answer).expect("answers are plain data").replace(['\n', '\r'], " ")
 }
 
 /// Prints an answer: as JSON if asked, else as `people` renders it.
@@ -324,7 +325,7 @@ pub fn more(next_cursor: Option<&String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use client::wire::Code;
+    use client::wire::{Code, Json};
 
     use super::*;
     use crate::exit::Exit;
@@ -336,6 +337,12 @@ mod tests {
         let wide = [["你好".to_owned(), "x".to_owned()], ["e\u{301}".to_owned(), "y".to_owned()]];
         assert_eq!(table(["A", "B"], wide), "A     B\n你好  x\ne\u{301}     y\n");
         assert_eq!(card([("a", "1".to_owned()), ("long", "2".to_owned())]), "a     1\nlong  2\n");
+    }
+
+    #[test]
+    fn json_is_one_line_however_its_values_were_written() {
+        let written = Json::parse("{\"a\":\r\n  [1,\n2], \"b\": \"\\n\"}").unwrap();
+        assert_eq!(json(&[written]), r#"[{"a":    [1, 2], "b": "\n"}]"#);
     }
 
     #[test]

@@ -98,16 +98,20 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
 #[tokio::test]
 async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
     let item = r#"{"version":2,"run":1,"completed_stages":["build"],"last_completed":1,"saved_at":"t","context":{"n":1}}"#;
-    let page = || (200, format!(r#"{{"items":[{item}],"next_cursor":"c.2"}}"#));
+    let page = |items: &str| (200, format!(r#"{{"items":[{items}],"next_cursor":"c.2"}}"#));
+    // A node may write its context over several lines.
+    let written = |context| item.replace(r#"{"n":1}"#, context);
+    let two = format!("{item},{}", written("{\r\n  \"n\": 1\n}"));
     let (listener, url) = listener().await;
-    let heard = answering(listener, vec![page(), page()]);
+    let heard = answering(listener, vec![page(item), page(&two)]);
     let line = ["plan", "checkpoints", "k-1", "--limit", "1", "--cursor", "c.3", "--url", &url];
     let output = ended(fencepost(&line)).await;
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("2        1    1 build      t      {\"n\":1}\n") && out.contains("c.2"), "{out}");
     let output = ended(fencepost(&["plan", "checkpoints", "k-1", "--json", "--url", &url])).await;
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{item}\n"));
+    let lines = format!("{item}\n{}\n", written(r#"{    "n": 1 }"#));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), lines);
     assert!(String::from_utf8_lossy(&output.stderr).contains("c.2"));
     assert_eq!(
         *heard.lock().unwrap(),
