@@ -1,12 +1,14 @@
 //! The job of a stage: what its node gets, and what its end means to the plan.
 
+use std::fmt;
 use std::sync::Arc;
 
 use domain::job::{Due, Ended, NewJob, OnRecovery, Outcome, Spec};
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{PlanState, StageEnd, StageStart};
 use ledger::Finished;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// What the node of a stage learns of the plan. Its plan and task come first: the ledger's statements that delete jobs read
@@ -25,11 +27,62 @@ struct StageDocument<'a> {
     tenant_token: i64,
 }
 
-/// What a node may give of a stage.
-#[derive(Deserialize)]
+/// What a node may give of a stage. Its other names may be no Unicode (`"\udce9"`, which some languages write for a file's name).
 struct Output<'a> {
-    #[serde(borrow)]
     context: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Output<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(OutputVisitor)
+    }
+}
+
+struct OutputVisitor;
+
+impl<'de> Visitor<'de> for OutputVisitor {
+    type Value = Output<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut names: M) -> Result<Self::Value, M::Error> {
+        let mut context = None;
+        while let Some(Name { is_context }) = names.next_key()? {
+            if !is_context {
+                names.next_value::<IgnoredAny>()?;
+            } else if context.replace(names.next_value()?).is_some() {
+                return Err(de::Error::duplicate_field("context"));
+            }
+        }
+        Ok(Output { context: context.flatten() })
+    }
+}
+
+/// A name in an output, of any bytes.
+struct Name {
+    is_context: bool,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_bytes(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl Visitor<'_> for NameVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name, E> {
+        Ok(Name { is_context: name == b"context" })
+    }
 }
 
 /// The job of a stage that begins. `None` where the state says what it never says: a defect.
@@ -104,12 +157,10 @@ pub(super) fn completed(output: &str) -> StageEnd {
     }
 }
 
-/// The context in a stage's output. An output that is no object says nothing of the context; a list neither, which the derived
-/// reader would take for the object's fields.
+/// The context in a stage's output. An output that is no object says nothing of the context.
 ///
 /// # Errors
-/// The reader's own, for an object that names the context twice, or has a name that is not Unicode: whether it gives a context,
-/// and which, is not certain.
+/// The reader's own, for an object that names the context twice: it is not certain which it gives.
 fn context_of(output: &str) -> serde_json::Result<Option<&RawValue>> {
     if !output.trim_start().starts_with('{') {
         return Ok(None);
@@ -153,17 +204,20 @@ mod tests {
             "{}",
             r#"{"a":{}}"#,
             "{\"context\":null}",
+            r#"{"\udce9.txt":"ok"}"#,
         ] {
             assert_eq!(completed(output), StageEnd::Completed(None), "{output}");
         }
-        let given = completed(" {\"b\":1,\n\"context\":{\"a\": 1}}");
-        assert_eq!(given, StageEnd::Completed(Some(r#"{"a": 1}"#.into())));
         for output in [
-            r#"{"context":[1]}"#,
-            r#"{"context":"x"}"#,
-            r#"{"context":{"step":1},"context":{"step":2}}"#,
-            r#"{"context":{"step":2},"\udce9.txt":"ok"}"#,
+            " {\"b\":1,\n\"context\":{\"a\": 1}}",
+            r#"{"context":{"a": 1},"\udce9.txt":"ok"}"#,
+            r#"{"\udce9.txt":["\udce9"],"c\u006fntext":{"a": 1}}"#,
         ] {
+            assert_eq!(completed(output), StageEnd::Completed(Some(r#"{"a": 1}"#.into())), "{output}");
+        }
+        for output in
+            [r#"{"context":[1]}"#, r#"{"context":"x"}"#, r#"{"context":{"step":1},"context":{"step":2}}"#]
+        {
             assert!(matches!(completed(output), StageEnd::Unfit(_)), "{output}");
         }
     }
