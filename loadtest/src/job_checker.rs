@@ -66,6 +66,7 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
             None => broken.push(format!("{}: accepted, and nowhere to be found", accepted.id)),
         }
     }
+    check_committed(evidence, &diaries, &mut broken);
     check_order(evidence, &diaries, &mut broken);
     for (run, (node, _)) in &diaries.began {
         match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
@@ -85,6 +86,8 @@ struct Diaries<'d> {
     began: BTreeMap<&'d Run, (&'d str, u64)>,
     /// What was said of it, by whom, and when.
     said: HashMap<&'d Run, (&'d str, &'d Said, u64)>,
+    /// What was confirmed, and to whom.
+    committed: Vec<(&'d str, &'d Run)>,
 }
 
 impl<'d> Diaries<'d> {
@@ -102,6 +105,7 @@ impl<'d> Diaries<'d> {
                     Wrote::Ended { run, said } => {
                         read.said.insert(run, (node, said, line.at_us));
                     }
+                    Wrote::Settled { run, is_committed: true } => read.committed.push((node, run)),
                     _ => {}
                 }
             }
@@ -151,6 +155,34 @@ fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &m
         "failed" => wrong("its node did not say that it failed"),
         _ if !ended.is_empty() => wrong("it has a result all the same"),
         _ => {}
+    }
+}
+
+/// What was confirmed to a node is there: an output is the result of its job, a failure the end of its attempt.
+fn check_committed(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
+    for (node, run) in &diaries.committed {
+        let Some(job) = evidence.jobs.get(&run.job) else { continue };
+        let is_there = match diaries.said.get(run) {
+            Some((by, Said::Output(_), _)) if by == node => {
+                job["outcome"] == "succeeded" && job["attempt"] == run.attempt && job["node"] == *node
+            }
+            Some((by, Said::Failure, _)) if by == node => may_have_failed(job, run.attempt),
+            _ => continue,
+        };
+        if !is_there {
+            broken.push(format!("{run:?} was committed to {node}, and what it said is not there: {job}"));
+        }
+    }
+}
+
+/// Whether a job lists this attempt as failed, or lists only newer ones: it keeps so many.
+fn may_have_failed(job: &Value, attempt: u64) -> bool {
+    let past = job["attempts"].as_array().map_or(&[][..], Vec::as_slice);
+    match past.iter().find(|past| past["attempt"] == attempt) {
+        Some(past) => past["state"] == "failed",
+        None => {
+            past.first().and_then(|oldest| oldest["attempt"].as_u64()).is_some_and(|oldest| oldest > attempt)
+        }
     }
 }
 
@@ -207,7 +239,7 @@ pub fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
     }
     // A node lists what it runs, and what is not settled; both are bounded by its capacity. Not all write down the
     // latter.
-    let knows_settled = lines.iter().any(|line| matches!(line.wrote, Wrote::Settled(_)));
+    let knows_settled = lines.iter().any(|line| matches!(line.wrote, Wrote::Settled { .. }));
     let (mut running, mut listed) = (BTreeMap::new(), BTreeMap::new());
     for line in lines {
         match &line.wrote {
@@ -228,7 +260,7 @@ pub fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
                     listed.remove(run);
                 }
             }
-            Wrote::Settled(run) => {
+            Wrote::Settled { run, .. } => {
                 listed.remove(run);
             }
             Wrote::Died => {
@@ -265,6 +297,15 @@ mod tests {
         Wrote::Ended { run: run(attempt), said: Said::Output(json!({ "number": 7, "once": once })) }
     }
 
+    fn committed(attempt: u64) -> Wrote {
+        Wrote::Settled { run: run(attempt), is_committed: true }
+    }
+
+    /// The first attempt ended so, and its node was told that this is committed.
+    fn ends(e: &mut Evidence, said: Said) {
+        e.diaries[0] = diary("a", vec![began(1), Wrote::Ended { run: run(1), said }, committed(1)]);
+    }
+
     /// One job whose first attempt was lost with its node, and whose second one succeeded.
     fn good() -> Evidence {
         let accepted =
@@ -279,7 +320,7 @@ mod tests {
             jobs: HashMap::from([("j".to_owned(), job)]),
             diaries: vec![
                 diary("a", vec![began(1), Wrote::Died]),
-                diary("b", vec![began(2), output(2, 2), Wrote::Settled(run(2))]),
+                diary("b", vec![began(2), output(2, 2), committed(2)]),
             ],
         }
     }
@@ -287,6 +328,20 @@ mod tests {
     #[test]
     fn a_story_that_holds_is_believed() {
         assert_eq!(check(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_failure_that_was_committed_is_listed_or_older_than_all_that_are() {
+        let mut evidence = good();
+        ends(&mut evidence, Said::Failure);
+        let listed = |evidence: &mut Evidence, attempts: Value| {
+            evidence.jobs.get_mut("j").unwrap()["attempts"] = attempts;
+            check(evidence)
+        };
+        let newest = json!({ "attempt": 2, "state": "succeeded" });
+        let both = json!([{ "attempt": 1, "state": "failed" }, newest]);
+        assert_eq!(listed(&mut evidence, both), Vec::<String>::new());
+        assert_eq!(listed(&mut evidence, json!([newest])), Vec::<String>::new());
     }
 
     /// Another of its session, submitted before it, ends after it has begun.
@@ -297,7 +352,7 @@ mod tests {
         let lines = vec![
             line(0, Wrote::Began { run: before.clone(), place: None, stage: None }),
             line(1, Wrote::Ended { run: before.clone(), said: Said::Output(output.clone()) }),
-            line(2, Wrote::Settled(before)),
+            line(2, Wrote::Settled { run: before, is_committed: outcome == "succeeded" }),
         ];
         e.diaries.push(Diary { lines, ..diary("c", vec![]) });
         e.accepted[0].session = Some("s".to_owned());
@@ -330,7 +385,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [Lie; 13] = [
+        let lies: [Lie; 15] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
@@ -342,6 +397,8 @@ mod tests {
             ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
             ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),
             ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
+            ("was committed to a", |e| ends(e, Said::Output(json!({ "number": 7, "once": 1 })))),
+            ("was committed to a", |e| ends(e, Said::Failure)),
             ("had ended", |e| overtakes(e, "succeeded", "1970-01-01T00:00:00.000001Z")),
             ("had ended", |e| overtakes(e, "cancelled", "1970-01-01T00:00:00.000002Z")),
         ];

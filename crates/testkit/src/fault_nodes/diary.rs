@@ -60,7 +60,7 @@ impl Diary {
         let of_stages: HashSet<&Run> =
             self.lines.iter().filter_map(|line| line.wrote.began_stage()).collect();
         let is_kept = |line: &&Line| match &line.wrote {
-            Wrote::Began { run, .. } | Wrote::Ended { run, .. } | Wrote::Settled(run) => {
+            Wrote::Began { run, .. } | Wrote::Ended { run, .. } | Wrote::Settled { run, .. } => {
                 of_stages.contains(run) == stages
             }
             _ => true,
@@ -98,7 +98,12 @@ pub enum Wrote {
         said: Said,
     },
     /// The scheduler has confirmed, or does not want, what it said.
-    Settled(Run),
+    Settled {
+        /// The attempt.
+        run: Run,
+        /// Whether it was confirmed (`committed`), or is not wanted (`stale`).
+        is_committed: bool,
+    },
     /// It died with all that it had.
     Died,
     /// An instance has welcomed it. Only nodes in this process write down this and what follows.
@@ -123,7 +128,7 @@ impl Wrote {
     #[must_use]
     pub fn is_of(&self, job: &str) -> bool {
         match self {
-            Self::Began { run, .. } | Self::Ended { run, .. } | Self::Settled(run) => run.job == job,
+            Self::Began { run, .. } | Self::Ended { run, .. } | Self::Settled { run, .. } => run.job == job,
             Self::Died | Self::Joined | Self::Parted | Self::Stopped | Self::Woke => false,
         }
     }
@@ -168,7 +173,7 @@ mod tests {
             Wrote::Began { run: run("stage"), place: None, stage: Some(Box::new(stage)) },
             Wrote::Began { run: run("job"), place: None, stage: None },
             Wrote::Ended { run: run("stage"), said: Said::Failure },
-            Wrote::Settled(run("job")),
+            Wrote::Settled { run: run("job"), is_committed: true },
             Wrote::Parted,
         ];
         let lines = wrote.iter().zip(0..).map(|(wrote, at_us)| Line { at_us, wrote: wrote.clone() });

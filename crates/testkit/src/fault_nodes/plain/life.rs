@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
@@ -80,14 +80,22 @@ impl Life {
                     self.write(Wrote::Ended { run: run(attempt), said: Said::Nothing });
                 }
             }
-            "committed" | "stale" => match self.attempts.settle(attempt) {
-                Some(Held::Running(_)) => {
-                    self.write(Wrote::Ended { run: run(attempt), said: Said::Nothing });
-                }
-                Some(Held::Owed(_)) => self.write(Wrote::Settled(run(attempt))),
-                None => {}
-            },
+            "committed" | "stale" => self.settled(attempt, frame.kind == "committed")?,
             other => anyhow::bail!("a frame {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// The scheduler has confirmed an attempt, or does not want it. Before it has said a result there is nothing to confirm.
+    fn settled(&mut self, attempt: Attempt, is_committed: bool) -> Result<()> {
+        let run = run(attempt);
+        match self.attempts.settle(attempt) {
+            Some(Held::Running(_)) => {
+                self.write(Wrote::Ended { run, said: Said::Nothing });
+                ensure!(!is_committed, "it is committed, and has not ended");
+            }
+            Some(Held::Owed(_)) => self.write(Wrote::Settled { run, is_committed }),
+            None => {}
         }
         Ok(())
     }
@@ -169,4 +177,36 @@ impl Ended {
 /// As the diary names it.
 fn run(attempt: Attempt) -> Run {
     Run { job: attempt.job_id(), attempt: u64::from(attempt.number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+
+    use super::*;
+    use crate::node::frames;
+
+    fn hear(life: &mut Life, kind: &str, attempt: Attempt) -> Result<()> {
+        let text = format!(r#"{{"type":"{kind}",{attempt},"payload":{{"hangs":99}}}}"#);
+        let frames = frames::read(&text)?;
+        life.received(&frames[0], &mut Messages::new(false))
+    }
+
+    #[test]
+    fn an_attempt_that_runs_may_be_stale_and_is_not_committed() {
+        let diary = Arc::new(Mutex::new(Diary::default()));
+        let mut life = Life::new("p-0".to_owned(), Arc::clone(&diary), StdRng::seed_from_u64(7));
+        // One or the other is not taken.
+        for number in 1..=9 {
+            hear(&mut life, "dispatch", Attempt { job: 7, number }).unwrap();
+        }
+        let taken: Vec<_> = life.listed().collect();
+        hear(&mut life, "stale", taken[0]).unwrap();
+        assert!(hear(&mut life, "committed", taken[1]).is_err());
+        assert_eq!(life.listed().collect::<Vec<_>>(), taken[2..]);
+        let diary = diary.lock().unwrap();
+        let ended = |attempt| Wrote::Ended { run: run(attempt), said: Said::Nothing };
+        let last = diary.lines.iter().rev().take(2).map(|line| line.wrote.clone()).collect::<Vec<_>>();
+        assert_eq!(last, [ended(taken[1]), ended(taken[0])]);
+    }
 }
