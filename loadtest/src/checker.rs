@@ -41,6 +41,9 @@ pub struct Tables {
     pub first_nonce: BTreeMap<String, u64>,
     /// `next_nonce` as the daemon tells it, for signers that were asked about.
     pub next_nonce: BTreeMap<String, u64>,
+    /// When all rows had been read, in microseconds since the run began, by the clock of its records. `None`: nobody noted
+    /// it, and what lived then is not looked at.
+    pub read_us: Option<u64>,
 }
 
 /// A promise.
@@ -87,6 +90,10 @@ impl fmt::Display for Violation {
 
 /// How far two clocks of one machine may drift apart over one hold, plus rounding to milliseconds.
 const SLACK_US: u64 = 10_000;
+
+/// How long a hold must have left when the rows were read to be looked for there: the machine's time may be set a little while
+/// the holds of a run run out.
+const READ_MARGIN_US: u64 = 1_000_000;
 
 /// The refusals that a well-formed request may meet while instances and databases come and go.
 const HONEST_REFUSALS: [(u16, &str); 7] = [

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::{Evidence, Hold};
-use super::{NonceRow, Rule, Tables, Violation, accuse};
+use super::{NonceRow, READ_MARGIN_US, Rule, Tables, Violation, accuse};
 use crate::history::Outcome;
 
 type Rows<'t> = BTreeMap<(&'t str, u64), &'t NonceRow>;
@@ -18,6 +18,7 @@ pub(super) fn check(evidence: &Evidence<'_>, tables: &Tables, found: &mut Vec<Vi
             accuse(found, Rule::AnsweredIsDurable, format!("{} has no row", hold.name()));
             continue;
         };
+        alive(hold, row, tables, found);
         if row.hold == hold.id {
             settled(hold, row, found);
         } else {
@@ -63,6 +64,19 @@ fn gaps<'t>(tables: &'t Tables, found: &mut Vec<Violation>) -> Rows<'t> {
         }
     }
     rows
+}
+
+/// A hold that lives has its row, whatever else may have been carried out unheard.
+fn alive(hold: &Hold<'_>, row: &NonceRow, tables: &Tables, found: &mut Vec<Violation>) {
+    let Some(read_us) = tables.read_us else { return };
+    let is_over = row.hold != hold.id || row.status == "RELEASED";
+    if is_over && hold.lives_until_us() > read_us + READ_MARGIN_US {
+        accuse(
+            found,
+            Rule::AnsweredIsDurable,
+            format!("{} lived at {read_us} µs, when the table had {row:?}", hold.name()),
+        );
+    }
 }
 
 /// The row's last hold is this one: its state must follow from what this hold said.

@@ -93,8 +93,8 @@ fn lawful() -> Run {
         row(3, "HELD", "f", None),
         row(4, "CONSUMED", "g", Some("0xg")),
     ];
-    let tables =
-        Tables { rows, first_nonce: BTreeMap::new(), next_nonce: BTreeMap::from([(S.to_owned(), 5)]) };
+    let next_nonce = BTreeMap::from([(S.to_owned(), 5)]);
+    let tables = Tables { rows, next_nonce, ..Tables::default() };
     Run { records, tokens, tables }
 }
 
@@ -229,6 +229,31 @@ fn an_answered_settlement_that_the_table_lost_is_found() {
     convicts(Rule::AnsweredIsDurable, |run| run.tables.rows[0] = row(0, "HELD", "a", None));
     convicts(Rule::AnsweredIsDurable, |run| run.tables.rows[0].tx_hash = Some("0xother".into()));
     convicts(Rule::AnsweredIsDurable, |run| run.tables.rows[2].status = "RELEASED".into());
+}
+
+/// Nonce 5 is held until 62,490 ms at least, and the rows are read at this moment, in milliseconds.
+fn held_when_read_at(run: &mut Run, read_ms: u64) -> &mut NonceRow {
+    run.records.push(record(ask(1, 60_000, None), granted(3, &[(5, "h")], 59_980), 2_500, 2_510));
+    run.tables.rows.push(row(5, "HELD", "h", None));
+    run.tables.next_nonce.insert(S.to_owned(), 6);
+    run.tables.read_us = Some(read_ms * 1_000);
+    &mut run.tables.rows[5]
+}
+
+#[test]
+fn a_live_hold_that_the_table_has_not_is_found_though_a_grant_was_not_heard_of() {
+    let mut held = lawful();
+    held_when_read_at(&mut held, 10_000);
+    assert_eq!(held.verify(), []);
+    convicts(Rule::AnsweredIsDurable, |run| held_when_read_at(run, 10_000).hold = "unheard".into());
+    convicts(Rule::AnsweredIsDurable, |run| held_when_read_at(run, 10_000).status = "RELEASED".into());
+    let mut over = lawful();
+    held_when_read_at(&mut over, 62_000).status = "RELEASED".into();
+    assert_eq!(over.verify(), []);
+    let mut let_go = lawful();
+    held_when_read_at(&mut let_go, 10_000).status = "RELEASED".into();
+    let_go.records.push(settle(5, "h", Outcome::NeverSent, None, 3_000));
+    assert_eq!(let_go.verify(), []);
 }
 
 #[test]

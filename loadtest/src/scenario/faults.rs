@@ -163,7 +163,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     healed?;
     let seconds = began.elapsed().as_secs_f64();
 
-    let tables = settle_down(&fleet, &client).await?;
+    let tables = settle_down(&fleet, &client, &history).await?;
     let records = history.records();
     let mut violations: Vec<String> =
         checker::check(&records, &tokens, &tables).iter().map(Violation::to_string).collect();
@@ -231,7 +231,11 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
 /// Waits until no hold is left that has run out by now (nobody is forgotten) and reads the tables. Others run out
 /// meanwhile. An instance that has just started counts the length of earlier holds from its start, since it does not know
 /// whether the database's clock has jumped.
-pub(super) async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
+pub(super) async fn settle_down(
+    fleet: &Fleet,
+    client: &Client,
+    history: &History,
+) -> Result<checker::Tables> {
     let (began, give_up) = (tables::now(fleet.database())?, Instant::now() + HOLD_MAX + EXPIRED_WITHIN);
     loop {
         let overdue = tables::overdue(fleet.database(), &began)?;
@@ -245,7 +249,8 @@ pub(super) async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checke
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    tables::read(fleet.database(), client, &fleet.urls()[0]).await
+    let tables = tables::read(fleet.database(), client, &fleet.urls()[0]).await?;
+    Ok(checker::Tables { read_us: Some(history.now_us()), ..tables })
 }
 
 pub(super) async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Vec<TokenSeen> {

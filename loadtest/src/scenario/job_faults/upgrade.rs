@@ -203,7 +203,7 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
     let unended = plans.end().await?;
     let Judged { evidence, mut violations, .. } =
         judge(&fleet, &access, &[&nodes, &plans.nodes()], submitting, healing).await?;
-    let tables = settle_down(&fleet, &client).await?;
+    let tables = settle_down(&fleet, &client, &history).await?;
     let records = history.records();
     violations.extend(checker::check(&records, &tokens, &tables).iter().map(Violation::to_string));
     violations.extend(ids.twice());
