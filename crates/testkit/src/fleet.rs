@@ -432,8 +432,7 @@ impl Fleet {
     pub async fn defects_logged(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for instance in &self.instances {
-            let log = instance.lock().await.whole_log();
-            lines.extend(log.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
+            lines.extend(instance.lock().await.defects_logged());
         }
         lines
     }

@@ -395,6 +395,29 @@ impl Instance {
     pub fn whole_log(&self) -> String {
         tail(&self.own_dir.path().join("stderr.log"), usize::MAX)
     }
+
+    /// Lines of its log that tell of a defect.
+    #[must_use]
+    pub fn defects_logged(&self) -> Vec<String> {
+        self.whole_log().lines().filter(|line| is_defect(line)).map(str::to_owned).collect()
+    }
+}
+
+/// What errors in the log of a daemon say that no outage of its servers causes.
+const DEFECTS: [&str; 5] = [
+    // A request, a batch, a step of a plan, a result.
+    "the ledger refused",
+    "the ledger failed",
+    "the ledger did not say what a lost node had",
+    "upkeep failed",
+    // A request, the work on bulk operations.
+    "because of a defect",
+];
+
+/// Whether a line of a log, which is JSON unless it tells of a panic, tells of a defect.
+fn is_defect(line: &str) -> bool {
+    let is_error = line.contains("\"ERROR\"");
+    line.contains("panicked") || is_error && DEFECTS.iter().any(|defect| line.contains(defect))
 }
 
 /// The memory that a process of this machine occupies now (its resident set), in bytes.
@@ -485,6 +508,27 @@ mod tests {
     fn our_own_memory_can_be_read() {
         let bytes = memory_bytes(std::process::id()).unwrap();
         assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_panic_and_an_error_that_no_outage_causes_are_defects() {
+        let line = |level: &str, message: &str| format!(r#"{{"level":"{level}","message":"{message}"}}"#);
+        for defect in [
+            "the ledger refused",
+            "the ledger refused a batch that should be valid",
+            "the ledger refused a result",
+            "the ledger refused a step",
+            "the ledger failed",
+            "a request failed because of a defect",
+        ] {
+            assert!(is_defect(&line("ERROR", defect)), "{defect}");
+            assert!(!is_defect(&line("DEBUG", defect)), "{defect}");
+        }
+        assert!(is_defect("thread 'main' panicked at src/main.rs:1:1:"));
+        for outage in ["the instance's lease was taken: this incarnation ends", "the ledger takes no writes"]
+        {
+            assert!(!is_defect(&line("ERROR", outage)), "{outage}");
+        }
     }
 
     #[test]

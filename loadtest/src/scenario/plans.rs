@@ -159,10 +159,7 @@ impl Place {
     async fn defects(&self) -> Vec<String> {
         match self {
             Self::Postgres(fleet) => fleet.defects_logged().await,
-            Self::Sqlite(instance) => {
-                let log = instance.whole_log();
-                log.lines().filter(|line| line.contains("panicked")).map(str::to_owned).collect()
-            }
+            Self::Sqlite(instance) => instance.defects_logged(),
         }
     }
 }
