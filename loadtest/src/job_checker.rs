@@ -1,7 +1,7 @@
 //! Verifies what became of jobs: what was accepted, what the instances say of it in the end, and what the nodes wrote in
 //! their diaries must tell one story. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 use testkit::fault_nodes::{Diary, Run, Said, Wrote};
@@ -67,6 +67,7 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
         }
     }
     check_committed(evidence, &diaries, &mut broken);
+    check_places(evidence, &diaries, &mut broken);
     check_order(evidence, &diaries, &mut broken);
     for (run, (node, _)) in &diaries.began {
         match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
@@ -86,6 +87,8 @@ struct Diaries<'d> {
     began: BTreeMap<&'d Run, (&'d str, u64)>,
     /// What was said of it, by whom, and when.
     said: HashMap<&'d Run, (&'d str, &'d Said, u64)>,
+    /// The places that each job had where it began, each in a session. Not all write them down.
+    places: HashMap<&'d str, BTreeSet<(&'d str, u64)>>,
     /// What was confirmed, and to whom.
     committed: Vec<(&'d str, &'d Run)>,
 }
@@ -97,7 +100,10 @@ impl<'d> Diaries<'d> {
             let node = diary.node.as_str();
             for line in &diary.lines {
                 match &line.wrote {
-                    Wrote::Began { run, .. } => {
+                    Wrote::Began { run, place, .. } => {
+                        if let Some((session, seq)) = place {
+                            read.places.entry(run.job.as_str()).or_default().insert((session.as_str(), *seq));
+                        }
                         if let Some((other, _)) = read.began.insert(run, (node, line.at_us)) {
                             broken.push(format!("{run:?} was run twice: by {other}, by {node}"));
                         }
@@ -182,6 +188,27 @@ fn may_have_failed(job: &Value, attempt: u64) -> bool {
         Some(past) => past["state"] == "failed",
         None => {
             past.first().and_then(|oldest| oldest["attempt"].as_u64()).is_some_and(|oldest| oldest > attempt)
+        }
+    }
+}
+
+/// A job has one place in all its attempts, in its own session. Places follow the order in which the jobs were submitted.
+fn check_places(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
+    let mut accepted: Vec<_> = evidence.accepted.iter().collect();
+    accepted.sort_unstable_by_key(|job| job.number);
+    let mut before: HashMap<&str, (u64, &str)> = HashMap::new();
+    for Accepted { id, session, .. } in accepted {
+        let Some(places) = diaries.places.get(id.as_str()) else { continue };
+        if places.len() > 1 || places.iter().any(|(of, _)| session.as_deref() != Some(*of)) {
+            broken.push(format!("{id}, of the session {session:?}, has the places {places:?}"));
+            continue;
+        }
+        for &(of, seq) in places {
+            if let Some((earlier, other)) = before.insert(of, (seq, id.as_str()))
+                && earlier >= seq
+            {
+                broken.push(format!("{of}: {other} has the place {earlier}, and {id} behind it {seq}"));
+            }
         }
     }
 }
@@ -344,6 +371,35 @@ mod tests {
         assert_eq!(listed(&mut evidence, json!([newest])), Vec::<String>::new());
     }
 
+    /// The job is of a session, and its two attempts say these places.
+    fn placed(e: &mut Evidence, places: [(&str, u64); 2]) {
+        e.accepted[0].session = Some("s".to_owned());
+        for (diary, (session, seq)) in e.diaries.iter_mut().zip(places) {
+            place(diary, session, seq);
+        }
+    }
+
+    fn place(diary: &mut Diary, session: &str, seq: u64) {
+        let Wrote::Began { place, .. } = &mut diary.lines[0].wrote else {
+            panic!("it begins something else")
+        };
+        *place = Some((session.to_owned(), seq));
+    }
+
+    /// Another of its session, submitted before it, has this place.
+    fn placed_behind(e: &mut Evidence, seq: u64) {
+        overtakes(e, "cancelled", "1970-01-01T00:00:00Z");
+        placed(e, [("s", 3), ("s", 3)]);
+        place(&mut e.diaries[2], "s", seq);
+    }
+
+    #[test]
+    fn the_places_of_jobs_follow_their_submission() {
+        let mut evidence = good();
+        placed_behind(&mut evidence, 2);
+        assert_eq!(check(&evidence), Vec::<String>::new());
+    }
+
     /// Another of its session, submitted before it, ends after it has begun.
     fn overtakes(e: &mut Evidence, outcome: &str, finished_at: &str) {
         let before = Run { job: "i".to_owned(), attempt: 1 };
@@ -385,7 +441,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [Lie; 15] = [
+        let lies: [Lie; 19] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
@@ -399,6 +455,10 @@ mod tests {
             ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
             ("was committed to a", |e| ends(e, Said::Output(json!({ "number": 7, "once": 1 })))),
             ("was committed to a", |e| ends(e, Said::Failure)),
+            ("has the places", |e| placed(e, [("s", 3), ("s", 4)])),
+            ("has the places", |e| placed(e, [("t", 3), ("t", 3)])),
+            ("behind it", |e| placed_behind(e, 3)),
+            ("behind it", |e| placed_behind(e, 4)),
             ("had ended", |e| overtakes(e, "succeeded", "1970-01-01T00:00:00.000001Z")),
             ("had ended", |e| overtakes(e, "cancelled", "1970-01-01T00:00:00.000002Z")),
         ];
