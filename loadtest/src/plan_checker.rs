@@ -144,7 +144,11 @@ fn check_accepted(evidence: &Evidence, broken: &mut Vec<String>) {
     let events = evidence.plans.iter().flat_map(|story| &story.events);
     let carried_out: BTreeSet<_> =
         events.filter_map(|event| Some((event.task.as_ref()?, Decision::behind(event)?.number()))).collect();
+    let mut retried = BTreeSet::new();
     for (task, decision) in &evidence.decided {
+        if matches!(decision, Decision::Retry { .. }) && !retried.insert((task, decision.number())) {
+            broken.push(format!("task {task}: {decision:?} was answered 2xx twice"));
+        }
         if !carried_out.contains(&(task, decision.number())) {
             broken.push(format!("task {task}: {decision:?} was answered 2xx, and no event tells of it"));
         }

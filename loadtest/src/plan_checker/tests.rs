@@ -234,6 +234,7 @@ fn what_was_accepted_and_is_not_there_is_found() {
         ("no event tells of it", |e| {
             e.decided.push((TASK.to_owned(), Decision::Unlock { number: 9, token: 11 }));
         }),
+        ("was answered 2xx twice", |e| e.decided.push((TASK.to_owned(), retry()))),
         ("its tasks are", |e| e.plans[0].asked[0].tenant = "u".to_owned()),
         ("it has not ended", |e| e.plans[0].tasks[0].0.status = "RUNNING".to_owned()),
         ("it must be SUCCEEDED", |e| {
