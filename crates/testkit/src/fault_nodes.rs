@@ -158,7 +158,7 @@ impl FaultNodes {
         }
     }
 
-    /// A plain node's socket ends within a frame; the node itself goes on.
+    /// A plain node's socket ends within a frame; the node itself goes on. Where it has none, this is for one that it has later.
     ///
     /// # Errors
     /// There is no such node.
@@ -166,7 +166,7 @@ impl FaultNodes {
         self.plain.get(node).context("a node of the harness's own")?.order(Order::EndWithinFrame)
     }
 
-    /// A plain node connects anew while its socket lives.
+    /// A plain node connects anew while its socket lives. Where it has none, this is for one that it has later.
     ///
     /// # Errors
     /// There is no such node.

@@ -3,6 +3,7 @@
 
 mod life;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -79,6 +80,7 @@ impl PlainNode {
             old: None,
             connecting: None,
             pause_until: Instant::now(),
+            postponed: VecDeque::new(),
         };
         Self { orders, diary, task: tokio::spawn(task.run(ordered)) }
     }
@@ -125,6 +127,8 @@ struct Task {
     old: Option<Socket>,
     connecting: Option<BoxFuture<'static, Result<Socket>>>,
     pause_until: Instant,
+    /// Orders about a connection that came while there was none: each is for one that is welcomed later.
+    postponed: VecDeque<Order>,
 }
 
 /// What a task wakes up for.
@@ -193,6 +197,9 @@ impl Task {
                 sleep(length).await;
                 self.life.write(Wrote::Woke);
             }
+            Order::EndWithinFrame | Order::ConnectAgain if self.line.is_none() => {
+                self.postponed.push_back(order);
+            }
             Order::EndWithinFrame => {
                 if let Some(mut line) = self.part() {
                     // Whoever is gone already needs no half frame.
@@ -260,6 +267,7 @@ impl Task {
         let Some(line) = &mut self.line else { return };
         line.heard = Instant::now();
         let mut answer = self.messages();
+        let mut is_welcomed = false;
         let frames = match frames::read(&text) {
             Ok(frames) => frames,
             Err(error) => return self.blame(format!("{error:#}: {text}")),
@@ -270,6 +278,7 @@ impl Task {
                     if let Some(line) = &mut self.line {
                         line.is_welcome = true;
                     }
+                    is_welcomed = true;
                     self.life.write(Wrote::Joined);
                     self.life.say_owed(&mut answer);
                 }
@@ -288,6 +297,9 @@ impl Task {
             }
         }
         self.say(answer).await;
+        if is_welcomed && let Some(order) = self.postponed.pop_front() {
+            self.obey(order).await;
+        }
     }
 
     fn messages(&self) -> Messages {
@@ -361,5 +373,48 @@ async fn next(socket: Option<&mut Socket>) -> Option<Message> {
     match socket {
         Some(socket) => socket.next().await.and_then(std::result::Result::ok),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+    use super::*;
+    use crate::PATIENCE;
+    use crate::node::SUBPROTOCOL;
+
+    #[tokio::test]
+    async fn a_connection_that_is_ordered_to_end_while_there_is_none_ends_once_it_is_welcomed() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let node = PlainNode::start(0, None, &[url], &Credentials::default(), 7);
+        let (stream, _) = listener.accept().await.unwrap();
+        // Its request is not answered yet.
+        node.order(Order::EndWithinFrame).unwrap();
+        tokio::task::yield_now().await;
+        let mut stream = BufReader::new(stream);
+        let (mut line, mut key) = (String::new(), String::new());
+        while line != "\r\n" {
+            line.clear();
+            assert!(stream.read_line(&mut line).await.unwrap() > 0, "it hung up");
+            if let Some((name, value)) = line.split_once(": ")
+                && name.eq_ignore_ascii_case("sec-websocket-key")
+            {
+                key = value.trim().to_owned();
+            }
+        }
+        let (accept, welcome) = (derive_accept_key(key.as_bytes()), r#"{"type":"welcome"}"#);
+        let answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+        );
+        let frame = [&[0x81, welcome.len() as u8][..], welcome.as_bytes()].concat();
+        stream.get_mut().write_all(&[answer.as_bytes(), frame.as_slice()].concat()).await.unwrap();
+        let mut heard = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut heard)).await.unwrap().unwrap();
+        assert!(heard.ends_with(HALF_A_FRAME), "{heard:?}");
     }
 }
