@@ -1,7 +1,7 @@
 //! Instances that the bus does not join: jobs pass between them through the ledger, each runs once, and a session keeps its
 //! order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use testkit::process::Signal;
 use testkit::proxy::Proxy;
 use testkit::servers::Redis;
 
+use super::hand::{Hand, done, frame, heartbeat};
 use super::rig::{Node, OFFLINE, Rig, echo, hold, past, with};
 use crate::until;
 
@@ -326,6 +327,38 @@ async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherev
     let job = rig.finished(3 - other, &id).await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job:#}");
     assert_eq!(node.runs.of(&id).len(), 1, "{job:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_an_instance_that_goes_on_under_another_id_ends_nothing_that_its_node_runs_elsewhere() {
+    let rig = Rig::without_redis(2).await;
+    let mut before = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let id = rig.submit(0, hold("kept")).await;
+    let of = before.given().await;
+    before.say(frame("ack", &of, json!({}))).await;
+    rig.in_state(1, &id, "RUNNING").await;
+    let heir = rig.instance(1).await.ready().instance.clone();
+    let lease = format!("/v1/leases/instance:{}", rig.instance(0).await.ready().instance);
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    until("the other instance has its lane", async || rig.get(1, &lease).await["owner"] == *heir).await;
+    let mut now = Hand::greeted(&rig, 1, "n", json!([of])).await;
+    is_at(&rig, 1, "n").await;
+    // It closes the socket that it finds, as it has another id by then.
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    let _ = before.end().await;
+    // What it took for lost it would have ended by then.
+    let resumed = Instant::now();
+    while resumed.elapsed() < OFFLINE * 2 {
+        now.say(heartbeat(json!([of]))).await;
+        now.hear("heartbeat_ok").await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let job = rig.job(1, &id).await;
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("RUNNING"), &json!(1)), "{job:#}");
+    now.say(done(&of, "kept")).await;
+    now.hear("committed").await;
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,9 +102,6 @@ impl Left<'_> {
     async fn is_elsewhere(&self) -> bool {
         loop {
             self.until_reached().await;
-            if self.is_over() {
-                return false;
-            }
             match self.incarnation.jobs.is_held_elsewhere(self.node, self.slots).await {
                 Ok(is_elsewhere) => return is_elsewhere,
                 Err(error) => {
