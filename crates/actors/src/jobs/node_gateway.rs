@@ -2,7 +2,7 @@
 //! say of attempts goes to the owners of the lanes. What they say of results is for `results`.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Reserved, Slot};
@@ -12,6 +12,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::HeldAttempt;
 use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
@@ -42,8 +43,6 @@ pub enum ToNode {
 
 /// Between two tries to note that a node is here, before jitter.
 const HOLDER_NOTED_AGAIN: Duration = Duration::from_secs(1);
-/// How long after its hello a node counts as here that is not attached.
-const ATTACHED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The unfinished attempts of a node that has connected here.
 pub(super) struct OnNode {
@@ -179,6 +178,26 @@ impl Drop for Departing {
             *sockets -= 1;
             *sockets == 0
         });
+    }
+}
+
+/// What notes in the ledger that this instance holds the node of one connection, while it is under way. Dropping it ends the tries:
+/// the node may be at another instance by then, which notes so as well. A try that has reached the ledger may still be carried out.
+#[derive(Default)]
+pub struct HolderNote(Mutex<Option<NoteTask>>);
+
+struct NoteTask(AbortHandle);
+
+impl HolderNote {
+    /// This takes the place of what is under way.
+    fn replace(&self, task: AbortHandle) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(NoteTask(task));
+    }
+}
+
+impl Drop for NoteTask {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -490,6 +509,7 @@ impl NodeGateway {
     pub(super) async fn attempts_on(
         self: &Arc<Self>,
         node: &NodeId,
+        holder_note: &Weak<HolderNote>,
         handed_since: Instant,
         listed: &[Slot],
     ) -> ledger::Result<OnNode> {
@@ -499,7 +519,8 @@ impl NodeGateway {
         let held = match self.ledger.attempts_on(node).await {
             Ok(held) => held,
             Err(error) => {
-                self.note_holder(node, listed.iter().map(|slot| (slot.job, slot.attempt)).collect());
+                let listed = listed.iter().map(|slot| (slot.job, slot.attempt)).collect();
+                self.note_holder(node, holder_note, listed);
                 return Err(error);
             }
         };
@@ -539,26 +560,32 @@ impl NodeGateway {
             self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
         }
         if !moved.is_empty() {
-            self.note_holder(node, moved);
+            self.note_holder(node, holder_note, moved);
         }
         Ok(OnNode { there, gone })
     }
 
     /// Notes in the ledger that this instance holds the node, which says that it has these attempts. By that the instance that
-    /// held it before learns where it is, if no bus joins the two. Tries as long as the node is here.
-    fn note_holder(self: &Arc<Self>, node: &NodeId, attempts: Vec<(JobId, Attempt)>) {
-        let (this, node, begun) = (Arc::clone(self), node.clone(), Instant::now());
-        tokio::spawn(async move {
+    /// held it before learns where it is, if no bus joins the two. Tries as long as the connection lasts, or until more is noted
+    /// of it.
+    fn note_holder(
+        self: &Arc<Self>,
+        node: &NodeId,
+        holder_note: &Weak<HolderNote>,
+        attempts: Vec<(JobId, Attempt)>,
+    ) {
+        let Some(holder_note) = holder_note.upgrade() else { return };
+        let (this, node) = (Arc::clone(self), node.clone());
+        let task = tokio::spawn(async move {
             while let Err(error) = this.ledger.note_holder(&node, this.me(), &attempts).await {
                 tracing::debug!(%error, %node, "that a node is here is not noted yet");
-                // It is attached some time after its hello.
-                let is_here = begun.elapsed() < ATTACHED_WITHIN || this.is_attached(&node);
-                if !error.is_retryable() || !is_here {
+                if !error.is_retryable() {
                     return;
                 }
                 tokio::time::sleep(jittered(HOLDER_NOTED_AGAIN)).await;
             }
         });
+        holder_note.replace(task.abort_handle());
     }
 
     /// Reports what became of an attempt to the owner of its lane, wherever that is.

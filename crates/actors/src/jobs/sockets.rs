@@ -1,7 +1,7 @@
 //! What the sockets of nodes ask of jobs: to attach a node, to note what it says of its attempts, and to record its results.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bus::Slot;
@@ -14,7 +14,7 @@ use nodes::connection::Progress;
 use super::Jobs;
 use super::delivery::Dispatch;
 use super::limits::REREAD_EVERY;
-use super::node_gateway::{Departing, NodeGateway, NodeOutbox, OnNode};
+use super::node_gateway::{Departing, HolderNote, NodeGateway, NodeOutbox, OnNode};
 use super::progress::ProgressReporter;
 use super::results::{Answer, NodeResult, ResultWriter};
 use crate::pause::jittered;
@@ -60,17 +60,20 @@ impl Jobs {
     /// The unfinished attempts of a node that is connected here: those that it has or may still get on this connection. It had
     /// those in `listed` a moment ago; what was handed over for it at `handed_since` or later is there as well: since its
     /// connection was attached, or since the list was made, if it was not. The lanes learn of the other unfinished attempts that
-    /// the ledger has for the node.
+    /// the ledger has for the node. That it is here is noted in the ledger for as long as `holder_note` lives, which is to be one
+    /// for the connection.
     ///
     /// # Errors
     /// What the ledger says.
     pub async fn attempts_on(
         &self,
         node: &NodeId,
+        holder_note: &Weak<HolderNote>,
         handed_since: Instant,
         listed: &[Slot],
     ) -> ledger::Result<Vec<Slot>> {
-        let OnNode { there, gone } = self.sockets.gateway.attempts_on(node, handed_since, listed).await?;
+        let OnNode { there, gone } =
+            self.sockets.gateway.attempts_on(node, holder_note, handed_since, listed).await?;
         self.end_elsewhere(node, gone, Revoked::Unlisted, "the node no longer lists the attempt");
         Ok(there)
     }

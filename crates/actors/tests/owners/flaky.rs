@@ -66,6 +66,8 @@ pub struct Plan {
     pub job_keys_are_away: AtomicBool,
     /// So many of the next reads of one job fail.
     pub failing_job_reads: AtomicUsize,
+    /// Notes of who holds a node.
+    pub holder_notes: crate::holder_notes::HolderNotes,
     /// What was to be purged.
     pub purges: crate::purges::Purges,
     /// Under which leases jobs were held.
@@ -98,7 +100,7 @@ pub struct Flaky {
     pub plan: Arc<Plan>,
 }
 
-fn lost() -> std::io::Error {
+pub fn lost() -> std::io::Error {
     std::io::ErrorKind::ConnectionReset.into()
 }
 
@@ -305,11 +307,9 @@ impl Jobs for Flaky {
     async fn kept_selection(&self, scope: &KeyScope) -> Result<Option<KeptSelection>> {
         self.real.kept_selection(scope).await
     }
-
     async fn keep_selection(&self, key: &JobKey, jobs: &[JobId]) -> Result<KeptSelection> {
         self.real.keep_selection(key, jobs).await
     }
-
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
         if self.plan.job_keys_are_away.load(Ordering::SeqCst) {
             return Err(Error::unavailable(lost()));
@@ -319,7 +319,6 @@ impl Jobs for Flaky {
     async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
         self.real.under_way(lane, after, limit).await
     }
-
     async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         self.real.in_flight(lane, after, limit).await
     }
@@ -356,6 +355,7 @@ impl Jobs for Flaky {
         self.real.lane_seq(lane).await
     }
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<HeldAttempt>> {
+        self.plan.holder_notes.read()?;
         self.real.attempts_on(node).await
     }
     async fn note_holder(
@@ -364,6 +364,7 @@ impl Jobs for Flaky {
         holder: &InstanceId,
         attempts: &[(JobId, Attempt)],
     ) -> Result<()> {
+        self.plan.holder_notes.begin().await?;
         self.real.note_holder(node, holder, attempts).await
     }
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {

@@ -156,7 +156,7 @@ async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
 }
 
 /// A job of another instance's lane, whose first attempt is at a node.
-async fn dispatch_elsewhere(ledger: &Handle, job: JobId, node: &NodeId) {
+pub async fn dispatch_elsewhere(ledger: &Handle, job: JobId, node: &NodeId) {
     let owner = InstanceId::parse("other-1").unwrap();
     let id = LaneId::parse("instance:other-1").unwrap();
     let Acquisition::Acquired { token, .. } = ledger.acquire(id.lease(), &owner, 60_000).await.unwrap()

@@ -4,6 +4,7 @@
 
 mod flaky;
 mod flaky_ledger;
+mod holder_notes;
 mod holds;
 mod lanes;
 mod membership;

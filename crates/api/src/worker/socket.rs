@@ -9,12 +9,12 @@ mod disconnect;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason};
-use actors::jobs::{NodeOutbox, ToNode as FromJobs};
+use actors::jobs::{HolderNote, NodeOutbox, ToNode as FromJobs};
 use bus::Slot;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -53,6 +53,8 @@ pub struct Socket {
     node: AttachedNode,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
+    /// By which it is noted that the node is here, until the socket is over.
+    holder_note: Option<Arc<HolderNote>>,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
     traces: AttemptTraces,
@@ -97,6 +99,7 @@ impl Socket {
             principal,
             outlet,
             mailbox: None,
+            holder_note: Some(Arc::default()),
             out: VecDeque::new(),
             traces: AttemptTraces::default(),
             ping: None,
@@ -296,6 +299,7 @@ impl Socket {
             node: node.clone(),
             epoch,
             handed_since: self.mailbox.as_ref().map_or_else(Instant::now, NodeOutbox::attached),
+            holder_note: self.holder_note.as_ref().map_or_else(Weak::new, Arc::downgrade),
         };
         match effect {
             Effect::Attach { since, running } => {
@@ -409,6 +413,7 @@ impl Socket {
     /// The socket is over. What the node runs it goes on with; it has a while to connect again, to any instance.
     async fn depart(mut self) {
         self.say_goodbye();
+        self.holder_note = None;
         let effects = self.node.leave();
         self.early.shrink(self.early.amount());
         self.carry_out_all(effects);

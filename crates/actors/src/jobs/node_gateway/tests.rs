@@ -40,6 +40,11 @@ async fn here() -> Here {
 }
 
 impl Here {
+    /// Of a connection that is over before anything is noted.
+    async fn attempts_on(&self, handed_since: Instant, listed: &[Slot]) -> OnNode {
+        self.gateway.attempts_on(&node("n"), &Weak::new(), handed_since, listed).await.unwrap()
+    }
+
     /// Why the attempt was taken back, as reported to the lane.
     async fn revoked(&mut self, number: u128) -> Revoked {
         match event_now(&mut self.owner).await {
@@ -300,7 +305,7 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     let mut here = here().await;
     here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
     here.ledger.dispatch_all("b", &[3], "n", "b").await;
-    let there = here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap().there;
+    let there = here.attempts_on(Instant::now(), &[slot(1)]).await.there;
     assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
     assert_eq!(event_now(&mut here.owner).await, None);
@@ -316,12 +321,11 @@ async fn what_was_handed_to_a_connection_after_it_was_attached_is_there_whatever
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut older).await, "dispatch 1");
     let of_older = older.attached();
-    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of_older, &[]).await.unwrap();
+    let OnNode { there, gone } = here.attempts_on(of_older, &[]).await;
     assert_eq!((there, gone), (vec![slot(1)], vec![slot(2)]), "it was handed to none");
     assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(2)), None));
     // A newer connection is not attached yet: what was handed to the older one is lost if the node does not list it.
-    let OnNode { there, gone } =
-        here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(2)]).await.unwrap();
+    let OnNode { there, gone } = here.attempts_on(Instant::now(), &[slot(2)]).await;
     assert_eq!((there, gone), (vec![slot(2)], vec![slot(1)]));
     assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(1)), None));
     let mut newer = here.gateway.attach(&node("n"), new, &[slot(2)], Arc::default());
@@ -331,14 +335,14 @@ async fn what_was_handed_to_a_connection_after_it_was_attached_is_there_whatever
     let late = here.gateway.attach(&node("n"), old, &[], Arc::default());
     let attached = [of_older, newer.attached(), late.attached()];
     for of in attached {
-        let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of, &[slot(2)]).await.unwrap();
+        let OnNode { there, gone } = here.attempts_on(of, &[slot(2)]).await;
         assert_eq!((there.len(), gone.len()), (2, 0));
     }
     assert_eq!(here.unlisted().await, None);
     // Nor does a list say more when its connection has ended meanwhile.
     drop((older, late, newer));
     for of in attached {
-        let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), of, &[slot(2)]).await.unwrap();
+        let OnNode { there, gone } = here.attempts_on(of, &[slot(2)]).await;
         assert_eq!((there.len(), gone.len()), (2, 0));
     }
     assert_eq!(here.unlisted().await, None);
@@ -355,12 +359,11 @@ async fn what_a_node_has_acknowledged_and_lists_no_more_is_gone_before_that_it_r
     }
     here.gateway.acknowledged(&node("n"), job(1), FIRST);
     assert_eq!(event_now(&mut here.owner).await, Some((job(1), AttemptEvent::Acknowledged)));
-    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), Instant::now(), &[]).await.unwrap();
+    let OnNode { there, gone } = here.attempts_on(Instant::now(), &[]).await;
     assert_eq!((there, gone), (vec![slot(2)], vec![slot(1)]), "the other may be on its way");
     assert_eq!((here.unlisted().await, here.unlisted().await), (Some(job(1)), None));
     // One that it lists is there.
-    let OnNode { there, gone } =
-        here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap();
+    let OnNode { there, gone } = here.attempts_on(Instant::now(), &[slot(1)]).await;
     assert_eq!((there.len(), gone.len()), (2, 0));
     assert_eq!(here.unlisted().await, None);
 }
@@ -374,7 +377,7 @@ async fn what_was_handed_to_a_newer_connection_after_an_older_one_gave_its_list_
     let mut newer = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut newer).await, "dispatch 1");
-    let OnNode { there, gone } = here.gateway.attempts_on(&node("n"), listed_at, &[]).await.unwrap();
+    let OnNode { there, gone } = here.attempts_on(listed_at, &[]).await;
     assert_eq!((there, gone), (vec![slot(1)], vec![]));
     assert_eq!(here.unlisted().await, None);
 }
@@ -387,7 +390,7 @@ async fn an_attempt_that_is_found_orphaned_before_its_node_is_attached_is_cancel
         orphaned_attempts::look(&here.gateway, &here.ledger.handle, no_wait, Instant::now()).await.unwrap();
     };
     // The ledger knows no such attempt.
-    here.gateway.attempts_on(&node("n"), Instant::now(), &[slot(1)]).await.unwrap();
+    here.attempts_on(Instant::now(), &[slot(1)]).await;
     look().await;
     let mut outbox = here.gateway.attach(&node("n"), Instant::now(), &[slot(1)], Arc::default());
     look().await;

@@ -1,10 +1,10 @@
 //! The calls that a node's state asks for: to the bus, the lanes and the ledger. Each ends as the event that answers it.
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
+use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, HolderNote, NodeResult};
 use bus::{Connected, Connecting, Epoch, NewConnection, NodeRecord, Report, Slot};
 use domain::NodeId;
 use domain::job::Ended;
@@ -27,6 +27,8 @@ pub(super) struct Calls {
     pub(super) epoch: Epoch,
     /// What the lanes hand over for the node from then on goes to this connection, or is not on a list that it gave before.
     pub(super) handed_since: Instant,
+    /// Of the connection, until it is over.
+    pub(super) holder_note: Weak<HolderNote>,
 }
 
 /// A dispatch as the node's state knows it.
@@ -54,7 +56,7 @@ impl Calls {
         (since, over): (Instant, Option<Epoch>),
         is_new: bool,
     ) -> Event {
-        let Self { state, incarnation, principal, node, handed_since, .. } = &self;
+        let Self { state, incarnation, principal, node, handed_since, holder_note, .. } = &self;
         let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
             let (holder, age) = (jobs.me(), since.elapsed());
@@ -76,7 +78,7 @@ impl Calls {
                 Connecting::Anothers => return Ok(Registering::Anothers),
             };
             // The lanes hear of attempts that the node does not list, whatever the bus knows.
-            let unfinished = jobs.attempts_on(node, *handed_since, &running).await;
+            let unfinished = jobs.attempts_on(node, holder_note, *handed_since, &running).await;
             let mut unfinished = match unfinished {
                 Ok(unfinished) if !connected.is_complete => unfinished,
                 Ok(_) | Err(_) => {
@@ -106,8 +108,9 @@ impl Calls {
 
     /// Has the lanes told of attempts that the node does not list.
     pub(super) async fn look_up(self, running: Vec<Slot>) -> Option<Event> {
-        let Self { state, incarnation, node, handed_since, .. } = &self;
-        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, *handed_since, &running)).await {
+        let Self { state, incarnation, node, handed_since, holder_note, .. } = &self;
+        let attempts = incarnation.jobs.attempts_on(node, holder_note, *handed_since, &running);
+        if let Err(error) = state.call(attempts).await {
             tracing::debug!(%error, %node, "a node's attempts could not be looked up yet");
         }
         None
