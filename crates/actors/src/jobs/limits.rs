@@ -66,8 +66,10 @@ pub const REPORTS_MAX: usize = 20_000;
 /// Notices of finished jobs that wait to be sent; beyond that they are lost, and found in the ledger.
 pub const NOTICES_MAX: usize = 10_000;
 
-/// Topics that are watched on one instance.
+/// Topics that are watched on one instance, besides [`ASKED_TOPICS_MAX`].
 pub const WATCHED_TOPICS_MAX: usize = 20_000;
+/// Jobs whose progress one instance has asked others for a short while ago, and gets since; of more it shows none.
+pub const ASKED_TOPICS_MAX: usize = 8_000;
 /// Topics of other instances whose events this one sends; without events, watches read the ledger now and then.
 pub const WANTED_TOPICS_MAX: usize = 100_000;
 /// How long events of a topic are sent to another instance after its last announcement.

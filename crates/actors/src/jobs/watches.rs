@@ -23,9 +23,9 @@ use nodes::connection::Progress;
 use tokio::sync::{broadcast, mpsc};
 
 use super::limits::{
-    EVENTS_OF_ALL_PER_SECOND, FINISHED_JOBS_KNOWN, NOTIFICATIONS_OF_ALL_MAX, NOTIFICATIONS_OF_JOB_MAX,
-    NOTIFICATIONS_OF_LANE_MAX, OUTGOING_NOTICES_MAX, PROGRESS_ASKED, WANTED_AGAIN_EVERY, WANTED_FOR,
-    WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
+    ASKED_TOPICS_MAX, EVENTS_OF_ALL_PER_SECOND, FINISHED_JOBS_KNOWN, NOTIFICATIONS_OF_ALL_MAX,
+    NOTIFICATIONS_OF_JOB_MAX, NOTIFICATIONS_OF_LANE_MAX, OUTGOING_NOTICES_MAX, PROGRESS_ASKED,
+    WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
 use super::tallies::Tallies;
 use exchange::Notice;
@@ -114,6 +114,8 @@ impl Drop for Watch {
 /// Of one instance.
 pub(super) struct Watches {
     here: DashMap<Topic, Watched>,
+    /// The number of entries in it that a caller asked for, which take no room of the others.
+    asked: AtomicUsize,
     /// What other instances want to learn, and until when.
     wanted: DashMap<Topic, Instant>,
     /// The number of entries in both maps. If it is zero, there is no listener.
@@ -130,7 +132,8 @@ pub(super) struct Watches {
 /// A topic with a listener on this instance, now or a short while ago.
 struct Watched {
     notifications: broadcast::Sender<Notification>,
-    /// A caller asked for the job's progress; other instances send it at least until then.
+    /// A caller asked for the job's progress; other instances send it at least until then. An entry with it is one of
+    /// [`Watches::asked`].
     asked_until: Option<Instant>,
     /// The newest progress that came.
     progress: Option<(Attempt, Progress)>,
@@ -181,6 +184,7 @@ impl Watches {
         let (outgoing, to_tell) = mpsc::channel(OUTGOING_NOTICES_MAX);
         let watches = Self {
             here: DashMap::new(),
+            asked: AtomicUsize::new(0),
             wanted: DashMap::new(),
             topics: AtomicUsize::new(0),
             outgoing: (!is_alone).then_some(outgoing),
@@ -269,16 +273,23 @@ impl Watches {
     }
 
     /// How far a job is, asked of the instance that holds its node's socket, if it answers within moments. After the first
-    /// question that instance sends each progress for a while.
+    /// question that instance sends each progress for a while. Beyond [`ASKED_TOPICS_MAX`] it is asked about no more jobs.
     pub(super) async fn ask(&self, job: JobId, attempt: Attempt, holder: &InstanceId) -> Option<Progress> {
         self.outgoing.as_ref()?;
         let topic = Topic::Job(job);
-        let mut notifications = self.listen(&topic)?;
+        let has_room = self.asked.load(Ordering::Relaxed) < ASKED_TOPICS_MAX;
+        let mut notifications = self.listen_if(&topic, has_room)?;
         {
             let mut watched = self.here.get_mut(&topic)?;
             let now = Instant::now();
             if watched.asked_until.is_some_and(|until| now < until) {
                 return watched.progress_of(attempt);
+            }
+            if watched.asked_until.is_none() {
+                if !has_room {
+                    return watched.progress_of(attempt);
+                }
+                self.asked.fetch_add(1, Ordering::Relaxed);
             }
             watched.asked_until = Some(now + WANTED_FOR);
             if watched.progress.is_some() {
@@ -295,7 +306,11 @@ impl Watches {
     }
 
     fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<Notification>> {
-        let has_room = self.here.len() < WATCHED_TOPICS_MAX;
+        let watched = self.here.len().saturating_sub(self.asked.load(Ordering::Relaxed));
+        self.listen_if(topic, watched < WATCHED_TOPICS_MAX)
+    }
+
+    fn listen_if(&self, topic: &Topic, has_room: bool) -> Option<broadcast::Receiver<Notification>> {
         match self.here.entry(topic.clone()) {
             Entry::Occupied(watched) => Some(watched.get().notifications.subscribe()),
             Entry::Vacant(_) if !has_room => None,
@@ -380,8 +395,12 @@ impl Watches {
     fn forget_if(&self, topic: &Topic, so: impl Fn(&Watched) -> bool) {
         let now = Instant::now();
         let is_asked = |watched: &Watched| watched.asked_until.is_some_and(|until| now < until);
-        if self.here.remove_if(topic, |_, watched| so(watched) && !is_asked(watched)).is_some() {
+        let forgotten = self.here.remove_if(topic, |_, watched| so(watched) && !is_asked(watched));
+        if let Some((_, watched)) = forgotten {
             self.topics.fetch_sub(1, Ordering::Relaxed);
+            if watched.asked_until.is_some() {
+                self.asked.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -415,6 +434,11 @@ impl Watches {
         self.finish_interest.sweep(now);
         let here: Vec<_> = self.here.iter().map(|watched| watched.key().clone()).collect();
         for topic in &here {
+            if let Some(mut watched) = self.here.get_mut(topic)
+                && watched.asked_until.take_if(|until| *until <= now).is_some()
+            {
+                self.asked.fetch_sub(1, Ordering::Relaxed);
+            }
             self.forget_if(topic, |watched| watched.notifications.receiver_count() == 0);
         }
         here.into_iter().filter(|topic| self.here.contains_key(topic)).collect()

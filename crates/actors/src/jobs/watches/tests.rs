@@ -129,6 +129,31 @@ async fn topics_are_bounded() {
 }
 
 #[tokio::test]
+async fn jobs_that_are_asked_about_are_bounded_and_take_no_room_of_watches() {
+    let (watches, _to_tell) = Watches::new(false);
+    let holder = InstanceId::parse("holder").unwrap();
+    let ask = |n: u128| watches.ask(JobId::from_u128(n), Attempt::new(1), &holder);
+    futures_util::future::join_all((0..ASKED_TOPICS_MAX as u128).map(ask)).await;
+    assert_eq!(ask(ASKED_TOPICS_MAX as u128).await, None);
+    assert_eq!(watches.here.len(), ASKED_TOPICS_MAX, "it asks about no more jobs");
+    let all: Vec<_> =
+        (1_000_000..).take(WATCHED_TOPICS_MAX).filter_map(|n| watches.listen(&job(n))).collect();
+    assert_eq!(all.len(), WATCHED_TOPICS_MAX);
+    assert!(watches.listen(&Topic::All).is_none());
+    // One of them has a listener as well.
+    let listener = watches.listen(&job(0)).unwrap();
+    for mut watched in watches.here.iter_mut() {
+        watched.asked_until = watched.asked_until.map(|_| Instant::now());
+    }
+    drop(all);
+    assert_eq!(watches.sweep(), [job(0)]);
+    assert_eq!(watches.asked.load(Ordering::Relaxed), 0, "their room is free after a while");
+    drop(listener);
+    assert!(watches.sweep().is_empty());
+    assert!(watches.has_nobody());
+}
+
+#[tokio::test]
 async fn progress_is_asked_for_once_and_known_for_a_while() {
     let (watches, mut to_tell) = Watches::new(false);
     let (id, holder) = (JobId::from_u128(1), InstanceId::parse("holder").unwrap());
