@@ -105,7 +105,9 @@ pub const BULK_MATCHED_MAX: u64 = 1_000_000;
 /// Jobs that are read at once to find those that a token with patterns sees.
 pub const BULK_SEEN_PAGE: u32 = 200;
 /// Bulk operations that one instance works on at once. Further ones that it owns wait.
-pub const BULKS_AT_ONCE: usize = 4;
+pub const BULKS_AT_ONCE: usize = 16;
+/// Those of one token. Without tokens all are one caller's.
+pub const BULKS_OF_TOKEN_AT_ONCE: usize = 4;
 /// Rows that a bulk operation reads in one statement to find the next jobs that match.
 pub const BULK_SCAN_ROWS: u32 = 10_000;
 /// The same where such statements take too long, at least.
@@ -125,8 +127,8 @@ pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long an operation whose token an instance does not know is left to the others, before that instance ends it as FAILED:
 /// longer than it takes to give new tokens to all instances.
 pub const BULK_TOKEN_UNKNOWN_MAX: Duration = Duration::from_secs(300);
-/// How long an instance that works on [`BULKS_AT_ONCE`] operations leaves one that others have left to those with room. Then it
-/// shows that it knows its token, if it does.
+/// How long an instance without room for an operation leaves one that others have left to those with room. Then it shows that it
+/// knows its token, if it does.
 pub const BULK_LEFT_MAX: Duration = Duration::from_secs(10);
 /// For that it holds the operation for this long, and leaves it again. The others see twice meanwhile that it goes on.
 pub const BULK_HELD_FOR: Duration = Duration::from_secs(10);
@@ -296,6 +298,7 @@ const _: () = assert!(
 );
 const _: () =
     assert!(BULK_HELD_FOR.as_secs() >= 4 * BULK_LOOK_EVERY.as_secs(), "the others look twice meanwhile");
+const _: () = assert!(BULKS_OF_TOKEN_AT_ONCE <= BULKS_AT_ONCE / 2);
 const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);

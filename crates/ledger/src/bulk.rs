@@ -223,6 +223,8 @@ impl BulkFound {
 pub struct OpenBulk {
     /// Which.
     pub id: BulkId,
+    /// See [`BulkRecord::principal`].
+    pub principal: String,
     /// The instance that works on it.
     pub owner: InstanceId,
     /// See [`BulkRecord::token`].
@@ -522,6 +524,7 @@ impl TryFrom<BulkRow> for BulkRecord {
 record! {
     pub(crate) struct OpenRow {
         id: BulkKey,
+        principal: String,
         owner: String,
         token: i64,
         is_owned: bool,
@@ -535,6 +538,7 @@ impl TryFrom<OpenRow> for OpenBulk {
     fn try_from(row: OpenRow) -> Result<Self> {
         Ok(Self {
             id: row.id.0,
+            principal: row.principal,
             owner: InstanceId::parse(&row.owner).map_err(impossible)?,
             token: records::count(row.token)?,
             is_owned: row.is_owned,

@@ -71,7 +71,7 @@ mod tests {
 
     fn open(owner: &str, token: u64, is_owned: bool) -> OpenBulk {
         let owner = InstanceId::parse(owner).unwrap();
-        OpenBulk { id: ID, owner, token, is_owned, is_cancelling: false }
+        OpenBulk { id: ID, principal: "ops".to_owned(), owner, token, is_owned, is_cancelling: false }
     }
 
     fn known(_: &str) -> bool {

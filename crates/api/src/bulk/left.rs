@@ -76,7 +76,8 @@ mod tests {
     }
 
     fn open(owner: &str, is_owned: bool) -> OpenBulk {
-        OpenBulk { id: ID, owner: name(owner), token: 1, is_owned, is_cancelling: false }
+        let principal = "ops".to_owned();
+        OpenBulk { id: ID, principal, owner: name(owner), token: 1, is_owned, is_cancelling: false }
     }
 
     /// What is due when an instance without room looks.

@@ -7,7 +7,7 @@
 //! owner that was replaced writes nothing.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
     BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_ROUND_PAUSE, BULK_ROUND_PAUSES_MAX,
-    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE,
+    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::state::{State, unanswered};
 use crate::visibility;
 
-/// The operations that this instance works on.
-type Running = Rc<RefCell<HashSet<BulkId>>>;
+/// The operations that this instance works on, with the tokens for which it does.
+type Running = Rc<RefCell<HashMap<BulkId, String>>>;
 
 /// What the runner keeps in memory.
 #[derive(Default)]
@@ -75,8 +75,8 @@ pub async fn run(forwarder: Arc<Forwarder>) {
 }
 
 /// Begins to work on operations of this instance, and on those whose owner is dead. Those that cannot be read, such as a later
-/// release's, are noted, and left to another instance. An instance that works on [`BULKS_AT_ONCE`] ends those that somebody
-/// cancelled, and shows that it knows the tokens of those that others left: see [`Left`].
+/// release's, are noted, and left to another instance. An instance without room, for any or for this token's, ends those that
+/// somebody cancelled, and shows that it knows the tokens of those that others left: see [`Left`].
 pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> Result<(), Refusal> {
     let Kept { running, doubts, left, unreadable } = kept;
     let state = forwarder.state();
@@ -86,11 +86,11 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
     left.look(&found, &me, now);
     for open in found {
         let is_anothers = open.is_owned && open.owner != me;
-        if is_anothers || running.borrow().contains(&open.id) || unreadable.contains(&open.id) {
+        if is_anothers || running.borrow().contains_key(&open.id) || unreadable.contains(&open.id) {
             continue;
         }
         // One that somebody cancelled needs no place: it ends after a page at most.
-        if running.borrow().len() >= BULKS_AT_ONCE && !open.is_cancelling {
+        if !open.is_cancelling && !has_room(&running.borrow(), &open.principal) {
             if let Some(due) = left.due(&open, &me, now) {
                 match hold_or_leave(state, &open, &me, due).await {
                     Ok(()) if due == Due::Leave => left.rest(open.id, now),
@@ -127,7 +127,7 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
         if open.owner != me {
             tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation without a live owner is taken over");
         }
-        running.borrow_mut().insert(bulk.id);
+        running.borrow_mut().insert(bulk.id, open.principal);
         left.forget(bulk.id);
         let worker = Worker {
             forwarder: Arc::clone(forwarder),
@@ -139,6 +139,12 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
     Ok(())
+}
+
+/// Whether this instance may work on one more operation of a token.
+fn has_room(running: &HashMap<BulkId, String>, principal: &str) -> bool {
+    let of_token = running.values().filter(|of| *of == principal).count();
+    running.len() < BULKS_AT_ONCE && of_token < BULKS_OF_TOKEN_AT_ONCE
 }
 
 /// Takes an operation that others left, if its token is known here, to hold it for a moment; or leaves it again.
@@ -325,7 +331,14 @@ impl Worker {
         let now = state.read(state.ledger.bulk(self.id)).await?;
         let now = now.filter(|now| now.owner == me && !now.status.is_over()).ok_or(Stop::Lost)?;
         let is_cancelling = now.status == BulkStatus::Cancelling;
-        let open = OpenBulk { id: now.id, owner: now.owner, token: now.token, is_owned: true, is_cancelling };
+        let open = OpenBulk {
+            id: now.id,
+            principal: now.principal,
+            owner: now.owner,
+            token: now.token,
+            is_owned: true,
+            is_cancelling,
+        };
         *bulk = state.read(state.ledger.take_bulk(&open, &me)).await?.ok_or(Stop::Lost)?;
         Ok(false)
     }

@@ -7,7 +7,7 @@ use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::*;
 use crate::bulk::runner::{Kept, run, take};
-use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY, BULKS_AT_ONCE};
+use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE};
 
 /// An operation of this token, whose owner is dead.
 async fn orphaned(state: &State, n: u128, principal: &str) -> BulkRecord {
@@ -38,7 +38,8 @@ async fn left(state: &State, n: u128, principal: &str) -> BulkId {
 /// What an instance keeps that works on as many as it may.
 fn full() -> Kept {
     let kept = Kept::default();
-    kept.running.borrow_mut().extend((10..).take(BULKS_AT_ONCE).map(BulkId::from_u128));
+    let running = (10..).take(BULKS_AT_ONCE).map(|n| (BulkId::from_u128(n), format!("token-{n}")));
+    kept.running.borrow_mut().extend(running);
     kept
 }
 
@@ -74,6 +75,21 @@ async fn an_instance_without_room_holds_what_others_left_for_a_moment_if_it_know
     while state.ledger.bulk(known).await.unwrap().unwrap().status != BulkStatus::Done {
         tokio::task::yield_now().await;
     }
+}
+
+#[actix_web::test]
+async fn operations_of_one_token_leave_room_for_those_of_others() {
+    let dir = TempDir::new().unwrap();
+    let tokens = ["ops", "other"].map(|name| token(name, Scope::Submit));
+    let state = state(&dir, Auth::tokens(tokens.into())).await;
+    let (forwarder, mut kept) = (forwarder(&state), Kept::default());
+    let running = (10..).take(BULKS_OF_TOKEN_AT_ONCE).map(|n| (BulkId::from_u128(n), "ops".to_owned()));
+    kept.running.borrow_mut().extend(running);
+    let (own, others) = (orphaned(&state, 1, "ops").await, orphaned(&state, 2, "other").await);
+    take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+    let owner = async |id| state.ledger.bulk(id).await.unwrap().unwrap().owner;
+    assert_eq!(owner(own.id).await, own.owner, "it waits for a place");
+    assert_eq!(owner(others.id).await, state.incarnation().identity.id);
 }
 
 #[actix_web::test]

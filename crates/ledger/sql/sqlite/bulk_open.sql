@@ -1,7 +1,7 @@
 -- The bulk operations under way, the oldest first, each with whether its owner's lease is live, and whether somebody
 -- cancelled it.
 -- ?1 limit
-SELECT b.id, b.owner, b.token,
+SELECT b.id, b.principal, b.owner, b.token,
        EXISTS (
            SELECT 1 FROM lease l
            WHERE l.resource = 'instance:' || b.owner AND l.owner = b.owner
