@@ -106,6 +106,7 @@ pub use sessions::Session;
 use sockets::Sockets;
 use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};
+pub use submission_limits::TokenSubmissions;
 use submissions::Submissions;
 pub use tallies::{EventNumbers, Tally};
 use transfers::Transfers;

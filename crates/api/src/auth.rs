@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use actix_web::HttpMessage;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use actors::jobs::TokenSubmissions;
 use arc_swap::ArcSwapOption;
 use domain::{Names, Timestamp};
 use sha2::{Digest, Sha256};
@@ -184,6 +185,11 @@ impl Principal {
     /// What it has in use of what callers share.
     pub(crate) const fn used(&self) -> Option<&Arc<Used>> {
         self.used.as_ref()
+    }
+
+    /// What it has in use of the room for submissions.
+    pub(crate) fn submissions(&self) -> Option<&TokenSubmissions> {
+        self.used.as_ref().map(|used| &used.submissions)
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {

@@ -118,6 +118,11 @@ impl ForwardedRequest {
         own
     }
 
+    /// Whose request it is.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
     /// Whether another instance has forwarded it.
     pub const fn has_come_by_instance(&self) -> bool {
         self.is_forwarded

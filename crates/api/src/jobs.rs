@@ -58,7 +58,8 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
         visibility::of_new_in(state, principal.sees(), session).await?;
     }
     let continues = traces::of_request(request.headers());
-    match accept(&forwarder, continues, submission, || ForwardedRequest::of(&request, body)).await? {
+    let forwarded = || ForwardedRequest::of(&request, body);
+    match accept(&forwarder, &principal, continues, submission, forwarded).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
         Routed::Elsewhere(answer) => Ok(answer),
     }
@@ -233,16 +234,17 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
 /// span that the request continues.
 async fn accept(
     forwarder: &Forwarder,
+    principal: &Principal,
     continues: Option<TraceParent>,
     submission: Submission,
     forwarded: impl FnOnce() -> ForwardedRequest,
 ) -> Result<Routed<Accepted>, Refusal> {
-    let state = forwarder.state();
+    let (state, of_token) = (forwarder.state(), principal.submissions());
     let mut answers = match submission.spec.session.clone() {
         None => {
             let mut submissions = vec![submission];
             let span = traces::submit(continues, &mut submissions);
-            let answers = state.call(state.incarnation().jobs.submit(submissions)).await;
+            let answers = state.call(state.incarnation().jobs.submit(submissions, of_token)).await;
             traces::submitted(span, &answers);
             answers
         }
@@ -250,7 +252,7 @@ async fn accept(
             let serve = async |jobs: &Jobs| {
                 let mut submissions = vec![submission.clone()];
                 let span = traces::submit(continues, &mut submissions);
-                let answers = jobs.submit_in(&session, submissions).await;
+                let answers = jobs.submit_in(&session, submissions, of_token).await;
                 traces::submitted(span, answers.as_deref().unwrap_or_default());
                 answers
             };

@@ -308,7 +308,8 @@ const _: () = assert!(SOCKETS_DEFAULT.in_all <= CONNECTIONS_MAX_DEFAULT * SOCKET
 const _: () = assert!(READING_BYTES_DEFAULT.of_token >= BATCH_BYTES_MAX, "the largest body can be read");
 const _: () =
     assert!(SENDING_BYTES_DEFAULT.of_token >= 2 * SHOWN_PAGE_BYTES_MAX, "the largest page can be sent");
-const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_MAX);
+const _: () = assert!(BATCH_BYTES_MAX <= actors::jobs::limits::SUBMISSION_BYTES_OF_TOKEN_MAX);
+const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_OF_TOKEN_MAX);
 const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX);
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use actors::jobs::TokenSubmissions;
 use wire::Code;
 
 use crate::keys_seen::KeysSeen;
@@ -44,6 +45,8 @@ pub struct Used {
     pub signers: SignersSeen,
     /// The idempotency keys that the token uses.
     pub keys: KeysSeen,
+    /// The token's submissions that are on their way into the ledger.
+    pub submissions: TokenSubmissions,
 }
 
 impl Used {

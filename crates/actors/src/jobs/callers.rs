@@ -14,6 +14,7 @@ use super::keeper::LaneKeeper;
 use super::lease::Adoption;
 use super::lifetime::Lifetime;
 use super::messages::LaneCommand;
+use super::submission_limits::TokenSubmissions;
 use super::submissions::Submissions;
 use super::waiters::Waiters;
 use super::{Jobs, Refusal};
@@ -50,10 +51,14 @@ impl Callers {
 }
 
 impl Jobs {
-    /// Accepts jobs, each on its own; an answer for each, in their order.
-    pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
+    /// Accepts jobs, each on its own; an answer for each, in their order. They take room of their token, if they have one.
+    pub async fn submit(
+        &self,
+        submissions: Vec<Submission>,
+        of_token: Option<&TokenSubmissions>,
+    ) -> Vec<Result<Accepted, Refusal>> {
         let deadline = Instant::now() + self.callers.request_timeout;
-        self.callers.submissions.submit(submissions, deadline).await
+        self.callers.submissions.submit(submissions, of_token, deadline).await
     }
 
     /// One job, as the ledger has it.

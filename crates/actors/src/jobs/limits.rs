@@ -24,6 +24,10 @@ pub const AWAY_REMEMBERED: Duration = Duration::from_secs(60);
 pub const SUBMISSIONS_MAX: usize = 20_000;
 /// Bytes of payloads that may be on their way into the ledger.
 pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
+/// Jobs of one token among them.
+pub const SUBMISSIONS_OF_TOKEN_MAX: usize = SUBMISSIONS_MAX / 2;
+/// Bytes of one token's payloads among them.
+pub const SUBMISSION_BYTES_OF_TOKEN_MAX: usize = SUBMISSION_BYTES_MAX / 2;
 /// With so many submissions that wait for their commit a lane has what it can write well; more go to the instance's next
 /// lane. Less is dearer: a commit's cost is much the same for few jobs and for many.
 pub const LANE_SUBMISSIONS_GOOD: usize = 2_000;
@@ -105,6 +109,7 @@ const _: () = assert!(ROUND_COMMANDS_MAX + ROUND_NEW_JOBS_MAX <= ledger::BATCH_R
 // What one lane has in memory may all be on its way at once.
 const _: () = assert!(OUTGOING_BYTES_MAX >= domain::lane::limits::JOBS_BYTES_MAX);
 const _: () = assert!(SUBMISSION_BYTES_MAX >= 2 * domain::lane::limits::ROUND_BYTES_MAX);
+const _: () = assert!(SUBMISSIONS_OF_TOKEN_MAX >= domain::limits::BATCH_JOBS_MAX);
 
 /// A job that waits is given to another instance when this one has reached no node that serves it for so long.
 pub const UNSERVED_MAX: Duration = Duration::from_secs(2);

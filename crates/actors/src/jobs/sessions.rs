@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::callers::{Callers, OWNER_LOOK_EVERY};
 use super::lease::Adoption;
 use super::messages::LaneCommand;
-use super::{Accepted, Jobs, Refusal, Submission};
+use super::{Accepted, Jobs, Refusal, Submission, TokenSubmissions};
 use crate::pause::jittered;
 
 /// A session as it stands.
@@ -113,7 +113,7 @@ impl Jobs {
     }
 
     /// Accepts jobs of a session, in this order, each on its own; an answer for each. All of them are refused where
-    /// another instance owns the session.
+    /// another instance owns the session. They take room of their token, if they have one.
     ///
     /// # Errors
     /// [`Refusal::NotOwner`], [`Refusal::UnknownSession`], and what the ledger says.
@@ -121,12 +121,14 @@ impl Jobs {
         &self,
         id: &SessionId,
         submissions: Vec<Submission>,
+        of_token: Option<&TokenSubmissions>,
     ) -> Result<Vec<Result<Accepted, Refusal>>, Refusal> {
         let callers = &self.callers;
         let deadline = Instant::now() + callers.request_timeout;
         loop {
             let lane = callers.session_lane(id, deadline).await?;
-            let answers = callers.submissions.submit_to(&lane, submissions.iter().cloned(), deadline).await;
+            let each = submissions.iter().cloned();
+            let answers = callers.submissions.submit_to(&lane, each, of_token, deadline).await;
             // An owner that was leaving has written nothing of what it refuses so.
             let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
             if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {

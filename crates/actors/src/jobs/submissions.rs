@@ -12,7 +12,7 @@ use super::Refusal;
 use super::lifetime::Lifetime;
 use super::messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
 use super::own_lanes::{OwnLanes, WaitingSubmission};
-use super::submission_limits::SubmissionLimits;
+use super::submission_limits::{SubmissionLimits, TokenSubmissions};
 use crate::directory::Undelivered;
 use crate::job_ids::JobIds;
 use crate::replies::reply_channel;
@@ -50,12 +50,14 @@ impl Submissions {
     pub(super) async fn submit(
         &self,
         submissions: Vec<Submission>,
+        of_token: Option<&TokenSubmissions>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
         let has_slots = |count| self.overlapping.as_ref().is_some_and(|nodes| nodes.has_slots_here(count));
         let lanes = self.own_lanes.choose(submissions.len(), has_slots);
         let each = submissions.into_iter().zip(lanes);
-        self.submit_each(each.map(|(one, (lane, waiting))| (lane, one, Some(waiting))), deadline).await
+        let each = each.map(|(one, (lane, waiting))| (lane, one, Some(waiting)));
+        self.submit_each(each, of_token, deadline).await
     }
 
     /// Has a lane's owner accept jobs; an answer for each, in their order.
@@ -63,15 +65,17 @@ impl Submissions {
         &self,
         lane: &LaneId,
         submissions: impl ExactSizeIterator<Item = Submission>,
+        of_token: Option<&TokenSubmissions>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
-        self.submit_each(submissions.map(|one| (lane, one, None)), deadline).await
+        self.submit_each(submissions.map(|one| (lane, one, None)), of_token, deadline).await
     }
 
     /// The same with a lane for each.
     async fn submit_each<'l>(
         &self,
         submissions: impl ExactSizeIterator<Item = (&'l LaneId, Submission, Option<WaitingSubmission>)>,
+        of_token: Option<&TokenSubmissions>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
         let arrived = Instant::now();
@@ -80,7 +84,8 @@ impl Submissions {
         // Of a session's jobs none is accepted behind one for which there was no room.
         let mut full: Option<&LaneId> = None;
         for (lane, submission, waiting) in submissions {
-            let share = if full == Some(lane) { None } else { self.limits.take(&submission, waiting) };
+            let is_behind = full == Some(lane);
+            let share = if is_behind { None } else { self.limits.take(&submission, of_token, waiting) };
             let Some(share) = share else {
                 full = full.or(lane.session_id().map(|_| lane));
                 answers.push(Err(Refusal::Overloaded));

@@ -103,14 +103,14 @@ fn submission() -> Submission {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_anew() {
     let lanes = open().await;
-    let before = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    let before = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap();
     lanes.plan.next_jobs_panic();
-    let lost = lanes.jobs.submit(vec![submission()]).await.remove(0);
+    let lost = lanes.jobs.submit(vec![submission()], None).await.remove(0);
     assert_eq!(lost, Err(Refusal::Internal));
     let token = lanes.ledger.lease(before.lane.lease()).await.unwrap().unwrap().token;
     // Another owner begins within moments; until then nothing is accepted.
     let after = loop {
-        match lanes.jobs.submit(vec![submission()]).await.remove(0) {
+        match lanes.jobs.submit(vec![submission()], None).await.remove(0) {
             Ok(accepted) => break accepted,
             Err(Refusal::Internal | Refusal::Fenced) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(other) => panic!("{other}"),
@@ -127,20 +127,20 @@ async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_the_ledger_refuses_costs_its_caller_alone() {
     let lanes = open().await;
-    let before = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    let before = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap();
     let token = async || lanes.ledger.lease(before.lane.lease()).await.unwrap().unwrap().token;
     let first = token().await;
     // No request can ask for it.
     let mut wrong = submission();
     wrong.spec.max_attempts = 0;
-    assert_eq!(lanes.jobs.submit(vec![wrong.clone()]).await, [Err(Refusal::Internal)]);
+    assert_eq!(lanes.jobs.submit(vec![wrong.clone()], None).await, [Err(Refusal::Internal)]);
     // The others of its batch are written.
-    let answers = lanes.jobs.submit(vec![submission(), wrong, submission()]).await;
+    let answers = lanes.jobs.submit(vec![submission(), wrong, submission()], None).await;
     assert!(matches!(answers[..], [Ok(_), Err(Refusal::Internal), Ok(_)]), "{answers:?}");
     for accepted in answers.iter().flatten() {
         assert_eq!(lanes.jobs.get(accepted.id).await.unwrap().state, State::Created);
     }
-    let after = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    let after = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap();
     assert_eq!((after.lane, token().await), (before.lane.clone(), first), "the lease was not acquired anew");
     lanes.jobs.stop().await;
 }
@@ -149,9 +149,9 @@ async fn a_job_that_the_ledger_refuses_costs_its_caller_alone() {
 async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
     let lanes = open().await;
     let many = (0..500).map(|_| submission()).collect();
-    let (answers, ()) = tokio::join!(lanes.jobs.submit(many), lanes.jobs.stop());
+    let (answers, ()) = tokio::join!(lanes.jobs.submit(many, None), lanes.jobs.stop());
     assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(Refusal::Fenced))));
-    let refused = lanes.jobs.submit(vec![submission()]).await.remove(0);
+    let refused = lanes.jobs.submit(vec![submission()], None).await.remove(0);
     assert_eq!(refused, Err(Refusal::Fenced));
 }
 

@@ -38,7 +38,7 @@ fn named(session: &SessionId, name: &str) -> Submission {
 
 async fn submit(lanes: &Lanes, session: &SessionId, names: &[&str]) -> Vec<Result<Accepted, Refusal>> {
     let new = names.iter().map(|name| named(session, name)).collect();
-    lanes.jobs.submit_in(session, new).await.unwrap()
+    lanes.jobs.submit_in(session, new, None).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,11 +67,11 @@ async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_
     assert_eq!((seqs(&again), &again[..2]), (vec![1, 2, 3, 2], &first[..]));
     let mut other = named(&id, "c1");
     other.key.as_mut().unwrap().body_hash = [2; 32];
-    assert_eq!(lanes.jobs.submit_in(&id, vec![other]).await.unwrap(), [Err(Refusal::KeyReused)]);
+    assert_eq!(lanes.jobs.submit_in(&id, vec![other], None).await.unwrap(), [Err(Refusal::KeyReused)]);
     // Another caller's key is another one, whatever it calls its job.
     let mut other = named(&id, "c1");
     other.key.as_mut().unwrap().scope.scope = format!("session {id} other");
-    assert_eq!(seqs(&all(lanes.jobs.submit_in(&id, vec![other]).await.unwrap())), [4]);
+    assert_eq!(seqs(&all(lanes.jobs.submit_in(&id, vec![other], None).await.unwrap())), [4]);
 
     lanes.plan.next_jobs_panic();
     assert_eq!(submit(&lanes, &id, &["c4"]).await, [Err(Refusal::Internal)]);
@@ -105,7 +105,7 @@ async fn a_session_that_was_used_a_moment_ago_stays_open_before_anybody_has_seen
     // The session's owner begins, and has nothing to do after this.
     let mut urgent = named(&id, "c1");
     urgent.spec.priority = Priority::new(1).unwrap();
-    assert_eq!(lanes.jobs.submit_in(&id, vec![urgent]).await.unwrap(), [Err(Refusal::StrictPriority)]);
+    assert_eq!(lanes.jobs.submit_in(&id, vec![urgent], None).await.unwrap(), [Err(Refusal::StrictPriority)]);
     let accepted = submit(&lanes, &id, &["c2"]).await.remove(0);
     assert!(accepted.is_ok(), "{accepted:?}");
     lanes.jobs.stop().await;
@@ -133,7 +133,7 @@ async fn a_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joini
     let id = session(&lanes, Ordering::Strict).await;
     let taken = take_elsewhere(&lanes, &id, 1).await;
     until("it has run out", async || !lease_of(&lanes, &id).await.is_live()).await;
-    let refused = lanes.jobs.submit_in(&id, vec![named(&id, "c1")]).await;
+    let refused = lanes.jobs.submit_in(&id, vec![named(&id, "c1")], None).await;
     assert!(matches!(refused, Err(Refusal::NoOwner { .. })), "{refused:?}");
     let left = lease_of(&lanes, &id).await;
     assert_eq!((left.owner.as_ref(), left.token), (taken.owner.as_ref(), taken.token));
@@ -169,7 +169,7 @@ async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
     lanes.plan.renewals_to_gate.store(usize::MAX, Atomic::SeqCst);
     *lanes.plan.holds.next_acquire_is_late.lock().unwrap() = Some(lease);
     // Whether the job comes in time does not matter.
-    let _ = lanes.jobs.submit_in(&id, vec![named(&id, "c1")]).await;
+    let _ = lanes.jobs.submit_in(&id, vec![named(&id, "c1")], None).await;
     until("they are held", async || !lanes.plan.holds.tokens().is_empty()).await;
     let late = before.token.get() + 1;
     let tokens = lanes.plan.holds.tokens();

@@ -103,7 +103,8 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let (ats, mut free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
     let span = traces::submit(traces::of_request(request.headers()), &mut free);
     let incarnation = state.incarnation();
-    let (in_sessions, answers) = join(in_sessions, state.call(incarnation.jobs.submit(free))).await;
+    let submit = incarnation.jobs.submit(free, principal.submissions());
+    let (in_sessions, answers) = join(in_sessions, state.call(submit)).await;
     traces::submitted(span, &answers);
     for (at, answer) in ats.into_iter().zip(answers) {
         results[at] = Some(result(answer));
@@ -174,6 +175,7 @@ pub async fn submit_part(
     let (jobs, submissions): (Vec<_>, Vec<_>) =
         parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
     let (continues, is_forwarded) = (forwarded.continues(), forwarded.has_come_by_instance());
+    let of_token = forwarded.principal().submissions();
     // Jobs whose session is served here are not written again.
     let part = LazyCell::new(|| {
         let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
@@ -182,7 +184,7 @@ pub async fn submit_part(
     let serve = async |jobs: &Jobs| {
         let mut submissions = submissions.clone();
         let span = traces::submit(continues, &mut submissions);
-        let answers = jobs.submit_in(session, submissions).await;
+        let answers = jobs.submit_in(session, submissions, of_token).await;
         traces::submitted(span, answers.as_deref().unwrap_or_default());
         answers
     };

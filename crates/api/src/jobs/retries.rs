@@ -74,9 +74,8 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     }
     audit::note_operators(state, &request, "retry_job", format!("job:{id}")).await?;
     let continues = traces::of_request(request.headers());
-    match accept(&forwarder, continues, again(record, retry, key), || ForwardedRequest::of(&request, body))
-        .await?
-    {
+    let forwarded = || ForwardedRequest::of(&request, body);
+    match accept(&forwarder, &principal, continues, again(record, retry, key), forwarded).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, Some(id))),
         Routed::Elsewhere(answer) => Ok(answer),
     }
@@ -258,7 +257,8 @@ impl<'f> Retries<'f> {
         }
         if !ids.is_empty() {
             let incarnation = state.incarnation();
-            let submit = tokio::time::timeout_at(self.deadline.into(), incarnation.jobs.submit(submissions));
+            let submit = incarnation.jobs.submit(submissions, self.forwarded.principal().submissions());
+            let submit = tokio::time::timeout_at(self.deadline.into(), submit);
             match state.call(submit).await {
                 Ok(answers) => {
                     for (id, answer) in ids.into_iter().zip(answers) {
@@ -530,7 +530,7 @@ async fn retry_in_session(
     let query = if retry.once { "?once=true" } else { "" };
     let passed = || forwarded.within("POST", format!("/v1/jobs/{id}/retry{query}"), Vec::new(), key.as_ref());
     let state = forwarder.state();
-    match accept(forwarder, forwarded.continues(), again, passed).await {
+    match accept(forwarder, forwarded.principal(), forwarded.continues(), again, passed).await {
         Ok(Routed::Here(accepted)) => Ok(Some(accepted.id.to_string())),
         Ok(Routed::Elsewhere(answer)) => {
             let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
