@@ -25,7 +25,6 @@ use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
 use domain::{BulkId, IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
-use tokio::sync::Semaphore;
 use url::{Position, Url};
 use wire::{
     Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_PLACES, FORWARDED_TO, Problem,
@@ -38,6 +37,7 @@ use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
 use crate::settings::OnMisroute;
+use crate::shares::Kind;
 use crate::state::State;
 use crate::traces::{self, TRACEPARENT_NAME};
 use outages::{Failure, Outages};
@@ -45,7 +45,6 @@ use outages::{Failure, Outages};
 /// Brings requests to the owners of keys.
 pub struct Forwarder {
     state: Arc<State>,
-    under_way: Semaphore,
     /// The owners that were found elsewhere than the ring puts the key, and when.
     hints: DashMap<Resource, (Member, Instant)>,
     /// The instance that made snowflakes for this one last, and when.
@@ -216,7 +215,6 @@ impl Forwarder {
     /// A forwarder with the services and settings of `state`.
     pub fn new(state: Arc<State>) -> Self {
         Self {
-            under_way: Semaphore::new(state.settings.forwards_max),
             state,
             hints: DashMap::new(),
             right_clock: ArcSwapOption::empty(),
@@ -456,8 +454,8 @@ impl Forwarder {
         member: &Member,
         deadline: Instant,
     ) -> Result<Asked, Refusal> {
-        let (result, asked) = match self.under_way.try_acquire() {
-            Ok(_permit) => {
+        let (result, asked) = match self.state.shares.take(Kind::Forwards, forwarded.principal.used(), 1) {
+            Ok(_share) => {
                 if !same_scheme(&incarnation.identity.url, &member.url) {
                     // A request that came over TLS is not forwarded without TLS. Nobody was asked.
                     let (owner, caller) = (&member.id, forwarded.principal.name());
@@ -470,10 +468,7 @@ impl Forwarder {
                 let (result, asked) = self.pass_there(incarnation, forwarded, member, deadline).await;
                 (result, Ok(asked))
             }
-            Err(_) => {
-                let why = "this instance forwards too many requests to others";
-                ("overloaded", Err(Refusal::new(Code::Overloaded, why)))
-            }
+            Err(reached) => ("overloaded", Err(reached.into())),
         };
         metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
         asked

@@ -271,7 +271,7 @@ pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
 /// How far the time of a forwarded request's credential may be from the database's clock, either way.
 pub const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(30);
 /// Requests that are being forwarded at once, unless settings say otherwise. Much smaller than the number of connections that
-/// an instance accepts.
+/// an instance accepts. One token may have half of them.
 pub const FORWARDS_MAX: usize = 2_000;
 /// How long requests go to the instance where a signer was last found, though the ring names another.
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);

@@ -51,7 +51,7 @@ pub struct Settings {
     pub workers: usize,
     /// Connections open at once, all threads together; more wait to be accepted.
     pub connections_max: usize,
-    /// Requests that are being forwarded to other instances at once.
+    /// Requests that are being forwarded to other instances at once. One token may have half of them.
     pub forwards_max: usize,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
@@ -120,6 +120,7 @@ impl Settings {
             Kind::JobStreams => Limit { in_all: JOB_STREAMS_MAX, of_token: JOB_STREAMS_TOKEN_MAX },
             Kind::PlanStreams => Limit { in_all: PLAN_STREAMS_MAX, of_token: PLAN_STREAMS_TOKEN_MAX },
             Kind::AllStreams => Limit { in_all: ALL_STREAMS_MAX, of_token: ALL_STREAMS_TOKEN_MAX },
+            Kind::Forwards => Limit { in_all: self.forwards_max, of_token: self.forwards_max.div_ceil(2) },
         })
     }
 }

@@ -1,5 +1,5 @@
 //! What callers may take of an instance at once, all together and each: bytes of bodies that are being read, bytes of
-//! answers that wait for their readers, requests in flight, sockets, and event streams.
+//! answers that wait for their readers, requests in flight, sockets, event streams, and requests to other instances.
 //!
 //! These are counters: taking a share and giving it back are a few atomic operations. Without tokens all callers are one,
 //! which may take everything.
@@ -33,9 +33,11 @@ pub enum Kind {
     PlanStreams,
     /// Event streams of all events.
     AllStreams,
+    /// Requests that wait for another instance's answer.
+    Forwards,
 }
 
-const KINDS: usize = 7;
+const KINDS: usize = 8;
 
 /// How much of each kind is in use: by all callers, or by one token.
 #[derive(Debug, Default)]
@@ -83,6 +85,7 @@ impl Shares {
             Kind::JobStreams,
             Kind::PlanStreams,
             Kind::AllStreams,
+            Kind::Forwards,
         ];
         Self { limits: kinds.map(limit), in_all: Arc::default() }
     }
@@ -203,6 +206,7 @@ impl std::fmt::Display for Reached {
             Kind::JobStreams => "event streams of jobs may be open",
             Kind::PlanStreams => "event streams of plans may be open",
             Kind::AllStreams => "streams of all events may be open",
+            Kind::Forwards => "requests may wait for other instances",
         };
         let (whose, advice) = match is_of_token {
             true => ("of one token ", "send less at once"),

@@ -452,3 +452,50 @@ async fn a_forward_waits_for_an_owner_whose_lease_ran_out_and_for_none_whose_lea
         handle.stop().await;
     }
 }
+
+#[actix_web::test]
+async fn forwards_for_one_token_leave_room_for_those_for_others() {
+    let dir = TempDir::new().unwrap();
+    let near = TcpListener::bind("127.0.0.1:0").unwrap();
+    let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = near.local_addr().unwrap();
+    let identity = |name: &str, address: std::net::SocketAddr| cluster::Identity {
+        id: InstanceId::parse(name).unwrap(),
+        url: format!("http://{address}"),
+    };
+    let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
+    let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
+    services.incarnation.cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);
+    let auth = Auth::tokens(vec![token("one", Scope::Submit), token("other", Scope::Submit)]);
+    let settings = Settings { workers: 1, forwards_max: 2, ..Settings::new(auth) };
+    let server = open_server(near, services, settings);
+    let handle = server.handle();
+    tokio::spawn(server.run());
+
+    let ask = move |token: &str| {
+        let head = format!(
+            "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        async move {
+            let mut caller = TcpStream::connect(address).await.unwrap();
+            converse(&mut caller, head.as_bytes()).await
+        }
+    };
+    let mut waiting = Vec::new();
+    for token in ["one", "other"] {
+        let asked = tokio::spawn(ask(token));
+        let (mut forwarded, _) = far.accept().await.unwrap();
+        assert!(forwarded.read(&mut [0; 4_096]).await.unwrap() > 0, "{token}");
+        waiting.push((asked, forwarded));
+        let refused = ask("one").await;
+        assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("of one token"), "{refused}");
+    }
+    for (asked, mut forwarded) in waiting {
+        let answer = "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        forwarded.write_all(answer.as_bytes()).await.unwrap();
+        let answer = asked.await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+    handle.stop().await;
+}
