@@ -6,8 +6,13 @@ use domain::limits::{
     LABEL_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX,
 };
 
-/// Nodes that one registry knows. Further ones are ignored and counted.
+/// Nodes that one registry knows, those included that left a short while ago. Further ones are ignored; the sockets of such nodes
+/// are closed.
 pub const NODES_MAX: usize = 50_000;
+/// Nodes that left which are forgotten at once to make room for others, the first of them.
+pub const LEFT_FORGOTTEN_AT_ONCE: usize = 500;
+/// Where none has left, how long nobody looks for such nodes again, in milliseconds.
+pub const FULL_MS: u64 = 1_000;
 /// Largest document of a node, in bytes of JSON.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024;
 /// Longest name of a node's software that is kept, in characters; the rest is cut off.

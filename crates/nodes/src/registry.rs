@@ -22,7 +22,10 @@ use tokio::sync::{Notify, broadcast, watch};
 use crate::entry::Entry;
 use crate::hearing::Hearing;
 use crate::index::Index;
-use crate::limits::{ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, NODES_MAX, left_remembered, silence_max};
+use crate::limits::{
+    ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, FULL_MS, LEFT_FORGOTTEN_AT_ONCE, NODES_MAX,
+    left_remembered, silence_max,
+};
 use crate::node_update::NodeUpdate;
 use crate::pools::Pools;
 use crate::record::{Applied, Profile, Record, Stamp};
@@ -39,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) me: InstanceId,
     timeouts: NodeTimeouts,
     nodes: DashMap<NodeId, Known>,
+    /// When there were as many as may be, and none that had left.
+    full_at: Mutex<Option<Instant>>,
     pub(crate) index: ArcSwap<Index>,
     /// The bus does not answer: only this instance's own nodes can be reached.
     pub(crate) is_alone: AtomicBool,
@@ -114,6 +119,7 @@ impl Registry {
             me,
             timeouts,
             nodes: DashMap::new(),
+            full_at: Mutex::default(),
             index: ArcSwap::from_pointee(Index::empty()),
             is_alone: AtomicBool::new(false),
             is_loaded: AtomicBool::new(false),
@@ -153,7 +159,7 @@ impl Registry {
         {
             return inner.take(entry, stamp.version, (status, load), heard, now);
         }
-        let has_room = inner.nodes.len() < NODES_MAX;
+        let has_room = inner.make_room(&profile.node, now);
         let joined = NodeChange {
             node: profile.node.clone(),
             holder: profile.holder.clone(),
@@ -632,6 +638,35 @@ impl Inner {
         Arc::new(entry)
     }
 
+    /// Whether a node may be added that is not known. Where there is no room, those that left first are forgotten.
+    fn make_room(&self, node: &NodeId, now: Instant) -> bool {
+        if self.nodes.len() < NODES_MAX || self.nodes.contains_key(node) {
+            return true;
+        }
+        let mut full_at = self.full_at();
+        // Others may have made room meanwhile.
+        if self.nodes.len() < NODES_MAX {
+            return true;
+        }
+        let full_for = Duration::from_millis(FULL_MS);
+        if full_at.is_some_and(|at| now.saturating_duration_since(at) < full_for) {
+            return false;
+        }
+        let mut left = Vec::new();
+        for known in &self.nodes {
+            if let Known::Left { at, .. } = known.value() {
+                left.push((*at, known.key().clone()));
+            }
+        }
+        left.sort_unstable_by_key(|(at, _)| *at);
+        left.truncate(LEFT_FORGOTTEN_AT_ONCE);
+        for (_, node) in &left {
+            self.nodes.remove_if(node, |_, known| matches!(known, Known::Left { .. }));
+        }
+        *full_at = left.is_empty().then_some(now);
+        !left.is_empty()
+    }
+
     /// A node has changed: updates the index, and, if the node is open again, notifies the waiters of its
     /// pools.
     pub(crate) fn refresh(&self, entry: &Arc<Entry>) {
@@ -666,6 +701,10 @@ impl Inner {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn full_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn missing(&self) -> MutexGuard<'_, HashMap<InstanceId, Missing>> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -687,7 +726,7 @@ impl Registry {
         let entries = self.entries();
         let _update: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
         let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
-        let _pauses = inner.pauses();
+        let (_pauses, _full_at) = (inner.pauses(), inner.full_at());
         let _building = inner.building.lock().unwrap();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.
         let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));

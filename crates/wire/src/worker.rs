@@ -22,7 +22,7 @@ pub const SUBPROTOCOL: &str = "fencepost.v1";
 pub mod close {
     /// The scheduler is shutting down: connect to another instance.
     pub const GOING_AWAY: u16 = 1001;
-    /// The instance has no room for a message: connect again, to this instance later or to another.
+    /// The instance has no room for a message, or for the node: connect again, to this instance later or to another.
     pub const OVERLOADED: u16 = 1013;
     /// The other side broke the protocol. A `problem` frame before the close frame says how.
     pub const PROTOCOL: u16 = 4400;

@@ -19,8 +19,10 @@ use bus::Slot;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use nodes::Applied;
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
+use nodes::limits::NODES_MAX;
 use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
@@ -268,6 +270,14 @@ impl Socket {
         self.closing = Some(Closing::ByInstance(CloseCode::Overloaded, reached.to_string()));
     }
 
+    /// A node that is not in the registry gets no work here.
+    fn close_if_unknown(&mut self, applied: Applied) {
+        if applied == Applied::TooMany {
+            let why = format!("this instance knows {NODES_MAX} nodes, as many as it may");
+            self.closing = Some(Closing::ByInstance(CloseCode::Overloaded, why));
+        }
+    }
+
     fn carry_out_all(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             self.carry_out(effect);
@@ -335,13 +345,15 @@ impl Socket {
             Effect::LookUp { running } => self.call(calls().look_up(running)),
             Effect::Record { record, heartbeat_at } => {
                 let now = Instant::now();
-                match heartbeat_at {
+                let applied = match heartbeat_at {
                     Some(arrived) => registry.heartbeat_recorded(record, arrived, now),
                     None => registry.recorded(record, now),
                 };
+                self.close_if_unknown(applied);
             }
             Effect::Note(record) => {
-                registry.noted(record, Instant::now());
+                let applied = registry.noted(record, Instant::now());
+                self.close_if_unknown(applied);
             }
             Effect::CountFreed(count) => (0..count).for_each(|_| registry.freed(node, epoch)),
             Effect::TellOf => registry.tell_of(node, epoch),

@@ -70,7 +70,7 @@ pub enum CloseCode {
     Replaced,
     /// It reads too slowly.
     TooSlow,
-    /// There is no room for what it sends. It may connect again.
+    /// There is no room for it, or for what it sends. It may connect again.
     Overloaded,
 }
 

@@ -9,7 +9,7 @@ use domain::job::Requirements;
 use super::*;
 use crate::explain::Reason;
 use crate::fixture::*;
-use crate::limits::{ABSENT_AFTER_MS, left_remembered};
+use crate::limits::{ABSENT_AFTER_MS, FULL_MS, LEFT_FORGOTTEN_AT_ONCE, NODES_MAX, left_remembered};
 use crate::record::Load;
 use crate::select::Wanted;
 
@@ -96,6 +96,25 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
     assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
     registry.sweep(now + left_remembered(OFFLINE), None);
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::New, "it was forgotten in time");
+}
+
+#[test]
+fn nodes_that_left_first_make_room_for_others_and_without_any_a_node_is_refused() {
+    let name = |n: usize| format!("n{n}");
+    let registry = registry((0..NODES_MAX).map(|n| record(&name(n))));
+    let now = Instant::now();
+    assert_eq!(registry.recorded(record("own"), now), Applied::TooMany);
+    assert_eq!(registry.noted(record("own"), now), Applied::TooMany);
+    assert_eq!(registry.recorded(record("n0").at(1, 2), now), Applied::New, "one that is known goes on");
+    let left = LEFT_FORGOTTEN_AT_ONCE + 1;
+    for n in 0..left {
+        registry.left(&node(&name(n)), Epoch::new(1), now + Duration::from_millis(n as u64));
+    }
+    let later = now + Duration::from_millis(FULL_MS);
+    assert_eq!(registry.recorded(record("own"), later), Applied::New);
+    assert_eq!(apply(&registry, record(&name(left - 1)).at(1, 9)), Applied::Stale, "the last is remembered");
+    assert_eq!(apply(&registry, record(&name(0)).at(2, 1)), Applied::New);
+    assert_eq!(registry.count(), NODES_MAX - left + 2);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What results that come before a node's `welcome` take of what callers share.
+//! What results that come before a node's `welcome` take of what callers share, and what becomes of a node for which there is no
+//! room.
 
 use actix_web::test::TestRequest;
 use actix_web::{FromRequest, web};
@@ -54,6 +55,17 @@ fn ends(socket: &mut Socket, n: u128) {
     socket.apply(Event::Frames(vec![FromNode::Result { slot: slot(n), end }]));
 }
 
+/// The bus has the record now, which lists both attempts.
+fn registered(socket: &mut Socket) {
+    let connected = Connected { epoch: Epoch::new(7), version: Version::new(1), is_complete: true };
+    let known = Known { connected, taken: vec![slot(1), slot(2)], unlisted: Vec::new() };
+    socket.apply(Event::Registered {
+        known: Ok(Registering::Done(known)),
+        is_lent: false,
+        provisional: Epoch::new(1),
+    });
+}
+
 #[actix_web::test]
 async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_being_read() {
     let dir = TempDir::new().unwrap();
@@ -72,15 +84,29 @@ async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_be
     ends(&mut one, 2);
     assert!(in_use() > 2 * BYTES && one.closing.is_none());
     // They are committed now, and their room is not taken twice.
-    let connected = Connected { epoch: Epoch::new(7), version: Version::new(1), is_complete: true };
-    let known = Known { connected, taken: vec![slot(1), slot(2)], unlisted: Vec::new() };
-    one.apply(Event::Registered {
-        known: Ok(Registering::Done(known)),
-        is_lent: false,
-        provisional: Epoch::new(1),
-    });
+    registered(&mut one);
     assert_eq!(in_use(), 2 * BYTES);
     assert!(one.closing.is_none());
     drop(one);
     assert_eq!(in_use(), 0);
+}
+
+#[actix_web::test]
+async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (mut known, mut further) = (greeted(&state, "known").await, greeted(&state, "further").await);
+    registered(&mut known);
+    let incarnation = state.incarnation();
+    let registry = &incarnation.registry;
+    let record = registry.get(known.node.node().unwrap()).unwrap();
+    let now = Instant::now();
+    for n in 1..NODES_MAX {
+        let mut another = record.clone();
+        Arc::make_mut(&mut another.profile).node = domain::NodeId::parse(&format!("n{n}")).unwrap();
+        registry.apply(another, now, now);
+    }
+    registered(&mut further);
+    assert!(matches!(further.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    assert!(known.closing.is_none());
 }
