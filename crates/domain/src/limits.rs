@@ -86,6 +86,12 @@ pub const CONTEXT_BYTES_MAX: usize = 256 << 10;
 pub const TASK_RUNS_MAX: u32 = 100;
 /// Checkpoints of one task, all runs together.
 pub const CHECKPOINTS_MAX: u32 = 1_000;
+/// Changes of one task, by its stages and by people, beyond which nobody pauses it. Its runs and checkpoints alone are no more than
+/// a third of that.
+pub const TASK_CHANGES_MAX: u64 = 10_000;
+/// Changes of one plan, without those of its tasks, beyond which nobody pauses it.
+pub const PLAN_CHANGES_MAX: u64 = 100_000;
+const _: () = assert!(TASK_CHANGES_MAX >= 3 * (2 * CHECKPOINTS_MAX + 10 * TASK_RUNS_MAX) as u64);
 
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;

@@ -78,7 +78,7 @@ fn missing(saved: &[CheckpointRecord], known: &HashMap<u32, Vec<Arc<str>>>) -> V
 /// Pauses a task
 ///
 /// No further stage of the task starts. If a stage is under way, the task becomes PAUSED after the end of that stage.
-/// Pausing a paused task changes nothing.
+/// Pausing a paused task changes nothing. A task that has changed 10,000 times is not paused any more (`conflict`).
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/pause", tag = "plans", operation_id = "pause_task",
     params(("task" = String, Path, description = ID)),

@@ -199,7 +199,7 @@ pub enum Refused {
     StageUnknown(usize),
     /// A stage, counted from 0, that is completed is another one in the corrected definition.
     DefinitionChanged(usize),
-    /// The task has run [`crate::limits::TASK_RUNS_MAX`] times, or has as many checkpoints as it may.
+    /// The task has run [`crate::limits::TASK_RUNS_MAX`] times, or has as many checkpoints or changes as it may.
     TooMany(&'static str),
 }
 

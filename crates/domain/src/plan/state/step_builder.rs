@@ -10,7 +10,7 @@ use super::{
 use crate::id::{JobId, TaskId};
 use crate::job::Outcome;
 use crate::lease::Token;
-use crate::limits::CHECKPOINTS_MAX;
+use crate::limits::{CHECKPOINTS_MAX, PLAN_CHANGES_MAX, TASK_CHANGES_MAX};
 use crate::plan::status::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
 use crate::time::Timestamp;
 
@@ -230,14 +230,29 @@ impl StepBuilder {
         if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
             return Err(refused("only a plan that was started and is not over can be paused"));
         }
+        if self.next.intent != Intent::Pause && self.next.version >= PLAN_CHANGES_MAX {
+            return Err(refused("the plan has as many changes as it may have"));
+        }
         self.set_plan_intent(Intent::Pause);
         for at in 0..self.next.tasks.len() {
-            self.pause_if_it_goes_on(at);
+            if self.would_go_on(at) {
+                self.pause_for_people(at)?;
+            }
         }
         Ok(())
     }
 
-    fn pause_if_it_goes_on(&mut self, at: usize) {
+    /// What people pause and resume again and again has no end otherwise.
+    fn pause_for_people(&mut self, at: usize) -> Result<(), Refused> {
+        if self.task(at).version >= TASK_CHANGES_MAX {
+            return Err(Refused::TooMany("changes"));
+        }
+        self.pause_at(at);
+        Ok(())
+    }
+
+    /// Whether a task goes on, or has a turn to come, while no further task starts.
+    fn would_go_on(&self, at: usize) -> bool {
         let task = self.task(at);
         let goes_on = match task.status {
             TaskStatus::Running => true,
@@ -245,9 +260,7 @@ impl StepBuilder {
             TaskStatus::Pending => task.was_begun(),
             _ => false,
         };
-        if goes_on && task.intent == Intent::Run {
-            self.pause_at(at);
-        }
+        goes_on && task.intent == Intent::Run
     }
 
     pub(super) fn resume(&mut self) -> Result<(), Refused> {
@@ -299,8 +312,7 @@ impl StepBuilder {
         match (self.task(at).status, self.task(at).intent) {
             (TaskStatus::Paused, _) | (TaskStatus::Running, Intent::Pause) => Ok(()),
             (TaskStatus::Pending | TaskStatus::Running, Intent::Run | Intent::Pause) => {
-                self.pause_at(at);
-                Ok(())
+                self.pause_for_people(at)
             }
             (status, _) => Err(refused(&format!("a task that is {} cannot be paused", status.as_str()))),
         }
@@ -487,7 +499,9 @@ impl StepBuilder {
             return;
         }
         for at in 0..self.next.tasks.len() {
-            self.pause_if_it_goes_on(at);
+            if self.would_go_on(at) {
+                self.pause_at(at);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What people decide counts: it is not undone by an earlier failure, by the time of a pause, or by silence.
 
 use super::*;
+use crate::limits::{PLAN_CHANGES_MAX, TASK_CHANGES_MAX};
 
 #[test]
 fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() {
@@ -28,6 +29,28 @@ fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() 
     rig.must(Command::TakenOver);
     rig.fail(0);
     assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Failed, StageStatus::Failed));
+}
+
+#[test]
+fn what_has_changed_as_often_as_it_may_is_not_paused_and_can_be_resumed_and_cancelled() {
+    let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
+    rig.must(Command::Start);
+    Arc::make_mut(&mut rig.state.tasks[1]).version = TASK_CHANGES_MAX - 1;
+    for command in [Command::PauseTask(id(1)), Command::PauseTask(id(1)), Command::ResumeTask(id(1))] {
+        rig.must(command);
+    }
+    assert_eq!(rig.apply(Command::PauseTask(id(1))), Err(Refused::TooMany("changes")));
+    // It has had no turn: the plan pauses without it.
+    rig.must(Command::Pause);
+    rig.state.version = PLAN_CHANGES_MAX;
+    rig.must(Command::Pause);
+    rig.must(Command::Resume);
+    assert!(matches!(rig.apply(Command::Pause), Err(Refused::Status(_))));
+    rig.state.version = 1;
+    Arc::make_mut(&mut rig.state.tasks[0]).version = TASK_CHANGES_MAX;
+    assert_eq!(rig.apply(Command::Pause), Err(Refused::TooMany("changes")));
+    rig.must(Command::CancelTask(id(1)));
+    rig.must(Command::Cancel);
 }
 
 #[test]
