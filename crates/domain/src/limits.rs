@@ -91,7 +91,6 @@ pub const CHECKPOINTS_MAX: u32 = 1_000;
 pub const TASK_CHANGES_MAX: u64 = 10_000;
 /// Changes of one plan, without those of its tasks, beyond which nobody pauses it.
 pub const PLAN_CHANGES_MAX: u64 = 100_000;
-const _: () = assert!(TASK_CHANGES_MAX >= 3 * (2 * CHECKPOINTS_MAX + 10 * TASK_RUNS_MAX) as u64);
 
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;
@@ -203,6 +202,7 @@ const _: () = assert!(
     ROUND_NONCES_MAX + GRANT_NONCES_MAX <= HOLES_IN_MEMORY_MAX,
     "a round must be servable from the holes in memory"
 );
+const _: () = assert!(TASK_CHANGES_MAX >= 3 * (2 * CHECKPOINTS_MAX + 10 * TASK_RUNS_MAX) as u64);
 const _: () = assert!(HOLES_IN_MEMORY_MAX >= GRANT_NONCES_MAX, "one grant must be servable from memory");
 const _: () = assert!(HOLD_MS_MIN <= HOLD_MS_DEFAULT && HOLD_MS_DEFAULT <= HOLD_MS_MAX);
 const _: () =

@@ -254,6 +254,7 @@ pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {
     assert_eq!(noted.page, [job(0), job(1)]);
     let open = b.ledger.open_bulks().await.unwrap();
     assert_eq!((open.len(), &open[0].owner, open[0].is_owned), (1, &dead, false));
+    assert_eq!(open[0].principal, first.principal);
     let taken = b.ledger.take_bulk(&open[0], &heir).await.unwrap().unwrap();
     assert_eq!((&taken.owner, taken.token, &taken.page), (&heir, 2, &noted.page), "it begins with the page");
     assert_eq!(b.ledger.take_bulk(&open[0], &owner("slow")).await.unwrap(), None, "somebody was quicker");
