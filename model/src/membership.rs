@@ -11,6 +11,15 @@
 //! one likes; before it stalls again, everybody's statement that waited has had its turn. Nothing else bounds time:
 //! counters are cut off where they stop to matter, so that runs of every length are searched.
 //!
+//! # Keys
+//!
+//! An instance's keys have leases of their own, which anybody may acquire once they have run out. Here each is as long as the
+//! `instance:` lease and is renewed by the same statement. That is enough: of an instance that takes a key only the renewals
+//! of its `instance:` lease matter, and of the key's owner only those of the key, which come back after a stall no later.
+//! By default a key's lease is many times as long as that, so that a stall which lets it run out has cut everybody off;
+//! [`properties::WHO_OUTLASTS_A_STALL_MAY_TAKE`] is a run where it is not. An acquire that was sent before a stall and is
+//! carried out after it asks nobody, and is left out.
+//!
 //! # What a step stands for
 //!
 //! | [`Step`] | statement or event |
@@ -20,6 +29,7 @@
 //! | `GiveUp` | a statement that stalled for longer than a lease is broken off, and sent again up to [`COME_BACK_MAX`] ticks later (time-outs, reconnects, jitter) |
 //! | `TakeLife` | a survivor takes the dead one's `instance:` lease, one token on |
 //! | `TakeKeys` | a survivor takes what the dead one owned |
+//! | `TakeLapsed` | an instance acquires a key whose lease ran out under another that nobody found dead. That one loses the key alone and goes on |
 //! | `Stall`, `Heal` | the ledger answers nobody, and answers again |
 //! | `Pause`, `Wake`, `Crash` | one process stands still while its clock runs, goes on with what it believed, dies for good |
 

@@ -8,6 +8,11 @@ use super::{LEASE, MembershipModel};
 
 /// A ledger that stalls makes nobody steal: who does all that is due is never taken for dead.
 pub const NO_THEFT_FROM_THE_LIVING: &str = "nobody who did what was due is taken for dead";
+/// Nobody whose own lease ran out in a stall takes a key that ran out in it before its owner, if that lives, has renewed it.
+/// No more is promised: one whose own lease outlasted the stall may take it ([`WHO_OUTLASTS_A_STALL_MAY_TAKE`]), and so does
+/// an acquire that was sent before the stall and is carried out after it, which is not in this model.
+pub const WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING: &str =
+    "nobody who was cut off takes what ran out of those who did what was due";
 /// By its own clock an instance stops before anybody else can think that it should.
 pub const WHO_WRITES_IS_ALIVE: &str = "whoever writes has a live lease of its own";
 /// An instance whose keys were taken does not go on under its old id.
@@ -23,6 +28,8 @@ pub const THE_ROBBED_WAKE: &str = "an instance wakes up and its keys are taken";
 pub const THE_ROBBED_COME_BACK: &str = "an instance lives on under a new id";
 /// A stall outlasts every lease, and everybody goes on under the old id.
 pub const A_STALL_IS_SURVIVED_BY_ALL: &str = "a stall outlasts every lease and all live on";
+/// A key ran out in a stall that another instance's own lease outlasted: to that one there was no stall.
+pub const WHO_OUTLASTS_A_STALL_MAY_TAKE: &str = "what ran out may be taken from one who did what was due";
 /// A lease that ran out and that nobody took is about to be live again by its owner's renewal.
 pub const RENEWAL_REVIVES: &str = "a renewal is about to revive a lease that ran out";
 
@@ -31,6 +38,9 @@ pub const RENEWAL_REVIVES: &str = "a renewal is about to revive a lease that ran
 pub fn all() -> Vec<Property<MembershipModel>> {
     vec![
         Property::always(NO_THEFT_FROM_THE_LIVING, |_, state: &State| !state.seen.theft_from_the_living),
+        Property::always(WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING, |_, state: &State| {
+            !state.seen.lapsed_taken_from_the_living
+        }),
         Property::always(WHO_WRITES_IS_ALIVE, |model: &MembershipModel, state: &State| {
             state.members.iter().all(|me| me.lives() || !me.writes(&model.rules))
         }),
@@ -50,6 +60,10 @@ pub fn all() -> Vec<Property<MembershipModel>> {
         Property::sometimes(A_STALL_IS_SURVIVED_BY_ALL, |model: &MembershipModel, state: &State| {
             let unharmed = !state.seen.new_id && state.pauses == 0 && state.crashes == 0;
             state.seen.everybody_ran_out && unharmed && state.members.iter().all(|me| me.writes(&model.rules))
+        }),
+        Property::sometimes(WHO_OUTLASTS_A_STALL_MAY_TAKE, |model: &MembershipModel, state: &State| {
+            let is_open = state.members.iter().any(|me| me.lapsed() && !me.excused);
+            is_open && !state.stalled && state.members.iter().any(|me| me.may_take(&model.rules))
         }),
         Property::sometimes(RENEWAL_REVIVES, |_, state: &State| {
             !state.stalled

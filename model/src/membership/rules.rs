@@ -14,6 +14,8 @@ pub struct Rules {
     pub evidence_expires: bool,
     /// How long nothing is taken after one's own lease had run out.
     pub calm: Calm,
+    /// Whether another's key that ran out, and that may be a living one's, is left to it until that calm is over.
+    pub lapsed_waits_for_calm: bool,
     /// Whether the takeover's statement has it in its condition that the other's `instance:` lease is not live.
     pub statement_asks: bool,
     /// Whether the dead one's `instance:` lease is taken, and before its keys.
@@ -66,6 +68,7 @@ impl Rules {
             evidence: Evidence::UnmovedAndRunOut,
             evidence_expires: true,
             calm: Calm::FromAnswer,
+            lapsed_waits_for_calm: true,
             statement_asks: true,
             life_before_keys: true,
             own_clock: OwnClock::FromSending,

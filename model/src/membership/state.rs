@@ -84,6 +84,8 @@ pub struct Member {
     pub views: [View; PLACES_MAX],
     /// It has not had its turn since the ledger healed.
     pub behind: bool,
+    /// Its lease ran out, by its own clock, in a stall after which not everybody has had its turn.
+    pub cut_off: bool,
     /// It stood still or died since it last renewed itself: to take it for dead is no mistake.
     pub excused: bool,
     /// Ticks since it died, as long as nothing but deaths disturbed the run; one more than [`LEASE`] at most.
@@ -106,6 +108,7 @@ impl Member {
             statement: Statement::None,
             views: [View::UNKNOWN; PLACES_MAX],
             behind: false,
+            cut_off: false,
             excused: false,
             dead_for: 0,
         }
@@ -132,6 +135,18 @@ impl Member {
         self.run == Run::Running && self.alive_left > 0 && calm && ended && view.unmoved >= rules.unmoved_min
     }
 
+    /// Whether keys of it have run out in the ledger that it may be about to renew.
+    #[must_use]
+    pub const fn lapsed(&self) -> bool {
+        self.lease_left == 0 && !self.life_taken
+    }
+
+    /// Whether it acquires keys that have run out, whoever of the living had them: what `may_take` answers.
+    #[must_use]
+    pub fn may_take(&self, rules: &Rules) -> bool {
+        self.writes(rules) && (self.calm_left == 0 || !rules.lapsed_waits_for_calm)
+    }
+
     /// One tick passes.
     pub(super) fn age(&mut self, undisturbed: bool) {
         let Self { lease_left, alive_left, calm_left, evidence_left, due_in, .. } = self;
@@ -153,6 +168,8 @@ impl Member {
 pub struct Seen {
     /// Somebody was taken for dead who had done all that was due.
     pub theft_from_the_living: bool,
+    /// The same, of a key that had run out, and by one that had been cut off itself.
+    pub lapsed_taken_from_the_living: bool,
     /// A stall outlasted everybody's lease.
     pub everybody_ran_out: bool,
     /// Somebody came back under a new id.

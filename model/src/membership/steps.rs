@@ -21,6 +21,8 @@ pub enum Step {
     TakeLife(Place, Place),
     /// A survivor (the first) takes the keys of the second.
     TakeKeys(Place, Place),
+    /// An instance (the first) acquires a key of the second that ran out.
+    TakeLapsed(Place, Place),
     /// The ledger stops answering.
     Stall,
     /// It answers again.
@@ -100,6 +102,9 @@ fn takeovers(model: &MembershipModel, state: &State, thief: Place, steps: &mut V
         if open && !them.keys_taken && state.member(thief).writes(rules) {
             steps.push(Step::TakeKeys(thief, victim));
         }
+        if them.lapsed() && state.member(thief).may_take(rules) {
+            steps.push(Step::TakeLapsed(thief, victim));
+        }
     }
 }
 
@@ -110,6 +115,9 @@ pub(super) fn after(model: &MembershipModel, state: &State, step: Step) -> State
         Step::Tick => {
             let undisturbed = state.stalls == 0 && state.pauses == 0;
             next.members.iter_mut().for_each(|me| me.age(undisturbed));
+            if state.stalled {
+                next.members.iter_mut().for_each(|me| me.cut_off |= me.alive_left == 0);
+            }
             next.seen.everybody_ran_out |= next.members.iter().all(|me| me.lease_left == 0);
         }
         Step::Send(place) => {
@@ -135,6 +143,10 @@ pub(super) fn after(model: &MembershipModel, state: &State, step: Step) -> State
             let theft = !them.excused;
             next.seen.theft_from_the_living |= theft;
         }
+        Step::TakeLapsed(thief, victim) => {
+            let theft = state.member(thief).cut_off && !state.member(victim).excused;
+            next.seen.lapsed_taken_from_the_living |= theft;
+        }
         Step::Stall => {
             next.stalled = true;
             next.stalls += 1;
@@ -155,6 +167,9 @@ pub(super) fn after(model: &MembershipModel, state: &State, step: Step) -> State
             (me.run, me.excused, me.behind) = (Run::Crashed, true, false);
             me.statement = Statement::None;
         }
+    }
+    if !next.stalled && !next.members.iter().any(|me| me.behind) {
+        next.members.iter_mut().for_each(|me| me.cut_off = false);
     }
     next
 }

@@ -17,6 +17,8 @@ pub enum Trap {
     EvidenceIsKept,
     /// The calm after a gap counts from a renewal that was itself held up.
     CalmFromSending,
+    /// An instance that was away itself acquires at once what ran out meanwhile.
+    TakesWhatRanOut,
     /// The takeover's statement goes by what the thief remembers.
     StatementTrustsMemory,
     /// A lease need not have run out.
@@ -33,12 +35,13 @@ pub enum Trap {
 
 impl Trap {
     /// Every trap.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoRenewalsOfOnesOwn,
         Self::LateRenewalCounts,
         Self::NoCalmAfterGap,
         Self::CalmFromSending,
         Self::EvidenceIsKept,
+        Self::TakesWhatRanOut,
         Self::StatementTrustsMemory,
         Self::TakesBeforeTheEnd,
         Self::KeysWithoutLife,
@@ -57,6 +60,7 @@ impl Trap {
             Self::NoCalmAfterGap => rules.calm = Calm::None,
             Self::EvidenceIsKept => rules.evidence_expires = false,
             Self::CalmFromSending => rules.calm = Calm::FromSending,
+            Self::TakesWhatRanOut => rules.lapsed_waits_for_calm = false,
             Self::StatementTrustsMemory => rules.statement_asks = false,
             Self::TakesBeforeTheEnd => {
                 rules.evidence = Evidence::Unmoved;
@@ -80,6 +84,7 @@ impl Trap {
             | Self::CalmFromSending
             | Self::EvidenceIsKept
             | Self::StatementTrustsMemory => &[properties::NO_THEFT_FROM_THE_LIVING],
+            Self::TakesWhatRanOut => &[properties::WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING],
             Self::TakesBeforeTheEnd => {
                 &[properties::NO_THEFT_FROM_THE_LIVING, properties::WHO_WRITES_IS_ALIVE]
             }

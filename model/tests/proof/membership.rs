@@ -73,6 +73,11 @@ fn evidence_from_before_a_stall_is_none() {
 }
 
 #[test]
+fn an_instance_that_was_away_itself_takes_what_ran_out_of_those_who_are_on_their_way_back() {
+    is_caught(Trap::TakesWhatRanOut, STALLS);
+}
+
+#[test]
 fn a_takeover_by_memory_alone_steals_from_who_came_back() {
     is_caught(Trap::StatementTrustsMemory, PAUSES);
 }
