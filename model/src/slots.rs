@@ -24,14 +24,14 @@
 //! | `Land` | the bus carries the word out, be it long after it was sent |
 //! | `Hear` | the holder hears that it was carried out |
 //! | `GiveUp` | the holder does not hear of it. The word may land at any later time |
-//! | `Judge` | the owner of the attempt's lane finds no slot of it in the record, and takes it for lost |
+//! | `Judge` | the owner of the attempt's lane finds no slot of it in the record, and takes it for lost; or the owner of a job whose older attempts are to be over takes it for one of those, and knows perhaps that it was sent |
 //!
 //! A **pause** is not a step: between any two of its steps an instance may be left out for as long as time passes.
 //!
 //! # Left out
 //!
 //! - Records that are lost, and connections that are replaced: nothing is reserved in a record before its newest holder
-//!   has listed what is taken, which tests of the bus show.
+//!   has listed what is taken, which tests of the bus show. So is a bus that comes back with an older record.
 //! - Slots that are passed on from a result to the next attempt. Such an attempt is sent at once, or not at all.
 
 mod rules;

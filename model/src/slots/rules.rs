@@ -22,6 +22,12 @@ pub struct Rules {
     pub given_slots_end: bool,
     /// How long an attempt must have been known when a list was made that lacks it, in ticks, to be taken for lost.
     pub known_for_min: u8,
+    /// Whether an attempt that is known to be sent must have been sent when that list was made; it need not have been known for
+    /// any time then.
+    pub sent_before_the_list: bool,
+    /// How long an attempt must have been known, in ticks, to be taken for lost where the bus gives the slots. Nothing here
+    /// needs this time: it is for a bus that came back with an older record, which this model leaves out.
+    pub shared_known_for_min: u8,
 }
 
 /// From when on a word vouches.
@@ -47,6 +53,8 @@ impl Rules {
             vouched_from: VouchedFrom::Sending,
             given_slots_end: true,
             known_for_min: super::RESERVATION,
+            sent_before_the_list: true,
+            shared_known_for_min: super::VOUCHED,
         }
     }
 }

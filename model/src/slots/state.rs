@@ -16,7 +16,7 @@ pub struct Attempt {
     pub at_bus: AtBus,
     /// A slot was given or reserved for it.
     pub has_begun: bool,
-    /// It was committed so long ago; [`RESERVATION`] at most.
+    /// It was committed so long ago; [`RESERVATION`] at most, and always that once it is over.
     pub known_for: Option<u8>,
     /// Its dispatch was taken up.
     pub is_taken_up: bool,
@@ -49,6 +49,12 @@ impl Attempt {
         self.given.is_some() || self.is_with_node
     }
 
+    /// For how long a list that is made now says that it was known. What was sent counts as known for as long as is ever
+    /// needed.
+    pub(super) const fn known_when_listed(&self) -> Option<u8> {
+        if self.is_with_node { Some(RESERVATION) } else { self.known_for }
+    }
+
     /// One tick passes.
     pub(super) fn age(&mut self) {
         if let Some(left) = &mut self.given {
@@ -71,7 +77,8 @@ impl Attempt {
 pub struct Record {
     /// Until nobody vouches for it, in ticks.
     pub vouched: u8,
-    /// For how long each attempt had been known when the holder, to whom the slots are lent, listed them last.
+    /// For how long each attempt had been known when the holder, to whom the slots are lent, listed them last; see
+    /// `Attempt::known_when_listed`.
     pub listed: Option<Vec<Option<u8>>>,
     /// The number of the last word that landed.
     pub word: u8,
@@ -86,7 +93,7 @@ pub struct Word {
     pub lends: bool,
     /// What is taken, if it says so.
     pub taken: Option<Vec<bool>>,
-    /// For how long each attempt had been known when it was sent.
+    /// For how long each attempt had been known when this word was sent, in the same way.
     pub known_for: Vec<Option<u8>>,
     /// What it vouches for from now on, if it vouches from its sending.
     pub vouches: u8,

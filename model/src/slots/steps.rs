@@ -94,10 +94,11 @@ fn is_missing(rules: &Rules, state: &State, id: Id) -> bool {
     let attempt = state.attempt(id);
     let (Some(known_for), AtBus::None) = (attempt.known_for, attempt.at_bus) else { return false };
     if state.bus_gives() {
-        return known_for >= RESERVATION;
+        return known_for >= rules.shared_known_for_min;
     }
-    let listed = state.record.listed.as_ref().and_then(|listed| listed[usize::from(id.0)]);
-    listed.is_some_and(|known_for| known_for >= rules.known_for_min)
+    let Some(listed) = &state.record.listed else { return false };
+    let is_known_long = listed[usize::from(id.0)].is_some_and(|known_for| known_for >= rules.known_for_min);
+    is_known_long || (attempt.is_with_node && !rules.sent_before_the_list)
 }
 
 /// The state after a step that [`possible`] listed.
@@ -128,6 +129,7 @@ pub(super) fn after(model: &SlotsModel, state: &State, step: Step) -> State {
             let is_told = !next.holder_gives(rules.sharing_stops_giving);
             let attempt = attempt(&mut next, id);
             (attempt.is_with_node, attempt.is_over) = (false, true);
+            attempt.known_for = Some(RESERVATION);
             if is_told {
                 attempt.at_bus = AtBus::None;
             }
@@ -187,7 +189,7 @@ fn say(rules: &Rules, state: &mut State) {
         number: state.said,
         lends,
         taken: lists.then(|| state.attempts.iter().map(Attempt::is_taken).collect()),
-        known_for: state.attempts.iter().map(|attempt| attempt.known_for).collect(),
+        known_for: state.attempts.iter().map(Attempt::known_when_listed).collect(),
         vouches: if lends { 0 } else { VOUCHED },
         has_landed: false,
         is_awaited: true,

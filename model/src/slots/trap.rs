@@ -25,11 +25,13 @@ pub enum Trap {
     GivenSlotsLast,
     /// A list that was made when an attempt was just known counts.
     FreshListIsEvidence,
+    /// A list that was made before an attempt was sent counts once that is sent.
+    OlderListIsEvidence,
 }
 
 impl Trap {
     /// Every trap.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LendingLeavesTheVouching,
         Self::GivesUntilItHears,
         Self::SharesWithoutAList,
@@ -39,6 +41,7 @@ impl Trap {
         Self::VouchesFromLanding,
         Self::GivenSlotsLast,
         Self::FreshListIsEvidence,
+        Self::OlderListIsEvidence,
     ];
 
     /// The sound rules with this one trap reopened.
@@ -55,6 +58,7 @@ impl Trap {
             Self::VouchesFromLanding => rules.vouched_from = VouchedFrom::Landing,
             Self::GivenSlotsLast => rules.given_slots_end = false,
             Self::FreshListIsEvidence => rules.known_for_min = 0,
+            Self::OlderListIsEvidence => rules.sent_before_the_list = false,
         }
         rules
     }
@@ -70,7 +74,7 @@ impl Trap {
             | Self::SendsBesideAList
             | Self::LateWordsCount => &[properties::THE_BUS_KNOWS_ALL],
             Self::GivenSlotsLast => &[properties::NOTHING_IS_SENT_LATE],
-            Self::FreshListIsEvidence => &[properties::THE_LOST_ARE_LOST],
+            Self::FreshListIsEvidence | Self::OlderListIsEvidence => &[properties::THE_LOST_ARE_LOST],
         }
     }
 }
