@@ -59,6 +59,13 @@ impl Group {
         if let Some(leader) = self.leader {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
+            // What is stopped starts nothing that would be missed.
+            let mut known = 0;
+            while signal == Signal::KILL && known < self.strays.len() {
+                known = self.strays.len();
+                self.signal_known(Signal::STOP);
+                self.find_strays(leader);
+            }
         }
         self.signal_known(signal);
     }
