@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
-use domain::{PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{AuditEntry, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use uuid::Uuid;
@@ -101,6 +101,8 @@ struct By {
     author: Author,
     /// The request's idempotency key. Only retries have one.
     key: Option<RetryKey>,
+    /// What the audit says of the step, once it is decided.
+    audit: Option<AuditEntry>,
 }
 
 /// A command for a plan, who asks for it, and who waits for the answer.
@@ -251,7 +253,7 @@ impl Plans {
     /// [`Refusal::NotOwner`] where another instance owns it, [`Refusal::UnknownPlan`], what the plan's state refuses, and
     /// what the ledger says.
     pub async fn carry_out(&self, plan: PlanId, command: Command, author: Author) -> Result<(), Refusal> {
-        self.ask(plan, command, By { author, key: None }).await
+        self.ask(plan, command, By { author, ..By::default() }).await
     }
 
     async fn ask(&self, plan: PlanId, command: Command, by: By) -> Result<(), Refusal> {

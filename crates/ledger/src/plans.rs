@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use domain::job::{Attempt, NewJob};
 use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus, Writes};
-use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use crate::jobs::JobKey;
 use crate::{KeyScope, Result};
@@ -123,6 +123,8 @@ pub struct PlanBatch {
     pub key: Option<RetryKey>,
     /// Who asked for it.
     pub author: Author,
+    /// What the audit says of it: written in the same commit.
+    pub audit: Option<AuditEntry>,
 }
 
 /// What became of a step.

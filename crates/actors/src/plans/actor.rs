@@ -446,7 +446,7 @@ impl PlanActor {
         let (next, writes) = (Arc::new(next), Arc::new(writes));
         let (inner, lane) = (Arc::clone(&self.inner), Arc::clone(&self.lane));
         // Those that share a step have none.
-        let by = taken.first().map(|pending| pending.by.clone()).unwrap_or_default();
+        let by = taken.first().map(|pending| pending.by_on(&self.state)).unwrap_or_default();
         let (deciding, deciding_writes, token) = (Arc::clone(&next), Arc::clone(&writes), self.token);
         let committed =
             async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, by).await };

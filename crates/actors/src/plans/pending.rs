@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use domain::plan::{Command, StageEnd};
-use domain::{JobId, TaskId};
+use domain::plan::{Command, PlanState, Resolution, StageEnd};
+use domain::{AuditEntry, JobId, TaskId};
+use ledger::Author;
 use tokio::sync::oneshot;
 
 use super::{By, Refusal};
@@ -34,6 +35,11 @@ impl Pending {
         Self { by, reply: Some(reply), ..Self::own(command) }
     }
 
+    /// Who asks for it, with what the audit says of it where it is decided on this state.
+    pub(super) fn by_on(&self, plan: &PlanState) -> By {
+        By { audit: entry(&self.command, &self.by.author, plan), ..self.by.clone() }
+    }
+
     /// The end of a stage that may share its step with others.
     pub(super) fn shared_end(&self) -> Option<(TaskId, JobId, &StageEnd)> {
         match &self.command {
@@ -57,6 +63,34 @@ impl Pending {
             let _ = reply.send(answer);
         }
     }
+}
+
+/// What the audit says of a command that an operator decides on: an UNKNOWN stage is resolved, or a task is retried.
+fn entry(command: &Command, author: &Author, plan: &PlanState) -> Option<AuditEntry> {
+    let found = |task| plan.place_of(task).map(|place| &plan.tasks[place]);
+    let (action, subject, before, after) = match command {
+        Command::Resolve { task, stage, resolution, .. } => {
+            let before = found(*task)?.stages.get(*stage)?.status.as_str();
+            let after = match resolution {
+                Resolution::Done(_) => "done",
+                Resolution::NotDone => "not_done",
+            };
+            ("resolve_stage", format!("task:{task} stage {}", stage + 1), before, Some(after.to_owned()))
+        }
+        Command::Retry(task, _) => {
+            ("retry_task", format!("task:{task}"), found(*task)?.status.as_str(), None)
+        }
+        _ => return None,
+    };
+    Some(AuditEntry {
+        principal: author.principal.clone().unwrap_or_default(),
+        action,
+        subject,
+        before: Some(before.to_owned()),
+        after,
+        reason: author.reason.clone(),
+        request_id: author.request_id.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Plans {
         let keeping = key.clone().map(|key| RetryKey { key, task });
         let asked = async {
             let retry = self.resolved(task, retry).await?;
-            self.ask(plan, Command::Retry(task, retry), By { author, key: keeping }).await
+            self.ask(plan, Command::Retry(task, retry), By { author, key: keeping, ..By::default() }).await
         };
         match (asked.await, key) {
             (Ok(()), _) => Ok(task),

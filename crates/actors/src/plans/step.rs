@@ -65,6 +65,7 @@ pub(super) async fn commit(
         lock_ms: LOCK_LENGTH.as_millis() as u64,
         key: by.key,
         author: by.author,
+        audit: by.audit,
     };
     let outcome = send(inner, lane, &batch).await;
     // Where nobody knows, the reservations run out.

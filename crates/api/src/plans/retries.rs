@@ -8,7 +8,6 @@ use wire::plans as shape;
 
 use super::{Answer, Forwarding, author, records};
 use super::{tasks, tenants};
-use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
@@ -125,9 +124,6 @@ async fn retry(request: &HttpRequest, asked: Asked, forwarder: &Forwarding, reco
         let record = TaskRecord { task: (*task).clone(), ..record };
         return Ok(HttpResponse::Ok().json(records::shown_task(state, &record).await?));
     }
-    let mut entry = audit::entry(request, "retry_task", format!("task:{task}"));
-    entry.reason = Some(asked.reason.as_str().into());
-    audit::note(state, request, &entry).await?;
     let author = author(request, Some(&asked.reason));
     let serve = async |plans: &actors::plans::Plans| {
         plans.retry(plan, task, wanted.clone(), key.clone(), author.clone()).await

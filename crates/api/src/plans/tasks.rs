@@ -12,7 +12,6 @@ use wire::Code;
 use wire::plans as shape;
 
 use super::{Answer, Forwarding, Shared, carry_out, pages, reason, records};
-use crate::audit;
 use crate::extract::{self, Query};
 use crate::forwarder::Routed;
 use crate::plan_fields::{from_wire, to_wire};
@@ -156,10 +155,6 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
     let named = decoded(extract::segment(&request, "stage"));
     let stage = stage_of(&record.task.spec.stages, &named)
         .ok_or_else(|| Refusal::new(Code::NotFound, "the task has no stage of this name or number"))?;
-    let mut entry = audit::entry(&request, "resolve_stage", format!("task:{id} stage {}", stage + 1));
-    entry.after = Some(format!("{:?}", asked.outcome).to_lowercase());
-    entry.reason = Some(asked.reason.as_str().into());
-    audit::note(state, &request, &entry).await?;
     let command = Command::Resolve { task: id, stage, job, resolution };
     decide(&request, body, &forwarder, record.plan, id, command, Some(&asked.reason)).await
 }

@@ -86,6 +86,7 @@ impl Subject {
             lock_ms: 600_000,
             key: None,
             author: Author { reason: Some("because".into()), ..Author::default() },
+            audit: None,
         };
         let verdict = self.state.ledger.commit_plan(batch).await.unwrap();
         let PlanVerdict::Written { locks, .. } = verdict else { panic!("{verdict:?}") };

@@ -44,6 +44,7 @@ impl CommitBatch for PlanBatch {
     fn rows(&self) -> usize {
         let writes = &self.writes;
         let rows = 1 + writes.tasks.len() + writes.checkpoints.len() + writes.events.len() + self.jobs.len();
+        let rows = rows + usize::from(self.audit.is_some());
         let bytes_of_jobs = self
             .jobs
             .iter()
@@ -100,6 +101,7 @@ mod tests {
             lock_ms: 1,
             key: None,
             author: Author::default(),
+            audit: None,
         };
         assert_eq!(batch(Vec::new()).rows(), 1, "its lease's");
         assert_eq!(batch(vec![0]).rows(), 2 + CONTEXT_BYTES_MAX / BYTES_OF_A_ROW);

@@ -1,9 +1,10 @@
 //! The audit: one entry for each change, in its commit; and no change without one.
 
+use domain::plan::{Command, Intent};
 use domain::{AuditEntry, Mode, SegmentTag, SequenceName, TenantId};
 use ledger::{
-    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, RECOVERED_TOKENS, SegmentChange,
-    SequenceChange, Verdict,
+    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, PlanBatch, PlanVerdict,
+    RECOVERED_TOKENS, SegmentChange, SequenceChange, Verdict,
 };
 use sqlx::Connection;
 
@@ -39,6 +40,10 @@ async fn change_all(b: &Bench) -> Vec<Result<bool, Error>> {
     let mut policy = batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)]);
     policy.audit = vec![about("signer:s")];
     changed.push(b.ledger.commit(policy).await.map(|verdict| matches!(verdict, Verdict::Committed { .. })));
+    let (_, step) = PlanOwner::started(b, plan(1, &["x"])).await.decide(&Command::Pause);
+    let step = PlanBatch { audit: Some(about("task:x")), ..step };
+    let stepped = b.ledger.commit_plan(step).await;
+    changed.push(stepped.map(|verdict| matches!(verdict, PlanVerdict::Written { .. })));
     changed
 }
 
@@ -46,16 +51,16 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     for changed in change_all(&b).await {
         assert!(changed.unwrap());
     }
-    let all = ["signer:s", "sequence:invoice", "segment:order", "config:pools", "config:mode"];
+    let all = ["task:x", "signer:s", "sequence:invoice", "segment:order", "config:pools", "config:mode"];
     let all = all.map(|subject| format!("ops test {subject}"));
     assert_eq!(subjects(&b, AuditFilter::default()).await, all, "the newest first");
     for (filter, expected) in [
         (AuditFilter { subject: Some("segment:order".to_owned()), ..AuditFilter::default() }, 1),
-        (AuditFilter { principal: Some("ops".to_owned()), ..AuditFilter::default() }, 5),
+        (AuditFilter { principal: Some("ops".to_owned()), ..AuditFilter::default() }, 6),
         (AuditFilter { principal: Some("x".to_owned()), ..AuditFilter::default() }, 0),
-        (AuditFilter { action: Some("test".to_owned()), ..AuditFilter::default() }, 5),
+        (AuditFilter { action: Some("test".to_owned()), ..AuditFilter::default() }, 6),
         (AuditFilter { before: Some(0), ..AuditFilter::default() }, 0),
-        (AuditFilter { since: Some(domain::Timestamp::from_micros(1)), ..AuditFilter::default() }, 5),
+        (AuditFilter { since: Some(domain::Timestamp::from_micros(1)), ..AuditFilter::default() }, 6),
         (
             AuditFilter {
                 since: Some(domain::Timestamp::from_micros(4_000_000_000_000_000)),
@@ -72,14 +77,14 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     // A request that several instances note is noted once; two requests are not, whatever ids their caller gave them.
     b.ledger.audit(&about("node:n")).await.unwrap();
     b.ledger.audit_once(&about("node:n")).await.unwrap();
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 6);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 7);
     b.ledger.audit(&about("node:n")).await.unwrap();
     b.ledger.audit_once(&about("node:other")).await.unwrap();
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 8);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 9);
     assert_eq!(b.ledger.purge_audits(60_000, 100).await.unwrap(), 0);
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     assert_eq!(b.ledger.purge_audits(1, 4).await.unwrap(), 4);
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 4);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 5);
 }
 
 pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {
@@ -101,6 +106,8 @@ pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {
     }
     assert!(b.ledger.audit(&by()).await.is_err());
     assert_eq!(shown(&b).await, before);
+    let unpaused = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
+    assert_eq!(unpaused.intent, Intent::Run);
 }
 
 /// Another hand changes the tables.

@@ -88,7 +88,7 @@ impl<'b> PlanOwner<'b> {
         Self { bench, me, token, state, jobs, days_ago: 0 }
     }
 
-    fn decide(&mut self, command: &Command) -> (Step, PlanBatch) {
+    pub fn decide(&mut self, command: &Command) -> (Step, PlanBatch) {
         let (jobs, days_ago) = (&mut self.jobs, self.days_ago);
         let mut new_job = || {
             *jobs += 1;
@@ -100,6 +100,7 @@ impl<'b> PlanOwner<'b> {
     }
 
     fn batch_of(&self, step: &Step) -> PlanBatch {
+        let text = |text: &str| Some(Arc::from(text));
         let job = |start: &StageStart| {
             let task = step.next.tasks[start.task].id;
             let stage = Some(format!(r#"{{"plan":"{}","task":"{task}","run":1}}"#, step.next.id).into());
@@ -114,11 +115,8 @@ impl<'b> PlanOwner<'b> {
             writes: step.writes.clone(),
             lock_ms: HOUR_MS,
             key: None,
-            author: Author {
-                principal: Some("ops".into()),
-                request_id: Some("r-1".into()),
-                reason: Some("because".into()),
-            },
+            author: Author { principal: text("ops"), request_id: text("r-1"), reason: text("because") },
+            audit: None,
         }
     }
 

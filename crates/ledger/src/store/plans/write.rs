@@ -14,6 +14,7 @@ use crate::jobs::plan::New;
 use crate::plans::rows::{TaskRow, event_document, plan_document, stages_document, task_document};
 use crate::plans::{Author, Locker, PlanBatch, PlanVerdict, changed_stages, lock_of, lock_owner};
 use crate::sql::{Ask, Id, PlanKey, Statement, TaskKey, Transaction, statement};
+use crate::store::audit;
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
 use crate::store::fence::{claimed, fence};
@@ -105,6 +106,8 @@ pub(super) async fn write(transaction: &mut Transaction<'_>, batches: &[PlanBatc
         // Those that were dismissed before, or are forgotten, stay as they are.
         removal::dismiss(transaction, &superseded).await?;
     }
+    let entries: Vec<_> = steps.iter().filter_map(|step| step.audit.as_ref()).collect();
+    audit::add(transaction, &entries).await?;
     let anything = !steps.is_empty();
     let mut taken = taken.into_iter();
     let verdict = |refused: Option<PlanVerdict>| {
