@@ -26,7 +26,7 @@ pub fn entry(request: &HttpRequest, action: &'static str, subject: impl Into<Str
 ///
 /// # Errors
 /// What the ledger says; then it must not be done.
-async fn note(state: &State, request: &HttpRequest, entry: &AuditEntry) -> Result<(), Refusal> {
+pub async fn note(state: &State, request: &HttpRequest, entry: &AuditEntry) -> Result<(), Refusal> {
     // The instance that passed it on has noted it.
     if ForwardedRequest::is_forwarded(request) {
         return state.read(state.ledger.audit_once(entry)).await;
@@ -42,7 +42,7 @@ pub async fn note_here(state: &State, entry: &AuditEntry) -> Result<(), Refusal>
     state.read(state.ledger.audit(entry)).await
 }
 
-/// Notes what is about to be done to a job, if an operator does it: somebody with a token of the scope `admin`.
+/// Notes what is about to be done to jobs, if an operator does it: somebody with a token of the scope `admin`.
 ///
 /// # Errors
 /// As [`note`].

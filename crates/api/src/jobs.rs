@@ -161,7 +161,15 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     Query::read(&request, &[])?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
-    audit::note_operators(state, &request, "cancel_job", format!("job:{id}")).await?;
+    if let Some(entry) = audit::operators_entry(&request, "cancel_job", format!("job:{id}")) {
+        let before = state.call(state.incarnation().jobs.get(id)).await?.state;
+        // A finished job stays as it is.
+        if before != JobState::Finished {
+            let before = to_wire::job_state(before).to_string();
+            let after = Outcome::Cancelled.as_str().to_owned();
+            audit::note(state, &request, &entry.changed(before, after)).await?;
+        }
+    }
     match state.call(state.incarnation().jobs.cancel(id)).await {
         Ok(record) => Ok(HttpResponse::Ok().json(job_fields::job(&record, None)?)),
         Err(actors::jobs::Refusal::NotOwner { owner }) => forwarder.pass_on(&request, body, &owner).await,

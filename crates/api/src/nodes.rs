@@ -110,8 +110,14 @@ async fn set_drained(
         return forwarder.pass_on(&request, body, &record.profile.holder).await;
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node.clone());
-    let action = if drained { "drain_node" } else { "undrain_node" };
-    audit::note_here(state, &audit::entry(&request, action, format!("node:{id}"))).await?;
+    let (action, wanted) = if drained {
+        ("drain_node", shape::NodeState::Draining)
+    } else {
+        ("undrain_node", shape::NodeState::Online)
+    };
+    let before = to_wire::node_state(record.status.state);
+    let entry = audit::entry(&request, action, format!("node:{id}"));
+    audit::note_here(state, &entry.changed(before.to_string(), wanted.to_string())).await?;
     // Subscribed before the word is sent, so that its effect is not missed.
     let mut changes = registry.changes();
     if !incarnation.jobs.drain(id, drained) {

@@ -532,6 +532,12 @@ async fn what_an_operator_changes_is_in_the_audit_with_its_request() {
         (&json!("QUARANTINED"), &json!("RELEASED")),
         "{resolved}"
     );
+    let cancelled = entries.iter().find(|one| one["action"] == "cancel_job").unwrap();
+    assert_eq!(
+        (&cancelled["before"], &cancelled["after"]),
+        (&json!("CREATED"), &json!("cancelled")),
+        "{cancelled}"
+    );
     assert_eq!(daemon.ask("user", "GET", "/v1/audit", None).await.0, 403);
     let (_, one) = daemon.ask("root", "GET", "/v1/audit?action=set_mode&subject=config:mode", None).await;
     assert_eq!(one["items"].as_array().unwrap().len(), 1);

@@ -453,11 +453,15 @@ async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
         let answer = again.ask(&near, "ops").await;
         assert_eq!((answer.status, &answer.json()["instance"]), (200, &json!(far.instance.ready().instance)));
     }
-    for (action, times) in [("drain_node", 3), ("undrain_node", 2)] {
+    for (action, times, before, after) in
+        [("drain_node", 3, "online", "draining"), ("undrain_node", 2, "draining", "online")]
+    {
         let (_, listed) = near.ask("root", "GET", &format!("/v1/audit?action={action}"), None).await;
         let entries = listed["items"].as_array().unwrap();
         assert_eq!(entries.len(), times, "{listed}");
         assert!(entries.iter().all(|entry| entry["request_id"] == "ops" && entry["principal"] == "root"));
+        let mut changes = entries.iter().map(|entry| (&entry["before"], &entry["after"]));
+        assert!(changes.all(|change| change == (&json!(before), &json!(after))), "{listed}");
     }
 }
 
