@@ -318,6 +318,19 @@ fn no_source_file_is_two_rooms_in_one() {
     }
 }
 
+/// Instances that wait for the same ledger or the same bus would come back to it in step.
+#[test]
+fn no_retry_waits_equally_long_on_all_instances() {
+    for path in files(&root().join("crates"), &|path| has_extension(path, "rs")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for slept in text.split("sleep(").skip(1) {
+            let (name, _) = slept.split_once(')').unwrap_or_default();
+            let is_constant = name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+            assert!(!(is_constant && name.contains("AGAIN")), "{}: sleep(jittered({name}))", path.display());
+        }
+    }
+}
+
 #[test]
 fn nothing_is_left_undone_or_left_out() {
     let words = ["#[ignore", "todo!", "unimplemented!"];

@@ -1,10 +1,3 @@
 //! Pauses: how long to wait before trying again.
 
-use std::time::Duration;
-
-use rand::RngExt;
-
-/// Half to one and a half times as long, so that those who wait for the same do not come in step.
-pub(crate) fn jittered(length: Duration) -> Duration {
-    length.mul_f64(rand::rng().random_range(0.5..1.5))
-}
+pub(crate) use ledger::jittered;

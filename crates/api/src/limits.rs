@@ -118,7 +118,7 @@ pub const BULK_PAGE_JOBS: u32 = 100;
 pub const BULK_CANCELS_AT_ONCE: usize = 8;
 /// Tries for the jobs of a page whose owners or ledger do not answer. Those left then count as failed.
 pub const BULK_ROUNDS_MAX: u32 = 30;
-/// The pause after the first of them; 20 times as long at most while the ledger is away.
+/// The pause after the first of them; 20 times as long at most, before jitter, while the ledger is away.
 pub const BULK_ROUND_PAUSE: Duration = Duration::from_millis(250);
 /// So many times as long, at most, is the pause between two tries.
 pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
@@ -219,7 +219,7 @@ pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Requests of lanes to one node that its socket handles at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
-/// The delay between two tries to register a node while the bus is away.
+/// The pause between two tries to register a node while the bus is away, before jitter.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long an answer to `drain` waits for the node's socket to apply it, and for the other instances to show it.

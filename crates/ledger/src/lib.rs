@@ -26,6 +26,7 @@ mod leases;
 mod migrations;
 mod nonces;
 mod outage;
+mod pause;
 mod plans;
 mod records;
 mod recover;
@@ -64,6 +65,7 @@ pub use nonces::{
     Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey,
     KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
+pub use pause::jittered;
 pub use plans::{
     Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,
     PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,

@@ -16,7 +16,7 @@ use actix_web::body::MessageBody;
 use domain::job::Outcome;
 use domain::{BulkId, IdempotencyKey, InstanceId, JobId};
 use futures_util::StreamExt;
-use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk};
+use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk, jittered};
 use rand::RngExt;
 use sha2::{Digest, Sha256};
 use wire::Code;
@@ -221,7 +221,7 @@ impl Worker {
                     tracing::debug!(bulk = %self.id, %refusal, "a bulk operation waits");
                     // Whether the last write was done, or will be, is not known before the operation is taken anew.
                     is_stale = true;
-                    self.sleep(pause).await;
+                    self.sleep(jittered(pause)).await;
                     pause = (pause * 2).min(BULK_ROUND_PAUSE * 20);
                 }
             }

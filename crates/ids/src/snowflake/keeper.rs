@@ -20,20 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::WorkerNumber;
-use ledger::Marked;
-use rand::RngExt;
+use ledger::{Marked, jittered};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::numbers::{Numbers, WorkerLease};
 use super::worker_id_file::{LedgerName, Record, checksum};
 use super::{Generator, NumberSource, Options, Phase, Refusal, Shared};
-use crate::limits::{FILE_LEAD_MS, GIVE_BACK_MAX, MARK_EVERY_MS_MAX};
+use crate::limits::{FILE_LEAD_MS, GIVE_BACK_MAX, LEAD_MS_MIN, MARK_EVERY_MS_MAX, MARKS_PER_LEAD};
 use ahead::Ahead;
 
-/// Mean pause before another try to acquire a number.
-const SEEK_AGAIN_MS: u64 = 1_000;
-/// Pause before a failed renewal of the mark is tried again, however many callers ask for ids.
+/// Pause before another try to acquire a number, before jitter.
+const SEEK_AGAIN: Duration = Duration::from_secs(1);
+/// Pause before a failed renewal of the mark is tried again, before jitter, however many callers ask for ids.
 const MARK_AGAIN: Duration = Duration::from_millis(250);
 /// How often the file is updated while a call to the ledger is under way.
 const EXTEND_EVERY: Duration = Duration::from_secs(1);
@@ -43,6 +42,10 @@ const RENEW_AT: u64 = 3;
 const _: () = assert!(
     EXTEND_EVERY.as_millis() as u64 + MARK_EVERY_MS_MAX < FILE_LEAD_MS,
     "the file is moved on before it stops issuance"
+);
+const _: () = assert!(
+    LEAD_MS_MIN / MARKS_PER_LEAD + MARK_AGAIN.as_millis() as u64 * 3 / 2 < LEAD_MS_MIN,
+    "a renewal that fails is tried again within the shortest lead"
 );
 
 pub(super) struct Keeper {
@@ -170,8 +173,7 @@ impl Keeper {
                     tracing::debug!(%refusal, "no worker number for snowflakes; trying again");
                 }
                 self.context.tell(Phase::Refusing(refusal));
-                let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
-                self.rest(tokio::time::sleep(Duration::from_millis(pause)), ahead).await;
+                self.rest(tokio::time::sleep(jittered(SEEK_AGAIN)), ahead).await;
                 None
             }
         }
@@ -210,10 +212,10 @@ impl Keeper {
             self.context.extend(ahead, &held, None).await;
         }
         let mut renewal = Some(self.context.renewal(&held));
-        let mut tried_at = Instant::now();
+        let (mut tried_at, mut mark_again) = (Instant::now(), jittered(MARK_AGAIN));
         let mut next = tried_at + EXTEND_EVERY;
         loop {
-            let rung_at = tried_at + MARK_AGAIN;
+            let rung_at = tried_at + mark_again;
             tokio::select! {
                 biased;
                 () = changed(&mut self.source) => return self.give_back(ahead, held).await,
@@ -237,7 +239,7 @@ impl Keeper {
                             return;
                         }
                     };
-                    let again = if refusal.is_some() { MARK_AGAIN } else { self.context.options.mark_every() };
+                    let again = if refusal.is_some() { mark_again } else { self.context.options.mark_every() };
                     next = tried_at.max(Instant::now()) + again;
                     self.context.extend(ahead, &held, refusal).await;
                 }
@@ -248,7 +250,7 @@ impl Keeper {
                         self.context.extend(ahead, &held, None).await;
                     } else {
                         renewal = Some(self.context.renewal(&held));
-                        tried_at = Instant::now();
+                        (tried_at, mark_again) = (Instant::now(), jittered(MARK_AGAIN));
                     }
                     next = Instant::now() + EXTEND_EVERY;
                 }

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rand::RngExt;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
@@ -18,6 +17,7 @@ use super::{Store, Way, lent};
 use crate::identity::Remembered;
 use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::outage::OutageWatch;
+use crate::pause::jittered;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result};
@@ -272,8 +272,7 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
                     tracing::warn!(%error, timeout_ms, "waiting for the ledger");
                     is_told = true;
                 }
-                let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
-                tokio::time::sleep(Duration::from_millis(jittered)).await;
+                tokio::time::sleep(jittered(Duration::from_millis(pause_ms))).await;
                 pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
                 failed = error;
             }

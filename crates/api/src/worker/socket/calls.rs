@@ -8,6 +8,7 @@ use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, HolderNote, NodeRes
 use bus::{Connected, Connecting, Epoch, NewConnection, NodeRecord, Report, Slot};
 use domain::NodeId;
 use domain::job::Ended;
+use ledger::jittered;
 use nodes::attached::{CommitTerms, Committed, Event, Known, Registering, Rival};
 use nodes::connection::{Dispatch, End};
 
@@ -38,7 +39,7 @@ pub(super) fn frame_of(dispatch: JobDispatch) -> Dispatch {
 
 /// The pause before a node is registered again.
 pub(super) async fn pause() -> Event {
-    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+    tokio::time::sleep(jittered(NODE_REGISTER_AGAIN)).await;
     Event::RegisterAgain
 }
 

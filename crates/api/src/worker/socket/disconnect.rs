@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bus::{Epoch, Slot, Written};
 use domain::NodeId;
+use ledger::jittered;
 use nodes::attached::Departure;
 
 use crate::limits::NODE_REGISTER_AGAIN;
@@ -90,7 +91,7 @@ impl Left<'_> {
             match self.state.bus.disconnect_node(self.node, epoch, offline).await {
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, node = %self.node, "the record of a node that is gone could not be removed yet");
-                    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+                    tokio::time::sleep(jittered(NODE_REGISTER_AGAIN)).await;
                 }
                 answer => return answer,
             }
@@ -106,7 +107,7 @@ impl Left<'_> {
                 Ok(is_elsewhere) => return is_elsewhere,
                 Err(error) => {
                     tracing::debug!(%error, node = %self.node, "whether a node is elsewhere is not known yet");
-                    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+                    tokio::time::sleep(jittered(NODE_REGISTER_AGAIN)).await;
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ledger::jittered;
 use tokio::time::sleep;
 
 use super::super::numbers::{Numbers, WorkerLease};
@@ -19,7 +20,7 @@ use crate::snowflake::Generator;
 
 /// How often it looks at the clock and moves the file on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Pause before another try to acquire a number from the ledger.
+/// Pause before another try to acquire a number from the ledger, before jitter.
 const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 
 /// Why no more ids are made by the file.
@@ -173,7 +174,7 @@ impl KeeperContext {
                 Err(Refusal::Ledger(ledger::Error::WentBack)) => return true,
                 Err(refusal) => {
                     tracing::debug!(%refusal, "no worker number from the ledger yet");
-                    sleep(SEEK_AGAIN).await;
+                    sleep(jittered(SEEK_AGAIN)).await;
                 }
             }
             return false;
@@ -181,7 +182,7 @@ impl KeeperContext {
         let renewed = self.renewal(held).await;
         match held.note(renewed, &self.options) {
             Ok(_) if held.mark_ms > 0 => {}
-            Ok(_) => sleep(MARK_AGAIN).await,
+            Ok(_) => sleep(jittered(MARK_AGAIN)).await,
             Err(Lost::WentBack) => return true,
             Err(lost @ Lost::Taken) => {
                 let WorkerLease { number, token } = held.worker_lease;
