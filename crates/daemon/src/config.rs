@@ -26,7 +26,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::{Host, Url};
 
-pub use check::token_name;
+pub use check::{token_name, weak_tokens};
 pub use layers::{Options, Sources};
 use limits as l;
 pub use limits::{NODE_NAME_CHARS_MAX, SCOPES, SNOWFLAKES_AHEAD_MS_MAX};

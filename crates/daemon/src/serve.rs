@@ -31,7 +31,7 @@ use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{AuthToken, Config, Loaded, encryption, redact};
+use crate::config::{AuthToken, Config, Loaded, encryption, redact, weak_tokens};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process::{self, Connections};
@@ -370,6 +370,9 @@ fn tell_configuration(loaded: &Loaded) {
     );
     for warning in encryption::warnings(config) {
         tracing::warn!(warning, "a connection is not encrypted");
+    }
+    for warning in weak_tokens(config) {
+        tracing::warn!(warning, "a token may be guessed");
     }
 }
 

@@ -207,12 +207,34 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
     }
 }
 
+/// Plain tokens that may be guessed, where callers from elsewhere reach the port: a warning for each, for the log.
+pub fn weak_tokens(config: &Config) -> Vec<String> {
+    let server = &config.server;
+    let is_reached =
+        is_open(&server.listen) || is_open(&server.probe_listen) || !advertises_loopback(&server.advertise);
+    let is_weak = |token: &str| (1..l::TOKEN_CHARS_MIN).contains(&token.chars().count());
+    let weak = config.auth.tokens.iter().filter(|entry| is_reached && is_weak(&entry.token));
+    weak.map(|entry| {
+        format!(
+            "the token of {:?} in auth.tokens has fewer than {} characters and may be guessed: `fencepost token new` \
+             makes one that cannot",
+            entry.name,
+            l::TOKEN_CHARS_MIN
+        )
+    })
+    .collect()
+}
+
+/// Whether an address is reached from other machines. Another check refuses an unreadable one.
+fn is_open(listen: &str) -> bool {
+    address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback())
+}
+
 /// Without tokens, every caller that reaches the port may do everything; so only this machine may reach it.
 fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let server = &loaded.config.server;
     for (key, listen) in [("server.listen", &server.listen), ("server.probe_listen", &server.probe_listen)] {
-        let open = address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback());
-        if open && loaded.config.auth.tokens.is_empty() {
+        if is_open(listen) && loaded.config.auth.tokens.is_empty() {
             problems.push(Problem::new(
                 key,
                 Some(format!("{listen:?}")),

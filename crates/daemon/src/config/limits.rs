@@ -40,6 +40,8 @@ pub const TRACES_PATH_DEFAULT: &str = "/v1/traces";
 /// The scopes that a token may have.
 pub const SCOPES: [&str; 4] = ["read", "submit", "node", "admin"];
 
+/// Bearer tokens that are shorter, in characters, are warned of: so many of base64url have 128 bits.
+pub const TOKEN_CHARS_MIN: usize = 22;
 /// Longest bearer token, in characters.
 pub const TOKEN_CHARS_MAX: usize = 512;
 /// Longest name of a token, in characters.

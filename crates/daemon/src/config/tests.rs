@@ -479,6 +479,30 @@ fn what_leaves_this_machine_is_encrypted_unless_it_is_called_insecure() {
 }
 
 #[test]
+fn a_plain_token_that_may_be_guessed_is_warned_of_where_callers_from_elsewhere_come() {
+    let tokens = |token: &str| format!(r#"[{{"name":"ops","token":"{token}","scopes":["admin"]}}]"#);
+    let warnings = |tokens: &str, place: (&str, &str)| {
+        let given = [("FENCEPOST__AUTH__TOKENS", tokens), place, ("FENCEPOST__SERVER__INSECURE", "true")];
+        weak_tokens(&sources(&given).load().unwrap().config)
+    };
+    let (weak, strong) = (tokens(&"hunter2".repeat(3)), tokens(&"x".repeat(limits::TOKEN_CHARS_MIN)));
+    let digest = format!(r#"[{{"name":"ops","sha256":"{}","scopes":["admin"]}}]"#, "0a".repeat(32));
+    for place in [
+        ("FENCEPOST_LISTEN", "0.0.0.0:7070"),
+        ("FENCEPOST__SERVER__PROBE_LISTEN", "[::]:7071"),
+        ("FENCEPOST__SERVER__ADVERTISE", "https://fencepost.example"),
+    ] {
+        let warned = warnings(&weak, place);
+        assert_eq!(warned.len(), 1, "{place:?}: {warned:?}");
+        assert!(warned[0].contains("\"ops\"") && warned[0].contains("`fencepost token new`"), "{warned:?}");
+        assert!(!warned[0].contains("hunter2"), "{warned:?}");
+        assert_eq!(warnings(&strong, place), Vec::<String>::new(), "{place:?}");
+        assert_eq!(warnings(&digest, place), Vec::<String>::new(), "{place:?}");
+    }
+    assert_eq!(warnings(&weak, ("FENCEPOST_LISTEN", "127.0.0.1:7070")), Vec::<String>::new());
+}
+
+#[test]
 fn commands_that_do_not_listen_need_only_their_ledger_encrypted() {
     let elsewhere = [("FENCEPOST_LISTEN", "0.0.0.0:7070"), ("FENCEPOST_REDIS_URL", "redis://redis")];
     assert!(sources(&elsewhere).load_without_listening().is_ok());
