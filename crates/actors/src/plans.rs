@@ -387,10 +387,11 @@ impl Inner {
         rows: NewRows,
         reserved: Option<PlanShare>,
     ) -> Result<PlanId, Refusal> {
-        let body_hash = rows.key.as_ref().map(|key| key.body_hash);
+        let (body_hash, taken) = (rows.key.as_ref().map(|key| key.body_hash), rows.take.len());
         let created = tokio::time::timeout(self.config.request_timeout, self.ledger.create_plan(rows));
-        let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
-        match created? {
+        let created = created.await.map_err(|_late| Refusal::LedgerUnavailable);
+        let created = created.and_then(|answer| answer.map_err(Refusal::from));
+        match created.inspect_err(|_| step::count_asked("error", taken))? {
             PlanCreated::Made { at, locks } => {
                 let id = plan.id;
                 step::count_locks(&plan, &locks);

@@ -261,12 +261,15 @@ async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_res
     hand.say(done(&of, "good")).await;
     hand.hear("committed").await;
     assert_eq!(value(&queue("session")).await, 1.0);
+    let locks = "fencepost_lease_acquire_total{kind=\"tenant\",result=\"acquired\"}";
+    assert_eq!(value(locks).await, 0.0);
     let task = json!({"tenant": "t", "stages": [{"name": "only", "payload": 3}]});
     rig.post(0, "/v1/plans", Some(&json!({"name": "p", "start": true, "tasks": [task]})), 201).await;
     let of = hand.given().await;
     hand.say(done(&of, "good")).await;
     hand.hear("committed").await;
     assert!(value(&queue("plan")).await >= 1.0);
+    assert_eq!(value(locks).await, 1.0);
     // The result of an attempt that was taken back.
     rig.submit(0, with(echo(4), json!({"timeout_ms": 200, "backoff": {"initial_ms": 0}}))).await;
     let of = hand.given().await;

@@ -83,8 +83,12 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
             return Outcome::NotWritten;
         }
         match inner.ledger.commit_plan(batch.clone()).await {
-            Ok(PlanVerdict::Written { at, locks }) => return Outcome::Written { at, locks },
+            Ok(PlanVerdict::Written { at, locks }) => {
+                count_renewed(batch, "renewed", batch.writes.held.len());
+                return Outcome::Written { at, locks };
+            }
             Ok(PlanVerdict::LockLost(tasks)) => {
+                count_renewed(batch, "lost", tasks.len());
                 reject("tenant_lock", plan, token, inner);
                 return Outcome::LockLost(tasks);
             }
@@ -102,14 +106,38 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
                 return Outcome::NotWritten;
             }
             Ok(PlanVerdict::Again) => tokio::time::sleep(jittered(AGAIN_AFTER)).await,
-            Err(error) if error.is_retryable() => {
-                tracing::debug!(%error, %plan, "the outcome of a step is not known");
-                return Outcome::Unknown;
+            Err(error) => {
+                count_failed(batch);
+                if error.is_retryable() {
+                    tracing::debug!(%error, %plan, "the outcome of a step is not known");
+                    return Outcome::Unknown;
+                }
+                return Outcome::Refused(error.to_string());
             }
-            Err(error) => return Outcome::Refused(error.to_string()),
         }
     }
+    count_failed(batch);
     Outcome::NotWritten
+}
+
+/// Counts what became of so many locks, if the step was to renew them.
+fn count_renewed(batch: &PlanBatch, result: &'static str, locks: usize) {
+    if batch.writes.renews {
+        metrics::counter!("fencepost_lease_renew_total", "kind" => "tenant", "result" => result)
+            .increment(locks as u64);
+    }
+}
+
+/// Counts locks that were asked for.
+pub(super) fn count_asked(result: &'static str, locks: usize) {
+    metrics::counter!("fencepost_lease_acquire_total", "kind" => "tenant", "result" => result)
+        .increment(locks as u64);
+}
+
+/// Counts the locks of a step that the ledger did not answer, or whose rows another transaction has.
+fn count_failed(batch: &PlanBatch) {
+    count_renewed(batch, "error", batch.writes.held.len());
+    count_asked("error", batch.writes.take.len());
 }
 
 /// Whether two states are the same but for the locks, whose tokens a commit draws.
@@ -135,6 +163,7 @@ fn reject(op: &'static str, plan: PlanId, token: Token, inner: &Inner) {
 
 /// Logs and counts locks that were taken.
 pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)]) {
+    count_asked("acquired", locks.len());
     for (place, token) in locks {
         let task = &plan.tasks[*place];
         metrics::counter!("fencepost_tenant_locks_total", "result" => "taken").increment(1);
@@ -147,6 +176,7 @@ pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)]) {
 
 /// Logs and counts a lock that was refused.
 pub(super) fn count_conflict(locker: &Locker) {
+    count_asked("held", 1);
     metrics::counter!("fencepost_tenant_locks_total", "result" => "refused").increment(1);
     let (plan, task) = (locker.plan.map(|plan| plan.to_string()), locker.task.map(|task| task.to_string()));
     tracing::info!(

@@ -52,7 +52,9 @@ const SIZES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_
 const ALONE: &[&[&[&str]]] = &[&[]];
 
 /// The kinds of leases.
-const LEASES: &[&str] = &["signer", "session", "plan", "instance", "id-worker"];
+const LEASES: &[&str] = &["signer", "session", "plan", "tenant", "instance", "id-worker"];
+/// Those that are taken from the dead: a tenant's lock is a task's, whoever owns its plan.
+const TAKEN_OVER: &[&str] = &["signer", "session", "plan", "instance", "id-worker"];
 /// The kinds of owners.
 const OWNERS: &[&str] = &["signer", "lane", "session", "plan"];
 /// What a write that is fenced would have done: the batches of signers, and of all others.
@@ -173,7 +175,7 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_lease_renew_total", "Leases to be renewed, by kind and result")
         .by(&["kind", "result"], &[&[LEASES, &["renewed", "lost", "error"]]]),
     counter("fencepost_lease_takeover_total", "Leases taken from dead instances, and lanes and plans adopted")
-        .by(&["kind", "reason"], &[&[LEASES, &["dead"]], &[&["session", "plan", "instance"], &["adopted"]], &[&["session"], &["left"]]]),
+        .by(&["kind", "reason"], &[&[TAKEN_OVER, &["dead"]], &[&["session", "plan", "instance"], &["adopted"]], &[&["session"], &["left"]]]),
     counter("fencepost_fence_reject_total", "Writes refused because their owner had lost its lease, by operation")
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
