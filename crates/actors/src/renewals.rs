@@ -9,7 +9,8 @@ use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use ledger::{Renewal, Renewed};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::pause::jittered;
 
@@ -17,15 +18,15 @@ use crate::pause::jittered;
 const RENEW_AT: u32 = 3;
 /// Looks per lease for those that are due.
 const LOOKS_PER_LEASE: u32 = 10;
-/// The longest pause behind a look whose renewals failed, before jitter. When the ledger is back, the others take what has run
-/// out after one length of an `instance:` lease, and of these the shortest that can be configured lasts 1 s.
+/// The longest pause behind a look that left leases unrenewed, before jitter. When the ledger is back, the others take what has
+/// run out after one length of an `instance:` lease, and of these the shortest that can be configured lasts 1 s.
 const LOOK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
 /// A look is not waited for any longer than this: the next one asks once more on another connection, since one may hang while the
 /// others are well. Half of that shortest length.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Looks whose renewals are under way at once: as many as begin while one of them hangs for `ledger.call_timeout_ms`, which is
-/// 5 s by default.
-const LOOKS_AT_ONCE: usize = 10;
+/// Looks whose renewals are under way at once: one may hang, and one more renews what is due. The ledger has no connections for
+/// more of them.
+const LOOKS_AT_ONCE: usize = 2;
 
 /// Until when a lease surely lasts, by this process's own clock. Read by the lease's owner, moved on by the renewals.
 pub(crate) struct LeaseDeadline {
@@ -116,26 +117,14 @@ impl Renewals {
         lease: Duration,
     ) -> JoinHandle<()> {
         let renewals = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let mut looks = JoinSet::new();
-            let mut are_answered = Some(true);
-            loop {
-                tokio::time::sleep(jittered(pause(lease, are_answered))).await;
-                let Some(renewals) = renewals.upgrade() else { return };
-                if looks.len() < LOOKS_AT_ONCE {
-                    let (ledger, owner) = (Arc::clone(&ledger), owner.clone());
-                    looks.spawn(async move { renewals.renew_due(&ledger, &owner, lease).await });
-                }
-                are_answered = match tokio::time::timeout(ASK_AGAIN_AFTER, looks.join_next()).await {
-                    Ok(Some(Err(gone))) => std::panic::resume_unwind(gone.into_panic()),
-                    Ok(Some(Ok(are_answered))) => Some(are_answered),
-                    Ok(None) | Err(_) => None,
-                };
-            }
-        })
+        let look = move || {
+            let (renewals, ledger, owner) = (renewals.upgrade()?, Arc::clone(&ledger), owner.clone());
+            Some(async move { renewals.renew_due(&ledger, &owner, lease).await })
+        };
+        tokio::spawn(keep_looking(lease, look))
     }
 
-    /// Whether the ledger answered.
+    /// Whether all that were due are renewed, or lost.
     async fn renew_due(&self, ledger: &ledger::Handle, owner: &InstanceId, lease: Duration) -> bool {
         let due_below = lease - lease / RENEW_AT;
         let mut due: Vec<_> = self
@@ -149,22 +138,35 @@ impl Renewals {
             })
             .collect();
         due.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
-        let mut are_answered = true;
+        let mut are_done = true;
         for chunk in due.chunks(RENEWALS_MAX) {
+            // Another look may have renewed them while the chunk before was under way.
+            let is_due = |renewal: &&Renewal| self.is_due(renewal, due_below);
+            let chunk: Vec<_> = chunk.iter().filter(is_due).cloned().collect();
+            if chunk.is_empty() {
+                continue;
+            }
             let sent = Instant::now();
-            match ledger.renew_all(owner, chunk).await {
-                Ok(renewed) => self.note(chunk, &renewed, sent, lease),
+            match ledger.renew_all(owner, &chunk).await {
+                Ok(renewed) => are_done &= self.note(&chunk, &renewed, sent, lease),
                 Err(error) => {
-                    are_answered = false;
+                    are_done = false;
                     chunk.iter().for_each(|renewal| count(&renewal.resource, "error"));
                     ledger::log_failure!(error, leases = chunk.len(), "leases could not be renewed");
                 }
             }
         }
-        are_answered
+        are_done
     }
 
-    fn note(&self, asked: &[Renewal], renewed: &[Renewed], sent: Instant, lease: Duration) {
+    /// Whether it is kept still, under the same token, and not renewed yet.
+    fn is_due(&self, renewal: &Renewal, due_below: Duration) -> bool {
+        let kept = self.kept.get(&renewal.resource);
+        kept.is_some_and(|kept| kept.token == renewal.token && kept.left() < due_below)
+    }
+
+    /// Whether none was locked.
+    fn note(&self, asked: &[Renewal], renewed: &[Renewed], sent: Instant, lease: Duration) -> bool {
         let mut locked = 0;
         for (Renewal { resource, token, .. }, renewed) in asked.iter().zip(renewed) {
             // It may have been forgotten, or acquired anew, while the statement was under way.
@@ -193,6 +195,7 @@ impl Renewals {
         if locked > 0 {
             tracing::warn!(leases = locked, "rows of leases are locked; the leases are renewed later");
         }
+        locked == 0
     }
 }
 
@@ -201,10 +204,34 @@ fn count(resource: &Resource, result: &'static str) {
     metrics::counter!("fencepost_lease_renew_total", "kind" => kind, "result" => result).increment(1);
 }
 
+/// Looks for leases that are due, again and again, until there is nothing that can look: `look` says how. A look answers whether
+/// it left none unrenewed. Each is waited for by itself: what an earlier one answers late says nothing of the ledger after that.
+async fn keep_looking<L>(lease: Duration, look: impl Fn() -> Option<L>)
+where
+    L: Future<Output = bool> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(LOOKS_AT_ONCE));
+    let mut are_done = Some(true);
+    loop {
+        tokio::time::sleep(jittered(pause(lease, are_done))).await;
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let Some(look) = look() else { return };
+        let look = tokio::spawn(async move {
+            let _place = place;
+            look.await
+        });
+        are_done = match tokio::time::timeout(ASK_AGAIN_AFTER, look).await {
+            Ok(Err(gone)) => std::panic::resume_unwind(gone.into_panic()),
+            Ok(Ok(are_done)) => Some(are_done),
+            Err(_) => None,
+        };
+    }
+}
+
 /// Between two looks for leases that are due, before jitter. `None`: renewals are under way, and were waited for.
-fn pause(lease: Duration, are_answered: Option<bool>) -> Duration {
+fn pause(lease: Duration, are_done: Option<bool>) -> Duration {
     let pause = lease / LOOKS_PER_LEASE;
-    match are_answered {
+    match are_done {
         Some(true) => pause,
         Some(false) => pause.min(LOOK_AGAIN_AFTER_MAX),
         None => Duration::ZERO,
@@ -213,6 +240,11 @@ fn pause(lease: Duration, are_answered: Option<bool>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::poll;
+    use ledger::Acquisition;
+
     use super::*;
 
     #[test]
@@ -224,5 +256,87 @@ mod tests {
             assert!(pause(lease, Some(false)).mul_f64(longest) < calm / 2, "{lease:?}");
             assert!(ASK_AGAIN_AFTER + pause(lease, None).mul_f64(longest) <= calm / 2, "{lease:?}");
         }
+    }
+
+    /// Looks of which each takes so long and answers so, until none is left. How long after the first each of them began.
+    async fn begun(lease: Duration, looks: &[(Duration, bool)]) -> Vec<Duration> {
+        let (left, begun) = (Mutex::new(looks.iter().copied()), Mutex::new(Vec::new()));
+        let look = || {
+            begun.lock().unwrap().push(tokio::time::Instant::now());
+            let (length, are_done) = left.lock().unwrap().next()?;
+            Some(async move {
+                tokio::time::sleep(length).await;
+                are_done
+            })
+        };
+        keep_looking(lease, look).await;
+        let begun = begun.into_inner().unwrap();
+        begun.iter().map(|at| at.duration_since(begun[0])).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_of_a_look_that_took_long_is_not_taken_for_that_of_a_later_one() {
+        let lease = Duration::from_secs(30);
+        let slow = ASK_AGAIN_AFTER + Duration::from_millis(100);
+        let looks = [(slow, true), (Duration::ZERO, true), (Duration::ZERO, false)];
+        let begun = begun(lease, &looks).await;
+        assert!(begun[2] > slow, "the first is over: {begun:?}");
+        // Where the last one failed, the next one comes before the others take what has run out.
+        assert!(begun[3] - begun[2] < LOOK_AGAIN_AFTER_MAX * 2, "{begun:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_look_that_hangs_there_is_one_more() {
+        let lease = Duration::from_secs(30);
+        let hangs = Duration::from_secs(3_600);
+        let begun_at = begun(lease, &[(hangs, true), (Duration::ZERO, true), (hangs, true)]).await;
+        assert!(begun_at[1] < ASK_AGAIN_AFTER * 2, "{begun_at:?}");
+        assert!(begun_at[2] < lease, "the one that hangs holds up no other: {begun_at:?}");
+        let is_over = hangs..begun_at[2] + hangs;
+        assert!(
+            is_over.contains(&begun_at[3]),
+            "two hang, and a third one waits for the end of one: {begun_at:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_look_that_is_late_renews_nothing_that_another_one_has_renewed_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 1_000,
+            call_timeout_ms: 60_000,
+        };
+        let ledger = ledger::open(&options).await.unwrap();
+        let (renewals, owner) = (Renewals::default(), InstanceId::parse("me-1").unwrap());
+        let (lease, short) = (Duration::from_secs(300), Duration::from_secs(60));
+        // One more than one statement names.
+        for number in 0..=RENEWALS_MAX {
+            let resource = Resource::parse(&format!("signer:s{number:04}")).unwrap();
+            let acquired = ledger.acquire(&resource, &owner, lease.as_millis() as u64).await.unwrap();
+            let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+            renewals.keep(resource, Arc::new(LeaseDeadline::new(token, Instant::now(), short)));
+        }
+        let mut late = std::pin::pin!(renewals.renew_due(&ledger, &owner, lease));
+        assert!(poll!(late.as_mut()).is_pending(), "its first statement was sent");
+        assert!(renewals.renew_due(&ledger, &owner, lease).await);
+        let last = Resource::parse(&format!("signer:s{RENEWALS_MAX:04}")).unwrap();
+        let token = renewals.kept.get(&last).unwrap().token;
+        // Asked for once more, it is found lost.
+        ledger.release(&last, &owner, token).await.unwrap();
+        assert!(late.await);
+        assert!(renewals.keeps(&last), "it was asked for once more");
+    }
+
+    #[test]
+    fn a_lease_whose_row_is_locked_is_asked_for_again_soon() {
+        let renewals = Renewals::default();
+        let (resource, token) = (Resource::parse("signer:s").unwrap(), Token::new(1));
+        let (sent, lease) = (Instant::now(), Duration::from_secs(30));
+        renewals.keep(resource.clone(), Arc::new(LeaseDeadline::new(token, sent, lease)));
+        let asked = [Renewal { resource, token, lease_ms: 30_000 }];
+        assert!(renewals.note(&asked, &[Renewed::Done], sent, lease));
+        assert!(!renewals.note(&asked, &[Renewed::Locked], sent, lease));
     }
 }

@@ -48,9 +48,9 @@ const COMMITTERS_MAX: usize = 2;
 const NONCE_TRAINS: usize = 2;
 /// Trains of plans' steps under way at once: while one waits for the server, the other fills. More would each be smaller.
 const PLAN_COMMITTERS_MAX: usize = 2;
-/// Connections for renewals and for reading the instances' leases, opened as they are needed: of the leases of signers, and of
-/// those of sessions and plans, one each may be busy with a thousand renewals, or hang, and two may wait for rows, or hang, in
-/// acquires or renewals of the instance's own lease.
+/// Connections for renewals and for reading the instances' leases, opened as they are needed: two for the leases of signers, and
+/// two for those of sessions and plans, of which one each may hang, and one be busy with a thousand renewals; two may wait for
+/// rows, or hang, in acquires or renewals of the instance's own lease.
 const VITAL_CONNECTIONS: u32 = 6;
 /// A connection that was idle for longer is pinged before it is lent.
 const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
