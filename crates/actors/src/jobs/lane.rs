@@ -408,7 +408,8 @@ fn end(actor: &mut LaneActor, handled: Option<u64>, context: &mut Context<LaneAc
 }
 
 fn stop_if_all_is_handled(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
-    if actor.stage == OwnerStage::Released && actor.handled >= actor.handle.sent() {
+    let is_answering = actor.state.is_looking_up();
+    if actor.stage == OwnerStage::Released && actor.handled >= actor.handle.sent() && !is_answering {
         context.stop();
     }
 }

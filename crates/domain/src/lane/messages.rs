@@ -378,8 +378,8 @@ pub enum Effect<C: Callers> {
     Submitted(C::Submit, Result<Accepted, Refused>),
     /// Read what is kept under the keys, and answer the submissions.
     AnswerByKey(Vec<KeyedAnswer<C>>),
-    /// Read what is kept under the keys of these submissions, which may be repetitions. Answer those that are; submit the others
-    /// again, as looked up.
+    /// Read what is kept under the keys of these submissions, which may be repetitions. Answer those that are, or all if that
+    /// cannot be read; [`super::LaneState::looked_up`] takes the others, or none.
     LookUp(Vec<PendingSubmission<C>>),
     /// Answer a cancellation.
     Cancelled(C::Cancel, Result<(), Refused>),

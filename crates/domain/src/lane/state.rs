@@ -83,6 +83,8 @@ pub struct LaneState<C: Callers> {
     inbox: Inbox<C>,
     /// Submissions that are not in a round yet.
     submissions: Submissions<C>,
+    /// Look-ups that are under way: see [`Effect::LookUp`].
+    look_ups: usize,
     submissions_in_inbox: usize,
     submit_commands_in_inbox: usize,
     /// Commands about jobs whose write is under way.
@@ -141,6 +143,7 @@ impl<C: Callers> LaneState<C> {
             session: None,
             inbox: Inbox::new(),
             submissions: Submissions::new(),
+            look_ups: 0,
             submissions_in_inbox: 0,
             submit_commands_in_inbox: 0,
             deferred: Vec::new(),
@@ -378,7 +381,7 @@ impl<C: Callers> LaneState<C> {
                 self.take_in_added(token, jobs, now, effects);
             }
             // They are of commands that were begun.
-            Command::Submit(new) if new.iter().all(|one| one.is_looked_up) => self.submissions.push(new),
+            Command::Submit(new) if new.iter().all(|one| one.is_looked_up) => self.line_up(new),
             other => refuse(other, effects),
         }
     }
@@ -447,11 +450,12 @@ impl<C: Callers> LaneState<C> {
         }
     }
 
-    /// Whether no batch, no search for slots and no page is under way.
+    /// Whether no batch, no search for slots, no look-up and no page is under way.
     fn is_quiet(&self) -> bool {
         self.in_flight.is_empty()
             && self.placing.is_none()
             && self.to_commit.is_empty()
+            && !self.is_looking_up()
             && !self.pages.is_under_way()
     }
 

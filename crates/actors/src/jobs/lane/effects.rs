@@ -11,14 +11,14 @@ use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
     Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
 };
-use domain::{InstanceId, JobId, KeyScope, LaneId, SessionId};
+use domain::{InstanceId, JobId, KeyScope, SessionId};
 use futures_util::FutureExt;
 use ledger::{KeptJobKey, PromotedJob, Unwritten};
 
-use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn};
+use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn, stop_if_all_is_handled};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
-use crate::jobs::messages::{Ends, LaneCommand, PendingSubmission, Waiting};
+use crate::jobs::messages::{Ends, PendingSubmission, Waiting};
 use crate::jobs::older_attempts;
 use crate::jobs::{Accepted, Refusal};
 use crate::pause::jittered;
@@ -43,7 +43,12 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
             tokio::spawn(answer_by_key(services.ledger.clone(), answers));
         }
         Effect::LookUp(pending) => {
-            tokio::spawn(look_up(Arc::clone(services), actor.lane.clone(), pending));
+            let ledger = services.ledger.clone();
+            spawn(context, look_up(ledger, pending), |new, actor, context| {
+                let effects = actor.state.looked_up(new, Instant::now());
+                run(actor, effects, context);
+                stop_if_all_is_handled(actor, context);
+            });
         }
         // The caller may be gone.
         Effect::Cancelled(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
@@ -296,11 +301,11 @@ async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>
     }
 }
 
-/// Answers those of these submissions that are repetitions. The others go to the lane's owner again.
-async fn look_up(services: Arc<LaneServices>, lane: LaneId, pending: Vec<PendingSubmission>) {
+/// Answers those of these submissions that are repetitions, or all if nobody can tell. The others are returned.
+async fn look_up(ledger: ledger::Handle, pending: Vec<PendingSubmission>) -> Vec<PendingSubmission> {
     let scopes: Vec<_> =
         pending.iter().filter_map(|one| Some(one.submission.key.as_ref()?.scope.clone())).collect();
-    let kept = kept(&services.ledger, &scopes).await;
+    let kept = kept(&ledger, &scopes).await;
     let mut new = Vec::new();
     for one in pending {
         let key = one.submission.key.as_ref();
@@ -310,20 +315,12 @@ async fn look_up(services: Arc<LaneServices>, lane: LaneId, pending: Vec<Pending
                     let answer = answer_again(&key.body_hash, kept);
                     one.reply.send(answer);
                 }
-                None => new.push(PendingSubmission { is_looked_up: true, ..one }),
+                None => new.push(one),
             },
             Err(refusal) => one.reply.send(Err(refusal.clone())),
         }
     }
-    if new.is_empty() {
-        return;
-    }
-    if let Err(undelivered) = services.directory.try_send(&lane, LaneCommand::Submit(new))
-        && let LaneCommand::Submit(new) = *undelivered.command
-    {
-        let refusal = if undelivered.is_full { Refusal::Overloaded } else { Refusal::Fenced };
-        new.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
-    }
+    new
 }
 
 /// What is kept under these keys.

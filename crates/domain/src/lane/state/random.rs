@@ -231,9 +231,8 @@ impl World {
                 for one in kept {
                     assert!(self.submitted.remove(&one.reply), "answered twice");
                 }
-                let new =
-                    new.into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one }).collect();
-                self.give(Command::Submit(new));
+                let effects = self.lane.looked_up(new, self.now);
+                self.take(effects);
             }
             Effect::Cancelled(caller, answer) => {
                 assert!(self.cancelling.remove(&caller), "answered twice");

@@ -63,6 +63,31 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
+    /// The ledger has nothing under the keys of these submissions, or could not tell: then there are none. Answers
+    /// [`Effect::LookUp`].
+    pub fn looked_up(&mut self, mut new: Vec<PendingSubmission<C>>, now: Instant) -> Vec<Effect<C>> {
+        self.look_ups -= 1;
+        for one in &mut new {
+            one.is_looked_up = true;
+        }
+        self.apply(Command::Submit(new), now)
+    }
+
+    /// Whether the ledger is being asked about submissions, which come again or are answered.
+    #[must_use]
+    pub const fn is_looking_up(&self) -> bool {
+        self.look_ups > 0
+    }
+
+    /// Takes the submissions of a command in. Those that were looked up were taken in before.
+    pub(super) fn line_up(&mut self, new: Vec<PendingSubmission<C>>) {
+        if new.iter().all(|one| one.is_looked_up) {
+            self.submissions.put_back(new.into_iter());
+        } else {
+            self.submissions.push(new);
+        }
+    }
+
     /// Gives back slots that no job gets. Slots that were offered to be passed on stay with the jobs that have them.
     fn release(&self, found: SlotsFound, token: crate::Token, effects: &mut Vec<Effect<C>>) {
         for (job, slot) in found.reserved {
@@ -146,7 +171,7 @@ impl<C: Callers> LaneState<C> {
             Command::Submit(new) => {
                 self.submissions_in_inbox -= new.len();
                 self.submit_commands_in_inbox -= 1;
-                self.submissions.push(new);
+                self.line_up(new);
             }
             Command::Stop => self.stop(now, effects),
             Command::Cancel(job, class, reply) => self.cancel(job, class, reply, round, effects),
@@ -511,6 +536,7 @@ impl<C: Callers> LaneState<C> {
             effects.push(Effect::AnswerByKey(by_key));
         }
         if !maybe_repeated.is_empty() {
+            self.look_ups += 1;
             effects.push(Effect::LookUp(maybe_repeated));
         }
         if !accepted.is_empty() {

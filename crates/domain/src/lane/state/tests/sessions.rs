@@ -190,6 +190,20 @@ fn looked_up(effects: Effects) -> Vec<PendingSubmission<Numbered>> {
     found.unwrap()
 }
 
+/// The ledger has nothing under the keys of these.
+fn answer_look_up(
+    state: &mut LaneState<Numbered>,
+    new: Vec<PendingSubmission<Numbered>>,
+    now: Instant,
+) -> Effects {
+    let mut effects = state.looked_up(new, now);
+    if matches!(effects.last(), Some(Effect::Flush)) {
+        effects.pop();
+        effects.extend(state.flush(now));
+    }
+    effects
+}
+
 #[test]
 fn in_a_session_without_order_a_repetition_takes_no_place() {
     let now = Instant::now();
@@ -202,8 +216,7 @@ fn in_a_session_without_order_a_repetition_takes_no_place() {
     assert_eq!((words(&effects).as_str(), places(&effects)), ("look_up(2) commit(submit)", vec![7]));
     written(&mut state, batch(&effects), now);
     // What the ledger does not have is new: it was forgotten, or another caller's.
-    let new = looked_up(effects).into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one });
-    let effects = give(&mut state, Command::Submit(new.collect()), now);
+    let effects = answer_look_up(&mut state, looked_up(effects), now);
     assert_eq!((words(&effects).as_str(), places(&effects)), ("commit(submit,submit)", vec![8, 9]));
     // One that was known to the ledger alone is known from then on.
     let effects = written(&mut state, batch(&effects), now);
@@ -371,9 +384,56 @@ fn what_was_looked_up_for_a_burst_is_taken_in_by_a_session_that_is_told_to_stop(
     let effects = give(&mut state, named(&[(2, "a"), (3, "b")], now), now);
     assert_eq!(words(&effects), "look_up(1) commit(submit)");
     assert_eq!(words(&give(&mut state, Command::Stop, now)), "dequeue_all");
-    let new = looked_up(effects).into_iter().map(|one| PendingSubmission { is_looked_up: true, ..one });
-    let effects = give(&mut state, Command::Submit(new.collect()), now);
+    let under_way = batch(&effects);
+    assert_eq!(words(&written(&mut state, under_way, now)), "accepted notify", "it waits for the answer");
+    assert_eq!(state.wake_at(), None);
+    let effects = answer_look_up(&mut state, looked_up(effects), now);
     assert_eq!(words(&effects), "commit(submit)");
+    assert_eq!(words(&written(&mut state, batch(&effects), now)), "accepted notify stop");
+}
+
+#[test]
+fn what_was_looked_up_for_a_burst_goes_before_the_rest_of_it_and_is_not_refused_alone() {
+    let now = Instant::now();
+    let lane = LaneId::parse("session:s").unwrap();
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let recent_refs = vec![ClientRef::parse("c1").unwrap()];
+    let session = Some(SessionSnapshot { recent_refs, ..snapshot(0, Ordering::Free) });
+    state.reloaded(Token::new(1), Snapshot { session, ..Snapshot::default() }, now);
+    let mut effects = give(&mut state, burst(1..=1_000, now), now);
+    let commit = batch(&effects);
+    let asked = looked_up(effects);
+    assert_eq!(asked.iter().map(|one| one.id).collect::<Vec<_>>(), [job(1)]);
+    assert_eq!(words(&answer_look_up(&mut state, asked, now)), "", "the commit is under way");
+    // The next round takes the answer in, and then the owner is told to stop.
+    let verdicts = [JobVerdict::Written; ROUND_NEW_JOBS_MAX];
+    let mut accepted = Vec::new();
+    let mut note = |effects: &Effects| {
+        accepted.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::Submitted(caller, Ok(_)) => Some(*caller),
+            _ => None,
+        }));
+    };
+    effects = state.committed(commit, AT, &verdicts, now);
+    note(&effects);
+    assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all");
+    while !matches!(effects.last(), Some(Effect::Stop)) {
+        effects = state.committed(batch(&effects), AT, &verdicts, now);
+        note(&effects);
+    }
+    accepted.sort_unstable();
+    assert!(accepted.into_iter().eq(1..=1_000));
+}
+
+#[test]
+fn a_session_that_is_told_to_stop_ends_when_all_that_was_looked_up_is_a_repetition() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let effects = give(&mut state, named(&[(1, "a")], now), now);
+    written(&mut state, batch(&effects), now);
+    assert_eq!(words(&give(&mut state, named(&[(2, "a")], now), now)), "look_up(1)");
+    assert_eq!(words(&give(&mut state, Command::Stop, now)), "dequeue_all");
+    assert_eq!(words(&answer_look_up(&mut state, Vec::new(), now)), "stop");
 }
 
 #[test]
