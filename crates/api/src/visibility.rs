@@ -139,10 +139,18 @@ pub async fn job(state: &State, sees: &Sees, record: &JobRecord) -> Result<bool,
 ///
 /// # Errors
 /// `internal` for one that cannot be read.
-pub async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
+async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
     match state.read(state.ledger.job(id)).await? {
         Some(record) => job(state, sees, &record).await,
         None => Ok(false),
+    }
+}
+
+/// The same, for one of many jobs. One that cannot be read is passed over as one that is not seen: nobody can tell whose it is.
+pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
+    match job_of_id(state, sees, id).await {
+        Err(refusal) if refusal.code() == Code::Internal => Ok(false),
+        found => found,
     }
 }
 

@@ -345,8 +345,7 @@ pub trait Bulks: Send + Sync {
     async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>>;
 
     /// Dismisses or deletes jobs, as the action says, and notes in the same transaction that all up to `behind` were worked
-    /// on. Those are left out that are not dead, or dead, where the filter says the contrary. `others` is what became of jobs up
-    /// to `behind` that are not among these.
+    /// on. Those are left out that are not dead, or dead, where the filter says the contrary.
     ///
     /// # Errors
     /// As [`Self::note_progress`].
@@ -355,7 +354,6 @@ pub trait Bulks: Send + Sync {
         bulk: &BulkRecord,
         jobs: &[JobId],
         behind: JobId,
-        others: &BulkStep,
     ) -> Result<Option<BulkRecord>>;
 
     /// Notes that all jobs up to this one were worked on.

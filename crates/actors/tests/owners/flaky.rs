@@ -675,9 +675,8 @@ impl Bulks for Flaky {
         bulk: &BulkRecord,
         jobs: &[JobId],
         behind: JobId,
-        others: &BulkStep,
     ) -> Result<Option<BulkRecord>> {
-        self.real.remove_page(bulk, jobs, behind, others).await
+        self.real.remove_page(bulk, jobs, behind).await
     }
     async fn note_progress(
         &self,

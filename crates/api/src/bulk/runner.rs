@@ -253,13 +253,10 @@ impl Worker {
             return self.finish(bulk, BulkStatus::Done, None).await;
         };
         // Jobs that the caller does not see are not counted either.
-        let (page, unread) = match is_resumed {
-            true => (page, BulkStep::default()),
-            false => self.seen(bulk.action, &principal, page).await?,
-        };
+        let page = if is_resumed { page } else { self.seen(&principal, page).await? };
         if page.is_empty() {
             // Nothing matched that the caller sees: the next owner need not look at these rows again.
-            let noted = state.read(state.ledger.note_progress(bulk, behind, &unread)).await?;
+            let noted = state.read(state.ledger.note_progress(bulk, behind, &BulkStep::default())).await?;
             *bulk = noted.ok_or(Stop::Lost)?;
             // Half of the time is for others.
             self.sleep(begun.elapsed()).await;
@@ -268,7 +265,7 @@ impl Worker {
         let jobs = page.len() as u32;
         let noted = match bulk.action {
             BulkAction::Delete | BulkAction::Dismiss => {
-                state.read(state.ledger.remove_page(bulk, &page, behind, &unread)).await?
+                state.read(state.ledger.remove_page(bulk, &page, behind)).await?
             }
             BulkAction::Retry | BulkAction::Cancel => {
                 if !is_resumed {
@@ -498,34 +495,18 @@ impl Worker {
         }
     }
 
-    /// The jobs that the operation's caller sees, and what is counted of those that cannot be read. A retry or a cancellation
-    /// reads each job itself and finds anew whether it is seen: one that cannot be read stays in the page, and fails with it.
-    async fn seen(
-        &self,
-        action: BulkAction,
-        principal: &Principal,
-        page: Vec<JobId>,
-    ) -> Result<(Vec<JobId>, BulkStep), Refusal> {
-        let mut unread = BulkStep::default();
+    /// The jobs that the operation's caller sees.
+    async fn seen(&self, principal: &Principal, page: Vec<JobId>) -> Result<Vec<JobId>, Refusal> {
         if principal.sees().everything() {
-            return Ok((page, unread));
+            return Ok(page);
         }
         let (state, mut seen) = (self.state(), Vec::with_capacity(page.len()));
         for id in page {
-            match visibility::job_of_id(state, principal.sees(), id).await {
-                Ok(true) => seen.push(id),
-                Ok(false) => {}
-                Err(refusal) if refusal.code() != Code::Internal => return Err(refusal),
-                Err(refusal) => match action {
-                    BulkAction::Retry | BulkAction::Cancel => seen.push(id),
-                    BulkAction::Delete | BulkAction::Dismiss => {
-                        unread.failed += 1;
-                        unread.error = Some(refusal.code_and_detail().1);
-                    }
-                },
+            if visibility::job_of_many(state, principal.sees(), id).await? {
+                seen.push(id);
             }
         }
-        Ok((seen, unread))
+        Ok(seen)
     }
 
     async fn sleep(&self, pause: Duration) {

@@ -98,12 +98,6 @@ fn token(token: u64) -> i64 {
     i64::try_from(token).unwrap_or(i64::MAX)
 }
 
-/// The ask with what became of the jobs of a page.
-fn with_counts(ask: Ask, step: &BulkStep) -> Ask {
-    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    ask.bind(count(step.done)).bind(count(step.skipped)).bind(count(step.failed)).bind(step.error.as_deref())
-}
-
 #[async_trait::async_trait]
 impl Bulks for Store {
     async fn bulk_now(&self) -> Result<Timestamp> {
@@ -251,9 +245,8 @@ impl Bulks for Store {
         bulk: &BulkRecord,
         jobs: &[JobId],
         behind: JobId,
-        others: &BulkStep,
     ) -> Result<Option<BulkRecord>> {
-        let (bulk, page, others) = (bulk.clone(), jobs.to_vec(), others.clone());
+        let (bulk, page) = (bulk.clone(), jobs.to_vec());
         let row: Option<BulkRow> = self
             .in_transaction(move |transaction| {
                 Box::pin(async move {
@@ -261,18 +254,16 @@ impl Bulks for Store {
                         BulkAction::Delete => removal::delete(transaction, &page, &bulk.filter).await?,
                         _ => removal::dismiss(transaction, &page).await?,
                     };
-                    let done = removed.len() as u64;
+                    let done = removed.len() as i64;
                     let progress = PROGRESS
                         .on(transaction.kind())
                         .bind(BulkKey(bulk.id))
                         .bind(token(bulk.token))
-                        .bind(Id(behind));
-                    let step = BulkStep {
-                        done: others.done + done,
-                        skipped: others.skipped + page.len() as u64 - done,
-                        ..others
-                    };
-                    let progress = with_counts(progress, &step);
+                        .bind(Id(behind))
+                        .bind(done)
+                        .bind(page.len() as i64 - done)
+                        .bind(0_i64)
+                        .bind(None::<&str>);
                     let noted = transaction.all(progress).await?.into_iter().next();
                     if noted.is_none() {
                         return Ok(Decided::Rollback(None));
@@ -290,8 +281,15 @@ impl Bulks for Store {
         behind: JobId,
         step: &BulkStep,
     ) -> Result<Option<BulkRecord>> {
-        let ask = self.owned(&PROGRESS, bulk).bind(Id(behind));
-        self.changed_bulk(with_counts(ask, step)).await
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let ask = self
+            .owned(&PROGRESS, bulk)
+            .bind(Id(behind))
+            .bind(count(step.done))
+            .bind(count(step.skipped))
+            .bind(count(step.failed))
+            .bind(step.error.as_deref());
+        self.changed_bulk(ask).await
     }
 
     async fn finish_bulk(

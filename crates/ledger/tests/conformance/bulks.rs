@@ -14,9 +14,6 @@ use crate::bench::{Bench, LONG_MS, by, eventually, owner};
 use crate::plan_steps::{PlanOwner, plan};
 use crate::shop::{cancel, job, of_lane, plain, session, submit, submit_placed};
 
-/// Of the jobs beside those of a page.
-pub const NOTHING: BulkStep = BulkStep { done: 0, skipped: 0, failed: 0, error: None };
-
 pub async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
     NewBulk {
         id: BulkId::from_u128(n),
@@ -261,19 +258,16 @@ pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {
     // The earlier owner writes nothing, and deletes nothing.
     let step = BulkStep { done: 1, ..BulkStep::default() };
     assert_eq!(b.ledger.begin_page(&noted, &[job(2)]).await.unwrap(), None);
-    assert_eq!(b.ledger.remove_page(&noted, &[job(0), job(1)], job(1), &NOTHING).await.unwrap(), None);
+    assert_eq!(b.ledger.remove_page(&noted, &[job(0), job(1)], job(1)).await.unwrap(), None);
     assert_eq!(b.ledger.note_progress(&noted, job(1), &step).await.unwrap(), None);
     assert_eq!(b.ledger.finish_bulk(&noted, BulkStatus::Done, None).await.unwrap(), None);
     assert!(b.ledger.job(job(0)).await.unwrap().is_some(), "its transaction was undone");
-    let page = [job(0), job(1), job(99)];
-    let unread = BulkStep { failed: 2, error: Some("unread".to_owned()), ..NOTHING };
-    let removed = b.ledger.remove_page(&taken, &page, job(1), &unread).await.unwrap().unwrap();
+    let removed = b.ledger.remove_page(&taken, &[job(0), job(1), job(99)], job(1)).await.unwrap().unwrap();
     assert_eq!((removed.done, removed.skipped, removed.behind, removed.page.len()), (2, 1, Some(job(1)), 0));
-    assert_eq!((removed.failed, removed.error.as_deref()), (2, Some("unread")), "those beside the page");
     assert_eq!(b.ledger.job(job(0)).await.unwrap(), None);
     let step = BulkStep { done: 4, skipped: 5, failed: 6, error: Some("no".to_owned()) };
     let noted = b.ledger.note_progress(&taken, job(2), &step).await.unwrap().unwrap();
-    assert_eq!((noted.done, noted.skipped, noted.failed), (6, 6, 8));
+    assert_eq!((noted.done, noted.skipped, noted.failed), (6, 6, 6));
     assert_eq!((noted.error.as_deref(), noted.behind), (Some("no"), Some(job(2))));
 }
 
@@ -292,8 +286,7 @@ pub async fn jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_
         (3, false, [0, 1, 3], vec![0, 1, 3]),
     ] {
         let bulk = made(&b, &new(&b, n, BulkAction::Delete, of(dead)).await).await;
-        let noted =
-            b.ledger.remove_page(&bulk, &page.map(job), job(page[2]), &NOTHING).await.unwrap().unwrap();
+        let noted = b.ledger.remove_page(&bulk, &page.map(job), job(page[2])).await.unwrap().unwrap();
         let done = deleted.len() as u64;
         assert_eq!((noted.done, noted.skipped), (done, 3 - done), "dead: {dead}, {page:?}");
         for n in page {
@@ -307,7 +300,7 @@ pub async fn a_dead_job_is_not_deleted_with_those_that_are_not(b: Bench) {
     stock(&b).await;
     let filter = JobFilter { dead: Some(false), ..JobFilter::default() };
     let bulk = made(&b, &new(&b, 1, BulkAction::Delete, filter).await).await;
-    let noted = b.ledger.remove_page(&bulk, &[job(2), job(3)], job(3), &NOTHING).await.unwrap().unwrap();
+    let noted = b.ledger.remove_page(&bulk, &[job(2), job(3)], job(3)).await.unwrap().unwrap();
     assert_eq!((noted.done, noted.skipped), (1, 1));
     assert!(b.found(job(2)).await.is_dead() && b.ledger.job(job(3)).await.unwrap().is_none());
 }
@@ -322,10 +315,10 @@ pub async fn a_job_that_a_task_waits_for_is_not_deleted_with_others(b: Bench) {
     owner.step(&Command::StageEnded { task, job: its_job, end }).await;
     assert_eq!(owner.state.tasks[0].waits_for, Some(its_job));
     let bulk = made(&b, &new(&b, 1, BulkAction::Delete, JobFilter::default()).await).await;
-    let noted = b.ledger.remove_page(&bulk, &[its_job], its_job, &NOTHING).await.unwrap().unwrap();
+    let noted = b.ledger.remove_page(&bulk, &[its_job], its_job).await.unwrap().unwrap();
     assert_eq!((noted.done, noted.skipped), (0, 1));
     owner.step(&Command::OlderEnded { task, job: its_job }).await;
-    let noted = b.ledger.remove_page(&noted, &[its_job], its_job, &NOTHING).await.unwrap().unwrap();
+    let noted = b.ledger.remove_page(&noted, &[its_job], its_job).await.unwrap().unwrap();
     assert_eq!((noted.done, noted.skipped), (1, 1));
     assert_eq!(b.ledger.job(its_job).await.unwrap(), None);
 }
@@ -388,7 +381,7 @@ pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
     stock(&b).await;
     let asked = new(&b, 1, BulkAction::Dismiss, failed()).await;
     let first = made(&b, &asked).await;
-    let dismissed = b.ledger.remove_page(&first, &[job(0), job(3)], job(3), &NOTHING).await.unwrap().unwrap();
+    let dismissed = b.ledger.remove_page(&first, &[job(0), job(3)], job(3)).await.unwrap().unwrap();
     assert_eq!((dismissed.done, dismissed.skipped), (1, 1));
     assert!(!b.found(job(0)).await.is_dead() && b.found(job(1)).await.is_dead());
     assert!(!b.ledger.open_bulks().await.unwrap()[0].is_cancelling);

@@ -573,9 +573,8 @@ async fn a_job_that_is_dead_no_more_once_it_is_locked_is_not_deleted() {
         .await
         .unwrap();
     let ledger = b.ledger.clone();
-    let deleting = tokio::spawn(async move {
-        ledger.remove_page(&bulk, &[job(0), job(1), job(2)], job(2), &bulks::NOTHING).await
-    });
+    let deleting =
+        tokio::spawn(async move { ledger.remove_page(&bulk, &[job(0), job(1), job(2)], job(2)).await });
     until_waiting(&b, 1).await;
     sqlx::query("COMMIT").execute(&mut retry).await.unwrap();
     let noted = deleting.await.unwrap().unwrap().unwrap();
