@@ -127,7 +127,7 @@ pub struct SlotStats {
 pub struct JobStates {
     /// Accepted; no attempt is under way.
     pub created: u64,
-    /// The newest attempt was sent to a node. An attempt that ends within two seconds is never counted as RUNNING.
+    /// The newest attempt was sent to a node. An attempt that ends within 1.5 s is never counted as RUNNING.
     pub dispatched: u64,
     /// The node has acknowledged the newest attempt.
     pub running: u64,

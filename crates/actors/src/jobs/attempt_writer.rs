@@ -15,9 +15,10 @@ use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::pause::jittered;
 
-/// An acknowledgement is written if no result arrives within this time.
-const RUN_NOTED_AFTER: Duration = Duration::from_secs(2);
-/// How often those are looked for.
+/// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
+/// commit, an attempt that runs for two seconds is RUNNING.
+const RUN_NOTED_AFTER: Duration = Duration::from_millis(1_500);
+/// How often those are looked for, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 struct AttemptWriter {
@@ -109,7 +110,8 @@ mod tests {
         };
         let mut watch = watches.watch(Topic::All).unwrap();
         let now = Instant::now();
-        let long_ago = now.checked_sub(RUN_NOTED_AFTER).unwrap();
+        // After the longest pause between two looks, that is two seconds ago.
+        let long_ago = now.checked_sub(Duration::from_millis(1_600)).unwrap();
         for (number, at) in [(1, long_ago), (2, now), (9, long_ago)] {
             gateway.attempts().acknowledged(&node("n"), job(number), FIRST, at);
         }
