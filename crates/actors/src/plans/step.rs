@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::job::NewJob;
 use domain::plan::{PlanState, Writes};
-use domain::{PlanId, Resource, Timestamp, Token};
+use domain::{Resource, Timestamp, Token};
 use ledger::{Locker, PlanBatch, PlanVerdict};
 
 use super::{By, Inner, LOCK_LENGTH, stage};
@@ -89,7 +89,11 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
             }
             Ok(PlanVerdict::LockLost(tasks)) => {
                 count_renewed(batch, "lost", tasks.len());
-                reject("tenant_lock", plan, token, inner);
+                let needed = batch.writes.held.iter().chain(&batch.writes.free);
+                for (place, token) in needed.filter(|(place, _)| tasks.contains(place)) {
+                    let tenant = &batch.next.tasks[*place].spec.tenant;
+                    reject("tenant_lock", &Resource::tenant(tenant), *token, inner);
+                }
                 return Outcome::LockLost(tasks);
             }
             Ok(PlanVerdict::Locked(locker)) => return Outcome::Locked(locker),
@@ -101,7 +105,7 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
             Ok(PlanVerdict::Fenced) => {
                 // The plan's lane may have acquired the lease anew, which is no loss.
                 if lane.token() == token {
-                    reject("plan", plan, token, inner);
+                    reject("plan", &Resource::plan(plan), token, inner);
                 }
                 return Outcome::NotWritten;
             }
@@ -152,12 +156,11 @@ pub(super) fn is_same_but_locks(one: &PlanState, other: &PlanState) -> bool {
     without(one) == without(other)
 }
 
-/// Logs and counts a step that was fenced.
-fn reject(op: &'static str, plan: PlanId, token: Token, inner: &Inner) {
+/// Logs and counts the lease, of the plan or of a tenant, at which a step was fenced.
+fn reject(op: &'static str, resource: &Resource, token: Token, inner: &Inner) {
     metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);
     tracing::warn!(
-        resource = %Resource::plan(plan), operation = op, %token, instance = %inner.jobs.me(),
-        "a stale owner was fenced"
+        %resource, operation = op, %token, instance = %inner.jobs.me(), "a stale owner was fenced"
     );
 }
 

@@ -97,8 +97,25 @@ async fn a_lock_is_broken_at_its_token_alone(rig: Rig) {
         kinds.contains(&"lock_broken".to_owned()) && kinds.contains(&"lock_lost".to_owned()),
         "{kinds:?}"
     );
+    until("the log names the lock that was lost", async || {
+        let mut is_logged = false;
+        for index in 0..rig.urls.len() {
+            is_logged |= rig.instance(index).await.whole_log().lines().any(|line| is_fenced_at(line, token));
+        }
+        is_logged
+    })
+    .await;
     node.runs.release(1);
     other.is("SUCCEEDED").await;
+}
+
+/// Whether a line of a log says that a step was fenced at acme's lock, for which it offered this token.
+fn is_fenced_at(line: &str, token: u64) -> bool {
+    let line: Value = serde_json::from_str(line).unwrap_or_default();
+    line["operation"] == "tenant_lock"
+        && line["resource"] == "tenant:acme"
+        && line["token"] == token.to_string().as_str()
+        && line["instance"].is_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
