@@ -44,8 +44,6 @@ use owned_bytes::{LOADS_MAX, OwnedBytes, PlanShare};
 pub use refusal::Refusal;
 pub use retry::{RetryFrom, RetryRequest};
 
-/// How long a tenant's lock lasts from its last renewal.
-pub const LOCK_LENGTH: Duration = Duration::from_secs(9_000);
 /// Messages that one plan's mailbox holds; further requests are refused as overloaded.
 const MAILBOX_MESSAGES_MAX: usize = 1_024;
 /// Ids that are drawn for a new plan until the ring puts one here.
@@ -64,6 +62,14 @@ pub struct PlanConfig {
     pub purge_every: Duration,
     /// Bytes of owned plans beyond which no further plan is started: see [`OWNED_PLANS_BYTES_MAX`].
     pub owned_bytes_max: usize,
+    /// How long a tenant's lock lasts from its last renewal; the plan's owner renews it at about a fifth of it.
+    pub lock: Duration,
+}
+
+impl PlanConfig {
+    fn lock_ms(&self) -> u64 {
+        self.lock.as_millis() as u64
+    }
 }
 
 /// What the owners of plans depend on.
@@ -231,7 +237,7 @@ impl Plans {
         let rows = NewRows {
             plan: Arc::new(plan.clone()),
             take,
-            lock_ms: LOCK_LENGTH.as_millis() as u64,
+            lock_ms: inner.config.lock_ms(),
             events,
             key: new.key,
             author,

@@ -100,6 +100,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         retention: Duration::from_secs(60),
         purge_every: actors::plans::PURGE_EVERY,
         owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
+        lock: Duration::from_secs(9_000),
     };
     let plans = actors::plans::Plans::start(ground, terms);
     let signers = actors::signers::Signers::start(

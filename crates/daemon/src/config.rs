@@ -439,11 +439,13 @@ impl Nodes {
 #[serde(deny_unknown_fields, default)]
 pub struct Plans {
     pub retention_ms: u64,
+    /// How long a tenant's lock lasts from its last renewal.
+    pub lock_ms: u64,
 }
 
 impl Default for Plans {
     fn default() -> Self {
-        Self { retention_ms: l::PLAN_RETENTION_MS_DEFAULT }
+        Self { retention_ms: l::PLAN_RETENTION_MS_DEFAULT, lock_ms: l::TENANT_LOCK_MS_DEFAULT }
     }
 }
 

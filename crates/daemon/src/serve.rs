@@ -460,6 +460,7 @@ fn plans(config: &Config) -> actors::plans::PlanConfig {
         retention: Duration::from_millis(config.plans.retention_ms),
         purge_every: actors::plans::PURGE_EVERY,
         owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
+        lock: Duration::from_millis(config.plans.lock_ms),
     }
 }
 
@@ -623,6 +624,8 @@ mod tests {
         assert_eq!(kept.map(|kept| kept.as_millis()), [3_600_001, 3_600_002, 3_600_003, 3_600_004]);
         let often = [lanes(&config).purge_every, plans(&config).purge_every, of_upkeep.purge_every];
         assert!(often.iter().all(|every| *every <= Duration::from_secs(60)), "{often:?}");
+        config.plans.lock_ms = 3_600_005;
+        assert_eq!(plans(&config).lock.as_millis(), 3_600_005);
     }
 
     #[tokio::test(start_paused = true)]

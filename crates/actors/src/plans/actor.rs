@@ -33,8 +33,8 @@ use crate::mailbox::{Deliver, Handle, Obituary};
 use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
 
-/// How often the tenants' locks are renewed, before jitter.
-const RENEW_LOCKS_EVERY: Duration = Duration::from_secs(1_800);
+/// How many times in their length the tenants' locks are renewed, before jitter.
+const LOCK_RENEWALS: u32 = 5;
 /// How long an owner keeps its lease when its plan needs none.
 const IDLE_KEPT: Duration = Duration::from_secs(5);
 /// How often an owner with nothing to do looks whether it has its lease still.
@@ -236,6 +236,11 @@ async fn read(
     Ok((state, clock, ends.into_iter().map(Pending::own).collect()))
 }
 
+/// When the tenants' locks are renewed next.
+fn next_renewal(inner: &Inner) -> Instant {
+    Instant::now() + jittered(inner.config.lock / LOCK_RENEWALS)
+}
+
 /// A future on the actor's context, and what is done with its answer.
 fn spawn<T: 'static>(
     context: &mut Context<PlanActor>,
@@ -277,6 +282,7 @@ impl PlanActor {
         let (state, clock) = made.unwrap_or_else(unread);
         let (lane, share) = (Arc::new(lane), share.unwrap_or_else(|| inner.owned.share(&state)));
         let obituary = Obituary::new(plan, handle.clone(), inner.deaths.clone());
+        let renew_at = next_renewal(&inner);
         Self {
             inner,
             plan,
@@ -297,7 +303,7 @@ impl PlanActor {
             older: HashSet::new(),
             calling_off: HashSet::new(),
             called_off: HashSet::new(),
-            renew_at: Instant::now() + jittered(RENEW_LOCKS_EVERY),
+            renew_at,
             idle_since: None,
             wake: None,
             obituary,
@@ -362,7 +368,7 @@ impl PlanActor {
                 taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Overloaded)));
                 // It was read for this alone, and has no locks that were due.
                 self.idle_since = Instant::now().checked_sub(IDLE_KEPT);
-                self.renew_at = Instant::now() + jittered(RENEW_LOCKS_EVERY);
+                self.renew_at = next_renewal(&self.inner);
                 continue;
             }
             match self.decide(&taken) {
@@ -689,7 +695,7 @@ impl PlanActor {
     fn rest(&mut self, context: &mut Context<Self>) {
         let now = Instant::now();
         if self.renew_at <= now {
-            self.renew_at = now + jittered(RENEW_LOCKS_EVERY);
+            self.renew_at = next_renewal(&self.inner);
             self.queue.push_back(Pending::own(Command::RenewLocks));
             return self.advance(context);
         }

@@ -8,7 +8,7 @@ use domain::plan::{PlanState, Writes};
 use domain::{Resource, Timestamp, Token};
 use ledger::{Locker, PlanBatch, PlanVerdict};
 
-use super::{By, Inner, LOCK_LENGTH, stage};
+use super::{By, Inner, stage};
 use crate::jobs::PlanLane;
 use crate::pause::jittered;
 
@@ -62,7 +62,7 @@ pub(super) async fn commit(
         next,
         writes: writes.clone(),
         jobs,
-        lock_ms: LOCK_LENGTH.as_millis() as u64,
+        lock_ms: inner.config.lock_ms(),
         key: by.key,
         author: by.author,
         audit: by.audit,

@@ -40,6 +40,7 @@ pub fn start_with(lanes: &Lanes, change: impl FnOnce(&mut PlanConfig)) -> Plans 
         retention: Duration::from_secs(60),
         purge_every: PURGE_EVERY,
         owned_bytes_max: OWNED_PLANS_BYTES_MAX,
+        lock: Duration::from_secs(9_000),
     };
     change(&mut config);
     Plans::start(dependencies, config)

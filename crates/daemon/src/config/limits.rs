@@ -133,6 +133,8 @@ pub const CALLER_SIGNERS_MAX_DEFAULT: u64 = served::CALLER_SIGNERS_DEFAULT as u6
 pub const CALLER_KEYS_MAX_DEFAULT: u64 = served::CALLER_KEYS_DEFAULT;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
+/// How long a tenant's lock lasts from its last renewal, in milliseconds: two and a half hours.
+pub const TENANT_LOCK_MS_DEFAULT: u64 = 9_000_000;
 
 /// The file that remembers how far the ledger had got.
 pub const WITNESS_FILE_DEFAULT: &str = "./fencepost-data/witness";
@@ -165,7 +167,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 49] = [
+pub const RANGES: [Range; 50] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -210,6 +212,7 @@ pub const RANGES: [Range; 49] = [
     range("nodes.unanswered_ms", 1_100, 120_000, "milliseconds"),
     range("nodes.stranded_ms", 1_000, 120_000, "milliseconds"),
     range("plans.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("plans.lock_ms", 1_000, 7 * 24 * 3_600 * 1_000, "milliseconds"),
     range("ids.epoch_ms", 0, EPOCH_MS_MAX, "milliseconds since 1970"),
     range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),
     range("ids.lead_ms", LEAD_MS_MIN, LEAD_MS_MAX, "milliseconds"),

@@ -1,7 +1,10 @@
 //! Tenants' locks: one task at a time, through every restart and the loss of Redis; broken only by a person who names the
 //! token.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
+use testkit::instance::Setup;
 use testkit::process::Signal;
 
 use super::rig::{Plan, Rig, because, begun, echo, given, hold, on_both_ledgers, plan, task};
@@ -143,6 +146,37 @@ async fn a_task_whose_lock_ran_out_in_a_pause_and_was_taken_is_not_resumed() {
     paused.retry(0, json!({}), 202).await;
     paused.is("SUCCEEDED").await;
     assert_eq!(given(&node, &paused.tasks[0]), [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_renewed_while_its_task_may_go_on_and_runs_out_after_a_failure() {
+    let with_short_locks = |setup: Setup| setup.env("FENCEPOST__PLANS__LOCK_MS", "2000");
+    let rig = Rig::alone_and(with_short_locks).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let failed = Plan::make(&rig, 0, one("a", json!({"broken": "out of memory"}))).await;
+    failed.task_is(0, "FAILED").await;
+    let running = Plan::make(&rig, 0, one("b", hold(json!(1)))).await;
+    begun(&node, &running.tasks[0], 0, 1).await;
+    let token = running.task(0).await["lock"]["token"].clone();
+    // A lock that lasted for hours would outlast any patience.
+    let path = "/v1/plans";
+    until("the lock of the failed task runs out", async || {
+        rig.ask(0, "POST", path, Some(&one("a", echo(json!(2))))).await.status == 201
+    })
+    .await;
+    // Two renewals are at least 200 ms apart.
+    let mut renewals = HashSet::new();
+    until("it has outlived its length", async || {
+        let lease = rig.get(0, "/v1/leases/tenant:b").await;
+        renewals.insert(lease["renewed_at"].as_str().unwrap().to_owned());
+        renewals.len() > 15
+    })
+    .await;
+    assert_eq!(running.task(0).await["lock"]["token"], token);
+    let refused = rig.post(0, path, Some(&one("b", echo(json!(3)))), 409).await;
+    assert_eq!(refused["code"], "tenant_locked", "{refused}");
+    node.runs.release(1);
+    running.is("SUCCEEDED").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
