@@ -48,7 +48,11 @@ impl LeaseDeadline {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        !self.lost.load(Ordering::Acquire) && !self.left().is_zero()
+        self.is_running_at(Instant::now())
+    }
+
+    pub(crate) fn is_running_at(&self, now: Instant) -> bool {
+        self.until().is_some_and(|until| now < until)
     }
 
     /// Until when the lease surely lasts; `None` when it was lost.

@@ -94,7 +94,13 @@ impl FailureDetector {
     /// Whether this instance's own lease certainly lasts, by its own clock. If not, it writes for no key.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.known().alive_until.is_none_or(|until| Instant::now() < until)
+        self.is_alive_at(Instant::now())
+    }
+
+    /// The same at this time by the own clock, as far as is known.
+    #[must_use]
+    pub fn is_alive_at(&self, now: Instant) -> bool {
+        self.known().alive_until.is_none_or(|until| now < until)
     }
 
     /// Whether leases of others that have run out may be taken: not for one lease length after this instance joined or was away

@@ -22,6 +22,7 @@ pub use domain::job::{
     JobKey, JobVerdict, JobWrite, LiveJob, PromotedJob, RevokedAttempt, UnderWay, WaitingGroup,
 };
 
+use crate::train::Link;
 use crate::{KeyScope, Result};
 
 /// Bytes of payloads and results after which a page of jobs ends: the job that crosses the limit is the last one.
@@ -270,7 +271,15 @@ pub trait Jobs: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed. A lane's owner acquires anew and
     /// reloads. The holder of a socket may send the same again; what was written before is then stale.
-    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict>;
+    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+        self.commit_jobs_linked(batch, Link::default()).await
+    }
+
+    /// The same for a batch that leaves only while a lease surely lasts: see [`Link::under`].
+    ///
+    /// # Errors
+    /// As for [`Self::commit_jobs`]; [`crate::Error::Unavailable`] where it did not leave.
+    async fn commit_jobs_linked(&self, batch: JobBatch, link: Link) -> Result<JobsVerdict>;
 
     /// Locks the lane's lease at exactly its token, and holds those of the lane's jobs that were submitted with
     /// [`OnRecovery::Hold`](domain::job::OnRecovery::Hold): from now on they are

@@ -79,7 +79,7 @@ pub use sessions::{
 };
 pub use settings::Settings;
 use tokio::runtime;
-pub use train::{Fate, Link};
+pub use train::{Fate, LeaseClock, Link};
 pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transfers};
 pub use unwritable::Unwritable;
 

@@ -15,6 +15,7 @@ use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskS
 use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use crate::jobs::JobKey;
+use crate::train::Link;
 use crate::{KeyScope, Result};
 
 /// Who asked for a step, for the history.
@@ -269,7 +270,15 @@ pub trait Plans: Send + Sync {
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire the lease anew and read the plan.
-    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict>;
+    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+        self.commit_plan_linked(batch, Link::default()).await
+    }
+
+    /// The same for a batch that leaves only while a lease surely lasts: see [`Link::under`].
+    ///
+    /// # Errors
+    /// As for [`Self::commit_plan`]; [`crate::Error::Unavailable`] where it did not leave.
+    async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict>;
 
     /// Which plan was made under an idempotency key; `None` if it was not used, or is forgotten.
     ///

@@ -9,6 +9,9 @@
 //! A batch may follow another one of its line that is still on its way ([`Link`]). Then a second train leaves behind the
 //! first: it is written while the first is under way, and committed after it, or undone if what it follows is lost.
 //!
+//! A batch does not leave once its lease is past by its holder's own clock ([`LeaseClock`]): it may have waited behind a train
+//! that hung, and the renewals with that. A train that has left is waited for.
+//!
 //! What lives here: which batch leaves with which train, and what becomes of each when a train fails. What must never:
 //! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
 
@@ -30,7 +33,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, Result};
 
-pub use link::{Fate, Link};
+pub use link::{Fate, LeaseClock, Link};
 
 /// Batches on one train.
 const TRAIN_BATCHES_MAX: usize = 500;
@@ -386,6 +389,8 @@ fn follows_one_of<C: CommitBatch>(waiting: &Waiting<C>, ahead: &VecDeque<UnderWa
 }
 
 struct Train<C: CommitBatch> {
+    /// When it is filled.
+    now: Instant,
     batches: Vec<PendingBatch<C>>,
     claimed: HashSet<C::Claim>,
     /// Lines of which a batch was left over: the next ones are left over too.
@@ -400,6 +405,7 @@ struct Train<C: CommitBatch> {
 impl<C: CommitBatch> Train<C> {
     fn new() -> Self {
         Self {
+            now: Instant::now(),
             batches: Vec::new(),
             claimed: HashSet::new(),
             left: HashSet::new(),
@@ -426,6 +432,11 @@ impl<C: CommitBatch> Train<C> {
         }
         if pending.waiting.link.is_lost() {
             pending.waiting.tell(C::undone());
+            return;
+        }
+        if !pending.waiting.link.may_leave(self.now) {
+            let why = "the lease ended before the batch left".to_owned();
+            pending.waiting.tell(Err(Error::unavailable(sqlx::Error::Protocol(why))));
             return;
         }
         let follows = follows_one_of(&pending.waiting, ahead);

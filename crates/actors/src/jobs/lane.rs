@@ -289,7 +289,7 @@ fn commit(actor: &mut LaneActor, batch: WrittenBatch, context: &mut Context<Lane
 /// nothing of it.
 async fn write(
     services: &LaneServices,
-    lease: &LaneLease,
+    lease: &Arc<LaneLease>,
     batch: JobBatch,
 ) -> Result<Option<Written>, CommitFailure> {
     if let Some(written) = send(services, lease, &batch).await? {
@@ -311,7 +311,7 @@ async fn write(
 /// Sends a batch to the ledger as it is. `None` where the ledger does not take it.
 async fn send(
     services: &LaneServices,
-    lease: &LaneLease,
+    lease: &Arc<LaneLease>,
     batch: &JobBatch,
 ) -> Result<Option<Written>, CommitFailure> {
     let Some(lane) = &batch.lane else { return Err(CommitFailure::Fenced) };
@@ -320,7 +320,8 @@ async fn send(
         if !lease.is_current() {
             return Err(CommitFailure::Fenced);
         }
-        match services.ledger.commit_jobs(batch.clone()).await {
+        let link = ledger::Link::default().under(Arc::clone(lease));
+        match services.ledger.commit_jobs_linked(batch.clone(), link).await {
             Ok(JobsVerdict::Written { at, jobs }) => return Ok(Some((at, jobs))),
             Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
             Ok(JobsVerdict::Fenced) => {

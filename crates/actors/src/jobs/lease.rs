@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
 use domain::{InstanceId, LaneId, Resource, ResourceKind, Token};
-use ledger::Acquisition;
+use ledger::{Acquisition, LeaseClock};
 use tokio::sync;
 
 use super::limits::PASSED_ON_FOR;
@@ -237,12 +237,7 @@ impl LaneLease {
 
     /// Whether the lease surely lasts, by this process's own clock.
     pub(super) fn is_current(&self) -> bool {
-        match self {
-            Self::Own(own) => own.lease.token().is_some() && own.failure_detector.is_alive(),
-            Self::Adopted(AdoptedLane { lease, .. }) => {
-                lease.deadline().is_running() && lease.taker.failure_detector.is_alive()
-            }
-        }
+        self.lasts_at(Instant::now())
     }
 
     /// Sees to a token above this one, so that nothing sent under it counts any more. `None`: not now.
@@ -266,6 +261,17 @@ impl LaneLease {
                 return;
             }
             lease.taker.releases.release(lease.resource.clone(), lease.token()).await;
+        }
+    }
+}
+
+impl LeaseClock for LaneLease {
+    fn lasts_at(&self, now: Instant) -> bool {
+        match self {
+            Self::Own(own) => own.lease.token().is_some() && own.failure_detector.is_alive_at(now),
+            Self::Adopted(AdoptedLane { lease, .. }) => {
+                lease.deadline().is_running_at(now) && lease.taker.failure_detector.is_alive_at(now)
+            }
         }
     }
 }

@@ -93,6 +93,11 @@ impl PlanLane {
         self.lease.is_current()
     }
 
+    /// With it a step leaves only while the lease surely lasts.
+    pub(crate) fn link(&self) -> ledger::Link {
+        ledger::Link::default().under(Arc::clone(&self.lease))
+    }
+
     /// As [`LaneLease::acquire_anew`].
     pub(crate) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
         if self.keeper().lifetime.is_over() {

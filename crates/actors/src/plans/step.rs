@@ -82,7 +82,7 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
         if !lane.is_current() {
             return Outcome::NotWritten;
         }
-        match inner.ledger.commit_plan(batch.clone()).await {
+        match inner.ledger.commit_plan_linked(batch.clone(), lane.link()).await {
             Ok(PlanVerdict::Written { at, locks }) => {
                 count_renewed(batch, "renewed", batch.writes.held.len());
                 return Outcome::Written { at, locks };

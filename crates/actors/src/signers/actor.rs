@@ -306,6 +306,10 @@ impl SignerActor {
         self.fates.reserve_exact(1);
         self.fates.push((id, own.clone()));
         let link = Link::new(own, after);
+        let link = match &self.held {
+            Some(held) => held.bind(link),
+            None => link,
+        };
         let commit = async move { ledger.commit_linked(batch, link).await }.into_actor(self);
         context.spawn(commit.map(move |result, actor, context| {
             actor.fates.retain(|(of, _)| *of != id);

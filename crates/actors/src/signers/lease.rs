@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cluster::FailureDetector;
 use domain::signer::Acquired;
 use domain::{Mode, Resource, Token};
-use ledger::Acquisition;
+use ledger::{Acquisition, LeaseClock, Link};
 
 use super::Inner;
 use crate::renewals::{LeaseDeadline, Renewals};
@@ -13,8 +14,20 @@ use crate::renewals::{LeaseDeadline, Renewals};
 /// A lease that this instance acquired. It is renewed no more when this is dropped.
 pub(super) struct HeldLease {
     resource: Resource,
-    deadline: Arc<LeaseDeadline>,
+    clock: Arc<SignerClock>,
     renewals: Arc<Renewals>,
+}
+
+/// A signer's lease and the instance's own, by this process's own clock.
+struct SignerClock {
+    deadline: Arc<LeaseDeadline>,
+    failure_detector: FailureDetector,
+}
+
+impl LeaseClock for SignerClock {
+    fn lasts_at(&self, now: Instant) -> bool {
+        self.deadline.is_running_at(now) && self.failure_detector.is_alive_at(now)
+    }
 }
 
 impl HeldLease {
@@ -24,23 +37,29 @@ impl HeldLease {
         if mode == Mode::WorkerQueue {
             inner.renewals.keep(resource.clone(), Arc::clone(&deadline));
         }
-        Self { resource, deadline, renewals: Arc::clone(&inner.renewals) }
+        let clock = SignerClock { deadline, failure_detector: inner.failure_detector.clone() };
+        Self { resource, clock: Arc::new(clock), renewals: Arc::clone(&inner.renewals) }
     }
 
     pub(super) fn token(&self) -> Token {
-        self.deadline.token()
+        self.clock.deadline.token()
+    }
+
+    /// The link of a batch that leaves only while the lease surely lasts.
+    pub(super) fn bind(&self, link: Link) -> Link {
+        link.under(Arc::clone(&self.clock))
     }
 
     /// Until when it surely lasts, by this process's own clock; `None` when it was lost.
     pub(super) fn until(&self) -> Option<Instant> {
-        self.deadline.until()
+        self.clock.deadline.until()
     }
 }
 
 impl Drop for HeldLease {
     fn drop(&mut self) {
         // By its token: where the lease was acquired anew, the new one is renewed by itself.
-        self.renewals.forget(&self.resource, self.deadline.token());
+        self.renewals.forget(&self.resource, self.token());
     }
 }
 

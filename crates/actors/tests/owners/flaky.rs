@@ -283,9 +283,9 @@ impl Transfers for Flaky {
 
 #[async_trait]
 impl Jobs for Flaky {
-    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+    async fn commit_jobs_linked(&self, batch: JobBatch, link: Link) -> Result<JobsVerdict> {
         assert!(!self.plan.do_jobs_panic.swap(false, Ordering::Relaxed), "made on purpose");
-        self.real.commit_jobs(batch).await
+        self.real.commit_jobs_linked(batch, link).await
     }
     async fn promote_jobs(&self, lane: &Lane, limit: u32) -> Result<Result<Vec<PromotedJob>, Unwritten>> {
         self.real.promote_jobs(lane, limit).await
@@ -469,12 +469,12 @@ impl Plans for Flaky {
     async fn create_plan(&self, plan: NewPlan) -> Result<PlanCreated> {
         self.real.create_plan(plan).await
     }
-    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+    async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict> {
         assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
         if self.plan.next_plan_step_is_gated.swap(false, Ordering::Relaxed) {
             self.plan.gate.notified().await;
         }
-        match self.real.commit_plan(batch).await? {
+        match self.real.commit_plan_linked(batch, link).await? {
             PlanVerdict::Written { at, locks } => {
                 let at = at.plus_ms(self.plan.ahead_ms.load(Ordering::Relaxed));
                 Ok(PlanVerdict::Written { at, locks })

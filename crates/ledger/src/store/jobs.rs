@@ -27,6 +27,7 @@ use crate::jobs::{
 use crate::nonces::KeyScope;
 use crate::records;
 use crate::sql::{Ask, Id, Statement, statement};
+use crate::train::Link;
 
 const HOLD: Statement = statement!("job_hold");
 const PROMOTE: Statement = statement!("job_promote");
@@ -51,8 +52,8 @@ const HIGHEST: Id = Id(JobId::from_u128(u128::MAX));
 
 #[async_trait::async_trait]
 impl Jobs for Store {
-    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
-        self.job_trains.commit(batch, self.call_timeout).await
+    async fn commit_jobs_linked(&self, batch: JobBatch, link: Link) -> Result<JobsVerdict> {
+        self.job_trains.commit_linked(batch, link, self.call_timeout).await
     }
 
     async fn hold_jobs(&self, lane: &Lane) -> Result<Result<u64, Unwritten>> {

@@ -28,7 +28,7 @@ use crate::plans::{
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::between;
-use crate::train::FenceClaim;
+use crate::train::{FenceClaim, Link};
 use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits, sql};
 use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
 
@@ -99,13 +99,13 @@ impl Plans for Store {
         }
     }
 
-    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+    async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict> {
         batch_limits::check_keys(batch.key.iter().map(|key| &key.key.scope))?;
         if batch.writes.take.is_empty() && batch.key.is_none() {
-            return self.plan_trains.commit(batch, self.call_timeout).await;
+            return self.plan_trains.commit_linked(batch, link, self.call_timeout).await;
         }
-        // It may wait for whoever takes the same locks or the same key, and is undone where one is not to be had: no other step
-        // is to wait for that.
+        // It waits for no train. It may wait for whoever takes the same locks or the same key, and is undone where one is not to
+        // be had: no other step is to wait for that.
         self.in_transaction(move |transaction| {
             Box::pin(async move {
                 Ok(match write(transaction, slice::from_ref(&batch)).await? {

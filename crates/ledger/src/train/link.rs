@@ -1,6 +1,13 @@
-//! What binds a batch to the one that it was decided on.
+//! What binds a batch to the one that it was decided on, and to the lease under which it is written.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// The lease under which batches are written, by its holder's own clock.
+pub trait LeaseClock: Send + Sync {
+    /// Whether it surely lasts at this time. It is asked for each batch before a train leaves, and must not wait.
+    fn lasts_at(&self, now: Instant) -> bool;
+}
 
 /// What becomes of a batch, for those that follow it.
 #[derive(Clone, Debug, Default)]
@@ -27,18 +34,32 @@ impl Fate {
 }
 
 /// A batch's place among those of its line, on its way with it. Where it is dropped before the verdict is known, the
-/// batch counts as lost. Without a link nobody follows a batch, and it follows nobody.
-#[derive(Debug, Default)]
+/// batch counts as lost. Without a link nobody follows a batch, it follows nobody, and it leaves whenever its train does.
+#[derive(Default)]
 pub struct Link {
     own: Option<Fate>,
     after: Option<Fate>,
+    lease: Option<Arc<dyn LeaseClock>>,
 }
 
 impl Link {
     /// Of a batch with this fate, which follows the one with the other.
     #[must_use]
     pub const fn new(own: Fate, after: Option<Fate>) -> Self {
-        Self { own: Some(own), after }
+        Self { own: Some(own), after, lease: None }
+    }
+
+    /// Of a batch that leaves only while this lease surely lasts. If it does not leave, its caller gets
+    /// [`crate::Error::Unavailable`].
+    #[must_use]
+    pub fn under(mut self, lease: Arc<impl LeaseClock + 'static>) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Whether the batch may leave at this time.
+    pub(super) fn may_leave(&self, now: Instant) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.lasts_at(now))
     }
 
     pub(super) const fn own(&self) -> Option<&Fate> {

@@ -1,5 +1,6 @@
 //! Which batches share a train, in which order trains leave, and what becomes of each.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::{IdempotencyKey, SignerId, Timestamp};
@@ -90,6 +91,46 @@ async fn one_of_two_that_keep_the_same_key_waits_for_the_next_train() {
     let batches = [batch("first"), key("a", "x"), key("b", "y"), key("c", "x"), key("c", "z"), key("d", "w")];
     let (_, trains) = verdicts_of(batches.into()).await;
     assert_eq!(trains, [vec!["first"], vec!["a", "b", "d"], vec!["c"], vec!["c"]]);
+}
+
+/// A lease that ends when the test says so.
+#[derive(Default)]
+struct Lease {
+    has_ended: AtomicBool,
+}
+
+impl LeaseClock for Lease {
+    fn lasts_at(&self, _now: Instant) -> bool {
+        !self.has_ended.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_lease_ends_while_it_waits_does_not_leave() {
+    let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
+    let (open, gate) = oneshot::channel();
+    let gate = Mutex::new(Some(gate));
+    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
+    let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
+    let (lasting, ending) = (Arc::<Lease>::default(), Arc::<Lease>::default());
+    let mut waiting = Vec::new();
+    for (signer, lease) in [("first", &ending), ("a", &ending), ("b", &lasting)] {
+        let (trains, link) = (trains.clone(), Link::default().under(Arc::clone(lease)));
+        waiting.push(tokio::spawn(async move {
+            trains.commit_linked(batch(signer), link, Duration::from_secs(9)).await
+        }));
+        tokio::task::yield_now().await;
+    }
+    ending.has_ended.store(true, Ordering::SeqCst);
+    open.send(()).unwrap();
+    let mut answers = Vec::new();
+    for answer in waiting {
+        answers.push(answer.await.unwrap());
+    }
+    // The one that had left is waited for.
+    let as_expected = matches!(answers.as_slice(), [Ok(_), Err(Error::Unavailable { .. }), Ok(_)]);
+    assert!(as_expected, "{answers:?}");
+    assert_eq!(*sent.lock().unwrap(), [vec!["first"], vec!["b"]]);
 }
 
 /// A batch whose verdict is the number of its train, and which committer that was on.
