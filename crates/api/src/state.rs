@@ -11,7 +11,7 @@ use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
 use tokio::runtime;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use wire::Code;
 use wire::health::Check;
 use wire::stats::Stats;
@@ -21,7 +21,8 @@ use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
-    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
+    BATCH_BYTES_MAX, BULK_SCANS_AT_ONCE, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT,
+    OWNER_URLS_MAX, PLAN_BYTES_MAX,
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
@@ -70,6 +71,8 @@ pub struct State {
     pub bulk_woken: Notify,
     /// A thread works on bulk operations.
     pub bulk_started: AtomicBool,
+    /// Turns to look for the next jobs of a bulk operation.
+    pub bulk_scans: Semaphore,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
     lease_counts: Recent<LeaseCounts, Refusal>,
@@ -118,6 +121,7 @@ impl State {
             stats_of_others: Recent::default(),
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
+            bulk_scans: Semaphore::new(BULK_SCANS_AT_ONCE),
             runtime,
             owner_urls: Mutex::default(),
             lease_counts: Recent::default(),

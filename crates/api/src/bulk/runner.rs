@@ -299,7 +299,10 @@ impl Worker {
             let jobs_max = BULK_PAGE_JOBS.min(bulk.rate);
             let scan = BulkScan { behind: bulk.behind, jobs_max, rows_max: size.rows };
             let next = state.ledger.next_of_bulk(bulk.action, &bulk.filter, bulk.before, scan);
+            // The wait for a turn does not count as the statement's time. Nobody closes the semaphore.
+            let turn = state.bulk_scans.acquire().await.ok();
             let found = state.ask(state.settings.request_timeout, next).await;
+            drop(turn);
             // The server ended the statement, or it was given up.
             let took_too_long = matches!(found, None | Some(Err(ledger::Error::Aborted { .. })));
             if took_too_long && let Some(is_first) = size.shrink() {

@@ -7,7 +7,9 @@ use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::*;
 use crate::bulk::runner::{Kept, run, take};
-use crate::limits::{BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SHOWN_EVERY, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE};
+use crate::limits::{
+    BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SCANS_AT_ONCE, BULK_SHOWN_EVERY, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
+};
 
 /// An operation of this token, whose owner is dead.
 async fn orphaned(state: &State, n: u128, principal: &str) -> BulkRecord {
@@ -90,6 +92,36 @@ async fn operations_of_one_token_leave_room_for_those_of_others() {
     let owner = async |id| state.ledger.bulk(id).await.unwrap().unwrap().owner;
     assert_eq!(owner(own.id).await, own.owner, "it waits for a place");
     assert_eq!(owner(others.id).await, state.incarnation().identity.id);
+}
+
+#[actix_web::test]
+async fn an_operation_looks_for_its_jobs_when_few_others_do() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
+    let mut others = Vec::new();
+    while let Ok(turn) = state.bulk_scans.try_acquire() {
+        others.push(turn);
+    }
+    assert_eq!(others.len(), BULK_SCANS_AT_ONCE);
+    let id = orphaned(&state, 1, "ops").await.id;
+    let (forwarder, mut kept) = (forwarder(&state), Kept::default());
+    take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+    assert_eq!(kept.running.borrow().len(), 1, "it has a place");
+    let has_its_turn = async {
+        loop {
+            tokio::task::yield_now().await;
+            drop(others.pop());
+            // Who waits gets the turn at once.
+            match state.bulk_scans.try_acquire() {
+                Ok(turn) => others.push(turn),
+                Err(_) => break,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), has_its_turn).await.expect("it waits for a turn");
+    while state.ledger.bulk(id).await.unwrap().unwrap().status != BulkStatus::Done {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[actix_web::test]
