@@ -60,11 +60,13 @@ impl Group {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
             // What is stopped starts nothing that would be missed.
-            let mut known = 0;
-            while signal == Signal::KILL && known < self.strays.len() {
-                known = self.strays.len();
+            while signal == Signal::KILL {
+                let known = self.strays.len();
                 self.signal_known(Signal::STOP);
                 self.find_strays(leader);
+                if self.strays.len() == known {
+                    break;
+                }
             }
         }
         self.signal_known(signal);

@@ -1,8 +1,11 @@
 //! Real child processes: what they are given, what becomes of what they print, and that nothing of them is left.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use client::node::Stopper;
+use procfs::process::{Process, all_processes};
+use rustix::process::{Pid, kill_process};
 
 use super::*;
 
@@ -239,6 +242,41 @@ async fn a_run_that_is_dropped_leaves_nothing() {
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     until_gone(&pid).await;
+}
+
+/// The processes that run of those that the command of a job has started.
+fn running_of(job: &str) -> Vec<Process> {
+    let is_its = |process: &Process| {
+        let environment = process.environ().unwrap_or_default();
+        environment.get(OsStr::new("FENCEPOST_JOB")).is_some_and(|of| of == job)
+    };
+    all_processes().unwrap().filter_map(Result::ok).filter(is_its).collect()
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_leaves_nothing_of_what_is_just_leaving_its_group() {
+    let id = format!("dropped-{}", std::process::id());
+    let script = "for n in 1 2 3 4 5 6 7 8; do setsid sleep 3600 & done; wait";
+    // Some are dropped just when the first process leaves the group.
+    for after in (0..12).cycle().take(60).map(Duration::from_millis) {
+        let (job, _stopper) = Job::detached(&id, Json::parse("null").unwrap(), HOUR);
+        let running = tokio::spawn(async move { shell(script).run(job).await });
+        sleep(after).await;
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+    }
+    let all_gone = async {
+        while !running_of(&id).is_empty() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if timeout(Duration::from_secs(10), all_gone).await.is_err() {
+        let left = running_of(&id);
+        for pid in left.iter().filter_map(|process| Pid::from_raw(process.pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        panic!("{} processes are left", left.len());
+    }
 }
 
 #[tokio::test]
