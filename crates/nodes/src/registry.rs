@@ -550,12 +550,8 @@ impl Registry {
     /// `now`.
     #[must_use]
     pub fn is_moving(&self, node: &NodeId, now: Instant) -> bool {
-        match self.inner.nodes.get(node).as_deref() {
-            Some(Known::Left { at, how: Ended::Replaced, .. }) => {
-                now.saturating_duration_since(*at) < self.inner.timeouts.offline
-            }
-            Some(_) | None => false,
-        }
+        let known = self.inner.nodes.get(node);
+        known.is_some_and(|known| known.is_moving(now, self.inner.timeouts.offline))
     }
 
     /// When the last news of a node came, be it a heartbeat that reported nothing new; `None` for one that is not known.
@@ -624,6 +620,14 @@ impl Known {
             Self::Left { .. } => None,
         }
     }
+
+    /// Whether it has left for a newer connection that was not heard of yet, less than `offline` before `now`.
+    fn is_moving(&self, now: Instant, offline: Duration) -> bool {
+        match self {
+            Self::Left { at, how: Ended::Replaced, .. } => now.saturating_duration_since(*at) < offline,
+            Self::Left { .. } | Self::Here(_) => false,
+        }
+    }
 }
 
 fn is_among(pool: &PoolName, pauses: &[PoolPause]) -> bool {
@@ -638,7 +642,8 @@ impl Inner {
         Arc::new(entry)
     }
 
-    /// Whether a node may be added that is not known. Where there is no room, those that left first are forgotten.
+    /// Whether a node may be added that is not known. Where there is no room, those that left first are forgotten, but for
+    /// those that are moving: their owners would take them for gone.
     fn make_room(&self, node: &NodeId, now: Instant) -> bool {
         if self.nodes.len() < NODES_MAX || self.nodes.contains_key(node) {
             return true;
@@ -654,14 +659,18 @@ impl Inner {
         }
         let mut left = Vec::new();
         for known in &self.nodes {
-            if let Known::Left { at, .. } = known.value() {
+            if let Known::Left { at, .. } = known.value()
+                && !known.is_moving(now, self.timeouts.offline)
+            {
                 left.push((*at, known.key().clone()));
             }
         }
         left.sort_unstable_by_key(|(at, _)| *at);
         left.truncate(LEFT_FORGOTTEN_AT_ONCE);
         for (_, node) in &left {
-            self.nodes.remove_if(node, |_, known| matches!(known, Known::Left { .. }));
+            self.nodes.remove_if(node, |_, known| {
+                matches!(known, Known::Left { .. }) && !known.is_moving(now, self.timeouts.offline)
+            });
         }
         *full_at = left.is_empty().then_some(now);
         !left.is_empty()

@@ -107,6 +107,8 @@ fn nodes_that_left_first_make_room_for_others_and_without_any_a_node_is_refused(
     assert_eq!(registry.noted(record("own"), now), Applied::TooMany);
     assert_eq!(registry.recorded(record("n0").at(1, 2), now), Applied::New, "one that is known goes on");
     let left = LEFT_FORGOTTEN_AT_ONCE + 1;
+    let moving = node(&name(left));
+    registry.replaced(&moving, Epoch::new(1), now);
     for n in 0..left {
         registry.left(&node(&name(n)), Epoch::new(1), now + Duration::from_millis(n as u64));
     }
@@ -114,7 +116,8 @@ fn nodes_that_left_first_make_room_for_others_and_without_any_a_node_is_refused(
     assert_eq!(registry.recorded(record("own"), later), Applied::New);
     assert_eq!(apply(&registry, record(&name(left - 1)).at(1, 9)), Applied::Stale, "the last is remembered");
     assert_eq!(apply(&registry, record(&name(0)).at(2, 1)), Applied::New);
-    assert_eq!(registry.count(), NODES_MAX - left + 2);
+    assert_eq!(registry.count(), NODES_MAX - left - 1 + 2);
+    assert!(registry.is_moving(&moving, later), "one that is moving is remembered");
 }
 
 #[test]
