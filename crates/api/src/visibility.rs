@@ -22,7 +22,7 @@ use crate::limits::PIECE_RECORDS_MAX;
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
-use crate::state::State;
+use crate::state::{State, unanswered};
 
 /// The paths that show or change what belongs to all.
 static FOR_ALL: [&Route; 6] =
@@ -146,11 +146,29 @@ async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusa
     }
 }
 
-/// The same, for one of many jobs. One that cannot be read is passed over as one that is not seen: nobody can tell whose it is.
+/// The same, for one of many jobs. One that cannot be read, or whose session cannot, is passed over as one that is not seen:
+/// nobody can tell whose it is.
 pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
-    match job_of_id(state, sees, id).await {
-        Err(refusal) if refusal.code() == Code::Internal => Ok(false),
-        found => found,
+    let timeout = state.settings.request_timeout;
+    let Some(record) = readable(state.ask(timeout, state.ledger.job(id)).await)? else { return Ok(false) };
+    match &record.spec.session {
+        Some(id) if !sees.everything() => {
+            let record = readable(state.ask(timeout, state.ledger.session(id)).await)?;
+            Ok(record.is_some_and(|record| session_record(sees, &record)))
+        }
+        _ => job(state, sees, &record).await,
+    }
+}
+
+/// What [`State::ask`] found, or nothing where that cannot be read. Any other error may be the whole ledger's, and tells nothing
+/// of one record.
+fn readable<R>(answer: Option<ledger::Result<Option<R>>>) -> Result<Option<R>, Refusal> {
+    match answer.ok_or_else(unanswered)? {
+        Err(error @ ledger::Error::Impossible(_)) => {
+            tracing::warn!(%error, "a record that cannot be read is passed over");
+            Ok(None)
+        }
+        found => found.map_err(Refusal::from),
     }
 }
 
@@ -480,6 +498,16 @@ mod tests {
             subject("/v1/cluster/owner/{resource}", "/v1/cluster/owner/x"),
             Some((Subject::Resource, "x"))
         );
+    }
+
+    #[test]
+    fn only_records_that_cannot_be_read_are_passed_over() {
+        let found = |answer| readable::<u8>(answer).map_err(|refusal| refusal.code());
+        assert_eq!(found(Some(Ok(Some(1)))), Ok(Some(1)));
+        assert_eq!(found(Some(Err(ledger::Error::Impossible("spoilt".into())))), Ok(None));
+        let newer = ledger::Error::Migration("a newer release made the tables".to_owned());
+        assert_eq!(found(Some(Err(newer))), Err(Code::Internal), "it is about all records");
+        assert_eq!(found(None), Err(Code::LedgerUnavailable));
     }
 
     #[test]

@@ -215,6 +215,27 @@ async fn a_job_that_cannot_be_read_is_left_out_of_a_tenants_bulk_operation_whose
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_without_jobs() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme")])).await;
+    let session = daemon.done("acme", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
+    let job = json!({"payload": 1, "session": session["id"]});
+    let job = daemon.done("acme", "POST", "/v1/jobs", job).await;
+    let cancel = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+    daemon.done("acme", "POST", &cancel, json!({})).await;
+    let rename = |from: &str, to: &str| {
+        let rename = format!("alter table {from} rename to {to}");
+        tokio::task::block_in_place(|| ground.database.query(&rename)).unwrap();
+    };
+    let bulk = json!({"action": "delete", "filter": {"outcome": "cancelled"}});
+    rename("session", "elsewhere");
+    let (status, answer) = daemon.ask("acme", "POST", "/v1/bulk", Some(&bulk)).await;
+    assert_eq!((status, &answer["code"]), (500, &json!("internal")), "{answer}");
+    rename("elsewhere", "session");
+    assert_eq!(daemon.done("acme", "POST", "/v1/bulk", bulk).await["matched"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_instance_without_redis_tells_no_token_which_sessions_there_are() {
     let ground = Ground::fresh();
     let tokens = json!([of_tenant("acme"), of_tenant("evil"), root()]);
