@@ -66,7 +66,7 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
             None => broken.push(format!("{}: accepted, and nowhere to be found", accepted.id)),
         }
     }
-    check_committed(evidence, &diaries, &mut broken);
+    check_committed(&evidence.jobs, &diaries, &mut broken);
     check_places(evidence, &diaries, &mut broken);
     check_order(evidence, &diaries, &mut broken);
     for (run, (node, _)) in &diaries.began {
@@ -82,7 +82,7 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
 
 /// What the diaries tell together.
 #[derive(Default)]
-struct Diaries<'d> {
+pub struct Diaries<'d> {
     /// Who began what, and when.
     began: BTreeMap<&'d Run, (&'d str, u64)>,
     /// What was said of it, by whom, and when.
@@ -94,7 +94,8 @@ struct Diaries<'d> {
 }
 
 impl<'d> Diaries<'d> {
-    fn read(diaries: &'d [Diary], broken: &mut Vec<String>) -> Self {
+    /// Reads them, and says which attempts were run twice.
+    pub fn read(diaries: &'d [Diary], broken: &mut Vec<String>) -> Self {
         let mut read = Self::default();
         for diary in diaries {
             let node = diary.node.as_str();
@@ -165,9 +166,9 @@ fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &m
 }
 
 /// What was confirmed to a node is there: an output is the result of its job, a failure the end of its attempt.
-fn check_committed(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
+pub fn check_committed(jobs: &HashMap<String, Value>, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
     for (node, run) in &diaries.committed {
-        let Some(job) = evidence.jobs.get(&run.job) else { continue };
+        let Some(job) = jobs.get(&run.job) else { continue };
         let is_there = match diaries.said.get(run) {
             Some((by, Said::Output(_), _)) if by == node => {
                 job["outcome"] == "succeeded" && job["attempt"] == run.attempt && job["node"] == *node

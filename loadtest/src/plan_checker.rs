@@ -17,6 +17,7 @@
 //!   checkpoint before, the configuration of the task, and the token of its run.
 //! - Attempts of one job count as one execution. A second one is allowed only if the first one does not count towards
 //!   `max_attempts`, and no two of them end with a result, but as for two that overlap.
+//! - What was confirmed to a node is there: an output is the result of its job, a failure the end of its attempt.
 //! - Two attempts of one task never overlap, with one exception ([`Execution::may_be_ignored`]): the node of the older one
 //!   was out of reach when the newer one began, or for longer than the grace before. Nobody can tell such a node from one
 //!   that has died, so the attempt was given up.
@@ -36,7 +37,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::fault_nodes::Diary;
 
-use crate::job_checker::check_diary;
+use crate::job_checker::{Diaries, check_committed, check_diary};
 use executions::{Execution, Executions};
 use replay::Replay;
 use reported::{Checkpoint, Decision, Event, Plan, Task};
@@ -123,6 +124,9 @@ pub fn check(evidence: &Evidence) -> Findings {
             .push(format!("task {task}: {node} ran stage {} of it, and nobody made it", stage.number));
     }
     executions.check_tokens(&mut findings);
+    // Attempts that were run beside others were looked at above.
+    let diaries = Diaries::read(&evidence.diaries, &mut Vec::new());
+    check_committed(&evidence.jobs, &diaries, &mut findings.broken);
     evidence.diaries.iter().for_each(|diary| check_diary(diary, &mut findings.broken));
     findings
 }

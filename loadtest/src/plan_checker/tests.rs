@@ -67,6 +67,10 @@ fn ended(at_us: u64, job: &str, output: Value) -> Line {
     Line { at_us, wrote: Wrote::Ended { run: attempt(job, 1), said: Said::Output(output) } }
 }
 
+fn committed(at_us: u64, job: &str) -> Line {
+    Line { at_us, wrote: Wrote::Settled { run: attempt(job, 1), is_committed: true } }
+}
+
 fn diary(node: &str, lines: Vec<Line>) -> Diary {
     let joined = Line { at_us: 1, wrote: Wrote::Joined };
     let lines = std::iter::once(joined).chain(lines).collect();
@@ -125,16 +129,16 @@ fn good() -> Evidence {
     let asked =
         AskedTask { tenant: "t".to_owned(), config: json!({ "size": 1 }), reruns: vec![false, false] };
     let plan = Plan { id: "plan-1".to_owned(), status: "SUCCEEDED".to_owned() };
-    let job = |outcome: &str, state: &str| {
+    let job = |outcome: &str, state: &str, node: &str| {
         json!({
-            "state": "FINISHED", "outcome": outcome, "attempt": 1, "dispatched_at": "2026-11-22T10:00:04Z",
+            "state": "FINISHED", "outcome": outcome, "attempt": 1, "node": node, "dispatched_at": "2026-11-22T10:00:04Z",
             "attempts": [{ "attempt": 1, "state": state }],
         })
     };
     let jobs = [
-        ("a", job("succeeded", "succeeded")),
-        ("b", job("failed", "node_lost")),
-        ("c", job("succeeded", "succeeded")),
+        ("a", job("succeeded", "succeeded", "n1")),
+        ("b", job("failed", "node_lost", "n2")),
+        ("c", job("succeeded", "succeeded", "n3")),
     ];
     Evidence {
         plans: vec![PlanStory { asked: vec![asked], plan, tasks: vec![(task, checkpoints)], events }],
@@ -161,6 +165,7 @@ fn good() -> Evidence {
                 vec![
                     began(20 * SECOND, "c", stage(2, 2, json!({ "n": 0, "patched": 2 }))),
                     ended(21 * SECOND, "c", json!({ "silent": 1 })),
+                    committed(22 * SECOND, "c"),
                 ],
             ),
         ],
@@ -354,6 +359,12 @@ fn a_node_that_ran_something_else_is_found() {
             let again = [began(25 * SECOND, "d", last_stage(e).clone()), ended(26 * SECOND, "d", json!({}))];
             e.diaries[2].lines.extend(again);
         }),
+        ("was committed to n3", |e| e.jobs.get_mut("c").unwrap()["outcome"] = json!("cancelled")),
+        ("was committed to n2", |e| {
+            let failed = Wrote::Ended { run: attempt("b", 1), said: Said::Failure };
+            e.diaries[1].lines[2] = Line { at_us: 9 * SECOND, wrote: failed };
+            e.diaries[1].lines.push(committed(10 * SECOND, "b"));
+        }),
         ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
     ]);
 }
@@ -383,6 +394,8 @@ fn two_attempts_at_once_are_found_unless_the_older_ones_node_was_out_of_reach() 
 fn a_stage_that_is_run_to_its_end_twice_by_one_job_is_found() {
     let mut evidence = good();
     let Wrote::Began { stage, .. } = evidence.diaries[2].lines[1].wrote.clone() else { panic!() };
+    // The first one was not confirmed.
+    evidence.diaries[2].lines.pop();
     let second = attempt("c", 2);
     let lines = [
         Line { at_us: 25 * SECOND, wrote: Wrote::Began { run: second.clone(), place: None, stage } },
