@@ -27,7 +27,7 @@ pub(super) enum Outcome {
     Locked(Locker),
     /// The retry's key was used before. Nothing was written.
     KeyTaken,
-    /// It counts for nothing, since the plan or its lease is not as it was known.
+    /// It counts for nothing, since the plan or its lease is not as it was known, or it did not reach the ledger.
     NotWritten,
     /// The ledger did not answer; it may have been, or may yet be, written.
     Unknown,
@@ -112,9 +112,13 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
             Ok(PlanVerdict::Again) => tokio::time::sleep(jittered(AGAIN_AFTER)).await,
             Err(error) => {
                 count_failed(batch);
-                if error.is_retryable() {
+                if error.may_have_written() {
                     tracing::debug!(%error, %plan, "the outcome of a step is not known");
                     return Outcome::Unknown;
+                }
+                if error.is_retryable() {
+                    tracing::debug!(%error, %plan, "a step is not written");
+                    return Outcome::NotWritten;
                 }
                 return Outcome::Refused(error.to_string());
             }

@@ -46,6 +46,8 @@ pub struct Plan {
     do_plans_panic: AtomicBool,
     /// The next step of a plan is done when the gate opens.
     pub next_plan_step_is_gated: AtomicBool,
+    /// The next step of a plan does not leave.
+    pub next_plan_step_stays: AtomicBool,
     /// Plans' rows cannot be read by themselves.
     pub plans_are_away: AtomicBool,
     /// By how much the database's clock has stepped forward, as itself, sessions and steps of plans show it.
@@ -471,9 +473,7 @@ impl Plans for Flaky {
     }
     async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict> {
         assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
-        if self.plan.next_plan_step_is_gated.swap(false, Ordering::Relaxed) {
-            self.plan.gate.notified().await;
-        }
+        self.plan.let_plan_step_pass().await?;
         match self.real.commit_plan_linked(batch, link).await? {
             PlanVerdict::Written { at, locks } => {
                 let at = at.plus_ms(self.plan.ahead_ms.load(Ordering::Relaxed));

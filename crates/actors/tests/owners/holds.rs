@@ -1,12 +1,14 @@
-//! Leases that are answered late or not renewed, and the tokens under which jobs are held after a takeover.
+//! Leases that are answered late or not renewed, steps of plans that wait or do not leave, and the tokens under which jobs are
+//! held after a takeover.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::Token;
+use ledger::{Error, Result};
 
-use crate::flaky::Plan;
+use crate::flaky::{Plan, lost};
 
 /// Under which tokens jobs were held.
 #[derive(Default)]
@@ -46,6 +48,17 @@ impl Plan {
             let opened = self.gate.notified();
             self.gated_renewals.fetch_add(1, Ordering::SeqCst);
             opened.await;
+        }
+    }
+
+    /// Waits for the gate with a step of a plan that is to do so, and refuses one that is not to leave.
+    pub async fn let_plan_step_pass(&self) -> Result<()> {
+        if self.next_plan_step_is_gated.swap(false, Ordering::Relaxed) {
+            self.gate.notified().await;
+        }
+        match self.next_plan_step_stays.swap(false, Ordering::Relaxed) {
+            true => Err(Error::unavailable(lost())),
+            false => Ok(()),
         }
     }
 }

@@ -231,6 +231,20 @@ async fn a_command_whose_caller_has_given_up_is_not_carried_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_step_did_not_leave_is_carried_out_all_the_same() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (plan, begun, _) = begin(&lanes, &plans).await;
+    lanes.plan.next_plan_step_stays.store(true, Ordering::Relaxed);
+    plans.carry_out(plan, Command::PauseTask(begun.id), Author::default()).await.unwrap();
+    assert!(!lanes.plan.next_plan_step_stays.load(Ordering::Relaxed));
+    let found = task(&lanes, plan).await;
+    assert_eq!((found.intent, found.in_flight()), (Intent::Pause, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let lanes = open().await;
     let plans = start_with(&lanes, |config| config.owned_bytes_max = 1_500);
