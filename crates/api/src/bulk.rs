@@ -13,7 +13,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkCount, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
+use ledger::{BulkAction, BulkCount, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk, jittered};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;
@@ -308,7 +308,7 @@ impl Drop for Started {
 async fn again_after_panics<F: Future<Output = ()> + 'static>(work: impl Fn() -> F) {
     while let Err(error) = actix_web::rt::spawn(work()).await {
         tracing::error!(%error, "the work on bulk operations stopped because of a defect, and begins anew");
-        tokio::time::sleep(BULK_ROUND_PAUSE).await;
+        tokio::time::sleep(jittered(BULK_ROUND_PAUSE)).await;
     }
 }
 

@@ -254,7 +254,7 @@ pub const DRAINED_BODY_MAX: Duration = Duration::from_secs(5);
 pub const CLIENT_SILENT_MAX: Duration = Duration::from_secs(45);
 /// How long the daemon tries to bring a client's jobs to the session's owner.
 pub const CLIENT_SUBMIT_FOR: Duration = Duration::from_secs(10);
-/// The pause between two such tries.
+/// The pause between two such tries, before jitter.
 pub const CLIENT_SUBMIT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How much longer than a request's timeout the daemon waits for the answer to a forwarded request.

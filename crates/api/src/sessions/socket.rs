@@ -14,7 +14,7 @@ use domain::job::State as JobState;
 use domain::{JobId, SessionId};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use ledger::SessionResult;
+use ledger::{SessionResult, jittered};
 use wire::jobs::{BatchResult, JobRequest};
 use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, SessionFrame};
 use wire::worker::close;
@@ -338,7 +338,7 @@ impl Socket {
                 if !is_passing || Instant::now() >= until {
                     return answers;
                 }
-                tokio::time::sleep(CLIENT_SUBMIT_PAUSE).await;
+                tokio::time::sleep(jittered(CLIENT_SUBMIT_PAUSE)).await;
                 let again = jobs.iter().enumerate();
                 let again = again.map(|(at, job)| Part::of_client(at, job.clone(), &caller.principal));
                 let Ok(again) = again.collect::<Result<Vec<_>, _>>() else { return answers };

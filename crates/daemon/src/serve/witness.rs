@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use actors::database_clock::SharedClock;
-use ledger::{Identity, Reason, Witness as Seen};
+use ledger::{Identity, Reason, Witness as Seen, jittered};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -122,7 +122,7 @@ impl Witness {
                 Err(error) if error.is_retryable() && Instant::now() < give_up => {}
                 Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
         }
     }
 
