@@ -235,7 +235,9 @@ impl<C: Callers> LaneState<C> {
             Command::Submit(mut new) => {
                 let waiting = self.submissions.len() + self.submissions_in_inbox;
                 let room = SUBMISSIONS_WAITING_MAX.saturating_sub(waiting);
-                let beyond = new.split_off(room.min(new.len()));
+                // Those that were looked up had room before: a part of their command may be written.
+                let had_room = new.iter().all(|one| one.is_looked_up);
+                let beyond = new.split_off(if had_room { new.len() } else { room.min(new.len()) });
                 for submission in beyond {
                     effects.push(Effect::Submitted(submission.reply, Err(Refused::Overloaded)));
                 }

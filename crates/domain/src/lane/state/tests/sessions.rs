@@ -426,6 +426,22 @@ fn what_was_looked_up_for_a_burst_goes_before_the_rest_of_it_and_is_not_refused_
 }
 
 #[test]
+fn what_was_looked_up_has_room_however_many_came_meanwhile() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let effects = give(&mut state, named(&[(1, "a")], now), now);
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, named(&[(2, "a"), (3, "b")], now), now);
+    assert_eq!(words(&effects), "look_up(1) commit(submit)");
+    let many = burst(10..=9 + SUBMISSIONS_WAITING_MAX as u64, now);
+    let refused = |effects: &Effects| words(effects).matches("refused").count();
+    assert_eq!(refused(&state.apply(many, now)), 0);
+    assert_eq!(refused(&state.looked_up(looked_up(effects), now)), 0);
+    assert_eq!(state.waiting(), SUBMISSIONS_WAITING_MAX + 1);
+    assert_eq!(refused(&state.apply(named(&[(4, "d")], now), now)), 1, "others have none");
+}
+
+#[test]
 fn a_session_that_is_told_to_stop_ends_when_all_that_was_looked_up_is_a_repetition() {
     let now = Instant::now();
     let mut state = session(Ordering::Free, now);
