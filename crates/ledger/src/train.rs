@@ -10,7 +10,8 @@
 //! first: it is written while the first is under way, and committed after it, or undone if what it follows is lost.
 //!
 //! A batch does not leave once its lease is past by its holder's own clock ([`LeaseClock`]): it may have waited behind a train
-//! that hung, and the renewals with that. A train that has left is waited for.
+//! that hung, and the renewals with that, or for a connection. One that was written behind a train is not committed then. A train
+//! that has left is waited for.
 //!
 //! What lives here: which batch leaves with which train, and what becomes of each when a train fails. What must never:
 //! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
@@ -142,6 +143,14 @@ pub(crate) type Arrival<C> =
 /// Commits one train: one transaction.
 #[async_trait::async_trait]
 pub(crate) trait Engine<C: CommitBatch>: Send + 'static {
+    /// Connects, if it is not connected. Asked before each train that does not leave behind another one.
+    ///
+    /// # Errors
+    /// What the train fails with. Nothing was sent.
+    async fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose key is taken,
     /// keeps no other from being written. No two batches are of the same line or claim the same.
     async fn commit(&mut self, batches: &[C]) -> Arrival<C>;
@@ -435,8 +444,7 @@ impl<C: CommitBatch> Train<C> {
             return;
         }
         if !pending.waiting.link.may_leave(self.now) {
-            let why = "the lease ended before the batch left".to_owned();
-            pending.waiting.tell(Err(Error::unavailable(sqlx::Error::Protocol(why))));
+            pending.waiting.tell(Err(lease_ended()));
             return;
         }
         let follows = follows_one_of(&pending.waiting, ahead);
@@ -469,6 +477,18 @@ impl<C: CommitBatch> Train<C> {
     }
 }
 
+/// What becomes of a batch that may not leave.
+fn lease_ended() -> Error {
+    let why = "the lease ended before the batch left".to_owned();
+    Error::unavailable(sqlx::Error::Protocol(why))
+}
+
+/// Whether the leases of all surely last.
+fn may_leave<C: CommitBatch>(waiting: &[Waiting<C>]) -> bool {
+    let now = Instant::now();
+    waiting.iter().all(|waiting| waiting.link.may_leave(now))
+}
+
 /// Commits the batches of one train and sends their verdicts; or gives those back that must leave again.
 async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     pending: Vec<PendingBatch<C>>,
@@ -481,7 +501,7 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     let sent = Instant::now();
     let mut verdicts = Vec::with_capacity(batches.len());
     match ahead {
-        None => commit_or_split(&mut engine, &batches, &mut verdicts).await,
+        None => commit_or_split(&mut engine, &batches, &waiting, &mut verdicts).await,
         Some(ahead) => match write_behind(&mut engine, &batches, &waiting, ahead).await {
             Some(Ok(arrived)) => verdicts.extend(arrived.into_iter().map(Ok)),
             Some(Err(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
@@ -499,7 +519,8 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     (engine, Vec::new())
 }
 
-/// Writes a train while the one ahead is under way, and commits it if all that its batches follow is committed.
+/// Writes a train while the one ahead is under way, and commits it if all that its batches follow is committed and their leases
+/// last.
 async fn write_behind<C: CommitBatch, E: Engine<C>>(
     engine: &mut E,
     batches: &[C],
@@ -509,7 +530,7 @@ async fn write_behind<C: CommitBatch, E: Engine<C>>(
     let may_commit = async {
         // It is heard when the other end is dropped.
         let _ = ahead.await;
-        waiting.iter().all(|waiting| waiting.link.may_commit())
+        waiting.iter().all(|waiting| waiting.link.may_commit()) && may_leave(waiting)
     };
     // A defect in an engine costs its train, not its committer.
     AssertUnwindSafe(engine.commit_after(batches, may_commit.boxed()))
@@ -518,36 +539,61 @@ async fn write_behind<C: CommitBatch, E: Engine<C>>(
         .unwrap_or_else(|_| Some(Err(Error::unknown(sqlx::Error::WorkerCrashed))))
 }
 
-/// Commits the batches, and adds a verdict for each. A train that fails on data is halved until the culprit is alone; one
-/// that the database undid is sent again.
+/// Sends the batches once the engine is connected. `None` where the lease of some has ended by then: nothing was sent.
+async fn send<C: CommitBatch, E: Engine<C>>(
+    engine: &mut E,
+    batches: &[C],
+    waiting: &[Waiting<C>],
+) -> Option<Arrival<C>> {
+    let sent = async {
+        if let Err(error) = engine.prepare().await {
+            return Some(Err(TrainError::Failed(error)));
+        }
+        if !may_leave(waiting) {
+            return None;
+        }
+        Some(engine.commit(batches).await)
+    };
+    // A defect in an engine costs its train, not its committer.
+    AssertUnwindSafe(sent)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Some(Err(TrainError::Failed(Error::unknown(sqlx::Error::WorkerCrashed)))))
+}
+
+/// Commits the batches, and adds a verdict for each. A train that fails on data, or with a batch that may not leave, is halved
+/// until that is alone; one that the database undid is sent again.
 async fn commit_or_split<C: CommitBatch, E: Engine<C>>(
     engine: &mut E,
     batches: &[C],
+    waiting: &[Waiting<C>],
     verdicts: &mut Vec<Result<C::Verdict>>,
 ) {
     let mut sent = 0;
     let failed = loop {
         sent += 1;
-        // A defect in an engine costs its train, not its committer.
-        let committed = AssertUnwindSafe(engine.commit(batches)).catch_unwind().await;
-        let lost = |_| Err(TrainError::Failed(Error::unknown(sqlx::Error::WorkerCrashed)));
-        match committed.unwrap_or_else(lost) {
-            Ok(arrived) => {
+        match send(engine, batches, waiting).await {
+            Some(Ok(arrived)) => {
                 assert_eq!(arrived.len(), batches.len(), "a verdict for each batch");
                 verdicts.extend(arrived.into_iter().map(Ok));
                 return;
             }
-            Err(TrainError::Failed(Error::Aborted { .. })) if sent < SENT_MAX => {}
-            Err(failed) => break failed,
+            Some(Err(TrainError::Failed(Error::Aborted { .. }))) if sent < SENT_MAX => {}
+            Some(Err(failed)) => break Some(failed),
+            None => break None,
         }
     };
     match failed {
-        TrainError::Spoiled(_) | TrainError::Failed(Error::Refused { .. }) if batches.len() > 1 => {
-            let (left, right) = batches.split_at(batches.len() / 2);
-            Box::pin(commit_or_split(engine, left, verdicts)).await;
-            Box::pin(commit_or_split(engine, right, verdicts)).await;
+        None | Some(TrainError::Spoiled(_) | TrainError::Failed(Error::Refused { .. }))
+            if batches.len() > 1 =>
+        {
+            let half = batches.len() / 2;
+            let ((left, right), (of_left, of_right)) = (batches.split_at(half), waiting.split_at(half));
+            Box::pin(commit_or_split(engine, left, of_left, verdicts)).await;
+            Box::pin(commit_or_split(engine, right, of_right, verdicts)).await;
         }
-        TrainError::Spoiled(verdict) => verdicts.push(Ok(verdict)),
-        TrainError::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
+        None => verdicts.push(Err(lease_ended())),
+        Some(TrainError::Spoiled(verdict)) => verdicts.push(Ok(verdict)),
+        Some(TrainError::Failed(error)) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
     }
 }

@@ -33,7 +33,7 @@ enum By {
     Sqlite(Pools),
 }
 
-/// A connection of a committer's own. A lost one is replaced when the next train leaves.
+/// A connection of a committer's own. A lost one is replaced before the next train leaves.
 struct Own {
     sessions: ServerSessions,
     connection: Option<PositionedConnection>,
@@ -101,6 +101,15 @@ impl Committer {
 
 #[async_trait::async_trait]
 impl<C: Write> Engine<C> for Committer {
+    async fn prepare(&mut self) -> Result<(), Error> {
+        let By::Postgres(own) = &mut self.by else { return Ok(()) };
+        let connected = own.connect().await;
+        if let Err(error) = &connected {
+            self.failed(error);
+        }
+        connected
+    }
+
     fn is_ready(&self) -> bool {
         match &self.by {
             By::Postgres(own) => own.connection.is_some(),
@@ -205,6 +214,11 @@ impl Own {
             Err(Error::Aborted { .. }) => None,
             Err(error) => Some(Err(error)),
         }
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.connection = Some(self.take().await?);
+        Ok(())
     }
 
     /// The connection, a new one if there is none. Who has it puts it back when it is in order.

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 /// The lease under which batches are written, by its holder's own clock.
 pub trait LeaseClock: Send + Sync {
-    /// Whether it surely lasts at this time. It is asked for each batch before a train leaves, and must not wait.
+    /// Whether it surely lasts at this time. It is asked for each batch before a train leaves, each time that one is sent, and
+    /// must not wait.
     fn lasts_at(&self, now: Instant) -> bool;
 }
 

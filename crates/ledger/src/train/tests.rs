@@ -133,6 +133,50 @@ async fn a_batch_whose_lease_ends_while_it_waits_does_not_leave() {
     assert_eq!(*sent.lock().unwrap(), [vec!["first"], vec!["b"]]);
 }
 
+/// A lease ends while it connects, or with its first train, which the database undoes.
+struct Late {
+    recorder: Recorder,
+    ending: Arc<Lease>,
+    is_undone: bool,
+}
+
+#[async_trait::async_trait]
+impl Engine<Batch> for Late {
+    async fn prepare(&mut self) -> Result<()> {
+        self.ending.has_ended.fetch_or(!self.is_undone, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
+        if std::mem::take(&mut self.is_undone) {
+            self.ending.has_ended.store(true, Ordering::SeqCst);
+            return Err(Error::aborted(sqlx::Error::PoolTimedOut).into());
+        }
+        self.recorder.commit(batches).await
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_lease_ends_before_its_train_is_sent_does_not_leave() {
+    for is_undone in [false, true] {
+        let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
+        let (lasting, ending) = (Arc::<Lease>::default(), Arc::<Lease>::default());
+        let trains = Trains::start(&[runtime::Handle::current()], || Late {
+            recorder: Recorder { trains: sent.clone(), gate: None },
+            ending: ending.clone(),
+            is_undone,
+        });
+        let send = |signer: &str, lease: &Arc<Lease>| {
+            let link = Link::default().under(Arc::clone(lease));
+            trains.commit_linked(batch(signer), link, Duration::from_secs(9))
+        };
+        let (a, b, c) = tokio::join!(send("a", &ending), send("b", &lasting), send("c", &lasting));
+        assert!(matches!(a, Err(Error::Unavailable { .. })), "{a:?}");
+        assert_eq!([b.unwrap(), c.unwrap()], [COMMITTED; 2]);
+        assert_eq!(*sent.lock().unwrap(), [vec!["b", "c"]]);
+    }
+}
+
 /// A batch whose verdict is the number of its train, and which committer that was on.
 struct Parcel {
     line: Option<&'static str>,
@@ -288,6 +332,45 @@ async fn a_batch_that_comes_before_the_one_that_it_follows_waits_for_it() {
         );
         assert_eq!([first.unwrap(), second.unwrap()], [COMMITTED; 2]);
     }
+}
+
+/// A lease ends while a train is written behind the one ahead, which waits for that.
+struct Overtaken {
+    ending: Arc<Lease>,
+}
+
+#[async_trait::async_trait]
+impl Engine<Batch> for Overtaken {
+    async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
+        while !self.ending.has_ended.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        Ok(vec![COMMITTED; batches.len()])
+    }
+
+    async fn commit_after(
+        &mut self,
+        batches: &[Batch],
+        may_commit: BoxFuture<'_, bool>,
+    ) -> Option<Result<Vec<Verdict>>> {
+        self.ending.has_ended.store(true, Ordering::SeqCst);
+        may_commit.await.then(|| Ok(vec![COMMITTED; batches.len()]))
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_lease_ends_while_it_is_written_behind_another_is_not_committed() {
+    let ending = Arc::<Lease>::default();
+    let here = [runtime::Handle::current()];
+    let trains = Trains::start_with(&here, 2, || Overtaken { ending: ending.clone() });
+    let (first, limit) = (Fate::default(), Duration::from_secs(9));
+    let second = Link::new(Fate::default(), Some(first.clone())).under(Arc::clone(&ending));
+    let (first, second) = tokio::join!(
+        trains.commit_linked(batch("a"), Link::new(first, None), limit),
+        trains.commit_linked(batch("a"), second, limit)
+    );
+    assert_eq!(first.unwrap(), COMMITTED);
+    assert!(matches!(second, Err(Error::Unavailable { .. })), "{second:?}");
 }
 
 /// The second of a pair, which cannot connect.
