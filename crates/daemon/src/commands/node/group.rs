@@ -59,17 +59,23 @@ impl Group {
         if let Some(leader) = self.leader {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
-            // What is stopped starts nothing that would be missed.
-            while signal == Signal::KILL {
-                let known = self.strays.len();
-                self.signal_known(Signal::STOP);
-                self.find_strays(leader);
-                if self.strays.len() == known {
-                    break;
-                }
+            if signal == Signal::KILL {
+                self.stop(leader);
             }
         }
         self.signal_known(signal);
+    }
+
+    /// Stops all until no more is found: what is stopped starts nothing that would be missed.
+    fn stop(&mut self, leader: Pid) {
+        loop {
+            let known = self.strays.len();
+            self.signal_known(Signal::STOP);
+            self.find_strays(leader);
+            if self.strays.len() == known {
+                return;
+            }
+        }
     }
 
     fn signal_known(&self, signal: Signal) {
