@@ -16,6 +16,9 @@ use crate::pause::jittered;
 const COMMIT_TRIES_MAX: usize = 20;
 /// The pause between two such tries, before jitter.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// The pause after a step that did not reach the ledger, before jitter: its owner acquires the lease again then, on a connection
+/// that may well be open.
+const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
 
 /// What became of a step.
 pub(super) enum Outcome {
@@ -118,6 +121,7 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
                 }
                 if error.is_retryable() {
                     tracing::debug!(%error, %plan, "a step is not written");
+                    tokio::time::sleep(jittered(UNREACHED_PAUSE)).await;
                     return Outcome::NotWritten;
                 }
                 return Outcome::Refused(error.to_string());

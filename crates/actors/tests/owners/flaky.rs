@@ -46,8 +46,8 @@ pub struct Plan {
     do_plans_panic: AtomicBool,
     /// The next step of a plan is done when the gate opens.
     pub next_plan_step_is_gated: AtomicBool,
-    /// The next step of a plan does not leave.
-    pub next_plan_step_stays: AtomicBool,
+    /// So many of the next steps of plans do not leave.
+    pub plan_steps_to_keep: AtomicUsize,
     /// Plans' rows cannot be read by themselves.
     pub plans_are_away: AtomicBool,
     /// By how much the database's clock has stepped forward, as itself, sessions and steps of plans show it.

@@ -56,9 +56,10 @@ impl Plan {
         if self.next_plan_step_is_gated.swap(false, Ordering::Relaxed) {
             self.gate.notified().await;
         }
-        match self.next_plan_step_stays.swap(false, Ordering::Relaxed) {
-            true => Err(Error::unavailable(lost())),
-            false => Ok(()),
+        let left = &self.plan_steps_to_keep;
+        match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            Ok(_) => Err(Error::unavailable(lost())),
+            Err(_) => Ok(()),
         }
     }
 }

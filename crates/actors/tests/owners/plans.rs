@@ -235,11 +235,30 @@ async fn a_command_whose_step_did_not_leave_is_carried_out_all_the_same() {
     let lanes = open().await;
     let plans = start(&lanes);
     let (plan, begun, _) = begin(&lanes, &plans).await;
-    lanes.plan.next_plan_step_stays.store(true, Ordering::Relaxed);
+    lanes.plan.plan_steps_to_keep.store(1, Ordering::SeqCst);
     plans.carry_out(plan, Command::PauseTask(begun.id), Author::default()).await.unwrap();
-    assert!(!lanes.plan.next_plan_step_stays.load(Ordering::Relaxed));
+    assert_eq!(lanes.plan.plan_steps_to_keep.load(Ordering::SeqCst), 0);
     let found = task(&lanes, plan).await;
     assert_eq!((found.intent, found.in_flight()), (Intent::Pause, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_whose_steps_do_not_leave_acquires_its_lease_anew_with_pauses() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, |config| config.request_timeout = Duration::from_secs(2));
+    let (plan, begun, _) = begin(&lanes, &plans).await;
+    let token =
+        async || lanes.ledger.lease(&Resource::plan(plan)).await.unwrap().expect("it has an owner").token;
+    let before = token().await.get();
+    let steps = 1_000_000;
+    lanes.plan.plan_steps_to_keep.store(steps, Ordering::SeqCst);
+    let paused = plans.carry_out(plan, Command::PauseTask(begun.id), Author::default()).await;
+    assert_eq!(paused, Err(actors::plans::Refusal::LedgerUnavailable));
+    let tries = steps - lanes.plan.plan_steps_to_keep.swap(0, Ordering::SeqCst);
+    assert_ne!(tries, 0);
+    assert!(token().await.get() <= before + 40, "{tries} tries");
     plans.stop().await;
     lanes.jobs.stop().await;
 }
