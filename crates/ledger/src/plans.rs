@@ -275,10 +275,10 @@ pub trait Plans: Send + Sync {
     }
 
     /// The same for a batch that leaves only while a lease surely lasts: see [`Link::under`]. A step that takes locks or keeps a
-    /// key waits for no train, and asks no lease.
+    /// key waits for no train, only for a connection.
     ///
     /// # Errors
-    /// As for [`Self::commit_plan`]; [`crate::Error::Unavailable`] where it did not leave with its train.
+    /// As for [`Self::commit_plan`]; [`crate::Error::Unavailable`] where it did not leave.
     async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict>;
 
     /// Which plan was made under an idempotency key; `None` if it was not used, or is forgotten.

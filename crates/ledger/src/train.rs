@@ -478,7 +478,7 @@ impl<C: CommitBatch> Train<C> {
 }
 
 /// What becomes of a batch that may not leave.
-fn lease_ended() -> Error {
+pub(crate) fn lease_ended() -> Error {
     let why = "the lease ended before the batch left".to_owned();
     Error::unavailable(sqlx::Error::Protocol(why))
 }

@@ -5,6 +5,7 @@ mod write;
 use std::collections::HashMap;
 use std::slice;
 use std::sync::Arc;
+use std::time::Instant;
 
 use domain::job::Attempt;
 use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskStatus};
@@ -28,7 +29,7 @@ use crate::plans::{
 use crate::records;
 use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::between;
-use crate::train::{FenceClaim, Link};
+use crate::train::{FenceClaim, Link, lease_ended};
 use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits, sql};
 use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
 
@@ -106,11 +107,15 @@ impl Plans for Store {
         }
         // It waits for no train. It may wait for whoever takes the same locks or the same key, and is undone where one is not to
         // be had: no other step is to wait for that.
-        self.in_transaction(move |transaction| {
+        let written = self.in_transaction(move |transaction| {
             Box::pin(async move {
+                // It has waited for a connection.
+                if !link.may_leave(Instant::now()) {
+                    return Ok(Decided::Rollback(None));
+                }
                 Ok(match write(transaction, slice::from_ref(&batch)).await? {
                     Ending::Written(Written { anything: false, mut verdicts }) => {
-                        Decided::Rollback(verdicts.remove(0))
+                        Decided::Rollback(Some(verdicts.remove(0)))
                     }
                     Ending::Written(Written { anything: true, mut verdicts }) => {
                         let is_new = match &batch.key {
@@ -120,15 +125,15 @@ impl Plans for Store {
                             None => true,
                         };
                         if !is_new {
-                            return Ok(Decided::Rollback(PlanVerdict::KeyTaken));
+                            return Ok(Decided::Rollback(Some(PlanVerdict::KeyTaken)));
                         }
-                        Decided::Commit(verdicts.remove(0))
+                        Decided::Commit(Some(verdicts.remove(0)))
                     }
-                    Ending::Undone(verdict) => Decided::Rollback(verdict),
+                    Ending::Undone(verdict) => Decided::Rollback(Some(verdict)),
                 })
             })
-        })
-        .await
+        });
+        written.await?.ok_or_else(lease_ended)
     }
 
     async fn kept_plan(&self, scope: &KeyScope) -> Result<Option<KeptPlan>> {

@@ -59,7 +59,7 @@ impl Link {
     }
 
     /// Whether the batch may leave at this time.
-    pub(super) fn may_leave(&self, now: Instant) -> bool {
+    pub(crate) fn may_leave(&self, now: Instant) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.lasts_at(now))
     }
 

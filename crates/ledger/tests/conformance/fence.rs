@@ -1,13 +1,16 @@
 //! The fence: whatever an owner does after it lost its lease comes to nothing (I1, I2).
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use domain::nonce::{Change, Policy, Status};
+use domain::plan::Command;
 use domain::{IdempotencyKey, Resource, Token};
-use ledger::{Acquisition, GrantAnswer, KeyScope, NewKey, Verdict};
+use ledger::{Acquisition, Error, GrantAnswer, KeyScope, LeaseClock, Link, NewKey, PlanVerdict, Verdict};
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
+use crate::plan_steps::{PlanOwner, plan};
 
 pub async fn stale_owner_cannot_insert_an_untouched_nonce(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
@@ -143,4 +146,23 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
     let mut numbers: Vec<_> = committed.iter().map(|(_, number)| *number).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>(), "no gap, nothing twice (seed {seed})");
+}
+
+/// A lease that is past by its holder's own clock.
+struct Past;
+
+impl LeaseClock for Past {
+    fn lasts_at(&self, _now: Instant) -> bool {
+        false
+    }
+}
+
+pub async fn a_step_that_takes_locks_does_not_leave_once_its_lease_is_past(b: Bench) {
+    let mut owner = PlanOwner::of(&b, plan(1, &["x"])).await;
+    let (step, batch) = owner.decide(&Command::Start);
+    assert!(!step.writes.take.is_empty(), "it waits for no train");
+    let late = b.ledger.commit_plan_linked(batch.clone(), Link::default().under(Arc::new(Past))).await;
+    assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
+    let verdict = b.ledger.commit_plan(batch).await.unwrap();
+    assert!(matches!(verdict, PlanVerdict::Written { .. }), "nothing was written before: {verdict:?}");
 }

@@ -78,6 +78,7 @@ on_every_ledger! {
         stale_owner_cannot_set_a_policy_or_keep_a_key,
         a_released_lease_admits_no_write,
         nobody_writes_without_a_lease,
+        a_step_that_takes_locks_does_not_leave_once_its_lease_is_past,
         a_successor_sees_all_that_its_predecessors_committed;
     nonces:
         a_grant_is_loaded_by_the_next_owner,
