@@ -216,8 +216,14 @@ impl Own {
         }
     }
 
+    /// Connects, and tells the session the position of the ledger: a train that leaves then waits for neither.
     async fn connect(&mut self) -> Result<(), Error> {
-        self.connection = Some(self.take().await?);
+        let mut own = self.take().await?;
+        tokio::time::timeout(self.limit, own.session(&self.remembered))
+            .await
+            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
+            .map(|_session| ())?;
+        self.connection = Some(own);
         Ok(())
     }
 
