@@ -108,8 +108,8 @@ pub const BULK_SEEN_PAGE: u32 = 200;
 pub const BULKS_AT_ONCE: usize = 16;
 /// Those of one token. Without tokens all are one caller's.
 pub const BULKS_OF_TOKEN_AT_ONCE: usize = 4;
-/// Those that look for their next jobs in the ledger at once. Others wait: on PostgreSQL half of the connections serve all reads
-/// and writes, takeovers among them.
+/// Those that look for their next jobs in the ledger at once, unless settings say otherwise. Others wait: on PostgreSQL half of
+/// the connections serve all reads and writes, takeovers among them.
 pub const BULK_SCANS_AT_ONCE: usize = 4;
 /// Rows that a bulk operation reads in one statement to find the next jobs that match.
 pub const BULK_SCAN_ROWS: u32 = 10_000;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::auth::Auth;
 use crate::limits::{
     ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, BULK_KEPT, BULK_PURGE_EVERY,
-    CALLER_KEYS_DEFAULT, CALLER_SESSIONS_DEFAULT, CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT,
-    CONNECTIONS_MAX_DEFAULT, FORWARDS_MAX, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit,
-    NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT,
-    REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
+    BULK_SCANS_AT_ONCE, CALLER_KEYS_DEFAULT, CALLER_SESSIONS_DEFAULT, CALLER_SIGNERS_DEFAULT,
+    CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, FORWARDS_MAX, JOB_STREAMS_MAX,
+    JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
+    PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT,
+    SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::shares::{Kind, Shares};
 use crate::tls::Tls;
@@ -75,6 +76,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
     pub node_grace: Duration,
+    /// Bulk operations that look for their next jobs in the ledger at once, at least 1.
+    pub bulk_scans_at_once: usize,
     /// Between two purges of bulk operations.
     pub bulk_purge_every: Duration,
     /// How long bulk operations are kept that are over.
@@ -105,6 +108,7 @@ impl Settings {
             caller_keys_max: CALLER_KEYS_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             node_grace: NODE_GRACE_DEFAULT,
+            bulk_scans_at_once: BULK_SCANS_AT_ONCE,
             bulk_purge_every: BULK_PURGE_EVERY,
             bulk_kept: BULK_KEPT,
         }

@@ -21,8 +21,7 @@ use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
-    BATCH_BYTES_MAX, BULK_SCANS_AT_ONCE, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT,
-    OWNER_URLS_MAX, PLAN_BYTES_MAX,
+    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
@@ -112,7 +111,6 @@ impl State {
             id_counters: IdCounters::default(),
             metrics,
             shares: Arc::new(settings.shares()),
-            settings,
             traffic: Traffic::default(),
             shared_reads: SharedReads::default(),
             event_feeds: EventFeeds::default(),
@@ -121,7 +119,8 @@ impl State {
             stats_of_others: Recent::default(),
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
-            bulk_scans: Semaphore::new(BULK_SCANS_AT_ONCE),
+            bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
+            settings,
             runtime,
             owner_urls: Mutex::default(),
             lease_counts: Recent::default(),

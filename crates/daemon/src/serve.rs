@@ -22,7 +22,7 @@ use std::time::Duration;
 use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
 use api::Awaited;
-use api::limits::{FORWARDS_MAX, Limit, SOCKETS_OF_TEN_CONNECTIONS};
+use api::limits::{BULK_SCANS_AT_ONCE, FORWARDS_MAX, Limit, SOCKETS_OF_TEN_CONNECTIONS};
 use domain::{ClusterSecret, Names, Pattern};
 use ids::limits::GIVE_BACK_MAX;
 use ids::snowflake::Keeping;
@@ -504,7 +504,13 @@ fn settings(config: &Config) -> api::Settings {
         usize::try_from(config.nonce.caller_signers_max).expect("its range is checked");
     settings.caller_keys_max = server.caller_keys_max;
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
+    settings.bulk_scans_at_once = bulk_scans_at_once(config.ledger.connections_max);
     settings
+}
+
+/// Half at most of the connections that serve reads and writes, which are half of so many on PostgreSQL.
+fn bulk_scans_at_once(connections_max: u64) -> usize {
+    size((connections_max - connections_max / 2) / 2).clamp(1, BULK_SCANS_AT_ONCE)
 }
 
 fn is_on_sqlite(config: &Config) -> bool {
@@ -605,6 +611,16 @@ mod tests {
         };
         assert_eq!(forwards_on("sqlite:./ledger.db"), 1);
         assert_eq!(forwards_on("postgres://localhost/fencepost"), FORWARDS_MAX as u64);
+    }
+
+    #[test]
+    fn bulk_operations_that_look_for_jobs_leave_connections_to_all_others() {
+        let mut config = Config::default();
+        let scans = [2, 4, 8, 15, 16, 500].map(|connections_max| {
+            config.ledger.connections_max = connections_max;
+            settings(&config).bulk_scans_at_once
+        });
+        assert_eq!(scans, [1, 1, 2, 4, 4, 4]);
     }
 
     #[test]
