@@ -548,7 +548,7 @@ async fn in_rounds(
             break;
         }
         left = again.jobs;
-        sleep(state, pause_after(done)).await;
+        sleep(state, jittered(pause_after(done))).await;
     }
     Ok(step)
 }
@@ -599,8 +599,8 @@ const fn ends_now(status: BulkStatus, page: &[JobId]) -> bool {
     matches!(status, BulkStatus::Cancelling) && page.is_empty()
 }
 
-/// The pause after so many vain tries and one more. All of them together outlast an instance that drains, and the takeover of
-/// what it owned: jobs that wait for that have not failed.
+/// The pause after so many vain tries and one more, before jitter. All of them together outlast an instance that drains, and the
+/// takeover of what it owned: jobs that wait for that have not failed.
 fn pause_after(round: u32) -> Duration {
     BULK_ROUND_PAUSE * (round + 1).min(BULK_ROUND_PAUSES_MAX)
 }

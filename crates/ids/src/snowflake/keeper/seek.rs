@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::WorkerNumber;
+use ledger::jittered;
 use rand::RngExt;
 use tokio::time::Instant;
 
@@ -13,8 +14,8 @@ use super::{Held, KeeperContext};
 
 /// In each failed round another instance was quicker.
 const ROUNDS_MAX: usize = 64;
-/// The clock is looked at this often while a mark is waited for.
-const LOOK_EVERY_MS: u64 = 250;
+/// The clock is looked at this often, before jitter, while a mark is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest pause before a failed renewal of the lease is tried again. A short lease has it tried sooner.
 const RENEW_AGAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -127,7 +128,7 @@ impl KeeperContext {
                     }
                 }
             }
-            tokio::time::sleep(Duration::from_millis(wait_ms.min(LOOK_EVERY_MS))).await;
+            tokio::time::sleep(Duration::from_millis(wait_ms).min(jittered(LOOK_EVERY))).await;
         }
     }
 }
