@@ -156,8 +156,8 @@ pub async fn start(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Pauses a plan
 ///
 /// No further task and no further stage starts. Stages that are under way end, and their tasks become PAUSED after that.
-/// Pausing a paused plan changes nothing. A plan that has changed 100,000 times, or of which a running task has changed 10,000
-/// times, is not paused any more (`conflict`).
+/// Pausing a paused plan changes nothing. A task that has changed 10,000 times becomes PENDING instead, and goes on when the
+/// plan is resumed. A plan that has changed 100,000 times is not paused any more (`conflict`).
 #[utoipa::path(
     post, path = "/v1/plans/{plan}/pause", tag = "plans", operation_id = "pause_plan",
     params(("plan" = String, Path, description = ID)),

@@ -235,19 +235,16 @@ impl StepBuilder {
         }
         self.set_plan_intent(Intent::Pause);
         for at in 0..self.next.tasks.len() {
-            if self.would_go_on(at) {
-                self.pause_for_people(at)?;
+            if !self.would_go_on(at) {
+                continue;
+            }
+            if self.task(at).version < TASK_CHANGES_MAX {
+                self.pause_at(at);
+            } else if self.task(at).in_flight().is_none() {
+                // The plan's intent halts it: its turn, and its time, begin with the plan's.
+                self.set_status(at, TaskStatus::Pending, None);
             }
         }
-        Ok(())
-    }
-
-    /// What people pause and resume again and again has no end otherwise.
-    fn pause_for_people(&mut self, at: usize) -> Result<(), Refused> {
-        if self.task(at).version >= TASK_CHANGES_MAX {
-            return Err(Refused::TooMany("changes"));
-        }
-        self.pause_at(at);
         Ok(())
     }
 
@@ -312,7 +309,12 @@ impl StepBuilder {
         match (self.task(at).status, self.task(at).intent) {
             (TaskStatus::Paused, _) | (TaskStatus::Running, Intent::Pause) => Ok(()),
             (TaskStatus::Pending | TaskStatus::Running, Intent::Run | Intent::Pause) => {
-                self.pause_for_people(at)
+                // What people pause and resume again and again has no end otherwise.
+                if self.task(at).version >= TASK_CHANGES_MAX {
+                    return Err(Refused::TooMany("changes"));
+                }
+                self.pause_at(at);
+                Ok(())
             }
             (status, _) => Err(refused(&format!("a task that is {} cannot be paused", status.as_str()))),
         }

@@ -48,9 +48,32 @@ fn what_has_changed_as_often_as_it_may_is_not_paused_and_can_be_resumed_and_canc
     assert!(matches!(rig.apply(Command::Pause), Err(Refused::Status(_))));
     rig.state.version = 1;
     Arc::make_mut(&mut rig.state.tasks[0]).version = TASK_CHANGES_MAX;
-    assert_eq!(rig.apply(Command::Pause), Err(Refused::TooMany("changes")));
+    assert_eq!(rig.apply(Command::PauseTask(id(0))), Err(Refused::TooMany("changes")));
+    rig.must(Command::Pause);
+    assert_eq!((rig.task(0).intent, rig.status(0)), (Intent::Run, TaskStatus::Running));
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.state.status()), (TaskStatus::Pending, PlanStatus::Paused));
+    assert_eq!(rig.begun(), []);
+    rig.must(Command::Resume);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Running, vec![(0, 1)]));
     rig.must(Command::CancelTask(id(1)));
     rig.must(Command::Cancel);
+}
+
+#[test]
+fn a_task_that_has_changed_as_often_as_it_may_waits_for_its_plan_while_an_older_attempt_is_under_way() {
+    let mut rig = Rig::started(2);
+    rig.fail(0);
+    let older = rig.task(0).waits_for.unwrap();
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!((rig.status(0), rig.task(0).in_flight()), (TaskStatus::Running, None));
+    Arc::make_mut(&mut rig.state.tasks[0]).version = TASK_CHANGES_MAX;
+    rig.must(Command::Pause);
+    rig.now = START.plus_ms(rig.task(0).spec.timeout_ms);
+    rig.must(Command::OlderEnded { task: id(0), job: older });
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Pending, vec![]), "its time does not pass");
+    rig.must(Command::Resume);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Running, vec![(0, 0)]));
 }
 
 #[test]
