@@ -2,9 +2,10 @@
 //! lists pass it over.
 //!
 //! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk
-//! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with
-//! [`seen`]; what a request makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the
-//! session, a task by who sees its tenant and the pools of all its stages, a plan by who sees all its tasks.
+//! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. The retry of a job asks
+//! [`admit_job`] itself. Lists keep to what is seen with [`seen`]; what a request makes is checked with [`of_new_job`] and its
+//! siblings. A job of a session is seen by who sees the session, a task by who sees its tenant and the pools of all its stages,
+//! a plan by who sees all its tasks.
 
 use std::time::Instant;
 
@@ -71,6 +72,9 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             None => false,
         },
         Subject::Job => match JobId::parse(name) {
+            // A retry is repeated under its key also when the job is gone: its handler asks `admit_job`, for a job that there is
+            // not as for one that is not seen.
+            Some(_) if *route == routes::JOB_RETRY => true,
             Some(id) => job_of_id(state, sees, id).await?,
             None => false,
         },
@@ -92,7 +96,20 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             Err(_) => true,
         },
     };
-    if is_seen { Ok(()) } else { Err(not_found("this does not exist, or this token does not see it")) }
+    if is_seen { Ok(()) } else { Err(unseen()) }
+}
+
+/// Checks that the caller sees this job. One without patterns sees it whether there is one or not.
+///
+/// # Errors
+/// `not_found`, whether it exists or not; `internal` for one that cannot be read.
+pub async fn admit_job(state: &State, sees: &Sees, id: JobId) -> Result<(), Refusal> {
+    if sees.everything() || job_of_id(state, sees, id).await? {
+        return Ok(());
+    }
+    let refusal = unseen();
+    tracing::info!(%refusal, "access is refused");
+    Err(refusal)
 }
 
 /// Checks that the caller may see or change what belongs to all.
@@ -459,6 +476,10 @@ fn not_seen(what: &str, name: &str) -> Refusal {
     let refusal = not_found(&format!("this token sees no {what} {name:?}"));
     tracing::info!(%refusal, "access is refused");
     refusal
+}
+
+fn unseen() -> Refusal {
+    not_found("this does not exist, or this token does not see it")
 }
 
 fn not_found(detail: &str) -> Refusal {

@@ -184,6 +184,46 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_is_repeated_under_its_key_when_its_job_is_gone_and_another_tenant_is_told_nothing() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme"), of_tenant("evil")])).await;
+    let finished = async |tenant: &str| {
+        let job = json!({"payload": 1, "tenant": tenant, "pool": tenant, "delay_ms": 600_000});
+        let job = daemon.done(tenant, "POST", "/v1/jobs", job).await;
+        let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+        daemon.done(tenant, "POST", &format!("{path}/cancel"), json!({})).await;
+        path
+    };
+    let retry = async |token: &str, job: &str, key: &str| {
+        let url = daemon.url(&format!("{job}/retry"));
+        let reply = patient().with_token(token).request("POST", &url, Some(key), None).await.unwrap();
+        (reply.status, reply.body)
+    };
+    let (job, other) = (finished("acme").await, finished("evil").await);
+    let (status, retried) = retry("acme", &job, "k").await;
+    assert_eq!(status, 202, "{retried}");
+    // Under this key the other token has retried a job of its own.
+    let (status, own) = retry("evil", &other, "own").await;
+    assert_eq!(status, 202, "{own}");
+    let told = async || {
+        let mut told = Vec::new();
+        for key in ["k", "own"] {
+            let (status, answer) = retry("evil", &job, key).await;
+            told.push((status, answer["code"].clone(), answer["detail"].clone()));
+        }
+        told
+    };
+    let before = told().await;
+    assert_eq!((before[0].0, &before[0].1), (404, &json!("not_found")), "{before:?}");
+    let (status, answer) = daemon.ask("acme", "DELETE", &job, None).await;
+    assert!((200..300).contains(&status), "{status} {answer}");
+    assert_eq!(retry("acme", &job, "k").await, (202, retried));
+    assert_eq!(told().await, before, "whether the job exists");
+    let (status, answer) = retry("acme", &job, "new").await;
+    assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_cannot_be_read_is_left_out_of_a_tenants_bulk_operation_whosever_it_is() {
     let ground = Ground::fresh();
     let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme"), of_tenant("other")])).await;
