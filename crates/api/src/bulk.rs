@@ -43,8 +43,9 @@ const ID: &str = "The id of the bulk operation";
 /// finished before the request, or before `before`, are among them (for `cancel`: that were submitted before it), so that it
 /// ends, and a retry never retries its own retries. `retry` needs an `outcome` or `"dead": true`, and leaves out jobs that
 /// were retried; `dismiss` is about dead jobs alone; `cancel` takes no `outcome` and no `dead`. A dry run counts the jobs
-/// and does nothing. 100 operations may be under way, 50 of them one token's
-/// (`overloaded`).
+/// and does nothing. 100 operations may be under way, 50 of them one token's (`overloaded`). An instance works on 16 of them
+/// at once, 4 of them one token's, while others wait. Under an `Idempotency-Key` a repetition gets the same operation for
+/// `nonce.key_retention_ms` (24 h), and as long as it is under way.
 #[utoipa::path(
     post, path = "/v1/bulk", tag = "jobs", operation_id = "begin_bulk",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),

@@ -92,7 +92,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 ///
 /// The ids of one instance rise; those of all instances have a rising trend. They come from ranges in memory,
 /// which the instance refills ahead of need. With `scrambled=true` the answer has the unguessable forms
-/// beside the plain ids; this needs `ids.scramble_key`.
+/// beside the plain ids; this needs `ids.scramble_key`. The answer is `exhausted` when fewer ids are left below 2^63 - 1
+/// than the tag's `step`, or than the request lacks.
 #[utoipa::path(
     get, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "take_segment",
     params(

@@ -20,7 +20,7 @@ pub struct AuditRecord {
     /// How it was.
     #[schema(required)]
     pub before: Option<String>,
-    /// How it is.
+    /// How it is. For `drain_node`, `undrain_node` and `cancel_job`, the state that was asked for.
     #[schema(required)]
     pub after: Option<String>,
     /// Why, in the operator's words.

@@ -36,7 +36,8 @@ const A_STAGE: &str = "the job is a stage of a plan; retry the task of the plan"
 ///
 /// The retry is a new job, due at once. It goes to the end of the session's lane, or else of a lane of this instance. The
 /// finished job names the new one as `retried_as`; after several retries it names the newest. The job of a plan's stage is
-/// not retried (`conflict`): retry its task.
+/// not retried (`conflict`): retry its task. A repetition under its `Idempotency-Key` has the same answer, also when the
+/// finished job was deleted since.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
     params(

@@ -22,7 +22,8 @@ pub struct Plan {
     pub max_concurrency: u32,
     /// What the plan does with its other tasks once one failed or was interrupted.
     pub on_failure: OnFailure,
-    /// How long after its start the plan starts further tasks, in milliseconds.
+    /// How long after its start the plan starts further tasks, in milliseconds. It does not count once a task is retried of a
+    /// plan that had ended in time.
     pub timeout_ms: u64,
     /// What people want of the plan.
     pub intent: Intent,

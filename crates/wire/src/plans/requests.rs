@@ -43,7 +43,7 @@ pub struct PlanRequest {
     #[schema(nullable = false, default = "stop_new")]
     pub on_failure: Option<OnFailure>,
     /// How long after its start the plan starts further tasks, in milliseconds; two hours by default. Running tasks go on
-    /// after that time.
+    /// after that time. It does not count once a task is retried of a plan that had ended in time.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
