@@ -84,11 +84,17 @@ test('filters are in the address and come back with it', async ({ page, world })
 });
 
 test('the theme follows the system until somebody chooses', async ({ page, world }) => {
+    // A browser tells a page of another preference when it paints, and a picture makes it paint.
+    const shows = (theme: string) =>
+        expect(async () => {
+            await page.screenshot();
+            expect(await page.locator('html').getAttribute('data-theme')).toBe(theme);
+        }).toPass({ timeout: 30_000 });
     await page.emulateMedia({ colorScheme: 'dark' });
     await enter(page, world, 'root');
-    await expect(page.locator('html')).toHaveAttribute('data-theme', 'dark');
+    await shows('dark');
     await page.emulateMedia({ colorScheme: 'light' });
-    await expect(page.locator('html')).toHaveAttribute('data-theme', 'light');
+    await shows('light');
     await page.getByRole('button', { name: 'dark', exact: true }).click();
     await page.reload();
     await expect(page.locator('html')).toHaveAttribute('data-theme', 'dark');
