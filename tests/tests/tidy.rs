@@ -319,7 +319,7 @@ fn no_source_file_is_two_rooms_in_one() {
 }
 
 /// Pauses of an equal length each time, and why they may be so: their file and their constant, or a folder and none.
-const EQUAL_PAUSES: [(&str, &str); 11] = [
+const EQUAL_PAUSES: [(&str, &str); 12] = [
     // A person waits for one command.
     ("crates/daemon/src/commands/", ""),
     // Each begins when its caller asks.
@@ -334,6 +334,7 @@ const EQUAL_PAUSES: [(&str, &str); 11] = [
     ("crates/daemon/src/serve/signals.rs", "ECHO"),
     ("crates/api/src/events/stream.rs", "STREAM_TOKEN_LOOK_EVERY"),
     ("crates/ids/src/snowflake/keeper/by_file.rs", "LOOK_EVERY"),
+    ("crates/ids/src/snowflake/keeper/ahead.rs", "REMOVE_AGAIN"),
     ("crates/ids/src/snowflake/take.rs", "NEXT_MS"),
 ];
 

@@ -121,7 +121,10 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
                 }
                 if error.is_retryable() {
                     tracing::debug!(%error, %plan, "a step is not written");
-                    tokio::time::sleep(jittered(UNREACHED_PAUSE)).await;
+                    // A lease that is past is to be acquired anew at once.
+                    if lane.is_current() {
+                        tokio::time::sleep(jittered(UNREACHED_PAUSE)).await;
+                    }
                     return Outcome::NotWritten;
                 }
                 return Outcome::Refused(error.to_string());

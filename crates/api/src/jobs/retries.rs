@@ -64,6 +64,9 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     if let Some(key) = &key
         && let Some(accepted) = kept_retry(state, key).await?
     {
+        if !sees_retry(state, principal.sees(), id, accepted.id).await? {
+            visibility::admit_job(state, principal.sees(), id).await?;
+        }
         return Ok(accepted_answer(&accepted, Some(id)));
     }
     visibility::admit_job(state, principal.sees(), id).await?;
@@ -112,7 +115,13 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let list_until = begun + state.settings.request_timeout / 2;
     let jobs = selected(state, &asked, &keys, list_until).await?;
     // A job that was retried before may be gone by now, or would be left out.
-    let earlier = keys.made(state, &jobs, once).await?;
+    let mut earlier = keys.made(state, &jobs, once).await?;
+    let sees = keys.principal.sees();
+    for (job, retry) in earlier.clone() {
+        if !sees_retry(state, sees, job, retry).await? {
+            earlier.remove(&job);
+        }
+    }
     let left: Vec<_> = jobs.iter().copied().filter(|job| !earlier.contains_key(job)).collect();
     let made = earlier.into_iter().map(|(job, retry)| (job, retry.to_string())).collect();
     let mut retries = Retries {
@@ -330,6 +339,13 @@ async fn kept_retry(state: &State, key: &JobKey) -> Result<Option<Accepted>, Ref
     }
     let KeptJobKey { job, lane, seq, created_at, .. } = kept;
     Ok(Some(Accepted { id: job, lane, seq, created_at }))
+}
+
+/// Whether the caller, whose patterns may have changed since, sees a retry that was made: by its job, or the one that it retries.
+async fn sees_retry(state: &State, sees: &Sees, of: JobId, retry: JobId) -> Result<bool, Refusal> {
+    Ok(sees.everything()
+        || visibility::job_of_many(state, sees, retry).await?
+        || visibility::job_of_many(state, sees, of).await?)
 }
 
 /// A job that may be retried, without what came of it.

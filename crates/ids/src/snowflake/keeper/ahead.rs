@@ -5,13 +5,11 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ledger::jittered;
-
 use super::super::Refusal;
 use super::super::worker_id_file::{Proof, Record, WorkerIdFile};
 use crate::limits::FILE_LEAD_MS;
 
-/// The pause between two tries to delete the file, before jitter.
+/// The pause between two tries to delete the file, which is this process's alone.
 const REMOVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The file, if there is one that this process may use.
@@ -108,7 +106,7 @@ impl Ahead {
         if !self.is_undeleted {
             return pending().await;
         }
-        tokio::time::sleep(jittered(REMOVE_AGAIN)).await;
+        tokio::time::sleep(REMOVE_AGAIN).await;
     }
 
     async fn with(
