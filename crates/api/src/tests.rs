@@ -409,6 +409,11 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
     }
 }
 
+/// An instance that others reach there.
+fn identity(name: &str, address: std::net::SocketAddr) -> cluster::Identity {
+    cluster::Identity { id: InstanceId::parse(name).unwrap(), url: format!("http://{address}") }
+}
+
 #[actix_web::test]
 async fn a_forward_waits_for_an_owner_whose_lease_ran_out_and_for_none_whose_lease_was_taken() {
     for is_taken in [false, true] {
@@ -416,10 +421,6 @@ async fn a_forward_waits_for_an_owner_whose_lease_ran_out_and_for_none_whose_lea
         let near = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = near.local_addr().unwrap();
-        let identity = |name: &str, address: std::net::SocketAddr| cluster::Identity {
-            id: InstanceId::parse(name).unwrap(),
-            url: format!("http://{address}"),
-        };
         let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
         let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
         let cluster_view = services.incarnation.cluster_view.clone();
@@ -460,10 +461,6 @@ async fn forwards_for_one_token_leave_room_for_those_for_others() {
     let near = TcpListener::bind("127.0.0.1:0").unwrap();
     let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = near.local_addr().unwrap();
-    let identity = |name: &str, address: std::net::SocketAddr| cluster::Identity {
-        id: InstanceId::parse(name).unwrap(),
-        url: format!("http://{address}"),
-    };
     let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
     let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
     services.incarnation.cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);

@@ -41,6 +41,25 @@ pub(super) fn node(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
 }
 
+/// The first record of a node with one slot, of which so many are used.
+pub(super) fn node_record(of: &str, holder: &str, epoch: bus::Epoch, used: u32) -> nodes::Record {
+    nodes::Record {
+        stamp: nodes::Stamp { epoch, version: bus::Version::new(1) },
+        profile: Arc::new(nodes::Profile {
+            node: node(of),
+            holder: instance(holder),
+            labels: [].into(),
+            services: [].into(),
+            pools: None,
+            heartbeat_ms: 2_000,
+            software: None,
+            principal: "".into(),
+        }),
+        status: nodes::Status { capacity: 1, used, is_complete: true, state: bus::NodeState::Accepting },
+        load: nodes::Load::default(),
+    }
+}
+
 pub(super) fn job(number: u128) -> JobId {
     JobId::from_u128(number)
 }

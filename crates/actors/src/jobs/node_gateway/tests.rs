@@ -7,7 +7,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::jobs::fixture::{
-    FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
+    FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, node_record, serve,
+    slot,
 };
 use crate::jobs::limits::{AWAY_REMEMBERED, OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
@@ -231,22 +232,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
     assert!(matches!(read, InstanceMessage::Dispatch(dispatch) if dispatch.job == job(1)));
     assert!(!here.gateway.attempts().is_expected(job(1), FIRST), "it is not this instance's");
     // What is known of nodes is known of their holders.
-    let record = nodes::Record {
-        stamp: nodes::Stamp { epoch: bus::Epoch::new(1), version: bus::Version::new(1) },
-        profile: Arc::new(nodes::Profile {
-            node: node("n"),
-            holder: instance("b"),
-            labels: [].into(),
-            services: [].into(),
-            pools: None,
-            heartbeat_ms: 2_000,
-            software: None,
-            principal: "".into(),
-        }),
-        status: nodes::Status { capacity: 1, used: 0, is_complete: true, state: bus::NodeState::Accepting },
-        load: nodes::Load::default(),
-    };
-    here.registry.recorded(record, Instant::now());
+    here.registry.recorded(node_record("n", "b", bus::Epoch::new(1), 0), Instant::now());
     let now = Instant::now();
     here.registry.found_there(&HashSet::new(), now);
     here.registry.found_there(&HashSet::new(), now + Duration::from_secs(60));

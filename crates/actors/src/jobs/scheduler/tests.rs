@@ -7,7 +7,9 @@ use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
 use super::*;
-use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, lane, node, reach, serve, slot, spec};
+use crate::jobs::fixture::{
+    FIRST, KnownOwners, Ledger, instance, job, lane, node, node_record, reach, serve, slot, spec,
+};
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
 use crate::jobs::progress_store::ProgressStore;
@@ -194,22 +196,7 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
 #[tokio::test]
 async fn a_slot_is_passed_on_behind_many_jobs_that_its_node_does_not_serve() {
     let here = here().await;
-    let record = nodes::Record {
-        stamp: nodes::Stamp { epoch: here.epoch, version: Version::new(1) },
-        profile: Arc::new(nodes::Profile {
-            node: node("n"),
-            holder: instance("a"),
-            labels: [].into(),
-            services: [].into(),
-            pools: None,
-            heartbeat_ms: 2_000,
-            software: None,
-            principal: "".into(),
-        }),
-        status: nodes::Status { capacity: 1, used: 1, is_complete: true, state: NodeState::Accepting },
-        load: nodes::Load::default(),
-    };
-    here.scheduler.registry.recorded(record, Instant::now());
+    here.scheduler.registry.recorded(node_record("n", "a", here.epoch, 1), Instant::now());
     here.scheduler.registry.reindex();
     let (lanes, own) = (Directory::default(), lane("instance:a"));
     let _owner = serve(&lanes, "instance:a");

@@ -711,14 +711,7 @@ impl World {
             if self.loads > 0 {
                 self.load();
             }
-            self.flush();
-            self.find(100);
-            self.read(false);
-            self.page(false);
-            self.transfer(false);
-            self.promote(false);
-            self.write_next(false);
-            self.answer();
+            self.go_on();
             let is_at_rest = self.loads == 0
                 && self.flushes == 0
                 && self.searches.is_empty()

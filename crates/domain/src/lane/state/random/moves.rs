@@ -27,14 +27,7 @@ impl World {
             assert!(!self.submitted.contains(&self.next), "it takes nothing in");
             self.next += 1;
             self.work(false);
-            self.flush();
-            self.find(100);
-            self.read(false);
-            self.page(false);
-            self.transfer(false);
-            self.promote(false);
-            self.write_next(false);
-            self.answer();
+            self.go_on();
             assert!(self.queue.is_empty(), "it lets no job wait");
         }
         assert!(self.has_stopped && self.is_quiet() && self.loads == 0, "it does not stop");
@@ -48,6 +41,18 @@ impl World {
         self.searches.clear();
         (self.flushes, self.loads) = (0, 1);
         self.load();
+    }
+
+    /// All that is under way comes further, and nothing fails.
+    pub(super) fn go_on(&mut self) {
+        self.flush();
+        self.find(100);
+        self.read(false);
+        self.page(false);
+        self.transfer(false);
+        self.promote(false);
+        self.write_next(false);
+        self.answer();
     }
 
     /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.

@@ -375,14 +375,20 @@ fn a_burst_whose_commit_is_unknown_is_refused_to_its_end_by_an_ordered_session_t
     assert_eq!(words(&state.reloaded(Token::new(2), read, now)), "bind stop");
 }
 
-#[test]
-fn what_was_looked_up_for_a_burst_is_taken_in_by_a_session_that_is_told_to_stop() {
-    let now = Instant::now();
+/// A session without order that asks about the first of two jobs, whose name it knows, and commits the other one.
+fn looking_up(now: Instant) -> (LaneState<Numbered>, Effects) {
     let mut state = session(Ordering::Free, now);
     let effects = give(&mut state, named(&[(1, "a")], now), now);
     written(&mut state, batch(&effects), now);
     let effects = give(&mut state, named(&[(2, "a"), (3, "b")], now), now);
     assert_eq!(words(&effects), "look_up(1) commit(submit)");
+    (state, effects)
+}
+
+#[test]
+fn what_was_looked_up_for_a_burst_is_taken_in_by_a_session_that_is_told_to_stop() {
+    let now = Instant::now();
+    let (mut state, effects) = looking_up(now);
     assert_eq!(words(&give(&mut state, Command::Stop, now)), "dequeue_all");
     let under_way = batch(&effects);
     assert_eq!(words(&written(&mut state, under_way, now)), "accepted notify", "it waits for the answer");
@@ -428,11 +434,7 @@ fn what_was_looked_up_for_a_burst_goes_before_the_rest_of_it_and_is_not_refused_
 #[test]
 fn what_was_looked_up_has_room_however_many_came_meanwhile() {
     let now = Instant::now();
-    let mut state = session(Ordering::Free, now);
-    let effects = give(&mut state, named(&[(1, "a")], now), now);
-    written(&mut state, batch(&effects), now);
-    let effects = give(&mut state, named(&[(2, "a"), (3, "b")], now), now);
-    assert_eq!(words(&effects), "look_up(1) commit(submit)");
+    let (mut state, effects) = looking_up(now);
     let many = burst(10..=9 + SUBMISSIONS_WAITING_MAX as u64, now);
     let refused = |effects: &Effects| words(effects).matches("refused").count();
     assert_eq!(refused(&state.apply(many, now)), 0);
