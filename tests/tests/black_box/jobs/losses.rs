@@ -181,7 +181,7 @@ async fn an_instance_that_is_told_to_stop_leaves_its_jobs_to_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_alone_that_is_killed_finds_its_jobs_again() {
-    let rig = Rig::alone().await;
+    let rig = Rig::alone_and_patient().await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
     for signal in [Signal::Kill, Signal::Terminate] {
         let accepted = Accepted::at(&rig, 0, &node).await;
