@@ -281,7 +281,10 @@ impl From<ids::snowflake::Refusal> for Refusal {
             | Inside::NotBegun { .. }
             | Inside::OtherEpoch { .. }
             | Inside::File(_) => Self::new(Code::ClockBehind, detail),
-            Inside::NoNumber { .. } | Inside::Ended { .. } => Self::new(Code::Exhausted, detail),
+            // A number comes free when its holder ends, and this instance looks for one every second.
+            Inside::NoNumber { .. } => Self::new(Code::Exhausted, detail)
+                .with(|problem| problem.retry_after_ms = Some(rand::rng().random_range(1_000..=2_000))),
+            Inside::Ended { .. } => Self::new(Code::Exhausted, detail),
             Inside::Ledger(error) => error.into(),
             Inside::Late | Inside::Unreached => Self::new(Code::LedgerUnavailable, detail),
             Inside::Stopped => Self::new(Code::Draining, detail),

@@ -54,15 +54,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without a change by a person. For a refusal this depends on
-    /// its code; a code of a newer daemon is retryable if the refusal says when to try again.
+    /// Whether the same call may succeed later without a change by a person. A refusal is retryable if its code is,
+    /// and, whatever its code, if it says when to try again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused(problem) => match problem.known_code() {
-                Some(code) => code.is_retryable(),
-                None => problem.retry_after_ms.is_some(),
-            },
+            Self::Refused(problem) => {
+                problem.retry_after_ms.is_some() || problem.known_code().is_some_and(Code::is_retryable)
+            }
             Self::Unreachable { .. } | Self::Lost { .. } => true,
             Self::Unexpected { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
             Self::Unusable(_) => false,

@@ -32,7 +32,7 @@ impl Ids<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `clock_behind` while the clock of the instance asked could lead to a duplicate,
-    /// `exhausted` while other instances hold all worker numbers.
+    /// `exhausted` while other instances hold all worker numbers that the instance asked may use.
     pub async fn snowflakes(&self, count: u32) -> Result<Snowflakes> {
         Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake"], &[counted(count)])).await?.body)
     }

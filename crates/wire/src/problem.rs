@@ -65,7 +65,8 @@ words! {
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
-        /// No numbers are left: for this signer or sequence, or no worker number for this instance.
+        /// No numbers are left: for this signer or sequence, or no worker number for this instance. A worker number may come
+        /// free: a refusal for want of one carries `Retry-After` and `retry_after_ms`, although the code is not retryable.
         Exhausted = "exhausted",
         /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind ids
         /// that may have been issued, or differs from the database's. Another instance may serve.
@@ -209,7 +210,7 @@ pub struct Problem {
     /// The request's id, as in the header `X-Request-Id` and in the log.
     #[serde(default)]
     pub request_id: String,
-    /// The time after which to try again, in milliseconds; on retryable refusals only.
+    /// The time after which to try again, in milliseconds; on refusals that may end by themselves only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// `lease_held`, `not_owner`: the instance that has the lease, or that the ring names.

@@ -155,8 +155,9 @@ async fn sequences_count_as_they_are_told_and_end() {
     assert_eq!(numbers(&subject.get(&format!("{path}?count=3")).await), [5, 8, 11]);
     subject.put(path, r#"{"start":"9223372036854775800"}"#).await;
     assert_eq!(numbers(&subject.get(path).await), [9_223_372_036_854_775_800]);
-    let (status, code, _) = subject.refused(Method::GET, &format!("{path}?count=10"), None).await;
-    assert_eq!((status, code.as_str()), (503, "exhausted"));
+    let (status, _, problem) = subject.send(Method::GET, &format!("{path}?count=10"), None).await;
+    assert!(status == 503 && problem.contains(r#""code":"exhausted""#), "{problem}");
+    assert!(!problem.contains("retry_after_ms"), "it stays so: {problem}");
 }
 
 #[actix_web::test]
@@ -230,9 +231,16 @@ async fn a_number_that_another_holds_is_exhausted_and_readiness_says_so() {
     for lease in [domain::Resource::instance(&other), domain::Resource::id_worker(number)] {
         subject.state.ledger.acquire(&lease, &other, 60_000).await.unwrap();
     }
-    let (status, code, detail) = subject.refused(Method::GET, "/v1/ids/snowflake", None).await;
-    assert_eq!((status, code.as_str()), (503, "exhausted"), "{detail}");
-    assert!(detail.contains("other-1"), "{detail}");
+    let service = init_service(app(&forwarder(&subject.state))).await;
+    for path in ["/v1/ids/snowflake", "/api/snowflake/get/any"] {
+        let request = TestRequest::default().insert_header(LOCAL).uri(path);
+        let answer = call_service(&service, request.to_request()).await;
+        assert_eq!((answer.status().as_u16(), answer.headers().contains_key("retry-after")), (503, true));
+        let problem: Value = read_body_json(answer).await;
+        assert_eq!(problem["code"], "exhausted", "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("other-1"), "{problem}");
+        assert!(problem["retry_after_ms"].is_u64(), "the number may come free: {problem}");
+    }
     let ready = subject.get("/readyz").await;
     assert_eq!(
         (&ready["status"], &ready["checks"]["snowflakes"]["status"]),

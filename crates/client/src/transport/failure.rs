@@ -45,6 +45,8 @@ impl Failure {
             Some(Code::Draining | Code::LedgerUnavailable | Code::Fenced) => true,
             // Another machine has another clock, and any instance serves.
             Some(Code::ClockBehind) => true,
+            // For want of a worker number: other instances have one each. Any instance would say that a sequence is at its end.
+            Some(Code::Exhausted) => problem.retry_after_ms.is_some(),
             // Whoever else is asked brings it to the same owner: asking around would only add to its load
             // (`overloaded`), or ask before the key has moved (`not_owner`, `lease_held`).
             Some(_) | None => false,

@@ -140,6 +140,18 @@ async fn where_a_clock_is_behind_another_instance_is_asked_for_snowflakes() {
 }
 
 #[tokio::test]
+async fn where_a_worker_number_may_come_free_snowflakes_are_asked_for_elsewhere_and_again() {
+    let made = || Act::Answer(200, "", r#"{"ids":["7"],"worker":3}"#.to_owned());
+    let none_free = || refused(Code::Exhausted, Some(1));
+    let server = StandIn::playing(vec![none_free(), made()]).await;
+    assert_eq!(client(&[&server]).ids().snowflakes(1).await.unwrap().worker, 3);
+    assert_eq!(server.heard().len(), 2);
+    let (without, with) = (StandIn::playing(vec![none_free()]).await, StandIn::playing(vec![made()]).await);
+    assert_eq!(client(&[&without, &with]).ids().snowflakes(1).await.unwrap().worker, 3);
+    assert_eq!((without.heard().len(), with.heard().len()), (1, 1));
+}
+
+#[tokio::test]
 async fn attempts_are_bounded_and_the_last_refusal_is_told() {
     let script = (0..9).map(|_| refused(Code::WindowFull, None)).collect();
     let server = StandIn::playing(script).await;
