@@ -408,6 +408,9 @@ pub enum Nonce {
         /// The nonce of the account's next transaction, pending ones counted
         #[arg(value_parser = nonce())]
         next_nonce: u64,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },
@@ -646,6 +649,7 @@ mod tests {
             "nonce list",
             "nonce resolve s 3 --outcome consumed --tx-hash 0x",
             "nonce resolve s 3 --outcome never_sent -y",
+            "nonce confirm s 3 -y",
             "lease list --kind signer --owner a --limit 5",
             "lease show signer:s",
             "cluster show",

@@ -69,9 +69,12 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let answer = connect(&remote)?.set_policy(&signer, &request).await;
             shown::answered(remote.json, answer, |answer| shown::card(policy_lines(&answer.policy)))?;
         }
-        Nonce::Confirm { signer, next_nonce, remote } => {
-            let answer = connect(&remote)?.confirm(&signer, next_nonce).await;
-            shown::answered(remote.json, answer, signer_card)?;
+        Nonce::Confirm { signer, next_nonce, yes, remote } => {
+            let client = connect(&remote)?;
+            confirm::ask_at_terminal(yes, || {
+                format!("Nonces below {next_nonce} are consumed for good. Confirm it for {signer}?")
+            })?;
+            shown::answered(remote.json, client.confirm(&signer, next_nonce).await, signer_card)?;
         }
         Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, yes, remote } => {
             let client = connect(&remote)?;

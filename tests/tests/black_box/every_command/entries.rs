@@ -146,7 +146,7 @@ async fn of_nonces(world: &World, name: &str) -> Option<Entry> {
             asks(&args, "is CONSUMED", DOCUMENT, (&refused.0, refused.1))
         }
         "confirm" => {
-            let args = format!("{} 1", world.recovering_signer());
+            let args = format!("{} 1 --yes", world.recovering_signer());
             asks(&args, "next nonce", DOCUMENT, ("eip155:1:0xab 1", "conflict"))
         }
         _ => return None,
