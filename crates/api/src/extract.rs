@@ -222,9 +222,8 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
-        let inner = error.inner();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
-        Refusal::unreadable(format!("the body is refused: {place}{inner}"))
+        Refusal::unreadable(&format!("the body is refused: {place}"), &error.inner().to_string())
     })?;
     reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
     Ok(value)
@@ -419,6 +418,8 @@ pub fn seen_page<R, K, T>(
 mod tests {
     use actix_web::test::TestRequest;
     use domain::job::State;
+    use wire::jobs::JobRequest;
+    use wire::limits::PAYLOAD_BYTES_MAX;
     use wire::nonces::{GrantRequest, SettlementsRequest};
 
     use super::*;
@@ -440,6 +441,23 @@ mod tests {
         let text = r#"{"settlements":[{"nonce":0,"hold":"h","outcome":"consumed"},{"nonce":-1}]}"#;
         let refusal = json::<SettlementsRequest>(text).expect_err(text).to_string();
         assert!(refusal.contains("settlements[1].nonce: invalid value"), "{refusal}");
+    }
+
+    #[test]
+    fn a_body_is_too_large_by_its_length_and_not_by_its_words() {
+        for text in [
+            r#"{"bytes of JSON text":1}"#,
+            r#"{"count":"bytes of JSON text"}"#,
+            r#"{"invalid value: one of 9 bytes":1}"#,
+            r#"{"count":"invalid value: one of 9 bytes"}"#,
+        ] {
+            assert_eq!(json::<GrantRequest>(text).expect_err(text).code(), Code::Invalid, "{text}");
+        }
+        let job = |bytes: usize| format!(r#"{{"payload":"{}"}}"#, "x".repeat(bytes - 2));
+        assert!(json::<JobRequest>(&job(PAYLOAD_BYTES_MAX)).is_ok());
+        let refusal = json::<JobRequest>(&job(PAYLOAD_BYTES_MAX + 1)).expect_err("one byte too many");
+        assert_eq!(refusal.code(), Code::TooLarge, "{refusal}");
+        assert!(refusal.to_string().contains("the body is refused: payload: invalid value"), "{refusal}");
     }
 
     #[test]

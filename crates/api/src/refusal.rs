@@ -39,11 +39,10 @@ impl Refusal {
         Self::new(Code::Invalid, detail)
     }
 
-    /// What cannot be read: `too_large` if that is why, else `invalid`.
-    pub fn unreadable(detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        let code = if wire::is_too_large(&detail) { Code::TooLarge } else { Code::Invalid };
-        Self::new(code, detail)
+    /// What cannot be read, with the reader's message and the place before it: `too_large` if that is why, else `invalid`.
+    pub fn unreadable(place: &str, message: &str) -> Self {
+        let code = if wire::is_too_large(message) { Code::TooLarge } else { Code::Invalid };
+        Self::new(code, format!("{place}{message}"))
     }
 
     /// `method_not_allowed`, with the methods that the path takes.

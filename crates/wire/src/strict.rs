@@ -336,13 +336,14 @@ pub fn present_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     object(from).map(Some)
 }
 
-/// What a limit in bytes of JSON text counts, as messages of [`json`] say it.
-const BYTES_OF_TEXT: &str = "bytes of JSON text";
+/// How the message of [`json`] begins about a value that is too long. No other reader's message begins so; further on, one may
+/// have text of the sender's.
+const TOO_LONG: &str = "invalid value: one of ";
 
-/// Whether a message of a reader here says that a JSON value is too long, and not that it is wrong.
+/// Whether a reader's message, with nothing before it, says that a JSON value is too long, and not that it is wrong.
 #[must_use]
 pub fn is_too_large(message: &str) -> bool {
-    message.contains(BYTES_OF_TEXT)
+    message.starts_with(TOO_LONG)
 }
 
 /// Any JSON value of at most `BYTES` bytes of text.
@@ -350,11 +351,9 @@ pub fn json<'de, const BYTES: usize, D: Deserializer<'de>>(from: D) -> Result<Js
     let json = Json::deserialize(from)?;
     let bytes = json.as_str().len();
     if bytes > BYTES {
-        let expected = format!("a value of at most {BYTES} {BYTES_OF_TEXT}");
-        return Err(D::Error::invalid_value(
-            Unexpected::Other(&format!("one of {bytes} bytes")),
-            &expected.as_str(),
-        ));
+        return Err(D::Error::custom(format_args!(
+            "{TOO_LONG}{bytes} bytes, expected a value of at most {BYTES} bytes of JSON text"
+        )));
     }
     Ok(json)
 }

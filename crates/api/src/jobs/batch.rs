@@ -52,7 +52,7 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
     for (at, job) in asked.jobs.into_iter().enumerate() {
         let place = places.get(at).copied().unwrap_or(at);
-        let read = job.0.map_err(Refusal::unreadable).and_then(|job| {
+        let read = job.0.map_err(|message| Refusal::unreadable("", &message)).and_then(|job| {
             let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
             let submission = job_fields::submission(&job, key, &principal)?;

@@ -245,7 +245,7 @@ impl Socket {
             Ok(share) => share,
             Err(reached) => return self.end(CloseCode::Again, &reached.to_string()),
         };
-        let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable(error.to_string()));
+        let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable("", &error.to_string()));
         let named = |frame| match frame {
             ClientFrame::Job(job) if job.client_ref.is_none() => {
                 Err(Refusal::invalid("a job must have a ref"))
