@@ -665,6 +665,7 @@ mod tests {
             "id set-sequence invoice --start 0 --increment 2",
             "node --exec cat",
             "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
+            "node --url http://a http://b --exec cat",
             "submit --priority -3 --route zh:en --require gpu --wait -",
             "submit --wait --at-most 90s x",
             "submit -f jobs.jsonl --tenant t --key k",

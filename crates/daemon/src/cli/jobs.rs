@@ -37,8 +37,8 @@ The node runs the command once for each job, in a process group of its own:
 When a job is cancelled or times out, the command's process group, and what its processes started outside of it, get
 SIGTERM, and SIGKILL two seconds later. When the command ends by itself, the node kills what it left running in its group.")]
 pub struct Node {
-    /// Base URL of a daemon; repeat it for more daemons, which the node tries in turn
-    #[arg(long, value_name = "URL", env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
+    /// Base URLs of one or more daemons, which the node tries in turn
+    #[arg(long, value_name = "URL", num_args = 1.., env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
     pub url: Vec<String>,
     /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
@@ -378,6 +378,25 @@ mod tests {
         job: JobOptions,
         #[arg(long)]
         file: Option<String>,
+    }
+
+    #[derive(Parser)]
+    struct NodeLine {
+        #[command(flatten)]
+        node: Node,
+    }
+
+    #[test]
+    fn a_node_takes_several_urls_at_once_one_by_one_or_with_commas() {
+        for urls in ["--url a b", "--url a --url b", "--url a,b"] {
+            for line in [format!("x {urls} --exec cat -"), format!("x {urls} --capacity 2 --exec cat -")] {
+                let node = NodeLine::parse_from(line.split(' ')).node;
+                assert_eq!((node.url.join(" "), node.exec.join(" ")), ("a b".to_owned(), "cat -".to_owned()));
+            }
+        }
+        for wrong in ["x --url --exec cat", "x --url a b"] {
+            assert!(NodeLine::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+        }
     }
 
     #[test]
