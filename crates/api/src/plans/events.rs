@@ -124,8 +124,16 @@ fn accepts_stream(request: &HttpRequest) -> bool {
     let accepted = request.headers().get_all(ACCEPT).filter_map(|value| value.to_str().ok());
     let mut media_types = accepted.flat_map(|value| value.split(','));
     media_types.any(|one| {
-        one.split(';').next().is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE))
+        let (media_type, parameters) = one.split_once(';').unwrap_or((one, ""));
+        media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE) && !parameters.split(';').any(is_weight_of_zero)
     })
+}
+
+/// Whether a media type with this parameter is one that the caller does not accept: `q=0`, `q=0.0`.
+fn is_weight_of_zero(parameter: &str) -> bool {
+    let Some((name, value)) = parameter.split_once('=') else { return false };
+    let zeros = |decimals: &str| decimals.bytes().all(|byte| matches!(byte, b'.' | b'0'));
+    name.trim().eq_ignore_ascii_case("q") && value.trim().strip_prefix('0').is_some_and(zeros)
 }
 
 #[cfg(test)]
@@ -152,6 +160,9 @@ mod tests {
             ("/", vec![accept("text/event-stream")], stream(0)),
             ("/", vec![accept("application/json, Text/Event-Stream; q=0.9")], stream(0)),
             ("/", vec![accept("application/json"), accept("text/event-stream")], stream(0)),
+            ("/", vec![accept("text/event-stream;q=0.001")], stream(0)),
+            ("/", vec![accept("text/event-stream;q=0")], page(None, 100)),
+            ("/", vec![accept("application/json, text/event-stream; v=1; Q=0.0")], page(None, 100)),
             ("/?cursor=e.7", vec![accept("text/event-stream")], stream(7)),
             ("/?cursor=e.7", vec![accept("text/event-stream"), ("last-event-id", "9")], stream(9)),
             ("/", vec![("last-event-id", "9")], page(None, 100)),
