@@ -13,7 +13,7 @@ use wire::Code;
 use wire::nodes as shape;
 
 use crate::audit;
-use crate::auth::{Principal, Scope};
+use crate::auth::{Principal, Scope, Sees};
 use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
@@ -52,7 +52,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let page =
         visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
     let pools = incarnation.registry.pools();
-    let show = |record: &Record| shown(record, &pools, &incarnation.registry);
+    let show = |record: &Record| shown(record, &pools, &incarnation.registry, sees);
     Ok(HttpResponse::Ok().json(cursors.page(page, NodeId::to_string, show)))
 }
 
@@ -66,7 +66,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let record = node(&request, &state)?;
     let registry = &state.incarnation().registry;
-    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry)))
+    let principal = Principal::of(&request);
+    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry, principal.sees())))
 }
 
 /// Drains a node
@@ -143,7 +144,8 @@ async fn set_drained(
         };
         forwarder.until_all_show(&request, &path, shows, begun + DRAIN_SEEN_MAX).await;
     }
-    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry)))
+    let principal = Principal::of(&request);
+    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry, principal.sees())))
 }
 
 /// Explains which node would be chosen
@@ -328,9 +330,12 @@ fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {
     state.incarnation().registry.get(&id).ok_or_else(unknown_node)
 }
 
-fn shown(record: &Record, pools: &Pools, registry: &Registry) -> shape::Node {
+/// A node with those of its pools that the caller sees.
+fn shown(record: &Record, pools: &Pools, registry: &Registry, sees: &Sees) -> shape::Node {
     let heard_at = registry.heard_at(&record.profile.node);
-    to_wire::node(record, pools, heard_at.map(|heard_at| heard_at.elapsed()))
+    let mut shown = to_wire::node(record, pools, heard_at.map(|heard_at| heard_at.elapsed()));
+    shown.pools.retain(|pool| sees.pools.have(Some(pool)));
+    shown
 }
 
 fn unknown_node() -> Refusal {

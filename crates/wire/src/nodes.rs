@@ -45,7 +45,7 @@ pub struct Node {
     pub used: u32,
     /// The node's labels, with those of its services and languages.
     pub labels: Vec<String>,
-    /// The pools that the node belongs to.
+    /// The pools that the node belongs to; for a token with patterns for pools, those that it sees.
     pub pools: Vec<String>,
     /// The load that the node reported last.
     #[schema(required)]

@@ -184,6 +184,34 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_sees_some_pools_sees_no_other_pool_of_a_node_that_it_sees() {
+    let ground = Ground::fresh();
+    let some = json!({"name": "some", "token": "some", "scopes": ["admin"], "pools": ["acme"]});
+    let daemon = Guarded::on(ground.setup(), &json!([some, root()])).await;
+    let pools = json!({"version": 1, "pools": [{"name": "acme"}, {"name": "evil"}]});
+    daemon.done("root", "PUT", "/v1/config/pools", pools).await;
+    let mut socket = daemon.hello("root", "n-1", json!(["acme", "evil"])).await;
+    assert_eq!(first(&mut socket).await, "welcome");
+    let _node = world::keep(socket, json!([]));
+    let both = json!(["acme", "evil"]);
+    until("the node is in both pools", async || {
+        let (_, node) = daemon.ask("root", "GET", "/v1/nodes/n-1", None).await;
+        node["pools"] == both
+    })
+    .await;
+    for (token, seen) in [("some", json!(["acme"])), ("root", both)] {
+        for (method, path) in
+            [("GET", "/v1/nodes/n-1"), ("POST", "/v1/nodes/n-1/drain"), ("POST", "/v1/nodes/n-1/undrain")]
+        {
+            let (status, node) = daemon.ask(token, method, path, None).await;
+            assert_eq!((status, &node["pools"]), (200, &seen), "{token}: {method} {path}: {node}");
+        }
+        let (_, listed) = daemon.ask(token, "GET", "/v1/nodes", None).await;
+        assert_eq!(listed["items"][0]["pools"], seen, "{token}: {listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retry_is_repeated_under_its_key_when_its_job_is_gone_and_another_tenant_is_told_nothing() {
     let ground = Ground::fresh();
     let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme"), of_tenant("evil")])).await;
