@@ -113,6 +113,11 @@ async fn look_at_ledger(state: Arc<State>) -> Check {
             status: CheckStatus::Down,
             detail: Some(format!("{reason}; writes are refused until the ledger takes them again")),
         },
+        // Reads are answered, and yet commits wait, as for a standby, or no incarnation can begin.
+        Some(Ok(_)) if state.incarnation().reach.is_without_lease_for(HEALTH_TIMEOUT) => {
+            let detail = "this instance could not renew its lease, or has lost it; writes are refused until it has one";
+            Check { status: CheckStatus::Down, detail: Some(detail.to_owned()) }
+        }
         Some(Ok(health)) => warned(health.durability_warnings),
         Some(Err(error)) => {
             ledger::log_failure!(error, "the ledger is not healthy");

@@ -199,6 +199,13 @@ impl FailureDetector {
         known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)
     }
 
+    /// Whether no renewal of this instance was answered for the lease's length and this one together: its own lease has been
+    /// over for so long at least. Never true for an instance without a lease.
+    pub(crate) fn is_without_lease_for(&self, length: Duration) -> bool {
+        let lease = self.known().lease;
+        self.is_silent_for(lease.saturating_add(length))
+    }
+
     /// How long this instance has reached the ledger without such a gap; `None` within one.
     pub(crate) fn reached_for(&self) -> Option<Duration> {
         if self.is_silent_for(SILENCE_MAX) {

@@ -36,6 +36,13 @@ impl Reach {
         self.failure_detector.is_silent_for(SILENCE_MAX)
     }
 
+    /// Whether this instance's own lease has been over for this long at least, by its own clock: it could not be renewed, or
+    /// was lost. Meanwhile the instance writes for no key. Never true of an instance that is alone with its ledger.
+    #[must_use]
+    pub fn is_without_lease_for(&self, length: Duration) -> bool {
+        self.failure_detector.is_without_lease_for(length)
+    }
+
     /// How long this instance has reached its bus and the ledger without a break; `None` while it does not. Without the
     /// ledger no instance takes nodes on, so a node that has gone has nowhere to come back to.
     #[must_use]
@@ -110,6 +117,21 @@ mod tests {
         assert!(length + ago < alone.unbroken_for().unwrap(), "it counts anew");
         bus.close().await;
         assert!(alone.unbroken_for().is_none() && alone.hears_all().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_instance_is_without_its_lease_from_its_end_until_the_next_renewal() {
+        let (lease, after) = (Duration::from_secs(2), Duration::from_secs(10));
+        let (bus, detector) = (bus::Hub::default().join(), FailureDetector::member(lease));
+        let member = Reach::new(bus.clone(), detector.clone(), view());
+        detector.renewed(Instant::now().checked_sub(lease + after).unwrap());
+        assert!(member.is_without_lease_for(after) && !member.is_without_lease_for(after * 2));
+        detector.ended();
+        assert!(member.is_without_lease_for(after), "a lease that is lost is not renewed");
+        detector.renewed(Instant::now());
+        assert!(!member.is_without_lease_for(Duration::ZERO));
+        let alone = Reach::new(bus, FailureDetector::alone(), view());
+        assert!(!alone.is_without_lease_for(Duration::ZERO), "it needs none");
     }
 
     #[tokio::test]

@@ -156,8 +156,18 @@ async fn an_instance_whose_ledger_lacks_a_table_for_a_while_goes_on_as_another()
         instance.whole_log().contains("the ledger lets no new incarnation begin")
     })
     .await;
+    let ready = async || {
+        patient().request("GET", &format!("{}/readyz", instance.url()), None, None).await.unwrap()
+    };
+    // The ledger answers reads meanwhile.
+    until("it says that it cannot serve", async || {
+        let ready = ready().await;
+        (ready.status, ready.code()) == (503, "ledger_unavailable") && ready.text.contains("its lease")
+    })
+    .await;
     database.query("ALTER TABLE gone RENAME TO ledger_recovery").unwrap();
     until("it goes on", async || instance.whole_log().contains("continuing under another id")).await;
+    until("it says that it can serve", async || ready().await.status == 200).await;
     grants(&instance).await;
     let signer =
         patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
