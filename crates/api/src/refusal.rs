@@ -354,6 +354,15 @@ impl From<actors::signers::Refusal> for Refusal {
     }
 }
 
+/// Counts and logs a defect, if this code says that there was one, which is answered for one job of many. `gate` does so for
+/// answers to whole requests.
+pub fn count_defect(code: Code) {
+    if code == Code::Internal {
+        metrics::counter!("fencepost_internal_errors_total").increment(1);
+        tracing::error!("a job was refused because of a defect");
+    }
+}
+
 /// The code and text of a settlement that is refused.
 pub fn settlement(nonce: Nonce, refusal: &SettleRefusal) -> (Code, String) {
     match refusal {

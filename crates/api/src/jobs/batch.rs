@@ -22,7 +22,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, count_defect};
 use crate::state::State;
 use crate::traces;
 use crate::visibility;
@@ -79,8 +79,9 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         }
     }
     for (session, refusal) in refused_sessions {
+        let answer = refused(refusal);
         for part in sessions.remove(&session).unwrap_or_default() {
-            results[part.at] = Some(refused(refusal.clone()));
+            results[part.at] = Some(answer.clone());
         }
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
@@ -216,6 +217,7 @@ fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult
 fn refused(refusal: Refusal) -> shape::BatchResult {
     let (owner, owner_url) = refusal.owner_and_url();
     let (code, detail) = refusal.code_and_detail();
+    count_defect(code);
     shape::BatchResult::Refused { code, detail, owner, owner_url }
 }
 

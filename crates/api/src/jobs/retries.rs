@@ -24,7 +24,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, count_defect};
 use crate::state::State;
 use crate::traces;
 use crate::visibility;
@@ -142,6 +142,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         Some(refusal) if made.is_empty() => Err(refusal),
         // Some are durable: a repetition of the request answers these, and retries the others.
         _ => {
+            not_retried.iter().for_each(|one| count_defect(one.code));
             // In the order of the selection, so that a repetition has the same one.
             let ids: Vec<_> = jobs.iter().filter_map(|job| made.remove(job)).collect();
             Ok(HttpResponse::Accepted().json(shape::RetryAnswer {

@@ -31,7 +31,7 @@ use crate::limits::{
     CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
     CLIENT_TICK,
 };
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
@@ -303,6 +303,7 @@ impl Socket {
                 }
                 Err(refusal) => {
                     let (code, detail) = refusal.code_and_detail();
+                    count_defect(code);
                     if self.ends_by(code) {
                         self.refused = Some((job.client_ref, code, detail));
                         break;
@@ -327,6 +328,7 @@ impl Socket {
                     Ok(answers) => answers,
                     Err(refusal) => {
                         let (code, detail) = refusal.code_and_detail();
+                        count_defect(code);
                         // No frame names an owner: a socket brings its jobs there by itself.
                         vec![BatchResult::Refused { code, detail, owner: None, owner_url: None }; jobs.len()]
                     }

@@ -9,8 +9,10 @@ use crate::bad_input::socket::{Answer, converse};
 use crate::tokens::{Guarded, first, of_tenant, root};
 use crate::web_pages::head;
 use crate::{patient, until};
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use testkit::instance::Setup;
+use testkit::node::Message;
 
 /// An operator who sees the tenant `evil` only.
 fn operator() -> Value {
@@ -301,6 +303,45 @@ async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_wit
     assert_eq!((status, &answer["code"]), (500, &json!("internal")), "{answer}");
     rename("elsewhere", "session");
     assert_eq!(daemon.done("acme", "POST", "/v1/bulk", bulk).await["matched"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_defect_that_refuses_one_job_of_many_is_counted_and_logged_with_the_requests_id() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([of_tenant("acme"), root()])).await;
+    let session = daemon.done("acme", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
+    let session = session["id"].as_str().unwrap();
+    let mut socket = world::session_socket(daemon.instance.url(), "acme", session).await;
+    let counted = async || {
+        let client = patient().with_token("root");
+        let shown = client.request("GET", &daemon.url("/metrics"), None, None).await.unwrap().text;
+        let count =
+            shown.lines().find_map(|line| line.strip_prefix("fencepost_internal_errors_total ")).unwrap();
+        count.parse::<u64>().unwrap()
+    };
+    let told = || {
+        let log = daemon.instance.whole_log();
+        let is_told = |line: &&str| line.contains("because of a defect") && line.contains("request_id");
+        log.lines().filter(is_told).count()
+    };
+    let rename = "alter table session rename to elsewhere";
+    tokio::task::block_in_place(|| ground.database.query(rename)).unwrap();
+    let batch = json!({"jobs": [{"payload": 1, "session": session}]});
+    for (number, token) in [(1, "acme"), (2, "root")] {
+        let answer = daemon.done(token, "POST", "/v1/jobs/batch", batch.clone()).await;
+        assert_eq!(answer["results"][0]["code"], "internal", "{token}: {answer}");
+        assert_eq!(counted().await, number, "{token}");
+    }
+    socket.send(world::message("job", &json!({"ref": "c1", "payload": 1}))).await.unwrap();
+    let problem = loop {
+        match socket.next().await.unwrap().unwrap() {
+            Message::Text(text) => break serde_json::from_str::<Value>(&text).unwrap(),
+            other => assert!(other.is_ping(), "{other:?}"),
+        }
+    };
+    assert_eq!([&problem["ref"], &problem["code"]], ["c1", "internal"], "{problem}");
+    assert_eq!(counted().await, 3);
+    until("each is in the log", async || told() == 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

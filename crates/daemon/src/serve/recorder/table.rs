@@ -138,7 +138,10 @@ pub const METRICS: &[Metric] = &[
         "The machine's clock minus the database's, asked every 10 s; half a round trip uncertain",
     )
     .by(&[], &[]),
-    counter("fencepost_internal_errors_total", "Requests that a defect of the daemon answered with 500"),
+    counter(
+        "fencepost_internal_errors_total",
+        "Requests, and jobs of a batch, a retry of many or a session's socket, that a defect of the daemon refused",
+    ),
     counter("fencepost_token_reload_total", "Reloads of the tokens, by result")
         .by(&["result"], &[&[&["ok", "refused", "waits"]]]),
     // Requests.
