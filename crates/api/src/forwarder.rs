@@ -456,15 +456,6 @@ impl Forwarder {
     ) -> Result<Asked, Refusal> {
         let (result, asked) = match self.state.shares.take(Kind::Forwards, forwarded.principal.used(), 1) {
             Ok(_share) => {
-                if !same_scheme(&incarnation.identity.url, &member.url) {
-                    // A request that came over TLS is not forwarded without TLS. Nobody was asked.
-                    let (owner, caller) = (&member.id, forwarded.principal.name());
-                    log_failure!(
-                        error, self.outages.is_news(owner, caller, Failure::OtherScheme, Instant::now()),
-                        %owner, url = member.url, "an instance is advertised under another scheme"
-                    );
-                    return Ok(Asked::Away);
-                }
                 let (result, asked) = self.pass_there(incarnation, forwarded, member, deadline).await;
                 (result, Ok(asked))
             }
@@ -482,6 +473,15 @@ impl Forwarder {
         member: &Member,
         deadline: Instant,
     ) -> (&'static str, Asked) {
+        if !same_scheme(&incarnation.identity.url, &member.url) {
+            // A request that came over TLS is not forwarded without TLS. Nobody was asked.
+            let (owner, caller) = (&member.id, forwarded.principal.name());
+            log_failure!(
+                error, self.outages.is_news(owner, caller, Failure::OtherScheme, Instant::now()),
+                %owner, url = member.url, "an instance is advertised under another scheme"
+            );
+            return ("unreachable", Asked::Away);
+        }
         let mut passed = forwarded.passed.clone();
         let way = [(FORWARDED_BY, &incarnation.identity.id), (FORWARDED_TO, &member.id)];
         passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));

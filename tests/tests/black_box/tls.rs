@@ -9,6 +9,7 @@ use client::node::{Event, Times, Worker, WorkerOptions};
 use client::wire::Json;
 use client::wire::nonces::GrantRequest;
 use client::{Client as Library, Retry, TlsOptions};
+use serde_json::json;
 use testkit::PATIENCE;
 use testkit::authority::{Authority, Pair};
 use testkit::fleet::Fleet;
@@ -98,6 +99,28 @@ async fn instances_clients_and_nodes_meet_over_tls_under_a_private_authority() {
     let ended = submitted.run_to_end(PATIENCE).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}\n{}", node.log());
     assert!(ended.stdout.contains(r#"{"a":1}"#), "{}", ended.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_not_forwarded_because_the_owner_has_another_scheme_counts_as_unreachable() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let setup = || {
+        let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+        setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
+    };
+    let over_tls = with_tls(setup(), &authority, &pair).start();
+    let (plain, over_tls) = tokio::try_join!(setup().start(), over_tls).unwrap();
+    let delayed = json!({"payload": 1, "delay_ms": 3_600_000});
+    let jobs = format!("{}/v1/jobs", over_tls.url());
+    let job = trusting(&authority, None).request("POST", &jobs, None, Some(&delayed)).await.unwrap().body;
+    let cancel = format!("{}/v1/jobs/{}/cancel", plain.url(), job["id"].as_str().unwrap());
+    let client = patient();
+    let refused = client.request("POST", &cancel, None, None).await.unwrap();
+    assert_eq!((refused.status, refused.code()), (409, "not_owner"), "{}", refused.text);
+    assert_eq!(refused.body["owner_url"], over_tls.url(), "{}", refused.text);
+    assert_eq!(forwards(&client, &[plain.url().to_owned()], "unreachable").await, 1.0);
 }
 
 fn refused(ended: &Ended, words: &[&str]) {
