@@ -182,6 +182,10 @@ fn warned(warnings: Vec<String>) -> Check {
 )]
 pub async fn metrics(state: web::Data<State>) -> HttpResponse {
     metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
+    if state.is_open() {
+        metrics::gauge!("fencepost_pool_in_use", "pool" => state.ledger.kind().as_str())
+            .set(f64::from(state.ledger.connections_in_use()));
+    }
     let generators = state.is_open().then(|| &*state.generators);
     let left = generators.and_then(|generators| generators.segments.least_seconds_left());
     let left = left.map_or(SEGMENT_LEFT_SECONDS_MAX, |left| left.min(SEGMENT_LEFT_SECONDS_MAX));

@@ -5,17 +5,21 @@ mod promql;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::instance::Setup;
 use testkit::ports;
+use testkit::servers::Database;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use self::promql::{Selector, read};
 use crate::jobs::hand::{Hand, done, frame, heartbeat};
 use crate::jobs::rig::{Rig, echo, with};
+use crate::recovery::tool;
 use crate::{patient, until};
 
 fn root() -> PathBuf {
@@ -97,8 +101,7 @@ async fn exposed() -> (Rig, BTreeMap<String, Family>) {
     let mut found = BTreeMap::new();
     until("the metrics that nobody knows the values of are there", async || {
         found = families(&scrape(&rig.urls[0]).await);
-        let late =
-            ["fencepost_clock_offset_seconds", "fencepost_pool_in_use", "fencepost_redis_command_seconds"];
+        let late = ["fencepost_clock_offset_seconds", "fencepost_redis_command_seconds"];
         late.iter().all(|name| found.contains_key(*name))
     })
     .await;
@@ -366,6 +369,43 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_connections_to_the_ledger_that_are_in_use_are_counted_also_while_it_counts_nothing_itself() {
+    const READERS: usize = 3;
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let instance = Setup::basic().unwrap().database(database.url()).start().await.unwrap();
+    let mut psql = Command::new(tool("psql"));
+    let script = "BEGIN; LOCK TABLE signer_nonce_allocation; SELECT pg_sleep(600)";
+    let mut lock = psql.args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
+    let locked = "SELECT 1 FROM pg_locks WHERE relation = 'signer_nonce_allocation'::regclass AND granted \
+                  AND mode = 'AccessExclusiveLock'";
+    until("the lock is held", async || !database.query(locked).unwrap().is_empty()).await;
+    let read = || {
+        let nonces = format!("{}/v1/signers/s/nonces", instance.url());
+        tokio::spawn(async move {
+            let client = patient();
+            // Each answer is a refusal while the table is locked.
+            while client.request("GET", &nonces, None, None).await.is_ok() {}
+        })
+    };
+    let readers: Vec<JoinHandle<()>> = (0..READERS).map(|_| read()).collect();
+    let in_use = async || {
+        let shown = scrape(instance.url()).await;
+        let gauge = shown
+            .lines()
+            .find_map(|line| line.strip_prefix("fencepost_pool_in_use{pool=\"postgres\"} "))
+            .unwrap_or_else(|| panic!("{shown}"));
+        gauge.parse::<f64>().unwrap()
+    };
+    until("those of the readers are counted", async || in_use().await >= READERS as f64).await;
+    readers.iter().for_each(JoinHandle::abort);
+    database
+        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'")
+        .unwrap();
+    lock.wait().unwrap();
+    until("they are given back", async || in_use().await < READERS as f64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_that_takes_all_connections_does_not_keep_the_probes_out() {
     let [address, probes] = [(); 2].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
     let instance = Setup::bare()
@@ -444,7 +484,7 @@ async fn the_listener_for_probes_asks_for_tokens_as_the_main_one_does_and_keeps_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal() {
     let token = r#"[{"name":"relayer","token":"log-test-token","scopes":["admin"]}]"#;
-    let database = tokio::task::spawn_blocking(testkit::servers::Database::fresh).await.unwrap().unwrap();
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
     let mut instances = Vec::new();
     for _ in 0..2 {
         let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());

@@ -162,8 +162,7 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
 }
 
 async fn gauges(signers: &Signers) -> ledger::Result<()> {
-    let ledger = &signers.inner.ledger;
-    let counts = ledger.open_counts().await?;
+    let counts = signers.inner.ledger.open_counts().await?;
     for status in domain::nonce::Status::ALL.iter().copied() {
         // CONSUMED ones only ever grow in number and are not counted anew each time.
         if status != domain::nonce::Status::Consumed {
@@ -172,7 +171,5 @@ async fn gauges(signers: &Signers) -> ledger::Result<()> {
             metrics::gauge!("fencepost_nonces", "state" => status.as_str()).set(nonces as f64);
         }
     }
-    metrics::gauge!("fencepost_pool_in_use", "pool" => ledger.kind().as_str())
-        .set(f64::from(ledger.connections_in_use()));
     Ok(())
 }
