@@ -400,7 +400,7 @@ impl Inner {
         match created.inspect_err(|_| step::count_asked("error", taken))? {
             PlanCreated::Made { at, locks } => {
                 let id = plan.id;
-                step::count_locks(&plan, &locks);
+                step::count_locks(&plan, &locks, at, self.config.lock_ms());
                 plan.locked(locks);
                 if let Some(share) = reserved
                     && let Err(error) = self.open(id, Some((plan, Clock::new(at), share))).await

@@ -546,4 +546,22 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
     let line = &of_worker()[0];
     assert!(line["owner"] == owner.ready().instance.as_str() && line["token"] == "1", "{line}");
     assert!(line["expires_at"].as_i64().is_some() && line["lease_ms"].as_u64().is_some(), "{line}");
+    // The lock of a tenant is its task's.
+    let plan =
+        json!({"start": true, "tasks": [{"tenant": "logged", "stages": [{"name": "s", "payload": 1}]}]});
+    let plans = format!("{}/v1/plans", owner.url());
+    let made = client.request("POST", &plans, None, Some(&plan)).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
+    let tasks = format!("{plans}/{}/tasks", made.body["id"].as_str().unwrap());
+    let tasks = client.get(&tasks).await.unwrap();
+    let task = format!("task:{}", tasks["items"][0]["id"].as_str().unwrap());
+    let of_tenant = || lines(&owner.whole_log(), &["a tenant is locked", "tenant:logged"]);
+    until("the lock of a tenant is in the log", async || !of_tenant().is_empty()).await;
+    let line = &of_tenant()[0];
+    assert!(line["owner"] == task && line["token"] == "1", "{line}");
+    assert_eq!(line["lease_ms"], 9_000_000, "{line}");
+    let expires = "SELECT (extract(epoch FROM expires_at) * 1000000)::bigint FROM lease \
+                   WHERE resource = 'tenant:logged'";
+    let expires = tokio::task::block_in_place(|| database.query(expires)).unwrap();
+    assert_eq!(expires, [[line["expires_at"].as_i64().unwrap().to_string()]], "{line}");
 }

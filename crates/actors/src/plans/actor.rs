@@ -464,7 +464,7 @@ impl PlanActor {
             match outcome {
                 Outcome::Written { at, locks } => {
                     let mut next = Arc::unwrap_or_clone(next);
-                    step::count_locks(&next, &locks);
+                    step::count_locks(&next, &locks, at, actor.inner.config.lock_ms());
                     next.locked(locks);
                     actor.share.follow(&actor.state, &next, &writes.tasks);
                     actor.state = Arc::new(next);

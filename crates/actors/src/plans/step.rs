@@ -175,15 +175,18 @@ fn reject(op: &'static str, resource: &Resource, token: Token, inner: &Inner) {
     );
 }
 
-/// Logs and counts locks that were taken.
-pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)]) {
+/// Logs and counts locks that a commit of this time took, for so many milliseconds.
+pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)], at: Timestamp, lease_ms: u64) {
     count_asked("acquired", locks.len());
+    // All times in a commit are that of its transaction.
+    let expires_at = at.plus_ms(lease_ms).as_micros();
     for (place, token) in locks {
         let task = &plan.tasks[*place];
+        let owner = format!("task:{}", task.id);
         metrics::counter!("fencepost_tenant_locks_total", "result" => "taken").increment(1);
         tracing::info!(
-            resource = %Resource::tenant(&task.spec.tenant), %token, plan = %plan.id, task = %task.id,
-            "a tenant is locked"
+            resource = %Resource::tenant(&task.spec.tenant), %owner, %token, expires_at, lease_ms, plan = %plan.id,
+            task = %task.id, "a tenant is locked"
         );
     }
 }
