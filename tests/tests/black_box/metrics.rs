@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::instance::Setup;
+use testkit::node::{Message, Socket};
 use testkit::ports;
 use testkit::servers::Database;
 use tokio::net::TcpStream;
@@ -20,6 +21,7 @@ use self::promql::{Selector, read};
 use crate::jobs::hand::{Hand, done, frame, heartbeat};
 use crate::jobs::rig::{Rig, echo, with};
 use crate::recovery::tool;
+use crate::tokens::first;
 use crate::{patient, until};
 
 fn root() -> PathBuf {
@@ -403,6 +405,24 @@ async fn the_connections_to_the_ledger_that_are_in_use_are_counted_also_while_it
         .unwrap();
     lock.wait().unwrap();
     until("they are given back", async || in_use().await < READERS as f64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_counts_as_answered_when_it_opens_and_is_in_flight_no_more() {
+    let instance = Setup::in_mode("worker-queue").unwrap().start().await.unwrap();
+    let mut socket = Socket::connect(instance.url()).await.unwrap();
+    let shown = scrape(instance.url()).await;
+    let is_opening = |line: &&str| {
+        line.starts_with("fencepost_http_requests_total{")
+            && [r#"route="/v1/nodes/ws""#, r#"status="101""#].iter().all(|label| line.contains(label))
+    };
+    let opened: Vec<_> = shown.lines().filter(is_opening).collect();
+    assert!(matches!(opened[..], [line] if line.ends_with(" 1")), "{shown}");
+    // The scrape alone.
+    assert!(shown.lines().any(|line| line == "fencepost_http_requests_in_flight 1"), "{shown}");
+    let hello = r#"{"type":"hello","node_id":"n","capacity":1,"running":[]}"#;
+    socket.send(Message::text(hello)).await.unwrap();
+    assert_eq!(first(&mut socket).await, "welcome", "it is open");
 }
 
 #[tokio::test(flavor = "multi_thread")]

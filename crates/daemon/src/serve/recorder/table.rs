@@ -147,9 +147,12 @@ pub const METRICS: &[Metric] = &[
     // Requests.
     counter("fencepost_http_requests_total", "Requests answered, by route, method and status")
         .by(&["route", "method", "status"], &[]),
-    histogram("fencepost_http_request_seconds", REQUEST_SECONDS, "The time from a request's head to its answer")
+    histogram("fencepost_http_request_seconds", REQUEST_SECONDS, "The time from a request's head to its answer's head")
         .by(&["route"], &[]),
-    gauge("fencepost_http_requests_in_flight", "Requests that are being answered, event streams included"),
+    gauge(
+        "fencepost_http_requests_in_flight",
+        "Requests whose answer has not begun; sockets and event streams that are open are not among them",
+    ),
     counter("fencepost_trace_spans_total", "Spans for the collector of traces, by what came of them")
         .by(&["result"], &[&[&["sent", "dropped"]]]),
     counter("fencepost_forward_total", "Requests for keys of other instances, by what came of them").by(
