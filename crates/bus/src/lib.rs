@@ -14,6 +14,7 @@
 //!     connect_timeout_ms: 30_000,
 //!     command_timeout_ms: 1_000,
 //!     tls_ca_file: None,
+//!     insecure: true,
 //! };
 //! let cluster = bus::Cluster { id: "the ledger's".to_owned(), secret: domain::ClusterSecret::parse(&"s".repeat(32))? };
 //! let bus = bus::open(&options, &cluster).await?;
@@ -82,6 +83,9 @@ pub struct Options {
     pub command_timeout_ms: u64,
     /// A PEM file of certificates: for `rediss://`, the only authorities to trust, instead of the system's.
     pub tls_ca_file: Option<PathBuf>,
+    /// Whether the servers that a Cluster names may be on other machines where the URL is not one of `rediss://`. If not, such a
+    /// Cluster is refused. Where the URL itself leads, [`Options::is_private`] says.
+    pub insecure: bool,
 }
 
 impl Options {

@@ -135,6 +135,8 @@ impl Names {
 /// What the two connections' tasks and the handle share.
 struct Shared {
     address: Address,
+    /// Whether only servers on this machine are connected to, because what is sent is not encrypted.
+    stays_here: bool,
     names: Names,
     /// The channel on which this handle hears itself.
     echo: String,
@@ -155,6 +157,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether a server that a Cluster names may be connected to.
+    fn may_reach(&self, host: &str) -> bool {
+        !self.stays_here || address::is_here(host)
+    }
+
     fn identity(&self) -> MutexGuard<'_, String> {
         self.identity.lock().expect("no holder of this lock panics")
     }
@@ -187,8 +194,10 @@ impl Redis {
         let url = options.redis_url.as_deref().unwrap_or_default();
         let names = Names::new(&options.key_prefix, &cluster.id)?;
         let give_up = tokio::time::Instant::now() + Duration::from_millis(options.connect_timeout_ms);
+        let address = Address::parse(url)?.trusting(options.tls_ca_file.as_deref())?;
         let shared = Arc::new(Shared {
-            address: Address::parse(url)?.trusting(options.tls_ca_file.as_deref())?,
+            stays_here: !options.insecure && !address.is_tls(),
+            address,
             echo: names.echo(rand::random()),
             names,
             limit: Duration::from_millis(options.command_timeout_ms),

@@ -288,6 +288,7 @@ impl Bus {
             connect_timeout_ms: self.connect_timeout_ms,
             command_timeout_ms: self.command_timeout_ms,
             tls_ca_file: path(&self.tls_ca_file),
+            insecure: self.insecure,
         }
     }
 }

@@ -1,10 +1,15 @@
-//! The URL: one server, or several of a Cluster, with one user and password.
+//! The URL: one server, or several of a Cluster, with one user and password. And which servers are on this machine.
 
-use std::net::IpAddr;
+use std::future::ready;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisFuture, TlsCertificates,
+};
 
 use crate::limits::HOSTS_MAX;
 use crate::{Error, Result};
@@ -74,10 +79,7 @@ impl Address {
     pub(super) fn is_private(&self) -> bool {
         self.hosts.iter().all(|host| match host.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => !insecure,
-            ConnectionAddr::Tcp(host, _) => {
-                host.eq_ignore_ascii_case("localhost")
-                    || host.parse::<IpAddr>().is_ok_and(|at| at.to_canonical().is_loopback())
-            }
+            ConnectionAddr::Tcp(host, _) => is_here(host),
             _ => true,
         })
     }
@@ -97,6 +99,47 @@ impl Address {
             _ => ConnectionAddr::Tcp(host, port),
         };
         self.hosts[0].clone().set_addr(address)
+    }
+}
+
+/// Whether a server is on this machine: it is called by a loopback address, or `localhost`.
+pub(super) fn is_here(host: &str) -> bool {
+    !loopback(host).is_empty()
+}
+
+/// The addresses of a host on this machine; none for another host.
+fn loopback(host: &str) -> Vec<IpAddr> {
+    if host.eq_ignore_ascii_case("localhost") {
+        return vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    }
+    host.parse::<IpAddr>().into_iter().filter(|at| at.to_canonical().is_loopback()).collect()
+}
+
+/// A Cluster names a server to which nothing may be sent that is not encrypted.
+pub(super) fn elsewhere(host: &str, port: u16) -> Error {
+    Error::Address(format!(
+        "the Redis Cluster names the server {host}:{port}, which is on another machine: the URL must be one of rediss://, or \
+         bus.insecure = true if the network is trusted"
+    ))
+}
+
+/// Has the driver connect to servers on this machine alone, whichever the Cluster names and when.
+pub(super) struct HereOnly;
+
+impl AsyncDNSResolver for HereOnly {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        let found = loopback(host);
+        let answer = if found.is_empty() {
+            Err(RedisError::from(io::Error::new(io::ErrorKind::NotConnected, elsewhere(host, port))))
+        } else {
+            let found = found.into_iter().map(move |at| SocketAddr::new(at, port));
+            Ok(Box::new(found) as Box<dyn Iterator<Item = SocketAddr> + Send + 'a>)
+        };
+        Box::pin(ready(answer))
     }
 }
 
@@ -147,6 +190,23 @@ mod tests {
             ("redis://localhost.example", false),
         ] {
             assert_eq!(Address::parse(url).unwrap().is_private(), is_private, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_driver_connects_to_this_machine_alone_where_it_must_stay() {
+        let resolver = HereOnly;
+        for (host, addresses) in [
+            ("localhost", "127.0.0.1:7 [::1]:7"),
+            ("127.3.2.1", "127.3.2.1:7"),
+            ("::1", "[::1]:7"),
+            ("192.0.2.1", ""),
+            ("0.0.0.0", ""),
+            ("localhost.example", ""),
+        ] {
+            let found = resolver.resolve(host, 7).await.into_iter().flatten();
+            let found: Vec<String> = found.map(|at| at.to_string()).collect();
+            assert_eq!(found.join(" "), addresses, "{host}");
         }
     }
 

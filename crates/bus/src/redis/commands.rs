@@ -16,7 +16,7 @@ use redis::{
 use tokio::sync::Notify;
 
 use super::Shared;
-use super::address::{at_once, refused};
+use super::address::{HereOnly, at_once, elsewhere, is_here, refused};
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
@@ -267,6 +267,15 @@ pub(super) async fn connect(shared: &Shared) -> Result<Connection> {
             shared.commands.is_cluster.get_or_init(|| false);
             return Ok(Connection::Single(server));
         }
+        if !shared.address.is_tls() {
+            let slots = ask_server(server, &cluster_slots()).await?;
+            if let Some((host, port)) = named(&slots).find(|(host, _)| !is_here(host)) {
+                if shared.stays_here {
+                    return Err(elsewhere(&host, port));
+                }
+                tracing::warn!(host, port, "a server of the Redis Cluster is reached unencrypted");
+            }
+        }
         shared.commands.is_cluster.get_or_init(|| true);
         return to_cluster(shared).await;
     }
@@ -294,14 +303,26 @@ async fn to_server(host: &ConnectionInfo) -> Result<MultiplexedConnection> {
     }
 }
 
-async fn is_cluster(mut server: MultiplexedConnection) -> Result<bool> {
+async fn is_cluster(server: MultiplexedConnection) -> Result<bool> {
     let mut info = cmd("INFO");
     info.arg("cluster");
-    match tokio::time::timeout(CONNECT, info.query_async::<String>(&mut server)).await {
-        Ok(Ok(said)) => Ok(said.lines().any(|line| line.trim() == "cluster_enabled:1")),
-        Ok(Err(error)) => Err(failure::of(error, Effect::Reads)),
+    let said: String = ask_server(server, &info).await?;
+    Ok(said.lines().any(|line| line.trim() == "cluster_enabled:1"))
+}
+
+/// Asks one server, before there is a connection for all commands.
+async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, command: &Cmd) -> Result<T> {
+    match tokio::time::timeout(CONNECT, command.query_async(&mut server)).await {
+        Ok(answer) => answer.map_err(|error| failure::of(error, Effect::Reads)),
         Err(_) => Err(failure::timed_out(Effect::Reads)),
     }
+}
+
+/// Asks a Cluster for its servers.
+fn cluster_slots() -> Cmd {
+    let mut slots = cmd("CLUSTER");
+    slots.arg("SLOTS");
+    slots
 }
 
 async fn to_cluster(shared: &Shared) -> Result<Connection> {
@@ -313,6 +334,10 @@ async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Resu
     let mut client = ClusterClientBuilder::new(shared.commands.servers(shared));
     if let Some(authorities) = &shared.address.authorities {
         client = client.certs(TlsCertificates { client_tls: None, root_cert: Some(authorities.clone()) });
+    }
+    if shared.stays_here {
+        // The Cluster may name other servers at any time.
+        client = client.async_dns_resolver(HereOnly);
     }
     let client = client
         .connection_timeout(CONNECT)
@@ -442,14 +467,17 @@ impl Keeper {
     }
 
     async fn look_for_servers(&self) {
-        let mut slots = cmd("CLUSTER");
-        slots.arg("SLOTS");
         let shared = &self.shared;
-        match send(shared, &slots, To::Anybody, Effect::Reads).await {
+        match send(shared, &cluster_slots(), To::Anybody, Effect::Reads).await {
             Ok(slots) => {
                 // A server is named once for each of its ranges.
                 let servers: BTreeSet<_> = named(&slots).collect();
-                let servers = servers.iter().take(CLUSTER_SERVERS_MAX);
+                if let Some((host, port)) = servers.iter().find(|(host, _)| !shared.may_reach(host)) {
+                    let refused = elsewhere(host, *port);
+                    tracing::warn!(%refused, "a server of the Redis Cluster is not connected to");
+                }
+                let servers = servers.iter().filter(|(host, _)| shared.may_reach(host));
+                let servers = servers.take(CLUSTER_SERVERS_MAX);
                 let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
                 *shared.commands.servers.lock().expect("no holder of this lock panics") = servers;
             }
@@ -459,7 +487,7 @@ impl Keeper {
 }
 
 /// The servers in the answer to `CLUSTER SLOTS`: ranges of `[first, last, [host, port, …]…]`. A host that the
-/// answering server does not know is left out.
+/// answering server does not know is left out, and so is 0.0.0.0, which the driver takes for the answering server.
 fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
     let list = |value: &Value| match value {
         Value::Array(items) => items.clone(),
@@ -472,7 +500,8 @@ fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
             else {
                 return None;
             };
-            let host = String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty() && host != "?")?;
+            let is_known = |host: &String| !matches!(host.as_str(), "" | "?" | "0.0.0.0" | "::");
+            let host = String::from_utf8(host.clone()).ok().filter(is_known)?;
             Some((host, u16::try_from(*port).ok()?))
         },
     )

@@ -57,6 +57,7 @@ pub fn options(url: &str, prefix: &str) -> Options {
         connect_timeout_ms: 20_000,
         command_timeout_ms: COMMAND_MS,
         tls_ca_file: None,
+        insecure: false,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 
 use bus::{Channel, Error, Options};
+use testkit::ports;
 use testkit::servers::{Keyspace, Redis};
 
 use crate::bench::{LONG, blocking, comes_back, is_present, message, next, open, options, presence, tell};
@@ -63,6 +64,35 @@ async fn a_wrong_address_is_refused_at_once() {
     }
     let beyond = refused_at_once(&options(&format!("{}99", server.url()), "t:")).await;
     assert!(matches!(beyond, Error::Refused { .. }), "there is no such database: {beyond:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_names_servers_on_other_machines_is_refused_at_once_without_tls() {
+    let server = blocking(|| {
+        // Its port for other servers is by default one that may be in use.
+        let second = ports::free().unwrap().to_string();
+        let redis = Redis::with(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &second,
+            "--cluster-announce-ip",
+            "192.0.2.1",
+        ]);
+        redis.unwrap()
+    })
+    .await;
+    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).unwrap();
+    let refused = refused_at_once(&options(&server.url(), "t:")).await;
+    assert!(matches!(refused, Error::Address(_)) && !refused.is_retryable(), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("192.0.2.1") && said.contains("rediss://"), "{said}");
+    // The network is trusted: it is tried, and nobody is there.
+    let insecure = Options { insecure: true, connect_timeout_ms: 300, ..options(&server.url(), "t:") };
+    let away = comes_back(open(&insecure)).await.err().expect("nobody is there");
+    assert!(away.is_retryable(), "{away:?}");
+    server.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]).unwrap();
+    open(&options(&server.url(), "t:")).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What must be encrypted: the listener, PostgreSQL, Redis and the collector of traces, each as soon as it is reached from, or
 //! on, another machine. `server.insecure`, `ledger.insecure`, `bus.insecure` and `traces.insecure` lift that, with a warning at every start.
+//! The bus judges the servers that a Redis Cluster names.
 
 use super::problem::Problem;
 use super::{Config, Loaded, address, is_loopback, redact};

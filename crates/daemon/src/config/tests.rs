@@ -456,6 +456,7 @@ fn what_leaves_this_machine_is_encrypted_unless_it_is_called_insecure() {
         let warnings = encryption::warnings(&loaded.config);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains(key) && !warnings[0].contains("hunter2"), "{warnings:?}");
+        assert_eq!(loaded.config.bus.options().insecure, key == "bus.redis_url");
         assert!(refusal(&sources(&[given[0], given[1], (&allowed, "false")])).contains(key));
         assert!(refusal(&sources(&[given[0], (&allowed, "yes")])).contains("true or false"));
     }
