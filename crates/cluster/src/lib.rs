@@ -16,7 +16,7 @@ mod reach;
 pub use cluster_view::{ClusterView, KeyOwner, Member, RING_AGE, View, owners_among};
 pub use failure_detector::FailureDetector;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
-pub use membership::{InstanceLease, JoinOptions, Membership, Process, RENEWALS_PER_LEASE};
+pub use membership::{InstanceLease, JoinOptions, Membership, Process};
 pub use other_buses::OtherBuses;
 pub use presence_publisher::tell;
 pub use reach::{HeardAll, Reach};

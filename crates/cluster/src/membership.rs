@@ -15,17 +15,23 @@ use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::failure_detector::SILENCE_MAX;
 use crate::other_buses::OtherBuses;
 use crate::presence_publisher::{PresencePublisher, PublishingTask, tell};
 use crate::{ClusterView, FailureDetector, Identity};
 
 /// Mean pause between two attempts to join, in milliseconds.
 const JOIN_PAUSE_MS: u64 = 200;
-/// A lease is renewed this many times before it would run out.
-pub const RENEWALS_PER_LEASE: u32 = 4;
+/// A lease is renewed this many times before it would run out, or more often.
+const RENEWALS_PER_LEASE: u32 = 4;
+/// Longest mean time between two renewals, however long the lease is: with each the modes are read, and without any for
+/// [`SILENCE_MAX`] an instance counts as silent.
+const RENEWAL_PERIOD_MAX: Duration = Duration::from_millis(500);
 /// A renewal is asked for once more when it was not answered within the lease's length divided by this: the last renewal was sent
 /// a quarter of it before.
 const RENEWAL_ANSWERS_PER_LEASE: u32 = 3;
+/// Longest time until it is asked for once more, however long the lease is.
+const RENEWAL_ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Renewals under way at once. The ledger has more connections for them.
 const RENEWALS_AT_ONCE: usize = 2;
 /// Instances looked at after each renewal.
@@ -38,6 +44,10 @@ const NOTICES_GATHERED: Duration = Duration::from_millis(20);
 const BURIALS_MAX: usize = 16;
 
 const _: () = assert!(PEERS_MAX as usize <= RENEWALS_MAX);
+const _: () = assert!(
+    (RENEWAL_PERIOD_MAX.as_millis() * 11 / 10 + RENEWAL_ANSWER_MAX.as_millis()) * 4 < SILENCE_MAX.as_millis(),
+    "an instance is not silent because a renewal was late, or hung"
+);
 
 /// What an incarnation tells of its process.
 #[derive(Clone, Debug)]
@@ -221,6 +231,12 @@ impl Membership {
     }
 }
 
+/// The pause before the next renewal of a lease of this length.
+fn renewal_pause(lease: Duration) -> Duration {
+    let period = (lease / RENEWALS_PER_LEASE).min(RENEWAL_PERIOD_MAX);
+    period.mul_f64(rand::rng().random_range(0.9..1.1))
+}
+
 /// What the incarnation shows of itself on the bus. The moment of its start is by this machine's clock; the
 /// ledger has it by the database's.
 fn presence(instance: &NewInstance) -> bus::Presence {
@@ -310,10 +326,8 @@ impl Heart {
         mut stopped: oneshot::Receiver<()>,
         mut asked_anew: mpsc::Receiver<oneshot::Sender<Option<Token>>>,
     ) {
-        let period = self.lease / RENEWALS_PER_LEASE;
         while let Some(token) = self.token() {
-            let jittered = period.mul_f64(rand::rng().random_range(0.9..1.1));
-            let renewal = tokio::time::Instant::now() + jittered;
+            let renewal = tokio::time::Instant::now() + renewal_pause(self.lease);
             let is_stopped = loop {
                 tokio::select! {
                     biased;
@@ -415,7 +429,8 @@ impl Heart {
                     let renewal = Renewal { resource, token, lease_ms: self.lease_ms() };
                     let sent = Instant::now();
                     tries.spawn(async move { (sent, ledger.renew(&id, renewal).await) });
-                    next = tokio::time::Instant::now() + self.lease / RENEWAL_ANSWERS_PER_LEASE;
+                    let patience = (self.lease / RENEWAL_ANSWERS_PER_LEASE).min(RENEWAL_ANSWER_MAX);
+                    next = tokio::time::Instant::now() + patience;
                 }
             }
         }
@@ -454,8 +469,8 @@ impl Heart {
         }
     }
 
-    /// Looks at the others, for as long as the next renewal is not due: a ledger that is slow to answer must
-    /// not make this instance look dead.
+    /// Looks at the others, for an eighth of the lease at most: a ledger that is slow to answer must not make this instance look
+    /// dead.
     async fn look_around(&self) {
         let look = async {
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
@@ -467,8 +482,8 @@ impl Heart {
             }
             Ok(())
         };
-        let half = self.lease / RENEWALS_PER_LEASE / 2;
-        Self::in_time(look, tokio::time::Instant::now() + half).await;
+        let eighth = self.lease / RENEWALS_PER_LEASE / 2;
+        Self::in_time(look, tokio::time::Instant::now() + eighth).await;
     }
 
     /// A notice says that something has changed. What is read now counts for the ring, the modes, and
@@ -526,5 +541,19 @@ impl Heart {
 
     fn lease_ms(&self) -> u64 {
         self.lease.as_millis() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_several_times_in_its_length_and_every_550_ms_at_least_however_long_it_is() {
+        for ms in (1_000..=60_000).step_by(50) {
+            let (lease, longest) = (Duration::from_millis(ms), Duration::from_millis(550));
+            let pause = renewal_pause(lease);
+            assert!(pause <= longest && pause * 7 / 2 < lease, "{pause:?} of {lease:?}");
+        }
     }
 }

@@ -25,8 +25,11 @@ struct Joined {
 
 impl Joined {
     async fn open() -> Self {
+        Self::on(bus::Hub::default().join()).await
+    }
+
+    async fn on(bus: bus::Handle) -> Self {
         let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
-        let bus = bus::Hub::default().join();
         let me = InstanceId::parse("me-1").unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
         let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
@@ -55,6 +58,17 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_joins_tells_the_others_so() {
+    let hub = bus::Hub::default();
+    let other = hub.join();
+    let mut notices = other.subscribe(bus::Channel::Cluster);
+    let _joined = Joined::on(hub.join()).await;
+    let told =
+        tokio::time::timeout(PATIENCE, notices.next()).await.expect("they would find it with a renewal");
+    assert!(matches!(told, Some(bus::Event::Message(_))), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

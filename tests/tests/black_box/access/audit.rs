@@ -437,10 +437,13 @@ async fn a_decision_about_a_task_has_an_entry_with_how_it_was_and_a_refused_one_
 async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
     let ground = Ground::fresh();
     let tokens = json!([root()]);
-    // Renewed every 15 seconds: who joins is known by then only if it says so itself.
-    let setup = || ground.setup().env("FENCEPOST__LEASE__INSTANCE_MS", "60000");
-    let near = Guarded::on(setup(), &tokens).await;
-    let far = Guarded::on(setup(), &tokens).await;
+    let near = Guarded::on(ground.setup(), &tokens).await;
+    let far = Guarded::on(ground.setup(), &tokens).await;
+    until("the other instance knows this one", async || {
+        let (_, cluster) = near.ask("root", "GET", "/v1/cluster", None).await;
+        cluster["instances"].as_array().is_some_and(|all| all.len() == 2)
+    })
+    .await;
     world::keep(node(&far, &json!([])).await, json!([]));
     until("the other instance knows the node", async || {
         near.ask("root", "GET", "/v1/nodes/n-1", None).await.0 == 200
