@@ -15,6 +15,9 @@
 # FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
 # engine's own 10 would cut them short. It writes to its volume alone: its root may be read-only.
 #
+# The image's configuration file is deploy/container.toml. A file that is mounted over it, at /etc/fencepost/fencepost.toml, or
+# that FENCEPOST_CONFIG or --config names, takes its place, and sets server.listen and ledger.url itself.
+#
 # A node runs without the image's health check, which asks a daemon in the container. --stop-timeout leaves it the 45 seconds
 # in which its attempts finish or are stopped:
 #
@@ -48,10 +51,12 @@ RUN apt-get update \
        --shell /usr/sbin/nologin fencepost \
     && install -d -o fencepost -g fencepost -m 0700 /var/lib/fencepost
 COPY --from=build /usr/local/bin/fencepost /usr/local/bin/fencepost
-# For reading; used only where FENCEPOST_CONFIG names it.
-COPY config/fencepost.toml /etc/fencepost/fencepost.toml
-ENV FENCEPOST_LISTEN=0.0.0.0:7070 \
-    FENCEPOST_DATABASE_URL=sqlite:/var/lib/fencepost/ledger.db
+# For reading: every key.
+COPY config/fencepost.toml /usr/share/fencepost/fencepost.toml
+# In a file, and in no other variable: a variable would override the file that somebody mounts, and containers that share a
+# PostgreSQL by that file would each have a ledger of their own.
+COPY deploy/container.toml /etc/fencepost/fencepost.toml
+ENV FENCEPOST_CONFIG=/etc/fencepost/fencepost.toml
 # By number, so that an orchestrator can see that it is not root.
 USER 10001:10001
 WORKDIR /var/lib/fencepost

@@ -26,7 +26,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::{Host, Url};
 
-pub use check::{token_name, weak_tokens};
+pub use check::{other_ledger, token_name, weak_tokens};
 pub use layers::{Options, Sources};
 use limits as l;
 pub use limits::{NODE_NAME_CHARS_MAX, SCOPES, SNOWFLAKES_AHEAD_MS_MAX};
@@ -86,6 +86,8 @@ pub struct Loaded {
     pub file: Option<PathBuf>,
     /// Which option, variable or file each key's value came from; defaults are not listed.
     pub origins: BTreeMap<String, String>,
+    /// The ledger that the file names, if a variable names another one that is used; may hold a password.
+    pub overridden_ledger: Option<String>,
 }
 
 impl Loaded {

@@ -96,3 +96,15 @@ fn the_folders_that_the_image_makes_are_its_users_alone() {
     assert_eq!(made.len(), 1, "{made:?}");
     assert!(made[0].contains(" -m 0700 "), "{made:?}");
 }
+
+#[test]
+fn the_image_overrides_no_file_that_names_a_ledger_or_an_address() {
+    let text = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let steps: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    for variable in ["FENCEPOST_DATABASE_URL", "FENCEPOST_LISTEN", "FENCEPOST__"] {
+        assert!(!steps.iter().any(|step| step.contains(variable)), "{variable} beats a mounted file");
+    }
+    let copied = steps.iter().find_map(|step| step.strip_prefix("COPY deploy/container.toml "));
+    let named = steps.iter().find_map(|step| step.strip_prefix("ENV FENCEPOST_CONFIG="));
+    assert!(copied.is_some() && copied == named, "{copied:?} {named:?}");
+}

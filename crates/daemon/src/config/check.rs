@@ -225,6 +225,17 @@ pub fn weak_tokens(config: &Config) -> Vec<String> {
     .collect()
 }
 
+/// A variable that names another ledger than the file: a warning, for the log. Instances that are to share the PostgreSQL of the
+/// file would not meet there. A SQLite in a file is one instance's own, as that of the container image is, and gives way.
+pub fn other_ledger(loaded: &Loaded) -> Option<String> {
+    let of_file = loaded.overridden_ledger.as_deref().filter(|url| !url.starts_with("sqlite:"))?;
+    let variable = loaded.origin("ledger.url")?;
+    let (used, of_file) = (redact::url(&loaded.config.ledger.url), redact::url(of_file));
+    Some(format!(
+        "{variable} names another ledger than the configuration file: {used:?} is used, and not {of_file:?}"
+    ))
+}
+
 /// Whether an address is reached from other machines. Another check refuses an unreadable one.
 fn is_open(listen: &str) -> bool {
     address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback())

@@ -117,6 +117,7 @@ impl Sources {
         if let Some(path) = &file {
             stack.file(path, &mut problems);
         }
+        let ledger_of_file = stack.values.get("ledger.url").cloned();
         stack.environment(&environment, &mut problems);
         for (option, key, value) in self.options.entries() {
             stack.set(key, Value::from(value.as_str()), option, &mut problems);
@@ -125,7 +126,11 @@ impl Sources {
             return Err(Refused(problems));
         }
         let config = stack.config()?;
-        let loaded = Loaded { config, file, origins: stack.origins };
+        let is_by_variable = stack.origins.get("ledger.url").is_some_and(|origin| origin.starts_with(PREFIX));
+        let overridden_ledger = ledger_of_file
+            .and_then(|url| url.as_str().map(str::to_owned))
+            .filter(|url| is_by_variable && *url != config.ledger.url);
+        let loaded = Loaded { config, file, origins: stack.origins, overridden_ledger };
         let problems = check(&loaded, listening);
         if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
     }

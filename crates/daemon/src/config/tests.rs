@@ -6,6 +6,7 @@ use super::layers::known_keys;
 use super::*;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/fencepost.toml");
+const OF_THE_IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/container.toml");
 
 /// A file in a folder that goes with the test.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -62,6 +63,20 @@ fn the_shipped_file_comments_every_key_and_tells_every_range() {
         }
         comment.clear();
     }
+}
+
+#[test]
+fn the_images_file_has_its_address_and_its_ledger_and_yields_to_a_variable() {
+    let loaded = |variables: &[(&str, &str)]| {
+        Sources { file: Some(OF_THE_IMAGE.into()), ..sources(variables) }.load_without_listening().unwrap()
+    };
+    let server = Server { listen: "0.0.0.0:7070".to_owned(), ..Server::default() };
+    let ledger = Ledger { url: "sqlite:/var/lib/fencepost/ledger.db".to_owned(), ..Ledger::default() };
+    assert_eq!(loaded(&[]).config, Config { server, ledger, ..Config::default() });
+    let url = "postgres://localhost/f";
+    let by_variable = loaded(&[("FENCEPOST_DATABASE_URL", url)]);
+    assert_eq!(by_variable.config.ledger.url, url);
+    assert_eq!(other_ledger(&by_variable), None, "the image's own was nobody's choice");
 }
 
 #[test]
@@ -501,6 +516,31 @@ fn a_plain_token_that_may_be_guessed_is_warned_of_where_callers_from_elsewhere_c
         assert_eq!(warnings(&digest, place), Vec::<String>::new(), "{place:?}");
     }
     assert_eq!(warnings(&weak, ("FENCEPOST_LISTEN", "127.0.0.1:7070")), Vec::<String>::new());
+}
+
+#[test]
+fn a_variable_that_names_another_ledger_than_the_file_is_warned_of() {
+    const OF_FILE: &str = "postgres://u:hunter2@localhost/one";
+    let (_folder, path) = file(&format!("[ledger]\nurl = \"{OF_FILE}\"\n"));
+    let given = |variables: &[(&str, &str)]| Sources { file: Some(path.clone()), ..sources(variables) };
+    let warned = |sources: &Sources| other_ledger(&sources.load().unwrap());
+    for variable in ["FENCEPOST_DATABASE_URL", "FENCEPOST__LEDGER__URL"] {
+        for (url, shown) in [
+            ("postgres://u:hunter2@localhost/two", "postgres://u:***@localhost/two"),
+            ("sqlite:./ledger.db", "sqlite:./ledger.db"),
+        ] {
+            let warned = warned(&given(&[(variable, url)])).expect(url);
+            for part in [variable, shown, "postgres://u:***@localhost/one"] {
+                assert!(warned.contains(part), "{part:?} is not in: {warned}");
+            }
+            assert!(!warned.contains("hunter2"), "{warned}");
+        }
+        assert_eq!(warned(&given(&[(variable, OF_FILE)])), None);
+    }
+    assert_eq!(warned(&given(&[])), None);
+    let mut by_option = given(&[]);
+    by_option.options.database_url = Some("sqlite:./ledger.db".to_owned());
+    assert_eq!(warned(&by_option), None, "an option is given for this one start");
 }
 
 #[test]
