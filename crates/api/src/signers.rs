@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey, Signers};
 use domain::nonce::{Settlement, Status};
 use domain::{HoldId, Nonce, SignerId};
-use ledger::{CONFIRMED_NONCES_MAX, Confirmation, NonceFilter, SignerRecord};
+use ledger::{CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, NonceFilter, SignerRecord};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::nonces as shape;
@@ -268,8 +268,9 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 ///
 /// After the ledger was recovered from an earlier state, a signer grants nothing (`recovering`) until an operator has named
 /// the nonce of the account's next transaction, pending ones counted. Nonces below it become CONSUMED, also those that the
-/// ledger has lost; open ones from it on become QUARANTINED under a new hold, so that earlier holds settle them no more. A signer
-/// that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
+/// ledger has lost; open ones from it on become QUARANTINED under a new hold, so that earlier holds settle them no more. A nonce
+/// that is below the signer's `first_nonce`, by 50,000 at most, becomes the `first_nonce`, and those in between become holes. A
+/// signer that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
 /// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
 /// recovering is refused as `conflict`. Where the ledger has lost so many nonces that a request cannot add them all, it is
 /// refused as `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer
@@ -312,6 +313,12 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
                     "next_nonce is {nonces} past the last nonce that the ledger knows, and at most \
                      {CONFIRMED_NONCES_MAX} are added. Confirm none below the chain's: the signer would grant nonces that \
                      its chain has"
+                )));
+            }
+            Confirmation::TooLow(nonces) => {
+                return Err(Refusal::invalid(format!(
+                    "next_nonce is {nonces} below the signer's first_nonce, and at most {CONFIRMED_HOLES_MAX} are added as \
+                     holes. Check the number; nothing was changed"
                 )));
             }
         }

@@ -62,8 +62,9 @@ pub use jobs::{
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;
 pub use nonces::{
-    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey,
-    KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer,
+    HeldNonce, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read,
+    SignerRecord, Verdict,
 };
 pub use pause::jittered;
 pub use plans::{

@@ -84,6 +84,9 @@ pub enum Confirmation {
     NotRecovering,
     /// So many nonces would have to be added; at most [`CONFIRMED_NONCES_MAX`] are. Nothing was changed.
     TooFar(u64),
+    /// So many nonces below the signer's first one would have to become holes; at most [`CONFIRMED_HOLES_MAX`] do. Nothing was
+    /// changed.
+    TooLow(u64),
 }
 
 /// The most nonces that a confirmation adds, all its calls together: more than any backup lacks. A mistyped nonce must not fill
@@ -93,6 +96,10 @@ pub const CONFIRMED_NONCES_MAX: u64 = 100_000_000;
 /// The most nonces that one call of a confirmation adds, or takes back: a fraction of the time that a call may take, also on a
 /// slow machine.
 pub const CONFIRMED_AT_ONCE_MAX: u64 = 50_000;
+
+/// The most nonces below a signer's first one that a confirmation adds, all in its last call. Every look at the signer and at the
+/// metrics counts the holes, so that a mistyped nonce must not make millions of them.
+pub const CONFIRMED_HOLES_MAX: u64 = CONFIRMED_AT_ONCE_MAX;
 
 /// Which nonces to list.
 #[derive(Clone, Debug)]
@@ -201,8 +208,9 @@ pub trait Nonces: Send + Sync {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>>;
 
     /// Confirms the next nonce of a signer that is recovering: those below it are CONSUMED, also those that the ledger has
-    /// lost; open ones from it on are QUARANTINED under a new hold, which nobody was granted. A signer that a recovered ledger
-    /// does not know is made. Ends the signer's lease, so that its owner begins anew.
+    /// lost; open ones from it on are QUARANTINED under a new hold, which nobody was granted. Where it lies below the signer's
+    /// first nonce, those in between become holes, and it is the first one. A signer that a recovered ledger does not know is
+    /// made. Ends the signer's lease, so that its owner begins anew.
     ///
     /// Of lost nonces the lowest [`CONFIRMED_AT_ONCE_MAX`] are added. While more are missing, nothing else is done
     /// ([`Confirmation::Partly`]). Until the last one is added, a smaller nonce may be confirmed: of those that were added from

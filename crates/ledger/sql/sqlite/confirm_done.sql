@@ -1,4 +1,5 @@
--- The signer grants again; one without a row gets it. Without any nonce its first one is the confirmed one.
+-- The signer grants again; one without a row gets it. Its nonces begin at the confirmed one where it has none, or
+-- only higher ones.
 -- ?1 signer, ?2 first nonce, ?3 the confirmed nonce, ?4 on_expiry of a signer without a row, ?5 token, ?6 the transaction's time
 INSERT INTO signer (signer, first_nonce, on_expiry, fencing_token, recovering, confirmed_nonce, created_at, updated_at)
 VALUES (?1, ?2, ?4, ?5, 0, ?3, ?6, ?6)

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::{Decided, Store, Way, audit};
 use crate::nonces::{
-    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope,
-    NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce,
+    KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 use crate::records::{
     self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
@@ -155,7 +155,10 @@ impl Nonces for Store {
                 let from = last.map_or(next, |last| last + 1);
                 let missing = u64::try_from(next - from).unwrap_or(0);
                 let too_far = (missing > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(missing));
-                if let Some(refused) = refused.or(too_far) {
+                // The chain has none of these, and the ledger's nonces begin above them.
+                let below = last.map_or(0, |_| u64::try_from(first - next).unwrap_or(0));
+                let too_low = (below > CONFIRMED_HOLES_MAX).then_some(Confirmation::TooLow(below));
+                if let Some(refused) = refused.or(too_far).or(too_low) {
                     return Ok(Decided::Rollback(refused));
                 }
                 let before = last.map(|last| format!("the ledger's last nonce: {last}"));
@@ -174,9 +177,12 @@ impl Nonces for Store {
                 let until = next - left as i64;
                 // Nobody was granted a nonce under it.
                 let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
+                let add = |status: Status, from: i64, until: i64| {
+                    let add = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(until);
+                    add.bind(status.as_str()).bind(hold).bind(token).at(at)
+                };
                 if missing > 0 {
-                    let missing = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(until);
-                    transaction.touch(missing.bind(hold).bind(token).at(at)).await?;
+                    transaction.touch(add(Status::Consumed, from, until)).await?;
                 }
                 if left > 0 {
                     let by = by.changed(before, format!("the ledger's last nonce: {}", until - 1));
@@ -190,6 +196,11 @@ impl Nonces for Store {
                     Some(_) => {
                         let known = CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token);
                         transaction.touch(known.bind(hold).at(at)).await?;
+                        // Last, since these are no open nonces from before the confirmation.
+                        if below > 0 {
+                            transaction.touch(add(Status::Released, next, first)).await?;
+                            first_nonce = next;
+                        }
                     }
                 }
                 let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);

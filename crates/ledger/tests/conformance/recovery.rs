@@ -1,15 +1,17 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
 use domain::limits::SEGMENT_STEP_MAX;
-use domain::nonce::{Change, Outcome, Resolution, SettleRefusal, Settlement, Status, resolve, settle};
+use domain::nonce::{
+    Allocator, Change, Outcome, Policy, Resolution, SettleRefusal, Settlement, Status, resolve, settle,
+};
 use domain::{
     BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, TxHash, WorkerNumber,
 };
 use ledger::{
-    Acquisition, AuditFilter, BulkAction, BulkMade, BulkStatus, CONFIRMED_AT_ONCE_MAX, CONFIRMED_NONCES_MAX,
-    Confirmation, Error, Identity, JobFilter, Kind, Margins, Migrate, NewBulk, NonceFilter, Options, Put,
-    RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange, SequenceGrant,
-    Verdict, Witness, WorkerClaim,
+    Acquisition, AuditFilter, Batch, BulkAction, BulkMade, BulkStatus, CONFIRMED_AT_ONCE_MAX,
+    CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, Error, Identity, JobFilter, Kind, Margins,
+    Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken,
+    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
@@ -276,6 +278,59 @@ pub async fn no_nonce_that_was_granted_is_taken_back_with_a_mistyped_one(b: Benc
     assert_eq!(states(&b, &s).await, "HCRQH");
     assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("CCQQQ", Some(4)));
+}
+
+/// A recovering signer whose nonces begin at this one: it and the next one are HELD.
+async fn with_first_nonce(b: Bench, first: u64) -> (Bench, SignerId) {
+    let (me, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    let policy = Policy { first_nonce: nonce(first), ..Policy::default() };
+    let grants = vec![new_grant(first, LONG_MS), new_grant(first + 1, LONG_MS)];
+    b.commits(Batch { policy: Some(policy), ..batch(&s, &me, token, grants) }).await;
+    let (b, _) = recovered(b, false).await;
+    (b, s)
+}
+
+pub async fn a_signer_confirmed_below_its_first_nonce_grants_from_there(b: Bench) {
+    let (b, s) = with_first_nonce(b, 10).await;
+    for _ in 0..2 {
+        assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
+        assert_eq!(states(&b, &s).await, "RRRQQ", "what was granted may have been sent");
+    }
+    let shown = b.ledger.signer(&s).await.unwrap().unwrap();
+    assert_eq!((shown.consumed, shown.held, shown.released, shown.quarantined), (0, 0, 3, 2));
+    let me = owner("b");
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    let loaded = b.ledger.load(&s, 10).await.unwrap();
+    let holes: Vec<_> = loaded.holes.iter().map(|hole| hole.nonce).collect();
+    assert_eq!(holes, [7, 8, 9].map(nonce));
+    assert_eq!(loaded.policy.as_ref().unwrap().first_nonce, nonce(7));
+    let granted = Allocator::new(loaded).grant(&[100, 101, 102, 103].map(hold), LONG_MS).unwrap();
+    b.commits(batch(&s, &me, token, granted)).await;
+    assert_eq!(states(&b, &s).await, "HHHQQH");
+}
+
+pub async fn a_nonce_far_below_a_signers_first_one_is_not_confirmed(b: Bench) {
+    let (b, s) = with_first_nonce(b, CONFIRMED_HOLES_MAX + 1).await;
+    let refused = b.ledger.confirm_signer(&s, nonce(0), &by()).await.unwrap();
+    assert_eq!(refused, Confirmation::TooLow(CONFIRMED_HOLES_MAX + 1));
+    assert!(is_recovering(&b, &s).await);
+    assert_eq!(states(&b, &s).await, "HH");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(1), &by()).await.unwrap(), Confirmation::Done);
+    let shown = b.ledger.signer(&s).await.unwrap().unwrap();
+    let counted = (shown.consumed, shown.held, shown.released, shown.quarantined);
+    assert_eq!(counted, (0, 0, CONFIRMED_HOLES_MAX, 2));
+}
+
+pub async fn a_mistyped_nonce_is_taken_back_before_one_below_the_first_is_confirmed(b: Bench) {
+    let (b, s) = with_first_nonce(b, 10).await;
+    let mistyped = nonce(12 + CONFIRMED_AT_ONCE_MAX + 1);
+    assert_eq!(b.ledger.confirm_signer(&s, mistyped, &by()).await.unwrap(), Confirmation::Partly(1));
+    let partly = b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap();
+    assert_eq!(partly, Confirmation::Partly(5), "from the confirmed one to the last that was granted");
+    assert_eq!(states(&b, &s).await, "HH");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
+    assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("RRRQQ", Some(11)));
 }
 
 /// An operator says that signers without a row are new.
