@@ -369,20 +369,27 @@ impl Inner {
         let scope = [key.scope(signer)];
         let kept = pause::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
         let Some((_, kept)) = kept else { return Ok(None) };
+        // Asked before the rows as well as after them: rows read before a confirmation have holds that it ends.
+        self.check_not_recovering(signer, deadline).await?;
         let nonces: Vec<_> = kept.answer.grants.iter().map(|(nonce, _)| *nonce).collect();
         let (read, asked) = pause::until(deadline, || async {
             let asked = Instant::now();
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })
         .await?;
-        // Read after the rows: a recovery in between is seen.
-        if pause::until(deadline, || self.ledger.is_recovering(signer)).await? {
-            return Err(Refusal::Recovering);
-        }
+        // A recovery in between is seen.
+        self.check_not_recovering(signer, deadline).await?;
         if kept.body_hash != key.body_hash {
             return Err(Refusal::KeyReused);
         }
         let rows = self.clock.with_left(read.value, read.at, asked);
         still_live(&kept.answer, rows, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
+    }
+
+    async fn check_not_recovering(&self, signer: &SignerId, deadline: Instant) -> Result<(), Refusal> {
+        if pause::until(deadline, || self.ledger.is_recovering(signer)).await? {
+            return Err(Refusal::Recovering);
+        }
+        Ok(())
     }
 }

@@ -52,8 +52,8 @@ pub struct Plan {
     pub plans_are_away: AtomicBool,
     /// By how much the database's clock has stepped forward, as itself, sessions and steps of plans show it.
     pub ahead_ms: AtomicU64,
-    /// Signers are loaded as after a recovery of the ledger.
-    pub is_recovering: AtomicBool,
+    /// Signers that wait for a confirmation.
+    pub recovery: crate::recovery::Recovery,
     /// How often a signer was loaded.
     pub loads: AtomicUsize,
     /// Looks for overdue signers.
@@ -147,11 +147,11 @@ impl Nonces for Flaky {
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
         self.plan.loads.fetch_add(1, Ordering::SeqCst);
         let mut loaded = self.real.load(signer, holes_max).await?;
-        loaded.is_recovering |= self.plan.is_recovering.load(Ordering::SeqCst);
+        loaded.is_recovering |= self.plan.recovery.is_on();
         Ok(loaded)
     }
     async fn is_recovering(&self, signer: &SignerId) -> Result<bool> {
-        Ok(self.plan.is_recovering.load(Ordering::SeqCst) || self.real.is_recovering(signer).await?)
+        Ok(self.plan.recovery.is_on() || self.real.is_recovering(signer).await?)
     }
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
         self.real.holes(signer, max).await
@@ -160,7 +160,7 @@ impl Nonces for Flaky {
         self.real.overdue(signer, ahead_ms, max).await
     }
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
-        self.real.rows(signer, nonces).await
+        self.plan.recovery.read(self.real.rows(signer, nonces)).await
     }
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
         self.real.kept_keys(scopes).await

@@ -10,6 +10,7 @@ mod lanes;
 mod membership;
 mod plans;
 mod purges;
+mod recovery;
 mod sessions;
 mod upkeep;
 
@@ -339,7 +340,7 @@ async fn callers_share_keys_where_the_policy_says_so(mode: Mode) {
 async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mode) {
     let shop = Shop::open(mode).await;
     let before = shop.grants(1, Some("k")).await.unwrap();
-    shop.plan.is_recovering.store(true, Ordering::SeqCst);
+    shop.plan.recovery.is_on.store(true, Ordering::SeqCst);
     // After it the owner, if there is one, loads anew.
     let patch = PolicyPatch { max_in_flight: Some(None), ..PolicyPatch::default() };
     shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
@@ -347,9 +348,19 @@ async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mo
         let refused = shop.grants(count, key).await;
         assert!(matches!(refused, Err(Refusal::Recovering)), "{count} {key:?}: {refused:?}");
     }
-    shop.plan.is_recovering.store(false, Ordering::SeqCst);
+    shop.plan.recovery.is_on.store(false, Ordering::SeqCst);
     let confirmed = shop.grants(1, Some("k")).await.unwrap();
     assert_eq!(confirmed.grants[0].hold, before.grants[0].hold);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_in_basic_mode_gets_no_hold_from_before_the_confirmation_that_it_crosses() {
+    let shop = Shop::open(Mode::Basic).await;
+    shop.grants(1, Some("k")).await.unwrap();
+    shop.plan.recovery.is_on.store(true, Ordering::SeqCst);
+    shop.plan.recovery.ends_after_rows.store(true, Ordering::SeqCst);
+    let crossing = shop.grants(1, Some("k")).await;
+    assert!(matches!(crossing, Err(Refusal::Recovering)), "{crossing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
