@@ -22,6 +22,7 @@ use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
     BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
+    RETRY_DRY_RUNS_AT_ONCE,
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
@@ -72,6 +73,8 @@ pub struct State {
     pub bulk_started: AtomicBool,
     /// Turns to look for the next jobs of a bulk operation.
     pub bulk_scans: Semaphore,
+    /// Turns for dry runs of retries of tasks.
+    pub retry_dry_runs: Semaphore,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
     lease_counts: Recent<LeaseCounts, Refusal>,
@@ -120,6 +123,7 @@ impl State {
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
             bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
+            retry_dry_runs: Semaphore::new(RETRY_DRY_RUNS_AT_ONCE),
             settings,
             runtime,
             owner_urls: Mutex::default(),

@@ -3,6 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::TaskId;
 use ledger::{JobKey, TaskRecord};
+use tokio::sync::SemaphorePermit;
 use wire::Code;
 use wire::plans as shape;
 
@@ -22,8 +23,8 @@ use crate::visibility;
 /// The retry opens the next run of a task that is FAILED, INTERRUPTED, PAUSED or CANCELLED, or that is PENDING and was never
 /// begun in a plan that is over its time (`over_time`). It takes the tenant's lock anew, and waits for a job of an earlier run
 /// that may still be under way. An UNKNOWN stage must be resolved first, unless its `on_unknown` is `rerun`. With
-/// `"dry_run": true` nothing is changed; the answer is 200 with the task as the retry would make it. Repetitions of the same
-/// request under one `Idempotency-Key` open one run, for 24 hours.
+/// `"dry_run": true` nothing is changed; the answer is 200 with the task as the retry would make it, or `overloaded` where too
+/// many dry runs come at once. Repetitions of the same request under one `Idempotency-Key` open one run, for 24 hours.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/retry", tag = "plans", operation_id = "retry_task",
     params(
@@ -43,6 +44,7 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
+    let _turn = asked.turn(state).await?;
     let record = records::task_record(state, id).await?;
     retry(&request, asked, &forwarder, record).await
 }
@@ -69,6 +71,7 @@ pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: F
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
+    let _turn = asked.turn(state).await?;
     let record = records::newest_task(state, Principal::of(&request).sees(), &tenant).await?;
     retry(&request, asked, &forwarder, record).await
 }
@@ -108,6 +111,22 @@ impl Asked {
         match state.call(state.incarnation().plans.kept_retry(key)).await? {
             Some(task) => Ok(Some(accepted(request, state, task).await?)),
             None => Ok(None),
+        }
+    }
+
+    /// The turn of a dry run, held until its answer is made; `None` for a retry, which needs none. Few dry runs have a plan in
+    /// memory at once.
+    async fn turn<'s>(&self, state: &'s State) -> Result<Option<SemaphorePermit<'s>>, Refusal> {
+        if !self.retry.dry_run.unwrap_or(false) {
+            return Ok(None);
+        }
+        match tokio::time::timeout(state.settings.request_timeout, state.retry_dry_runs.acquire()).await {
+            // It is never closed.
+            Ok(turn) => Ok(turn.ok()),
+            Err(_late) => {
+                let detail = "too many dry runs of retries wait for their turns on this instance; try again";
+                Err(Refusal::new(Code::Overloaded, detail))
+            }
         }
     }
 }

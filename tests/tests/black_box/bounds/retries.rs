@@ -1,4 +1,4 @@
-//! Retries of many large jobs at once.
+//! Retries of many large jobs at once, and dry runs of retries of a large plan.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -185,4 +185,52 @@ async fn a_bulk_operation_on_the_jobs_of_another_instance_uses_none_of_its_token
     let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["bulk_cancel", "bulk_retry"], "one of each operation, the newest first");
     daemons.iter().for_each(Bounded::is_sound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_dry_runs_of_a_retry_hold_few_large_plans_in_memory() {
+    const TASKS: usize = 8;
+    const DRY_RUNS: usize = 100;
+    let mut daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "60000")]).await;
+    let task = |n| {
+        let stage = json!({"name": "s", "payload": "x".repeat(MIB - 1_024)});
+        json!({"tenant": format!("t{n}"), "stages": [stage]})
+    };
+    let tasks: Vec<_> = (0..TASKS).map(task).collect();
+    let plan = json!({"start": true, "max_concurrency": 1, "tasks": tasks});
+    let plan = daemon.done("greedy", "POST", "/v1/plans", plan).await;
+    let plan = format!("/v1/plans/{}", plan["id"].as_str().unwrap());
+    daemon.done("greedy", "POST", &format!("{plan}/cancel"), json!({})).await;
+    until("the plan is cancelled", async || {
+        daemon.ask("greedy", "GET", &plan, None).await.body["status"] == "CANCELLED"
+    })
+    .await;
+    let tasks = daemon.ask("greedy", "GET", &format!("{plan}/tasks"), None).await.body;
+    let task = tasks["items"][0]["id"].as_str().unwrap().to_owned();
+    // What it needed to make the plan would hide what it needs now.
+    daemon.instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    daemon.instance.start().await.unwrap();
+    daemon.is_well(&patient()).await;
+    let before = daemon.memory();
+    let (client, url) = (patient().with_token("greedy"), daemon.url(&format!("/v1/tasks/{task}/retry")));
+    let body = json!({"from": "start", "reason": "why", "dry_run": true});
+    let ask = |_| {
+        let (client, url, body) = (client.clone(), url.clone(), body.clone());
+        tokio::spawn(async move { client.request("POST", &url, None, Some(&body)).await.unwrap() })
+    };
+    let asked: Vec<_> = (0..DRY_RUNS).map(ask).collect();
+    let mut most = before;
+    while !asked.iter().all(|one| one.is_finished()) {
+        most = most.max(daemon.memory());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for one in asked {
+        let reply = one.await.unwrap();
+        assert_eq!((reply.status, &reply.body["run"]), (200, &json!(2)), "{}", reply.text);
+    }
+    let grown = most.saturating_sub(before);
+    // Two plans, their rows, and what is kept of freed memory. All dry runs at once would be 800 MiB.
+    assert!(grown < 256 * MIB, "{} MiB for {DRY_RUNS} dry runs on a plan of {TASKS} MiB", grown / MIB);
+    daemon.serves_others().await;
+    daemon.is_sound();
 }
