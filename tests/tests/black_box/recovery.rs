@@ -6,7 +6,7 @@ mod failover;
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -265,6 +265,35 @@ pub fn tool(name: &str) -> PathBuf {
     newest.unwrap().join("bin").join(name)
 }
 
+/// A table that a transaction of `psql` has locked.
+pub struct LockedTable<'d> {
+    database: &'d Database,
+    psql: Child,
+}
+
+impl<'d> LockedTable<'d> {
+    /// In this mode, as SQL names it. Every other statement that needs a mode which conflicts with it waits.
+    pub async fn lock(database: &'d Database, table: &str, mode: &str) -> Self {
+        let script = format!("BEGIN; LOCK TABLE {table} IN {mode} MODE; SELECT pg_sleep(600)");
+        let psql =
+            Command::new(tool("psql")).args(["-q", "-d", database.url(), "-c", &script]).spawn().unwrap();
+        // Other databases of the server have tables of the same number.
+        let locked = format!(
+            "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE relation = '{table}'::regclass \
+             AND granted AND query LIKE 'BEGIN; LOCK%' AND datname = current_database()"
+        );
+        until("the lock is held", async || !database.query(&locked).unwrap().is_empty()).await;
+        Self { database, psql }
+    }
+
+    pub fn free(mut self) {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE query LIKE 'BEGIN; LOCK%' AND datname = current_database()";
+        self.database.query(end).unwrap();
+        self.psql.wait().unwrap();
+    }
+}
+
 fn run(command: &mut Command) {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
@@ -502,18 +531,11 @@ async fn a_ledger_that_goes_away_before_it_is_looked_at_ends_the_start_with_69()
         Setup::command("migrate").database(database.url()).run_to_end(testkit::PATIENCE).await.unwrap();
     assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
     // The start gets as far as its first look.
-    let script = "BEGIN; LOCK TABLE ledger_identity; SELECT pg_sleep(600)";
-    let mut psql = Command::new(tool("psql"));
-    let mut lock = psql.args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
-    let locked = "SELECT 1 FROM pg_locks WHERE relation = 'ledger_identity'::regclass AND granted";
-    until("the lock is held", async || !database.query(locked).unwrap().is_empty()).await;
+    let lock = LockedTable::lock(&database, "ledger_identity", "ACCESS EXCLUSIVE").await;
     let setup = Setup::basic().unwrap().database(database.url());
     let setup = setup.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700");
     let ended = setup.run_to_end(testkit::PATIENCE).await;
-    database
-        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'")
-        .unwrap();
-    lock.wait().unwrap();
+    lock.free();
     let ended = ended.unwrap();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{}", ended.stderr);
 }

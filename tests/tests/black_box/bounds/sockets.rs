@@ -1,6 +1,5 @@
 //! Sockets that flood, that send without end, and that are too many.
 
-use std::process::Command;
 use std::time::Duration;
 
 use client::wire::worker::close;
@@ -16,7 +15,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::{Bounded, MIB};
-use crate::recovery::tool;
+use crate::recovery::LockedTable;
 use crate::until;
 
 /// What a flood begins with, and what is repeated then: frames as a client writes them, with a mask of zeros.
@@ -172,12 +171,7 @@ async fn jobs_of_sessions_that_wait_for_the_ledger_count_until_they_are_submitte
     for _ in 0..8 {
         sockets.push(client(&daemon, "greedy", session).await);
     }
-    let mut psql = Command::new(tool("psql"));
-    let script = "BEGIN; LOCK TABLE job IN EXCLUSIVE MODE; SELECT pg_sleep(600)";
-    let mut lock = psql.args(["-q", "-d", database.url(), "-c", script]).spawn().unwrap();
-    let locked =
-        "SELECT 1 FROM pg_locks WHERE relation = 'job'::regclass AND granted AND mode = 'ExclusiveLock'";
-    until("the lock is held", async || !database.query(locked).unwrap().is_empty()).await;
+    let lock = LockedTable::lock(&database, "job", "EXCLUSIVE").await;
     for (n, socket) in sockets.iter_mut().enumerate() {
         for m in 0..7 {
             let job = json!({
@@ -199,10 +193,7 @@ async fn jobs_of_sessions_that_wait_for_the_ledger_count_until_they_are_submitte
         };
         closed.extend(tokio::time::timeout(Duration::from_secs(1), end).await.ok());
     }
-    database
-        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'")
-        .unwrap();
-    lock.wait().unwrap();
+    lock.free();
     assert!(closed.contains(&Some(close::OVERLOADED)), "{closed:?}");
     assert!(closed.len() < sockets.len(), "{closed:?}");
     until("there is room again", async || {
