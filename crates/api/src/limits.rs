@@ -315,6 +315,10 @@ const _: () =
     assert!(SENDING_BYTES_DEFAULT.of_token >= 2 * SHOWN_PAGE_BYTES_MAX, "the largest page can be sent");
 const _: () = assert!(BATCH_BYTES_MAX <= actors::jobs::limits::SUBMISSION_BYTES_OF_TOKEN_MAX);
 const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_OF_TOKEN_MAX);
+const _: () = assert!(
+    RETRY_PART_BYTES + (RETRY_READS_AT_ONCE + 1) * JOB_BYTES_MAX <= BATCH_BYTES_MAX,
+    "a part, and what is read ahead, are no more than a share for bodies that holds the largest one"
+);
 const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX);
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);

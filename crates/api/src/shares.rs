@@ -1,5 +1,6 @@
-//! What callers may take of an instance at once, all together and each: bytes of bodies that are being read, bytes of
-//! answers that wait for their readers, requests in flight, sockets, event streams, and requests to other instances.
+//! What callers may take of an instance at once, all together and each: bytes of bodies that are being read and of jobs that are
+//! retried, bytes of answers that wait for their readers, requests in flight, sockets, event streams, and requests to other
+//! instances.
 //!
 //! These are counters: taking a share and giving it back are a few atomic operations. Without tokens all callers are one,
 //! which may take everything.
@@ -18,8 +19,8 @@ use crate::signers_seen::SignersSeen;
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes of request bodies, and of socket messages, from their reading to the request's end; and of results of nodes until
-    /// they are written.
+    /// Bytes of request bodies, and of socket messages, from their reading to the request's end; of results of nodes until they
+    /// are written; and of jobs that a retry of many has read, until they are retried.
     Reading,
     /// Bytes of answers, and of socket messages, that their receivers have not taken.
     Sending,
@@ -199,7 +200,7 @@ impl std::fmt::Display for Reached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, max, is_of_token } = *self;
         let what = match kind {
-            Kind::Reading => "bytes of bodies may be read at once",
+            Kind::Reading => "bytes of bodies and of jobs to retry may be in memory at once",
             Kind::Sending => "bytes of answers may wait for their readers",
             Kind::Requests => "requests may be in flight",
             Kind::Sockets => "sockets may be open",

@@ -25,6 +25,7 @@ use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::refusal::{Refusal, count_defect};
+use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::traces;
 use crate::visibility;
@@ -211,34 +212,46 @@ impl<'f> Retries<'f> {
         let forwarder = self.forwarder;
         let state = forwarder.state();
         let (principal, leaves_dismissed) = (Arc::clone(&self.keys.principal), self.leaves_dismissed);
-        let read = |id: JobId| {
-            let sees = principal.sees();
-            async move { retriable(state, sees, id, leaves_dismissed).await }
+        let principal = &*principal;
+        let read = |id: JobId| async move {
+            let record = retriable(state, principal.sees(), id, leaves_dismissed).await?;
+            let share = state.shares.take(Kind::Reading, principal.used(), record.spec.text_bytes())?;
+            Ok::<_, Refusal>((record, share))
         };
         let mut records = std::pin::pin!(
             futures_util::stream::iter(jobs.iter().copied()).map(read).buffered(RETRY_READS_AT_ONCE)
         );
         let mut done = 0;
         while done < jobs.len() {
-            if Instant::now() >= self.deadline {
-                let detail = "there was no time left for this job; send the same request again";
-                for id in &jobs[done..] {
-                    self.failed(*id, Refusal::new(Code::Overloaded, detail));
-                }
-                return Ok(());
-            }
+            let begun = Instant::now();
+            // The rest of the time is for the retries of what was read.
+            let half_time = begun + self.deadline.saturating_duration_since(begun) / 2;
             let (mut part, mut bytes) = (Vec::new(), 0);
-            while done < jobs.len() && part.len() < RETRY_PART_JOBS && bytes < RETRY_PART_BYTES {
-                let Some(record) = records.next().await else { return Ok(()) };
-                match record {
-                    Ok(record) => {
-                        bytes += record.spec.text_bytes();
-                        part.push(record);
+            while done < jobs.len()
+                && part.len() < RETRY_PART_JOBS
+                && bytes < RETRY_PART_BYTES
+                && Instant::now() < self.deadline
+            {
+                let until = if part.is_empty() { self.deadline } else { half_time };
+                let Ok(read) = tokio::time::timeout_at(until.into(), records.next()).await else { break };
+                match read {
+                    Some(Ok((record, share))) => {
+                        bytes += share.amount();
+                        part.push((record, share));
                     }
-                    Err(refusal) if refusal.code().is_retryable() => self.failed(jobs[done], refusal),
-                    Err(refusal) => self.leave_out(jobs[done], refusal),
+                    Some(Err(refusal)) if refusal.code().is_retryable() => self.failed(jobs[done], refusal),
+                    Some(Err(refusal)) => self.leave_out(jobs[done], refusal),
+                    None => return Ok(()),
                 }
                 done += 1;
+            }
+            if Instant::now() >= self.deadline {
+                let detail = "there was no time left for this job; send the same request again";
+                let read = part.iter().map(|(record, _)| record.id);
+                for id in read.chain(jobs[done..].iter().copied()) {
+                    self.failed(id, Refusal::new(Code::Overloaded, detail));
+                }
+                return Ok(());
             }
             if !part.is_empty()
                 && let Some(request) = self.to_note.take()
@@ -251,10 +264,11 @@ impl<'f> Retries<'f> {
         Ok(())
     }
 
-    /// Retries jobs that were read.
-    async fn retry(&mut self, part: Vec<JobRecord>) {
+    /// Retries jobs that were read, which keep their shares until all are retried.
+    async fn retry(&mut self, part: Vec<(JobRecord, Share)>) {
+        let (records, _shares): (Vec<JobRecord>, Vec<Share>) = part.into_iter().unzip();
         let (of_sessions, free): (Vec<_>, Vec<_>) =
-            part.into_iter().partition(|record| record.spec.session.is_some());
+            records.into_iter().partition(|record| record.spec.session.is_some());
         let state = self.forwarder.state();
         let (mut ids, mut submissions) = (Vec::with_capacity(free.len()), Vec::with_capacity(free.len()));
         for record in free {

@@ -2,6 +2,10 @@
 
 use std::net::SocketAddr;
 
+use domain::job::{Change, Due, JobVerdict, JobWrite, NewJob, Outcome, Spec};
+use domain::{JobId, LaneId, Resource};
+use ledger::{Acquisition, JobBatch, JobsVerdict, Lane};
+
 use super::*;
 use crate::limits::{Limit, UNCOUNTED_BYTES_MAX};
 use crate::shares::Kind;
@@ -259,4 +263,41 @@ async fn a_retry_of_many_without_time_retries_nothing_and_says_so() {
         problem["code"] == "overloaded" && problem["detail"].as_str().unwrap().contains("no time"),
         "{problem}"
     );
+}
+
+/// A job with this payload that was cancelled, in a lane of an instance that lives.
+async fn cancelled(state: &State, payload: &str) -> JobId {
+    let owner = InstanceId::parse("owner-1").unwrap();
+    let acquired = state.ledger.acquire(&Resource::instance(&owner), &owner, 600_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let lane = Lane { id: LaneId::instance(&owner, 0), owner, token };
+    let (id, spec) = (JobId::from_u128(1), Spec::new(payload));
+    let new = NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None };
+    let (outcome, reason) = (Outcome::Cancelled, "nobody wants it".to_owned());
+    let end = Change::End { job: id, outcome, dead: false, attempt: None, reason };
+    for change in [Change::Submit(Box::new(new)), end] {
+        let writes = [JobWrite { change, key: None }].into();
+        let verdict = state.ledger.commit_jobs(JobBatch { lane: Some(lane.clone()), writes }).await.unwrap();
+        let JobsVerdict::Written { jobs, .. } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(jobs, [JobVerdict::Written]);
+    }
+    id
+}
+
+#[actix_web::test]
+async fn a_job_that_is_to_be_retried_takes_its_bytes_when_it_is_read() {
+    let dir = TempDir::new().unwrap();
+    let reading_bytes = Limit { in_all: 60_000, of_token: 60_000 };
+    let state = state_with(&dir, Settings { reading_bytes, ..Settings::new(Auth::open()) }).await;
+    let id = cancelled(&state, &"1".repeat(50_000)).await.to_string();
+    let service = init_service(app(&forwarder(&state))).await;
+    let others = state.shares.take(Kind::Reading, None, 10_001).unwrap();
+    let request = TestRequest::post().uri("/v1/jobs/retry").insert_header(LOCAL);
+    let request = request.set_json(serde_json::json!({ "ids": [id] }));
+    let answer = call_service(&service, request.to_request()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let problem: Value = read_body_json(answer).await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(problem["code"] == "overloaded" && detail.starts_with("60000 bytes of bodies and"), "{problem}");
+    assert_eq!(state.shares.in_use(Kind::Reading), others.amount());
 }

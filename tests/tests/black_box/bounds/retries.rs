@@ -10,6 +10,7 @@ use testkit::process::Signal;
 use testkit::servers::{Database, Keyspace};
 
 use super::{Bounded, MIB};
+use crate::recovery::LockedTable;
 use crate::{patient, until};
 
 /// Finished jobs with large payloads. A daemon that has little time for a request is asked again.
@@ -109,6 +110,31 @@ async fn a_retry_with_little_time_says_what_is_done_and_goes_on_under_its_key() 
         }
     }
     panic!("not all were retried: {} of {JOBS}", made.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_many_is_answered_in_its_time_while_the_ledger_answers_no_read_of_a_job() {
+    const JOBS: u32 = 1_000;
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let settings = [
+        ("SERVER__REQUEST_TIMEOUT_MS", "2000"),
+        ("LEDGER__CALL_TIMEOUT_MS", "2000"),
+        ("LEASE__INSTANCE_MS", "10000"),
+    ];
+    let daemon = Bounded::shaped(&settings, |setup| setup.database(database.url())).await;
+    let ids: Vec<_> = (0..JOBS).map(|n| format!("00000000-0000-7000-8000-{n:012}")).collect();
+    let lock = LockedTable::lock(&database, "job", "ACCESS EXCLUSIVE").await;
+    // One after the other the reads would be given up in several minutes.
+    let reply = daemon.ask("greedy", "POST", "/v1/jobs/retry", Some(&json!({ "ids": ids }))).await;
+    lock.free();
+    let code = (reply.status, reply.code());
+    assert!(matches!(code, (429, "overloaded") | (503, "ledger_unavailable")), "{}", reply.text);
+    until("others are served", async || {
+        let job = json!({"payload": 1, "delay_ms": 600_000});
+        daemon.ask("other", "POST", "/v1/jobs", Some(&job)).await.status == 202
+    })
+    .await;
+    daemon.is_sound();
 }
 
 #[tokio::test(flavor = "multi_thread")]
