@@ -10,7 +10,7 @@ use actors::jobs::{Accepted, Submission};
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
 use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use ledger::{JobFilter, JobKey, JobRecord, KeptJobKey, KeyScope};
 use sha2::{Digest, Sha256};
 use wire::Code;
@@ -113,16 +113,12 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     }
     let keys = RetryKeys { key, principal: Principal::of(&request), body_hash: body_hash(&asked) };
     let once = asked.ids.is_empty();
+    let deadline = begun + state.settings.request_timeout;
     let list_until = begun + state.settings.request_timeout / 2;
     let jobs = selected(state, &asked, &keys, list_until).await?;
     // A job that was retried before may be gone by now, or would be left out.
-    let mut earlier = keys.made(state, &jobs, once).await?;
-    let sees = keys.principal.sees();
-    for (job, retry) in earlier.clone() {
-        if !sees_retry(state, sees, job, retry).await? {
-            earlier.remove(&job);
-        }
-    }
+    let earlier = keys.made(state, &jobs, once).await?;
+    let earlier = seen_retries(state, keys.principal.sees(), earlier, deadline).await?;
     let left: Vec<_> = jobs.iter().copied().filter(|job| !earlier.contains_key(job)).collect();
     let made = earlier.into_iter().map(|(job, retry)| (job, retry.to_string())).collect();
     let mut retries = Retries {
@@ -132,7 +128,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         keys,
         once,
         leaves_dismissed: false,
-        deadline: begun + state.settings.request_timeout,
+        deadline,
         made,
         not_retried: Vec::new(),
         failure: None,
@@ -361,6 +357,25 @@ async fn sees_retry(state: &State, sees: &Sees, of: JobId, retry: JobId) -> Resu
     Ok(sees.everything()
         || visibility::job_of_many(state, sees, retry).await?
         || visibility::job_of_many(state, sees, of).await?)
+}
+
+/// Those of the retries that were made which the caller sees, each by the job that it retries. All are looked at in time, or
+/// none counts.
+async fn seen_retries(
+    state: &State,
+    sees: &Sees,
+    made: HashMap<JobId, JobId>,
+    until: Instant,
+) -> Result<HashMap<JobId, JobId>, Refusal> {
+    let look = |(of, retry): (JobId, JobId)| async move {
+        Ok::<_, Refusal>(sees_retry(state, sees, of, retry).await?.then_some((of, retry)))
+    };
+    let looks = futures_util::stream::iter(made).map(look).buffered(RETRY_READS_AT_ONCE);
+    let seen = looks.try_filter_map(async |seen| Ok(seen)).try_collect();
+    tokio::time::timeout_at(until.into(), seen).await.unwrap_or_else(|_late| {
+        let detail = "there was no time left to look at the jobs that were retried before; send the same request again";
+        Err(Refusal::new(Code::Overloaded, detail))
+    })
 }
 
 /// A job that may be retried, without what came of it.

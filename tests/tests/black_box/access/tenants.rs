@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::operations::{self, Names, Operation};
 use super::world::{self, Ground};
 use crate::bad_input::socket::{Answer, converse};
+use crate::recovery::LockedTable;
 use crate::tokens::{Guarded, first, of_tenant, root};
 use crate::web_pages::head;
 use crate::{patient, until};
@@ -251,6 +252,36 @@ async fn a_retry_is_repeated_under_its_key_when_its_job_is_gone_and_another_tena
     assert_eq!(told().await, before, "whether the job exists");
     let (status, answer) = retry("acme", &job, "new").await;
     assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_retry_of_a_tenant_is_answered_in_its_time_while_no_job_can_be_read() {
+    let ground = Ground::fresh();
+    let setup = ground.setup().env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "2000");
+    let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "2000");
+    let daemon = Guarded::on(setup, &json!([of_tenant("acme")])).await;
+    let job = json!({"payload": 1, "tenant": "acme", "pool": "acme", "delay_ms": 600_000});
+    let job = daemon.done("acme", "POST", "/v1/jobs", job).await;
+    let cancel = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+    daemon.done("acme", "POST", &cancel, json!({})).await;
+    let asked = json!({"ids": [job["id"]]});
+    let retry = async || {
+        let (client, url) = (patient().with_token("acme"), daemon.url("/v1/jobs/retry"));
+        let reply = client.request("POST", &url, Some("k"), Some(&asked)).await.unwrap();
+        (reply.status, reply.body)
+    };
+    let (status, retried) = retry().await;
+    assert_eq!((status, &retried["retried"]), (202, &json!(1)), "{retried}");
+    // What is kept under the key is read, and whether the tenant sees the jobs is not.
+    let lock = LockedTable::lock(&ground.database, "job", "ACCESS EXCLUSIVE").await;
+    until("there is no time for the jobs", async || {
+        let (status, answer) = retry().await;
+        assert!(matches!(status, 429 | 503), "{answer}");
+        (status, &answer["code"]) == (429, &json!("overloaded"))
+    })
+    .await;
+    lock.free();
+    until("it has the same answer", async || retry().await == (202, retried.clone())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
