@@ -194,7 +194,7 @@ async fn matched(
         let found = state.read(state.ledger.next_of_bulk(action, filter, before, scan)).await?;
         let next = found.next(&scan);
         for id in found.jobs {
-            matched += u64::from(visibility::job_of_many(state, sees, id).await?);
+            matched += u64::from(visibility::job_of_many(state, sees, id).await? == Some(true));
         }
         if next.is_none() {
             return Ok(BulkCount { jobs: matched, is_all: true });

@@ -163,29 +163,34 @@ async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusa
     }
 }
 
-/// The same, for one of many jobs. One that cannot be read, or whose session cannot, is passed over as one that is not seen:
-/// nobody can tell whose it is.
-pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
+/// The same, for one of many jobs; `None` if there is none. One that cannot be read, or whose session cannot, is passed over as
+/// one that is not seen: nobody can tell whose it is.
+pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<Option<bool>, Refusal> {
     let timeout = state.settings.request_timeout;
-    let Some(record) = readable(state.ask(timeout, state.ledger.job(id)).await)? else { return Ok(false) };
-    match &record.spec.session {
+    let record = match readable(state.ask(timeout, state.ledger.job(id)).await)? {
+        Some(Some(record)) => record,
+        Some(None) => return Ok(None),
+        None => return Ok(Some(false)),
+    };
+    let is_seen = match &record.spec.session {
         Some(id) if !sees.everything() => {
-            let record = readable(state.ask(timeout, state.ledger.session(id)).await)?;
-            Ok(record.is_some_and(|record| session_record(sees, &record)))
+            let found = readable(state.ask(timeout, state.ledger.session(id)).await)?;
+            found.flatten().is_some_and(|record| session_record(sees, &record))
         }
-        _ => job(state, sees, &record).await,
-    }
+        _ => job(state, sees, &record).await?,
+    };
+    Ok(Some(is_seen))
 }
 
-/// What [`State::ask`] found, or nothing where that cannot be read. Any other error may be the whole ledger's, and tells nothing
-/// of one record.
-fn readable<R>(answer: Option<ledger::Result<Option<R>>>) -> Result<Option<R>, Refusal> {
+/// What [`State::ask`] was answered; `None` where that cannot be read. Any other error may be the whole ledger's, and tells
+/// nothing of one record.
+fn readable<A>(answer: Option<ledger::Result<A>>) -> Result<Option<A>, Refusal> {
     match answer.ok_or_else(unanswered)? {
         Err(error @ ledger::Error::Impossible(_)) => {
             tracing::warn!(%error, "a record that cannot be read is passed over");
             Ok(None)
         }
-        found => found.map_err(Refusal::from),
+        answer => answer.map(Some).map_err(Refusal::from),
     }
 }
 

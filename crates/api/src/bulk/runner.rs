@@ -505,7 +505,7 @@ impl Worker {
         }
         let (state, mut seen) = (self.state(), Vec::with_capacity(page.len()));
         for id in page {
-            if visibility::job_of_many(state, principal.sees(), id).await? {
+            if visibility::job_of_many(state, principal.sees(), id).await? == Some(true) {
                 seen.push(id);
             }
         }

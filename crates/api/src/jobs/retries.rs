@@ -352,11 +352,18 @@ async fn kept_retry(state: &State, key: &JobKey) -> Result<Option<Accepted>, Ref
     Ok(Some(Accepted { id: job, lane, seq, created_at }))
 }
 
-/// Whether the caller, whose patterns may have changed since, sees a retry that was made: by its job, or the one that it retries.
+/// Whether the caller, whose patterns may have changed since, sees a retry that was made: by its job, or the one that it retries;
+/// or because both are gone, so that the answer, which this caller got before, tells nothing of a job that there is.
 async fn sees_retry(state: &State, sees: &Sees, of: JobId, retry: JobId) -> Result<bool, Refusal> {
-    Ok(sees.everything()
-        || visibility::job_of_many(state, sees, retry).await?
-        || visibility::job_of_many(state, sees, of).await?)
+    if sees.everything() {
+        return Ok(true);
+    }
+    let sees_new = visibility::job_of_many(state, sees, retry).await?;
+    if sees_new == Some(true) {
+        return Ok(true);
+    }
+    let sees_old = visibility::job_of_many(state, sees, of).await?;
+    Ok(sees_old == Some(true) || (sees_new.is_none() && sees_old.is_none()))
 }
 
 /// Those of the retries that were made which the caller sees, each by the job that it retries. All are looked at in time, or

@@ -248,8 +248,14 @@ async fn a_retry_is_repeated_under_its_key_when_its_job_is_gone_and_another_tena
     assert_eq!((before[0].0, &before[0].1), (404, &json!("not_found")), "{before:?}");
     let (status, answer) = daemon.ask("acme", "DELETE", &job, None).await;
     assert!((200..300).contains(&status), "{status} {answer}");
-    assert_eq!(retry("acme", &job, "k").await, (202, retried));
+    assert_eq!(retry("acme", &job, "k").await, (202, retried.clone()));
     assert_eq!(told().await, before, "whether the job exists");
+    let new = format!("/v1/jobs/{}", retried["id"].as_str().unwrap());
+    daemon.done("acme", "POST", &format!("{new}/cancel"), json!({})).await;
+    let (status, answer) = daemon.ask("acme", "DELETE", &new, None).await;
+    assert!((200..300).contains(&status), "{status} {answer}");
+    assert_eq!(retry("acme", &job, "k").await, (202, retried), "both are gone");
+    assert_eq!(told().await, before, "whether either job exists");
     let (status, answer) = retry("acme", &job, "new").await;
     assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
 }
