@@ -13,19 +13,22 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkCount, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk, jittered};
+use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk, jittered};
 use sha2::{Digest, Sha256};
+use tokio::sync::{MutexGuard, SemaphorePermit};
 use wire::Code;
 use wire::bulk as shape;
 
 use crate::audit;
-use crate::auth::{Principal, Sees};
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, body_hash};
 use crate::job_fields;
-use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
+use crate::limits::{
+    BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SCAN_ROWS, BULK_SEEN_PAGE,
+};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -43,9 +46,11 @@ const ID: &str = "The id of the bulk operation";
 /// finished before the request, or before `before`, are among them (for `cancel`: that were submitted before it), so that it
 /// ends, and a retry never retries its own retries. `retry` needs an `outcome` or `"dead": true`, and leaves out jobs that
 /// were retried; `dismiss` is about dead jobs alone; `cancel` takes no `outcome` and no `dead`. A dry run counts the jobs
-/// and does nothing. 100 operations may be under way, 50 of them one token's (`overloaded`). An instance works on 16 of them
-/// at once, 4 of them one token's, while others wait. Under an `Idempotency-Key` a repetition gets the same operation for
-/// `nonce.key_retention_ms` (24 h), and as long as it is under way.
+/// and does nothing. An instance counts for 2 requests at once, one of each token; others wait, and are refused if that takes
+/// half of the time that a request may take (`overloaded`). 100 operations may be under way, 50 of them one token's
+/// (`overloaded`). An instance works on 16 of them at once, 4 of them one token's, while others wait. Under an
+/// `Idempotency-Key` a repetition gets the same operation for `nonce.key_retention_ms` (24 h), and as long as it is under
+/// way.
 #[utoipa::path(
     post, path = "/v1/bulk", tag = "jobs", operation_id = "begin_bulk",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -67,7 +72,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         Some(text) => job_fields::time_of("before", text)?.min(now),
         None => now,
     };
-    let matched = matched(&state, principal.sees(), action, &filter, before).await?;
+    let matched = matched(&state, &principal, action, &filter, before).await?;
     if asked.dry_run == Some(true) {
         return Ok(HttpResponse::Ok().json(shape::BulkAccepted {
             id: None,
@@ -174,36 +179,73 @@ async fn found(request: &HttpRequest, state: &State) -> Result<BulkRecord, Refus
     state.read(state.ledger.bulk(id)).await?.ok_or_else(unknown)
 }
 
+/// How many jobs match that a caller sees.
+struct Matched {
+    /// Those that were counted.
+    jobs: u64,
+    /// Whether there are no others.
+    is_all: bool,
+}
+
 /// How many jobs match that the caller sees, as far as they can be counted in half of the time that a request has.
 async fn matched(
     state: &State,
-    sees: &Sees,
+    principal: &Principal,
     action: BulkAction,
     filter: &JobFilter,
     before: Timestamp,
-) -> Result<BulkCount, Refusal> {
-    let time_max = state.settings.request_timeout / 2;
-    if sees.everything() {
-        let count = state.ledger.count_bulk(action, filter, before, BULK_MATCHED_MAX, time_max);
-        return state.read(count).await;
-    }
-    let give_up = Instant::now() + time_max;
-    let (mut matched, mut behind) = (0, None);
+) -> Result<Matched, Refusal> {
+    let give_up = Instant::now() + state.settings.request_timeout / 2;
+    let sees = principal.sees();
+    let (mut jobs, mut behind) = (0, None);
     loop {
-        let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
-        let found = state.read(state.ledger.next_of_bulk(action, filter, before, scan)).await?;
-        let next = found.next(&scan);
-        for id in found.jobs {
-            matched += u64::from(visibility::job_of_many(state, sees, id).await? == Some(true));
+        let Some(turn) = turn_to_count(state, principal, give_up).await else {
+            if behind.is_some() {
+                return Ok(Matched { jobs, is_all: false });
+            }
+            let detail = "jobs are counted for too many bulk operations, in all or of this token; try again";
+            return Err(Refusal::new(Code::Overloaded, detail));
+        };
+        behind = if sees.everything() {
+            let count = state.ledger.count_bulk(action, filter, before, behind, BULK_COUNT_ROWS);
+            let count = state.read(count).await?;
+            jobs += count.jobs;
+            count.read_to
+        } else {
+            let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
+            let found = state.read(state.ledger.next_of_bulk(action, filter, before, scan)).await?;
+            // The jobs are read by their keys.
+            drop(turn);
+            let next = found.next(&scan);
+            for id in found.jobs {
+                jobs += u64::from(visibility::job_of_many(state, sees, id).await? == Some(true));
+            }
+            next
+        };
+        if behind.is_none() {
+            return Ok(Matched { jobs: jobs.min(BULK_MATCHED_MAX), is_all: jobs <= BULK_MATCHED_MAX });
         }
-        if next.is_none() {
-            return Ok(BulkCount { jobs: matched, is_all: true });
-        }
-        behind = next;
-        if Instant::now() >= give_up {
-            return Ok(BulkCount { jobs: matched, is_all: false });
+        if jobs >= BULK_MATCHED_MAX || Instant::now() >= give_up {
+            return Ok(Matched { jobs: jobs.min(BULK_MATCHED_MAX), is_all: false });
         }
     }
+}
+
+/// A turn to send a statement that counts jobs: one of the caller's token, and one of all. `None` where it does not come in time.
+async fn turn_to_count<'s>(
+    state: &'s State,
+    principal: &'s Principal,
+    give_up: Instant,
+) -> Option<(Option<MutexGuard<'s, ()>>, SemaphorePermit<'s>)> {
+    let turn = async {
+        let of_token = match principal.used() {
+            Some(used) => Some(used.bulk_count.lock().await),
+            None => None,
+        };
+        // Nobody closes the semaphore.
+        Some((of_token, state.bulk_counts.acquire().await.ok()?))
+    };
+    tokio::time::timeout_at(give_up.into(), turn).await.ok()?
 }
 
 const fn action_of(action: shape::BulkAction) -> BulkAction {

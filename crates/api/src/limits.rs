@@ -102,6 +102,8 @@ pub const RETRY_READS_AT_ONCE: usize = 4;
 pub const BULK_RATE_DEFAULT: u32 = 200;
 /// Jobs that are counted at most when a bulk operation begins. More would take the ledger seconds.
 pub const BULK_MATCHED_MAX: u64 = 1_000_000;
+/// Rows that one statement reads to count them.
+pub const BULK_COUNT_ROWS: u32 = 50_000;
 /// Jobs that are read at once to find those that a token with patterns sees.
 pub const BULK_SEEN_PAGE: u32 = 200;
 /// Bulk operations that one instance works on at once. Further ones that it owns wait.
@@ -109,7 +111,8 @@ pub const BULKS_AT_ONCE: usize = 16;
 /// Those of one token. Without tokens all are one caller's.
 pub const BULKS_OF_TOKEN_AT_ONCE: usize = 4;
 /// Those that look for their next jobs in the ledger at once, unless settings say otherwise. Others wait: on PostgreSQL half of
-/// the connections serve all reads and writes, takeovers among them.
+/// the connections serve all reads and writes, takeovers among them. Half as many requests count the jobs of an operation that
+/// is to begin, one of each token.
 pub const BULK_SCANS_AT_ONCE: usize = 4;
 /// Rows that a bulk operation reads in one statement to find the next jobs that match.
 pub const BULK_SCAN_ROWS: u32 = 10_000;

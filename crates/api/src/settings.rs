@@ -76,7 +76,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
     pub node_grace: Duration,
-    /// Bulk operations that look for their next jobs in the ledger at once, at least 1.
+    /// Bulk operations that look for their next jobs in the ledger at once, at least 1. Half as many requests, rounded up, count
+    /// jobs at once.
     pub bulk_scans_at_once: usize,
     /// Between two purges of bulk operations.
     pub bulk_purge_every: Duration,

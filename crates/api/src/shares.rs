@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actors::jobs::TokenSubmissions;
+use tokio::sync::Mutex;
 use wire::Code;
 
 use crate::keys_seen::KeysSeen;
@@ -50,6 +51,8 @@ pub struct Used {
     pub keys: KeysSeen,
     /// The token's submissions that are on their way into the ledger.
     pub submissions: TokenSubmissions,
+    /// The token's turn to count the jobs of a bulk operation that is to begin.
+    pub bulk_count: Mutex<()>,
 }
 
 impl Used {

@@ -75,6 +75,8 @@ pub struct State {
     pub bulk_scans: Semaphore,
     /// Turns for dry runs of retries of tasks.
     pub retry_dry_runs: Semaphore,
+    /// Turns to count the jobs of a bulk operation that is to begin.
+    pub bulk_counts: Semaphore,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
     lease_counts: Recent<LeaseCounts, Refusal>,
@@ -124,6 +126,7 @@ impl State {
             bulk_started: AtomicBool::new(false),
             bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
             retry_dry_runs: Semaphore::new(RETRY_DRY_RUNS_AT_ONCE),
+            bulk_counts: Semaphore::new(settings.bulk_scans_at_once.div_ceil(2)),
             settings,
             runtime,
             owner_urls: Mutex::default(),

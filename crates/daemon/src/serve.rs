@@ -511,7 +511,8 @@ fn settings(config: &Config) -> api::Settings {
     settings
 }
 
-/// Half at most of the connections that serve reads and writes, which are half of so many on PostgreSQL.
+/// Half at most of the connections that serve reads and writes, which are half of so many on PostgreSQL. Counts of jobs take
+/// another quarter.
 fn bulk_scans_at_once(connections_max: u64) -> usize {
     size((connections_max - connections_max / 2) / 2).clamp(1, BULK_SCANS_AT_ONCE)
 }

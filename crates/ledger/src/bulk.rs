@@ -5,8 +5,6 @@
 //! transaction that also dismisses or deletes. The new owner of a dead one begins with the jobs that that one was working on.
 //! A job that was retried or cancelled is found so, and is not retried again.
 
-use std::time::Duration;
-
 use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -177,16 +175,13 @@ pub struct BulkRecord {
     pub body_hash: String,
 }
 
-/// Rows that one statement reads to count the jobs of a bulk operation.
-pub const BULK_COUNT_ROWS: u32 = 50_000;
-
-/// How many jobs a bulk operation is about.
+/// How many jobs a bulk operation is about, among some rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BulkCount {
-    /// Those that were counted.
+    /// The jobs that match.
     pub jobs: u64,
-    /// Whether there are no others.
-    pub is_all: bool,
+    /// Where the next count begins. `None` where no row is left.
+    pub read_to: Option<JobId>,
 }
 
 /// A part of the rows that a bulk operation looks at.
@@ -268,8 +263,7 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn bulk_now(&self) -> Result<Timestamp>;
 
-    /// How many jobs match, `at_most` at most. Reads an index, or the table, in statements of [`BULK_COUNT_ROWS`], and begins
-    /// none after `time_max`.
+    /// How many jobs match behind this one, among `rows_max` rows of one index or of the table: one bounded statement.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -278,8 +272,8 @@ pub trait Bulks: Send + Sync {
         action: BulkAction,
         filter: &JobFilter,
         before: Timestamp,
-        at_most: u64,
-        time_max: Duration,
+        behind: Option<JobId>,
+        rows_max: u32,
     ) -> Result<BulkCount>;
 
     /// Makes a bulk operation, with the entry of the audit in the same transaction.

@@ -44,8 +44,8 @@ pub use audit::{AuditFilter, AuditRecord, Audits};
 pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use bulk::{
-    BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade,
-    BulkRecord, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk,
+    BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade, BulkRecord, BulkScan,
+    BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk,
 };
 pub use error::{Error, Result};
 pub use identity::{Identity, Reason, Server, Witness};

@@ -630,10 +630,10 @@ impl Bulks for Flaky {
         action: BulkAction,
         filter: &JobFilter,
         before: domain::Timestamp,
-        at_most: u64,
-        time_max: std::time::Duration,
+        behind: Option<JobId>,
+        rows_max: u32,
     ) -> Result<BulkCount> {
-        self.real.count_bulk(action, filter, before, at_most, time_max).await
+        self.real.count_bulk(action, filter, before, behind, rows_max).await
     }
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
         self.real.create_bulk(new, by).await

@@ -125,6 +125,42 @@ async fn an_operation_looks_for_its_jobs_when_few_others_do() {
 }
 
 #[actix_web::test]
+async fn jobs_are_counted_for_few_requests_at_once_and_for_one_of_a_token() {
+    let dir = TempDir::new().unwrap();
+    let tokens = ["ops", "other"].map(|name| token(name, Scope::Submit));
+    // Half of it is for the count, and so for the wait before.
+    let request_timeout = Duration::from_secs(2);
+    let settings = Settings { request_timeout, ..Settings::new(Auth::tokens(tokens.into())) };
+    let state = state_with(&dir, settings).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let counted = async |who: &str| {
+        let dry = serde_json::json!({"action": "dismiss", "filter": {}, "dry_run": true});
+        let request = TestRequest::post().uri("/v1/bulk").set_json(dry);
+        let request = request.insert_header((AUTHORIZATION, format!("Bearer {who}")));
+        let answer = call_service(&service, request.to_request()).await;
+        let (status, body): (_, Value) = (answer.status().as_u16(), read_body_json(answer).await);
+        (status, body)
+    };
+    let is_overloaded = |(status, problem): (u16, Value)| status == 429 && problem["code"] == "overloaded";
+    let ops = state.settings.auth.named("ops").unwrap();
+    let under_way = ops.used().unwrap().bulk_count.lock().await;
+    assert!(is_overloaded(counted("ops").await), "jobs are counted for the token");
+    assert_eq!(counted("other").await.0, 200, "another one has its own turn");
+    drop(under_way);
+    let mut others = Vec::new();
+    while let Ok(turn) = state.bulk_counts.try_acquire() {
+        others.push(turn);
+    }
+    assert_eq!(others.len(), BULK_SCANS_AT_ONCE / 2);
+    assert!(is_overloaded(counted("ops").await), "all turns are taken");
+    others.pop();
+    for who in ["ops", "other"] {
+        let (status, found) = counted(who).await;
+        assert!(status == 200 && found["matched"] == 0, "a turn is free: {status} {found}");
+    }
+}
+
+#[actix_web::test]
 async fn an_instance_without_room_ends_what_somebody_cancelled() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;

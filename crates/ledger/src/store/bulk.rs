@@ -1,7 +1,6 @@
 //! The statements of bulk operations.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
@@ -9,9 +8,9 @@ use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId
 use super::jobs::removal;
 use super::{Decided, Store, Way, audit};
 use crate::bulk::{
-    BULK_COLUMNS, BULK_COUNT_ROWS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound,
-    BulkMade, BulkRecord, BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow,
-    filter_text, page_text,
+    BULK_COLUMNS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade,
+    BulkRecord, BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text,
+    page_text,
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
@@ -112,22 +111,14 @@ impl Bulks for Store {
         action: BulkAction,
         filter: &JobFilter,
         before: Timestamp,
-        at_most: u64,
-        time_max: Duration,
+        behind: Option<JobId>,
+        rows_max: u32,
     ) -> Result<BulkCount> {
-        let begun = Instant::now();
-        let (mut jobs, mut behind) = (0, None);
-        while jobs < at_most && begun.elapsed() < time_max {
-            let scan = BulkScan { behind, jobs_max: 0, rows_max: BULK_COUNT_ROWS };
-            let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (before, scan));
-            let (matching, read, last): (i64, i64, Option<Id>) = self.one(Way::Reads, ask).await?;
-            jobs += records::count(matching)?;
-            if read < i64::from(scan.rows_max) {
-                return Ok(BulkCount { jobs: jobs.min(at_most), is_all: jobs <= at_most });
-            }
-            behind = last.map(|last| last.0);
-        }
-        Ok(BulkCount { jobs: jobs.min(at_most), is_all: false })
+        let scan = BulkScan { behind, jobs_max: 0, rows_max };
+        let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (before, scan));
+        let (matching, read, last): (i64, i64, Option<Id>) = self.one(Way::Reads, ask).await?;
+        let read_to = last.filter(|_| read >= i64::from(rows_max)).map(|last| last.0);
+        Ok(BulkCount { jobs: records::count(matching)?, read_to })
     }
 
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
