@@ -34,3 +34,20 @@ pub(crate) async fn run<T: Send + 'static>(
         Effect::Writes => Error::unknown(source),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_without_an_answer_in_time_is_late_and_one_that_was_cut_off_is_not() {
+        for effect in [Effect::Reads, Effect::Writes] {
+            let late = run(effect, Duration::ZERO, std::future::pending::<Result<()>>()).await.unwrap_err();
+            assert!(late.is_late() && late.is_retryable(), "{late:?}");
+            let cut = async { Err::<(), _>(Error::unavailable(io::Error::from(io::ErrorKind::BrokenPipe))) };
+            let cut = run(effect, Duration::MAX, cut).await.unwrap_err();
+            assert!(!cut.is_late(), "{cut:?}");
+        }
+        assert!(!Error::unavailable(sqlx::Error::PoolTimedOut).is_late(), "nothing was sent");
+    }
+}

@@ -118,6 +118,17 @@ impl Error {
         }
     }
 
+    /// Whether the call took too long: the database ended its statement, or did not answer in time.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        const QUERY_CANCELED: &str = "57014";
+        match self.driver() {
+            Some(sqlx::Error::Io(source)) => source.kind() == std::io::ErrorKind::TimedOut,
+            Some(sqlx::Error::Database(source)) => source.code().as_deref() == Some(QUERY_CANCELED),
+            _ => false,
+        }
+    }
+
     /// What the driver said, where it was the driver that failed.
     pub(crate) fn driver(&self) -> Option<&sqlx::Error> {
         match self {

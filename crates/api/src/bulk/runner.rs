@@ -294,33 +294,25 @@ impl Worker {
     /// takes too long is sent again for fewer rows.
     async fn scan(&self, bulk: &BulkRecord) -> Result<(Vec<JobId>, Option<JobId>), Stop> {
         let state = self.state();
-        loop {
-            let mut size = self.scan_size.get();
+        let scan = |rows_max: u32| {
             let jobs_max = BULK_PAGE_JOBS.min(bulk.rate);
-            let scan = BulkScan { behind: bulk.behind, jobs_max, rows_max: size.rows };
-            let next = state.ledger.next_of_bulk(bulk.action, &bulk.filter, bulk.before, scan);
+            BulkScan { behind: bulk.behind, jobs_max, rows_max }
+        };
+        let look = async |rows: u32| {
+            let next = state.ledger.next_of_bulk(bulk.action, &bulk.filter, bulk.before, scan(rows));
             // The wait for a turn does not count as the statement's time. Nobody closes the semaphore.
-            let turn = state.bulk_scans.acquire().await.ok();
-            let found = state.ask(state.settings.request_timeout, next).await;
-            drop(turn);
-            // The server ended the statement, or it was given up.
-            let took_too_long = matches!(found, None | Some(Err(ledger::Error::Aborted { .. })));
-            if took_too_long && let Some(is_first) = size.shrink() {
-                if is_first {
-                    tracing::warn!(
-                        bulk = %self.id, rows = scan.rows_max,
-                        "a statement that looks for the jobs of a bulk operation took too long; from now on it reads fewer rows"
-                    );
-                }
-                self.scan_size.set(size);
-                continue;
-            }
-            let found = found.ok_or_else(unanswered)?.map_err(Refusal::from)?;
-            size.adapt(found.jobs.len() >= jobs_max as usize);
-            self.scan_size.set(size);
-            let next = found.next(&scan);
-            return Ok((found.jobs, next));
-        }
+            let _turn = state.bulk_scans.acquire().await.ok();
+            state.ask(state.settings.request_timeout, next).await
+        };
+        let mut size = self.scan_size.get();
+        let found = in_time(self.id, &mut size, look).await;
+        // The next scan begins with fewer rows also where this one failed.
+        self.scan_size.set(size);
+        let (found, scan) = (found?, scan(size.rows));
+        size.adapt(found.jobs.len() >= scan.jobs_max as usize);
+        self.scan_size.set(size);
+        let next = found.next(&scan);
+        Ok((found.jobs, next))
     }
 
     /// Takes the operation with the next token, as a takeover does. A write that was sent before and whose outcome is not known
@@ -588,6 +580,29 @@ impl ScanSize {
     }
 }
 
+/// The answer of a statement that reads so many rows. If it takes too long, it is sent again for fewer rows.
+async fn in_time<T>(
+    bulk: BulkId,
+    size: &mut ScanSize,
+    look: impl AsyncFn(u32) -> Option<ledger::Result<T>>,
+) -> Result<T, Refusal> {
+    loop {
+        let rows = size.rows;
+        let found = look(rows).await;
+        let is_late = found.as_ref().is_none_or(|found| found.as_ref().is_err_and(ledger::Error::is_late));
+        if is_late && let Some(is_first) = size.shrink() {
+            if is_first {
+                tracing::warn!(
+                    %bulk, rows,
+                    "a statement that looks for the jobs of a bulk operation took too long; from now on it reads fewer rows"
+                );
+            }
+            continue;
+        }
+        return found.ok_or_else(unanswered)?.map_err(Refusal::from);
+    }
+}
+
 /// Whether a retry that was refused so is left out: the job is gone, or does not allow it, or its session is closed or gone.
 const fn leaves_out(code: Code) -> bool {
     matches!(code, Code::Conflict | Code::NotFound)
@@ -607,6 +622,8 @@ fn pause_after(round: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
     use crate::auth::Auth;
     use crate::settings::Settings;
@@ -629,6 +646,21 @@ mod tests {
         assert_eq!(size.shrink(), Some(false), "once");
         while size.shrink().is_some() {}
         assert_eq!(size.rows, BULK_SCAN_ROWS_MIN);
+    }
+
+    #[actix_web::test]
+    async fn a_statement_that_takes_too_long_is_sent_for_fewer_rows_until_it_is_answered() {
+        let failed = |kind: ErrorKind| Some(Err(ledger::Error::unavailable(std::io::Error::from(kind))));
+        for (late, rows_max) in [(None, BULK_SCAN_ROWS_MIN), (failed(ErrorKind::TimedOut), 700)] {
+            let mut size = ScanSize { rows: BULK_SCAN_ROWS, rows_max: BULK_SCAN_ROWS };
+            let look = async |rows: u32| if rows > rows_max { late.clone() } else { Some(Ok(rows)) };
+            let Ok(rows) = in_time(BulkId::from_u128(1), &mut size, look).await else { panic!("{size:?}") };
+            assert!(rows <= rows_max && rows == size.rows && rows == size.rows_max, "{rows} {size:?}");
+        }
+        let mut size = ScanSize { rows: BULK_SCAN_ROWS, rows_max: BULK_SCAN_ROWS };
+        let away = async |_: u32| failed(ErrorKind::ConnectionReset);
+        assert!(in_time(BulkId::from_u128(1), &mut size, away).await.is_err());
+        assert_eq!(size.rows, BULK_SCAN_ROWS, "that says nothing of their number");
     }
 
     #[actix_web::test]
