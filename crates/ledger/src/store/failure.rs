@@ -3,6 +3,7 @@
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::Error;
+use crate::records::impossible;
 
 /// What a failure says of the database's state.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ enum Failure {
 /// The error of a call that only reads.
 pub(super) fn read_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
+        // The database answered, and the row cannot be read.
+        _ if matches!(source, sqlx::Error::ColumnDecode { .. }) => impossible(source),
         Failure::Undone | Failure::Lost | Failure::Outdated => Error::unavailable(source),
         Failure::Refused => Error::refused(source),
     }

@@ -406,3 +406,14 @@ async fn a_day_with_a_stage_whose_result_is_waited_for_is_not_dropped() {
     })
     .await;
 }
+
+/// PostgreSQL keeps no such text in a column of ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_with_a_column_that_cannot_be_read_is_impossible_data_and_no_refusal() {
+    let b = Bench::sqlite().await;
+    stock(&b).await;
+    b.by_hand(format!("UPDATE job_finished SET retried_as = 'x' WHERE id = '{}'", job(6))).await;
+    let spoilt = b.ledger.job(job(6)).await;
+    assert!(matches!(spoilt, Err(ledger::Error::Impossible(_))), "{spoilt:?}");
+    assert_eq!(b.found(job(7)).await.state, State::Finished);
+}
