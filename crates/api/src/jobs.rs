@@ -21,7 +21,7 @@ use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
-use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
+use crate::limits::JOB_WAIT_MS_MAX;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -79,15 +79,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
     let wait = Query::read(&request, &["wait_ms"])?.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0);
-    let until = Instant::now() + Duration::from_millis(wait);
-    // In pieces, so that the wait does not delay an instance that stops.
-    let record = loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let waited = state.call(state.incarnation().jobs.wait(id, left.min(WAIT_PIECE))).await?;
-        if waited.state == JobState::Finished || Instant::now() >= until || state.traffic.is_draining() {
-            break waited;
-        }
-    };
+    let record = waited(&state, id, Duration::from_millis(wait)).await?;
     let jobs = &state.incarnation().jobs;
     let progress = state.call(jobs.progress(&record)).await;
     let principal = Principal::of(&request);
@@ -236,6 +228,26 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
         return Err(Refusal::new(Code::Conflict, detail));
     }
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// The job when it is finished, when that time is up, or when this instance stops. It is read then: thousands may wait for large
+/// ones.
+async fn waited(state: &State, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
+    let until = Instant::now() + at_most;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            let finished = state.incarnation().jobs.until_finished(id, left);
+            tokio::select! {
+                finished = state.call(finished) => finished?,
+                () = state.traffic.until_draining() => {}
+            }
+        }
+        let job = state.call(state.incarnation().jobs.get(id)).await?;
+        if job.state == JobState::Finished || Instant::now() >= until || state.traffic.is_draining() {
+            return Ok(job);
+        }
+    }
 }
 
 /// Accepts one job on this instance, or, if the job belongs to a session, on the session's owner. Its attempts continue the

@@ -163,8 +163,6 @@ pub const SHOWN_PAGE_BYTES_MAX: usize = 8 << 20;
 pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 /// Longest wait for a job's end, in milliseconds.
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
-/// How often such a wait checks whether the instance is stopping.
-pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 /// How old the answer of a shared read may be, from the beginning of the read.
 pub const SHARED_READ_AGE_MAX: Duration = Duration::from_secs(1);
 /// Longest path and query of a shared read, in bytes.

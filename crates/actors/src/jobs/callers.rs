@@ -70,34 +70,51 @@ impl Jobs {
         found.ok_or(Refusal::UnknownJob)
     }
 
-    /// One job, when it is finished or that time is up, whichever comes first.
+    /// Returns when a job is finished, or said to be, or when that time is up, whichever comes first. Until then the job's state
+    /// alone is read, at longer and longer intervals. This does not keep the incarnation: after its end nobody wakes the
+    /// caller, and the reads go on.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
-        let until = Instant::now() + at_most;
-        let waiter = self.callers.waiters.wait_for(id);
-        let mut look_after = None;
-        loop {
-            let mut finished = pin!(waiter.finished());
-            // Registered before the look, so that an end in between is not missed.
-            finished.as_mut().enable();
-            let job = self.get(id).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if job.state == State::Finished || left.is_zero() {
-                return Ok(job);
-            }
-            let after = look_after.unwrap_or_else(|| match self.watches.caller_waits(left) {
-                true => LOOK_FIRST,
-                false => LOOK_EVERY,
-            });
-            let look_again = tokio::time::sleep(jittered(after).min(left));
-            look_after = Some((after * 2).clamp(LOOK_EVERY, LOOK_EVERY_MAX));
-            tokio::select! {
-                () = finished => {}
-                () = look_again => {}
+    pub fn until_finished(
+        &self,
+        id: JobId,
+        at_most: Duration,
+    ) -> impl Future<Output = Result<(), Refusal>> + use<> {
+        let (ledger, watches) = (self.callers.ledger.clone(), Arc::clone(&self.watches));
+        let waiters = Arc::clone(&self.callers.waiters);
+        async move {
+            let until = Instant::now() + at_most;
+            let waiter = waiters.wait_for(id);
+            let mut look_after = None;
+            loop {
+                let mut finished = pin!(waiter.finished());
+                // Registered before the look, so that an end in between is not missed.
+                finished.as_mut().enable();
+                let state = ledger.job_state(id).await?.ok_or(Refusal::UnknownJob)?;
+                let left = until.saturating_duration_since(Instant::now());
+                if state == State::Finished || left.is_zero() {
+                    return Ok(());
+                }
+                let is_new_here = watches.caller_waits(left.min(LOOK_EVERY_MAX));
+                let after = look_after.unwrap_or(if is_new_here { LOOK_FIRST } else { LOOK_EVERY });
+                let look_again = tokio::time::sleep(jittered(after).min(left));
+                look_after = Some((after * 2).clamp(LOOK_EVERY, LOOK_EVERY_MAX));
+                tokio::select! {
+                    () = finished => return Ok(()),
+                    () = look_again => {}
+                }
             }
         }
+    }
+
+    /// One job, when it is finished, or said to be, or when that time is up, whichever comes first.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
+        self.until_finished(id, at_most).await?;
+        self.get(id).await
     }
 
     /// Serves a lane that nobody serves, unless another instance has its lease: a lane is not adopted by itself as long as

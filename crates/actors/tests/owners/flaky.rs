@@ -66,8 +66,8 @@ pub struct Plan {
     pub gated_renewals: AtomicUsize,
     /// What is kept under keys of jobs cannot be read.
     pub job_keys_are_away: AtomicBool,
-    /// So many of the next reads of one job fail.
-    pub failing_job_reads: AtomicUsize,
+    /// Reads of one job.
+    pub job_reads: crate::job_reads::JobReads,
     /// Notes of who holds a node.
     pub holder_notes: crate::holder_notes::HolderNotes,
     /// What was to be purged.
@@ -297,11 +297,12 @@ impl Jobs for Flaky {
         self.real.hold_jobs(lane).await
     }
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
-        let left = &self.plan.failing_job_reads;
-        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Err(Error::unavailable(lost()));
-        }
+        self.plan.job_reads.of_whole()?;
         self.real.job(id).await
+    }
+    async fn job_state(&self, id: JobId) -> Result<Option<domain::job::State>> {
+        self.plan.job_reads.of_state();
+        self.real.job_state(id).await
     }
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
         self.real.jobs(filter).await

@@ -155,6 +155,31 @@ async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
     assert_eq!(refused, Err(Refusal::Fenced));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_waits_for_a_jobs_end_reads_its_state_alone() {
+    let lanes = open().await;
+    let job = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap().id;
+    let (before, _) = lanes.plan.job_reads.counted();
+    let ends = async {
+        let whole = loop {
+            match lanes.plan.job_reads.counted() {
+                (whole, looks) if looks > 1 => break whole,
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        assert_eq!(whole, before, "nothing of it was read but its state");
+        lanes.jobs.cancel(job).await.unwrap()
+    };
+    let (waited, cancelled) = tokio::join!(lanes.jobs.until_finished(job, Duration::from_secs(60)), ends);
+    assert_eq!((waited, cancelled.state), (Ok(()), State::Finished));
+    // Nobody wakes those that come later.
+    lanes.jobs.until_finished(job, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(lanes.jobs.until_finished(job, Duration::ZERO).await, Ok(()));
+    let unknown = lanes.jobs.until_finished(JobId::from_u128(1), Duration::from_secs(60)).await;
+    assert_eq!(unknown, Err(Refusal::UnknownJob));
+    lanes.jobs.stop().await;
+}
+
 /// A job of another instance's lane, whose first attempt is at a node.
 pub async fn dispatch_elsewhere(ledger: &Handle, job: JobId, node: &NodeId) {
     let owner = InstanceId::parse("other-1").unwrap();
@@ -185,11 +210,11 @@ async fn a_result_that_is_written_is_told_although_the_one_before_it_could_not_b
     dispatch_elsewhere(&lanes.ledger, written, &node).await;
     let mut watch = lanes.jobs.watch(Topic::Job(written)).unwrap();
     let result = |job| NodeResult { job, attempt, output: Ok("7".to_owned()) };
-    lanes.plan.failing_job_reads.store(1, Ordering::SeqCst);
+    lanes.plan.job_reads.failing.store(1, Ordering::SeqCst);
     let answers = lanes.jobs.results(&node, vec![result(nobodys), result(written)], false).await;
     let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer).collect();
     assert_eq!(answers, [Answer::Stale, Answer::Committed]);
-    assert_eq!(lanes.plan.failing_job_reads.load(Ordering::SeqCst), 0, "the first was asked for again");
+    assert_eq!(lanes.plan.job_reads.failing.load(Ordering::SeqCst), 0, "the first was asked for again");
     // It was told before it was answered.
     match watch.next().now_or_never() {
         Some(Notification::Event(event)) => {

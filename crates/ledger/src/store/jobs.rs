@@ -33,6 +33,8 @@ const HOLD: Statement = statement!("job_hold");
 const PROMOTE: Statement = statement!("job_promote");
 const SHOW: Statement = statement!(both "job_show");
 const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
+const STATE: Statement = statement!(both "job_state");
+const STATE_FINISHED: Statement = statement!(both "job_state_finished");
 const LIST: Statement = statement!(both "job_list");
 const LIST_FINISHED: Statement = statement!(both "job_list_finished");
 const IN_FLIGHT: Statement = statement!("job_in_flight");
@@ -86,6 +88,24 @@ impl Jobs for Store {
             })
             .await?;
         Ok(rows::newest_first(live, finished, 1)?.pop())
+    }
+
+    async fn job_state(&self, id: JobId) -> Result<Option<State>> {
+        // In this order, since a job moves one way only.
+        let asks = [&STATE, &STATE_FINISHED].map(|statement| self.ask(statement).bind(Id(id)));
+        let found: Option<String> = self
+            .with(Way::KeyReads, move |mut session| {
+                Box::pin(async move {
+                    for ask in asks {
+                        if let Some((state,)) = session.all::<(String,)>(ask).await?.pop() {
+                            return Ok(Some(state));
+                        }
+                    }
+                    Ok(None)
+                })
+            })
+            .await?;
+        found.map(|state| State::parse(&state).map_err(records::impossible)).transpose()
     }
 
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {

@@ -96,6 +96,14 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(impossible).await, []);
 }
 
+pub async fn the_state_of_a_job_is_read_without_the_job(b: Bench) {
+    stock(&b).await;
+    for n in 0..12 {
+        assert_eq!(b.ledger.job_state(job(n)).await.unwrap(), Some(b.found(job(n)).await.state), "{n}");
+    }
+    assert_eq!(b.ledger.job_state(job(99)).await.unwrap(), None);
+}
+
 pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
     stock(&b).await;
     for finished_only in [false, true] {

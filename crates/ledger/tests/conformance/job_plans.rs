@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 23] = [
+const LOADS: [Load; 25] = [
     load!(
         "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -84,6 +84,8 @@ const LOADS: [Load; 23] = [
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
     load!(both "job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
+    load!(both "job_state", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
+    load!(both "job_state_finished", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job_finished"]),
     load!(
         "job_line",
         "text, text, bigint, bigint, bigint",

@@ -1,0 +1,38 @@
+//! Reads of one job: of the whole job, or of its state alone.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ledger::{Error, Result};
+
+use crate::flaky::lost;
+
+/// How many there were, and what becomes of the next ones.
+#[derive(Default)]
+pub struct JobReads {
+    /// So many of the next reads of a whole job fail.
+    pub failing: AtomicUsize,
+    of_whole: AtomicUsize,
+    of_state: AtomicUsize,
+}
+
+impl JobReads {
+    /// A whole job is to be read.
+    pub fn of_whole(&self) -> Result<()> {
+        self.of_whole.fetch_add(1, Ordering::SeqCst);
+        let left = |left: usize| left.checked_sub(1);
+        match self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) {
+            Ok(_) => Err(Error::unavailable(lost())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The state of a job is to be read.
+    pub fn of_state(&self) {
+        self.of_state.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many whole jobs were read, and how many states.
+    pub fn counted(&self) -> (usize, usize) {
+        (self.of_whole.load(Ordering::SeqCst), self.of_state.load(Ordering::SeqCst))
+    }
+}
