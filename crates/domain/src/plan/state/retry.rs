@@ -145,6 +145,7 @@ impl StepBuilder {
         self.next.is_untimed |= self.before.is_over();
         // A plan that was over, or whose owner has changed, goes on with this task alone.
         if self.next.intent != Intent::Run {
+            self.pause_halted_but(at);
             self.set_plan_intent(Intent::Run);
             self.next.is_halted = true;
         }

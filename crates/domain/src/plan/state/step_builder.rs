@@ -248,6 +248,16 @@ impl StepBuilder {
         Ok(())
     }
 
+    /// Pauses the tasks that the plan's intent alone has halted, but one: another one's retry must not have them go on.
+    pub(super) fn pause_halted_but(&mut self, retried: usize) {
+        for at in (0..self.next.tasks.len()).filter(|at| *at != retried) {
+            // Each such retry is a run of its task, so these changes have an end.
+            if self.would_go_on(at) && self.task(at).version >= TASK_CHANGES_MAX {
+                self.pause_at(at);
+            }
+        }
+    }
+
     /// Whether a task goes on, or has a turn to come, while no further task starts.
     fn would_go_on(&self, at: usize) -> bool {
         let task = self.task(at);

@@ -198,6 +198,48 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 }
 
 #[test]
+fn a_retry_in_a_paused_plan_starts_that_task_alone_however_often_the_others_have_changed() {
+    for ends_before in [true, false] {
+        let mut rig =
+            Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+        rig.must(Command::Start);
+        rig.fail(0);
+        rig.fail(1);
+        for at in [0, 1] {
+            let job = rig.task(at).waits_for.unwrap();
+            rig.must(Command::OlderEnded { task: id(at), job });
+        }
+        rig.retry(0, |_| {}).unwrap();
+        for at in [0, 2] {
+            Arc::make_mut(&mut rig.state.tasks[at]).version = TASK_CHANGES_MAX;
+        }
+        rig.must(Command::Pause);
+        assert_eq!(
+            [rig.task(0).intent, rig.task(2).intent],
+            [Intent::Run; 2],
+            "the plan's intent halts them"
+        );
+        if ends_before {
+            rig.complete(2);
+            assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Pending; 2]);
+            rig.retry(1, |_| {}).unwrap();
+        } else {
+            rig.retry(1, |_| {}).unwrap();
+            assert_eq!(rig.begun(), [], "the stage of the third has the place");
+            rig.complete(2);
+        }
+        assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Paused; 2]);
+        assert_eq!(rig.begun(), [(1, 0)]);
+        for _ in 0..3 {
+            rig.complete(1);
+        }
+        assert_eq!(rig.begun(), [], "the others wait until somebody resumes them");
+        rig.must(Command::Resume);
+        assert_eq!(rig.begun(), [(0, 0)]);
+    }
+}
+
+#[test]
 fn with_on_failure_pause_a_task_that_waits_for_its_turn_again_does_not_begin_after_a_failure() {
     for is_retried in [false, true] {
         let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Pause));
