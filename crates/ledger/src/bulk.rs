@@ -307,7 +307,7 @@ pub trait Bulks: Send + Sync {
     async fn open_bulks(&self) -> Result<Vec<OpenBulk>>;
 
     /// Makes `me` the owner in place of one without a live lease, or of itself. `None` where somebody else was quicker or the
-    /// owner lives. One that cannot be read stays as it is.
+    /// owner lives, and on PostgreSQL where the ledger went back. One that cannot be read stays as it is.
     ///
     /// # Errors
     /// [`crate::Error`]; [`crate::Error::Impossible`] for one that cannot be read. After [`crate::Error::Unknown`] it may be the owner.
@@ -350,7 +350,7 @@ pub trait Bulks: Send + Sync {
         behind: JobId,
     ) -> Result<Option<BulkRecord>>;
 
-    /// Notes that all jobs up to this one were worked on.
+    /// Notes that all jobs up to this one were worked on. `None` on PostgreSQL also where the ledger went back.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be noted, or be noted later: take the operation anew before

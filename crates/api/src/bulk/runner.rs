@@ -4,7 +4,7 @@
 //! done to each, then the row says how far it has come. The next owner begins with the jobs of the page. A retry is made
 //! under an idempotency key of the operation and the job, and only of a job that no other has retried; a cancelled job stays
 //! cancelled. Jobs are dismissed and deleted in the transaction that notes the progress. Each write names the row's token: an
-//! owner that was replaced writes nothing.
+//! owner that was replaced writes nothing. In a ledger that went back in time none is taken, and no progress is noted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -208,7 +208,11 @@ impl Worker {
 
     async fn work(&self, mut bulk: BulkRecord) {
         let (mut pause, mut is_stale) = (BULK_ROUND_PAUSE, false);
-        while !self.state().traffic.is_draining() && bulk.owner == self.state().incarnation().identity.id {
+        // In a ledger that went back nothing goes on. What a recovery does not end is taken anew.
+        while !self.state().traffic.is_draining()
+            && self.state().went_back().is_none()
+            && bulk.owner == self.state().incarnation().identity.id
+        {
             let stepped = if is_stale { self.take_anew(&mut bulk).await } else { self.step(&mut bulk).await };
             match stepped {
                 Ok(true) => return,

@@ -161,6 +161,27 @@ async fn jobs_are_counted_for_few_requests_at_once_and_for_one_of_a_token() {
 }
 
 #[actix_web::test]
+async fn an_operation_stops_where_the_ledger_went_back_and_goes_on_afterwards() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
+    let id = orphaned(&state, 1, "ops").await.id;
+    let (forwarder, mut kept) = (forwarder(&state), Kept::default());
+    // Between two pages.
+    state.set_went_back(Some("it is behind".to_owned()));
+    take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+    while !kept.running.borrow().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let status = async || state.ledger.bulk(id).await.unwrap().unwrap().status;
+    assert_eq!(status().await, BulkStatus::Running);
+    state.set_went_back(None);
+    take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+    while status().await != BulkStatus::Done {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[actix_web::test]
 async fn an_instance_without_room_ends_what_somebody_cancelled() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;

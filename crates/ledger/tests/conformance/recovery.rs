@@ -8,13 +8,14 @@ use domain::{
     BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, TxHash, WorkerNumber,
 };
 use ledger::{
-    Acquisition, AuditFilter, Batch, BulkAction, BulkMade, BulkStatus, CONFIRMED_AT_ONCE_MAX,
+    Acquisition, AuditFilter, Batch, BulkAction, BulkMade, BulkStatus, BulkStep, CONFIRMED_AT_ONCE_MAX,
     CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, Error, Identity, JobFilter, Kind, Margins,
     Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken,
     SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
+use crate::bulks;
 use crate::nonces::moves;
 use crate::opening::execute;
 use crate::plan_steps::{PlanOwner, new, plan};
@@ -97,6 +98,36 @@ pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
     assert!(matches!(b.ledger.open_id_worker(&worker, "node").await, Err(Error::WentBack)));
     assert!(matches!(b.ledger.mark_id_worker(&worker, 1, 1).await, Err(Error::WentBack)));
     assert_eq!(b.last(&s).await, Some(2));
+}
+
+/// From now on the ledger is behind what its process has seen.
+async fn falls_behind(b: &Bench) {
+    let known = current(b, None).await;
+    let ahead = Identity { position: known.position + 1_000, ..known };
+    assert!(matches!(b.ledger.witness(Some(&ahead)).await.unwrap(), Witness::WentBack(..)));
+}
+
+pub async fn no_bulk_operation_goes_on_in_a_ledger_that_is_behind(b: Bench) {
+    if b.ledger.kind() == Kind::Sqlite {
+        return;
+    }
+    bulks::stock(&b).await;
+    let mut begun = Vec::new();
+    for (n, action) in [(1, BulkAction::Delete), (2, BulkAction::Dismiss)] {
+        begun.push(bulks::made(&b, &bulks::new(&b, n, action, JobFilter::default()).await).await);
+    }
+    falls_behind(&b).await;
+    for bulk in &begun {
+        assert_eq!(b.ledger.remove_page(bulk, &[job(0)], job(0)).await.unwrap(), None, "{bulk:?}");
+        assert!(b.found(job(0)).await.is_dead(), "{bulk:?}");
+        let noted = b.ledger.note_progress(bulk, job(0), &BulkStep::default()).await.unwrap();
+        assert_eq!(noted, None, "{bulk:?}");
+    }
+    let open = b.ledger.open_bulks().await.unwrap();
+    assert_eq!(open.len(), begun.len());
+    for open in open {
+        assert_eq!(b.ledger.take_bulk(&open, &owner("a")).await.unwrap(), None, "{open:?}");
+    }
 }
 
 pub async fn a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen(b: Bench) {
