@@ -270,7 +270,9 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed. A lane's owner acquires anew and
-    /// reloads. The holder of a socket may send the same again; what was written before is then stale.
+    /// reloads. The holder of a socket may send the same again; what was written before is then stale. Where a write of its
+    /// batch is not possible since the ledger is behind what this process knows, it gets [`crate::Error::WentBack`], and
+    /// nothing was written.
     async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
         self.commit_jobs_linked(batch, Link::default()).await
     }

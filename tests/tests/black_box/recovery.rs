@@ -525,6 +525,25 @@ async fn a_daemon_whose_file_is_replaced_accepts_and_commits_nothing_on_open_soc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_nodes_result_waits_while_the_ledger_counts_as_gone_back() {
+    let rig = Rig::together(1).await;
+    let mut hand = Hand::greeted(&rig, 0, "n", json!([])).await;
+    rig.submit(0, echo(1)).await;
+    let given = hand.given().await;
+    let database = rig.database.as_ref().unwrap();
+    database.query("UPDATE ledger_identity SET position = 0").unwrap();
+    until("it is noticed", async || ready_code(&rig.urls[0]).await == "ledger_went_back").await;
+    hand.say(done(&given, 1)).await;
+    until("its commit was tried", async || {
+        rig.instance(0).await.whole_log().contains("results wait for the ledger")
+    })
+    .await;
+    let answer = tokio::time::timeout(Duration::from_millis(100), hand.any(&["committed", "stale"])).await;
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(database.query("SELECT count(*) FROM job").unwrap(), [["1"]], "it is unfinished");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_goes_away_before_it_is_looked_at_ends_the_start_with_69() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
     let migrated =

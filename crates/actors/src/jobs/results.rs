@@ -230,7 +230,8 @@ impl ResultWriter {
             match self.commit_results(node, results, &mut left, is_unsure, answers).await {
                 Ok(()) if left.is_empty() => {}
                 Ok(()) => tokio::time::sleep(jittered(pause)).await,
-                Err(error) if error.is_retryable() => {
+                // One that went back takes none before it is recovered: their nodes keep them.
+                Err(error) if error.is_retryable() || matches!(error, ledger::Error::WentBack) => {
                     tracing::debug!(%error, %node, "results wait for the ledger");
                     is_unsure |= matches!(error, ledger::Error::Unknown { .. });
                     self.note_late(&mut late, left.iter().map(|n| &results[*n]));

@@ -1,5 +1,5 @@
 -- An attempt is over, and the job back to CREATED; answers those that were as said. The oldest of too many past
--- attempts goes: each has a line, and there is one for every number.
+-- attempts goes: each has a line, and there is one for every number. None goes back in a ledger that went back in time.
 -- $1 ids, $2 lanes or NULL, $3 attempts, $4 nodes or NULL, $5 whether also from RUNNING, $6 what they count,
 -- $7 how they ended, $8 reasons, $9 when they are due or NULL, $10 most past attempts kept,
 -- $11 when a held job is due, in microseconds since 1970
@@ -24,4 +24,5 @@ WHERE j.id = w.id AND j.attempt = w.attempt
   AND (j.state = 'DISPATCHED' OR w.also_running AND j.state = 'RUNNING')
   AND (w.lane IS NULL OR j.lane = w.lane)
   AND (w.node IS NULL OR j.node = w.node)
+  AND (SELECT is_current FROM ledger_current)
 RETURNING j.id

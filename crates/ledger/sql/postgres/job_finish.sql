@@ -1,5 +1,5 @@
 -- Moves jobs to where the finished ones are; answers those that were as said, with the transaction's time. An attempt
--- under way that did not succeed becomes a past one.
+-- under way that did not succeed becomes a past one. In a ledger that went back in time none is moved.
 -- $1 ids, $2 lanes or NULL, $3 attempts or NULL, $4 nodes or NULL, $5 whether also from RUNNING, $6 what they count,
 -- $7 how the attempts ended, $8 outcomes, $9 dead ones, $10 results or NULL, $11 errors or NULL,
 -- $12 whether their slots are free, $13 most past attempts kept
@@ -16,6 +16,7 @@ WITH gone AS (
       AND (w.of_attempt IS NULL OR j.attempt = w.of_attempt AND j.node IS NOT NULL)
       AND (w.of_node IS NULL OR j.node = w.of_node)
       AND (w.also_running OR j.state <> 'RUNNING')
+      AND (SELECT is_current FROM ledger_current)
     RETURNING j.*, w.*
 )
 INSERT INTO job_finished

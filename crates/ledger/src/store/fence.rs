@@ -1,4 +1,5 @@
-//! The fence of a transaction, and the keeping of idempotency keys: the same for every kind of batch.
+//! The fence of a transaction, whether the ledger went back, and the keeping of idempotency keys: the same for every kind of
+//! batch.
 
 use std::collections::HashSet;
 
@@ -14,6 +15,7 @@ use crate::{KeyScope, Kind};
 
 const LOCK: Statement = statement!("fence_lock");
 const HOLDS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "fence_holds"));
+const CURRENT: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "identity_current"));
 const KEEP: Statement = statement!("key_keep");
 const FORGET: Statement = statement!("key_forget");
 
@@ -85,6 +87,14 @@ pub(super) async fn judge(
         None => Fence::Holds,
     };
     Ok(claims.iter().map(fence).collect())
+}
+
+/// Whether the ledger is as far as the session knows. On SQLite no statement compares the two.
+pub(super) async fn is_current(session: &mut Session<'_>) -> sqlx::Result<bool> {
+    if session.kind() == Kind::Sqlite {
+        return Ok(true);
+    }
+    Ok(session.one::<(bool,)>(CURRENT.on(Kind::Postgres)).await?.0)
 }
 
 /// Claims as the statements take them.

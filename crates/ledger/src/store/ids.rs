@@ -5,15 +5,16 @@ use domain::{AuditEntry, SegmentTag, SequenceName};
 
 use super::committer::{Write, Written};
 use super::failure::write_failed;
+use super::fence::is_current;
 use super::{Decided, Pools, Store, Way, audit};
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
 };
 use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
-use crate::sql::{Ask, FromEither, Session, Statement, Transaction, statement};
+use crate::sql::{Ask, FromEither, Statement, Transaction, statement};
 use crate::train::TrainError;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const CLOCK: Statement = statement!("clock");
 const WORKERS: Statement = statement!("id_worker_list");
@@ -30,8 +31,6 @@ const SEQUENCE_KNOWN: Statement = statement!("id_sequence_known");
 const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
 const SEQUENCE_CREATE: Statement = statement!("id_sequence_create");
-
-const CURRENT: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "identity_current"));
 
 /// Each round that comes to nothing is one in which somebody else changed the row.
 const CHANGE_ROUNDS_MAX: usize = 8;
@@ -89,14 +88,6 @@ impl Store {
     async fn sequence_row(&self, way: Way, ask: Ask) -> Result<Option<SequenceRecord>> {
         self.optional::<SequenceRow>(way, ask).await?.map(SequenceRecord::try_from).transpose()
     }
-}
-
-/// Whether the ledger is as far as the session knows. On SQLite no statement compares the two.
-async fn is_current(session: &mut Session<'_>) -> sqlx::Result<bool> {
-    if session.kind() == Kind::Sqlite {
-        return Ok(true);
-    }
-    Ok(session.one::<(bool,)>(CURRENT.on(Kind::Postgres)).await?.0)
 }
 
 #[async_trait::async_trait]

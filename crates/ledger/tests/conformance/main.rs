@@ -100,6 +100,7 @@ on_every_ledger! {
     recovery:
         a_ledger_that_is_behind_is_noticed_and_grants_nothing,
         no_bulk_operation_goes_on_in_a_ledger_that_is_behind,
+        what_a_node_reports_is_neither_written_to_a_ledger_that_is_behind_nor_stale,
         a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen,
         a_recovery_goes_past_all_that_was_granted,
         no_bulk_operation_goes_on_after_a_recovery,

@@ -1,5 +1,6 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
+use domain::job::{Attempt, Event, State};
 use domain::limits::SEGMENT_STEP_MAX;
 use domain::nonce::{
     Allocator, Change, Outcome, Policy, Resolution, SettleRefusal, Settlement, Status, resolve, settle,
@@ -9,9 +10,9 @@ use domain::{
 };
 use ledger::{
     Acquisition, AuditFilter, Batch, BulkAction, BulkMade, BulkStatus, BulkStep, CONFIRMED_AT_ONCE_MAX,
-    CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, Error, Identity, JobFilter, Kind, Margins,
-    Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS, RangeTaken,
-    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
+    CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, Error, Identity, JobFilter, JobsVerdict, Kind,
+    Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS,
+    RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
@@ -20,7 +21,9 @@ use crate::nonces::moves;
 use crate::opening::execute;
 use crate::plan_steps::{PlanOwner, new, plan};
 use crate::sessions::spec;
-use crate::shop::{cancel, in_session, job, of_lane, session, session_id, submit};
+use crate::shop::{
+    cancel, complete, forms, in_session, job, of_lane, run, said, session, session_id, submit, submit_placed,
+};
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
     match b.ledger.witness(known).await.unwrap() {
@@ -138,6 +141,24 @@ pub async fn a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen(b: 
     assert_eq!(execute(&b.options.url, &back).await, 1);
     // The caller knows no more than the ledger has.
     assert!(matches!(b.ledger.witness(Some(&first)).await.unwrap(), Witness::WentBack(..)));
+}
+
+pub async fn what_a_node_reports_is_neither_written_to_a_ledger_that_is_behind_nor_stale(b: Bench) {
+    if b.ledger.kind() == Kind::Sqlite {
+        return;
+    }
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(job(0))])).await;
+    falls_behind(&b).await;
+    let failed = Event::Failed { attempt: Attempt::new(1), retryable: true };
+    let reports = [complete(job(0), 1, "1"), run(job(0), 1), complete(job(1), 1, "lost")];
+    for report in reports.into_iter().chain(forms(job(0), failed, Attempt::new(2))) {
+        let answer = b.ledger.commit_jobs(said([report.clone()])).await;
+        assert!(matches!(answer, Err(Error::WentBack)), "{report:?}: {answer:?}");
+        assert_eq!(b.found(job(0)).await.state, State::Dispatched, "{report:?}");
+    }
+    let of_owner = b.ledger.commit_jobs(of_lane(&lane, [cancel(job(0))])).await.unwrap();
+    assert_eq!(of_owner, JobsVerdict::Fenced);
 }
 
 /// More numbers and ids than any test gives.

@@ -10,11 +10,11 @@ use crate::jobs::columns::{self, expanded};
 use crate::jobs::plan::{
     Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Released, Requeue, Retried, WritePlan,
 };
-use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobsVerdict};
+use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobVerdict, JobsVerdict};
 use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
-use crate::store::fence::{fence, judge, keep_keys};
+use crate::store::fence::{fence, is_current, judge, keep_keys};
 use crate::train::{Fence, TrainError, fence_claims};
 use crate::{Error, Kind};
 
@@ -66,8 +66,24 @@ impl Write for JobBatch {
         batches: &[Self],
     ) -> Result<Written<JobsVerdict>, TrainError<JobsVerdict>> {
         let (fences, _) = fence(transaction, &fence_claims(batches)).await.map_err(write_failed)?;
-        Ok(write(transaction, batches, fences).await.map_err(write_failed)?)
+        let written = write(transaction, batches, fences).await.map_err(write_failed)?;
+        // A lane's batch is fenced then. What a node has reported would count as stale.
+        if has_unwritten_report(batches, &written.verdicts)
+            && !is_current(&mut transaction.session()).await.map_err(write_failed)?
+        {
+            return Err(TrainError::Failed(Error::WentBack));
+        }
+        Ok(written)
     }
+}
+
+/// Whether something was not written that is under no lane's lease.
+fn has_unwritten_report(batches: &[JobBatch], verdicts: &[JobsVerdict]) -> bool {
+    let is_unwritten = |verdict: &JobsVerdict| match verdict {
+        JobsVerdict::Written { jobs, .. } => jobs.iter().any(|job| *job != JobVerdict::Written),
+        JobsVerdict::Fenced | JobsVerdict::Again => true,
+    };
+    batches.iter().zip(verdicts).any(|(batch, verdict)| batch.lane.is_none() && is_unwritten(verdict))
 }
 
 /// New jobs, attempts that begin, and good ends.
