@@ -1,16 +1,16 @@
 //! Membership: an incarnation is registered in the ledger, and renews its `instance:` lease. With each
 //! renewal it reads the others' leases and the settings.
 //!
-//! An incarnation ends when its lease is lost: another instance took it, or its row is gone. It never
-//! acquires the lease again; the process continues as another incarnation. A lease whose token rose by an acquire of its own
-//! that was not heard of is not lost.
+//! An incarnation ends when its lease is lost: another instance took it, its row is gone, or the ledger was recovered from an
+//! earlier state: what the incarnation knows may be of a time that the ledger has lost. It never acquires the lease again; the
+//! process continues as another incarnation. A lease whose token rose by an acquire of its own that was not heard of is not lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
-use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal, Renewed};
+use ledger::{Acquisition, Handle, NewInstance, Peer, RECOVERED_TOKENS, Renewal, Renewed};
 use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -43,11 +43,16 @@ const NOTICES_GATHERED: Duration = Duration::from_millis(20);
 /// Leases of dead instances taken after one renewal.
 const BURIALS_MAX: usize = 16;
 
+/// By how much a token may have risen by the incarnation's own acquires since the last one that it heard of. A recovery raises it
+/// by more: to the database's time in milliseconds, and by [`RECOVERED_TOKENS`] at least.
+const UNHEARD_ACQUIRES_MAX: i64 = 1_000;
+
 const _: () = assert!(PEERS_MAX as usize <= RENEWALS_MAX);
 const _: () = assert!(
     (RENEWAL_PERIOD_MAX.as_millis() * 11 / 10 + RENEWAL_ANSWER_MAX.as_millis()) * 4 < SILENCE_MAX.as_millis(),
     "an instance is not silent because a renewal was late, or hung"
 );
+const _: () = assert!(UNHEARD_ACQUIRES_MAX < RECOVERED_TOKENS);
 
 /// What an incarnation tells of its process.
 #[derive(Clone, Debug)]
@@ -213,8 +218,8 @@ impl Membership {
         self.other_buses.clone()
     }
 
-    /// Returns when this incarnation has ended: another instance declared it dead and took its lease. It
-    /// writes for no key any more; the process needs a new incarnation.
+    /// Returns when this incarnation has ended: another instance declared it dead and took its lease, or the ledger has lost
+    /// that. It writes for no key any more; the process needs a new incarnation.
     pub async fn lost(&mut self) {
         // A heart that died has lost it as well.
         let _ = self.lost.wait_for(|lost| *lost).await;
@@ -277,8 +282,8 @@ impl Heart {
         Ok(())
     }
 
-    /// Acquires its own lease, for the first time or again; `None` if another instance has it, which ends
-    /// this incarnation.
+    /// Acquires its own lease, for the first time or again; `None` if another instance has it, or the ledger has lost the lease
+    /// that it had, which ends this incarnation.
     async fn acquire(&mut self) -> ledger::Result<Option<Token>> {
         let resource = Resource::instance(&self.id);
         let sent = Instant::now();
@@ -295,6 +300,17 @@ impl Heart {
         let acquired = acquired?;
         self.unsure = false;
         match acquired {
+            Acquisition::Acquired { token, .. } if self.is_another(token) => {
+                tracing::error!(
+                    %resource, owner = %self.id, %token,
+                    "this is not the lease that the instance had, as after a recovery of the ledger: this incarnation ends"
+                );
+                self.is_lost();
+                if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
+                    tracing::warn!(%error, "the instance's lease could not be released; it expires by itself");
+                }
+                Ok(None)
+            }
             Acquisition::Acquired { token, expires_at } => {
                 let expires_at = expires_at.as_micros();
                 tracing::info!(%resource, owner = %self.id, %token, expires_at, lease_ms, "lease acquired");
@@ -309,6 +325,12 @@ impl Heart {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether a lease that it acquired is not the one that it had: the row was made anew, or a recovery has raised the token.
+    fn is_another(&self, acquired: Token) -> bool {
+        let Some(known) = self.token() else { return false };
+        !(1..=UNHEARD_ACQUIRES_MAX).contains(&(acquired.get() - known.get()))
     }
 
     fn is_lost(&mut self) {

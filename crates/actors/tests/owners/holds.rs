@@ -1,12 +1,12 @@
-//! Leases that are answered late or not renewed, steps of plans that wait or do not leave, and the tokens under which jobs are
-//! held after a takeover.
+//! Leases that are answered late, with another token, or not renewed, steps of plans that wait or do not leave, and the tokens
+//! under which jobs are held after a takeover.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use domain::Token;
-use ledger::{Error, Result};
+use ledger::{Acquisition, Error, Result};
 
 use crate::flaky::{Plan, lost};
 
@@ -16,6 +16,8 @@ pub struct Holds {
     tokens: Mutex<Vec<Token>>,
     /// The next acquire is answered so much later than it is done.
     pub next_acquire_is_late: Mutex<Option<Duration>>,
+    /// Acquires are answered with tokens that are so much higher, as after a recovery of the ledger.
+    pub tokens_raised_by: AtomicI64,
 }
 
 impl Holds {
@@ -30,8 +32,14 @@ impl Holds {
     }
 
     /// The answer to an acquire.
-    pub async fn answer_late<T>(&self, acquire: impl Future<Output = T> + Send) -> T {
-        let answer = acquire.await;
+    pub async fn answer_late(
+        &self,
+        acquire: impl Future<Output = Result<Acquisition>> + Send,
+    ) -> Result<Acquisition> {
+        let mut answer = acquire.await;
+        if let Ok(Acquisition::Acquired { token, .. }) = &mut answer {
+            *token = Token::new(token.get() + self.tokens_raised_by.load(Ordering::SeqCst));
+        }
         let late = self.next_acquire_is_late.lock().unwrap().take();
         if let Some(late) = late {
             tokio::time::sleep(late).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Identity, JoinOptions, Membership, Process};
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
-use ledger::{Acquisition, Handle, Lease};
+use ledger::{Acquisition, Handle, Lease, RECOVERED_TOKENS};
 
 use crate::flaky::Plan;
 use crate::flaky_ledger::FlakyLedger;
@@ -96,6 +96,19 @@ async fn a_lease_that_another_instance_took_ends_the_incarnation() {
     tokio::time::timeout(PATIENCE, joined.membership.lost()).await.expect("it learns of it");
     assert_eq!(own.token(), None);
     assert!(!joined.membership.failure_detector().is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_a_recovery_has_raised_or_that_is_made_anew_ends_the_incarnation() {
+    for raised_by in [RECOVERED_TOKENS, -1] {
+        let mut joined = Joined::open().await;
+        let own = joined.membership.instance_lease();
+        joined.plan.holds.tokens_raised_by.store(raised_by, Ordering::SeqCst);
+        assert_eq!(own.acquire_anew().await, None, "{raised_by}");
+        tokio::time::timeout(PATIENCE, joined.membership.lost()).await.expect("it learns of it");
+        assert_eq!(own.token(), None, "{raised_by}");
+        assert!(!joined.membership.failure_detector().is_alive(), "{raised_by}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
