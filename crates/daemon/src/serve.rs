@@ -209,6 +209,7 @@ impl Daemon {
         keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation.identity.id));
         let generators = generators::start(config, &ledger);
         let in_memory = InMemory { snowflakes, segments: generators.segments.clone() };
+        let kept_secret = config.cluster.secret.0.is_empty().then(|| cluster_secret.clone());
         let services = api::Services {
             cluster_secret,
             clock: clock.clone(),
@@ -220,7 +221,7 @@ impl Daemon {
         };
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
-        let witness = witness.start(ledger.clone(), serving.api.clone(), in_memory);
+        let witness = witness.start(ledger.clone(), serving.api.clone(), in_memory, kept_secret);
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
         Ok(Self { ledger, cluster, bus, incarnation, keeping, peers, serving, clock, witness })
     }

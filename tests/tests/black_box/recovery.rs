@@ -386,6 +386,50 @@ async fn confirm_nothing_more(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_recovered_ledger_from_before_the_clusters_secret_gets_it_from_the_instances() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let start =
+        async || Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap();
+    let mut instances = [start().await, start().await];
+    let urls = instances.each_ref().map(|instance| instance.url().to_owned());
+    let secret = || database.query("SELECT value FROM setting WHERE name = 'cluster-secret'").unwrap();
+    let before = secret();
+    assert_eq!(before.len(), 1);
+    database.query("DELETE FROM setting WHERE name = 'cluster-secret'").unwrap();
+    database.query("UPDATE ledger_identity SET position = 0").unwrap();
+    for url in &urls {
+        until("it is noticed", async || ready_code(url).await == "ledger_went_back").await;
+    }
+    recovered(database.url(), folder.path()).await;
+    until("the secret is there again", async || secret() == before).await;
+    let ended = instances[1].end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code(), Some(0));
+    instances[1].start().await.unwrap();
+    let ask = async |url: &str, signer: &str, what: &str, body: Option<&Value>| {
+        let path = format!("{url}/v1/signers/{signer}/{what}");
+        patient().request("POST", &path, None, body).await.unwrap().status
+    };
+    for signer in SIGNERS {
+        let first = json!({"next_nonce": 0});
+        until("the signer is confirmed", async || {
+            ask(&urls[0], signer, "confirm", Some(&first)).await == 200
+        })
+        .await;
+    }
+    // One of the two instances forwards each of them.
+    until("both instances grant nonces of all signers", async || {
+        for (url, signer) in urls.iter().flat_map(|url| SIGNERS.map(|signer| (url, signer))) {
+            if ask(url, signer, "nonces", None).await != 201 {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     let folder = tempfile::tempdir().unwrap();
     let start = async || -> Instance {

@@ -2,7 +2,8 @@
 //! that went back in time.
 //!
 //! While it counts as gone back, every request is refused. It ends when an operator has run `fencepost recover`, which takes
-//! the ledger past all that was seen of it; where a SQLite file has lost its name, with the process.
+//! the ledger past all that was seen of it; where a SQLite file has lost its name, with the process. A recovered ledger that
+//! lacks the cluster's secret gets it from this instance.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use actors::database_clock::SharedClock;
+use domain::ClusterSecret;
 use ledger::{Identity, Reason, Witness as Seen, jittered};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -113,6 +115,11 @@ impl Witness {
         let give_up = Instant::now() + patience;
         loop {
             match self.look(ledger, api).await {
+                Ok(Found::Recovered) if ledger.kind() == ledger::Kind::Postgres => {
+                    // Instances that went on have put back by then what the ledger keeps for all of them, see `Self::start`.
+                    tokio::time::sleep(jittered(LOOK_EVERY * 3)).await;
+                    return Ok(());
+                }
                 Ok(Found::Current | Found::Recovered) => return Ok(()),
                 Ok(Found::WentBack) if ledger.kind() == ledger::Kind::Sqlite => {
                     return Err(Failure::new(Exit::Config, self.why()));
@@ -139,10 +146,17 @@ impl Witness {
         &self.known.as_ref().expect("the ledger was looked at").cluster
     }
 
-    /// Looks again and again, until it is stopped.
-    pub fn start(self, ledger: ledger::Handle, api: api::Handle, in_memory: InMemory) -> Looking {
+    /// Looks again and again, until it is stopped. If the ledger keeps the cluster's secret, and is recovered from a state before
+    /// that, it gets the secret again: otherwise the next instance to start would make another one.
+    pub fn start(
+        self,
+        ledger: ledger::Handle,
+        api: api::Handle,
+        in_memory: InMemory,
+        secret: Option<ClusterSecret>,
+    ) -> Looking {
         let (stop, stopped) = oneshot::channel();
-        Looking { stop, task: tokio::spawn(self.run(ledger, api, in_memory, stopped)) }
+        Looking { stop, task: tokio::spawn(self.run(ledger, api, in_memory, secret, stopped)) }
     }
 
     async fn run(
@@ -150,10 +164,11 @@ impl Witness {
         ledger: ledger::Handle,
         api: api::Handle,
         in_memory: InMemory,
+        secret: Option<ClusterSecret>,
         stopped: oneshot::Receiver<()>,
     ) {
         tokio::select! {
-            never = self.look_always(&ledger, &api, in_memory) => match never {},
+            never = self.look_always(&ledger, &api, in_memory, secret.as_ref()) => match never {},
             _ = stopped => {}
         }
         // Takes the position past all that was granted, and writes it down at once.
@@ -167,16 +182,28 @@ impl Witness {
         ledger: &ledger::Handle,
         api: &api::Handle,
         in_memory: InMemory,
+        secret: Option<&ClusterSecret>,
     ) -> Infallible {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // To be put into the ledger.
+        let mut missing = None;
         loop {
             looks.tick().await;
             let had_refused = self.has_refused;
             match self.look(ledger, api).await {
-                Ok(Found::Recovered) => in_memory.drop_all(),
+                Ok(Found::Recovered) => {
+                    in_memory.drop_all();
+                    missing = secret;
+                }
                 Ok(Found::WentBack) if !had_refused => in_memory.drop_all(),
                 Ok(Found::Current | Found::WentBack) | Err(_) => {}
+            }
+            // Before the recovery the state may not be whole yet, and what is restored may have the secret.
+            if let Some(secret) = missing.filter(|_| !self.has_refused)
+                && is_kept(ledger, secret).await
+            {
+                missing = None;
             }
         }
     }
@@ -297,6 +324,24 @@ impl Witness {
             Err(error) => tracing::warn!(%error, %file, "the ledger's position cannot be written down"),
         }
     }
+}
+
+/// Whether the ledger keeps the cluster's secret, this one if there was none, or says that it never will.
+async fn is_kept(ledger: &ledger::Handle, secret: &ClusterSecret) -> bool {
+    match ledger.decide_cluster_secret(secret).await {
+        Ok(kept) if kept == *secret => {}
+        Ok(_) => tracing::error!(
+            "the recovered ledger keeps another secret of the cluster than this instance has; restart this instance"
+        ),
+        Err(error) if error.is_retryable() => {
+            tracing::debug!(%error, "the cluster's secret could not be put into the recovered ledger yet");
+            return false;
+        }
+        Err(error) => {
+            tracing::error!(%error, "the cluster's secret could not be put into the recovered ledger");
+        }
+    }
+    true
 }
 
 /// Writes the file anew, under this extension first, so that it is whole at any moment. Instances that share the file write the
