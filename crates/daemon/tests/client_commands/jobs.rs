@@ -15,7 +15,8 @@ use wire::Json;
 use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
 
 use crate::process::{
-    LOST, PATIENCE, answering, answering_keys, answering_no_waits, asked, ended, fencepost, listener, unheard,
+    LOST, PATIENCE, answering, answering_keys, answering_no_waits, asked, ended, fencepost, listener,
+    unanswered_keys, unheard,
 };
 
 fn tell(child: &Child, signal: Signal) {
@@ -503,6 +504,31 @@ async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
     let key = key.strip_suffix(".1").unwrap();
     assert!(err.contains("line 2: conflict: closed\n") && err.contains("1 are refused. "), "{err}");
     assert!(err.contains(&format!(" run the same command with --key {key}\n")), "{err}");
+}
+
+#[tokio::test]
+async fn a_file_whose_command_is_killed_is_continued_under_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.jsonl");
+    std::fs::write(&file, "{\"payload\":1}\n").unwrap();
+    let cases: [&[&str]; 2] = [&[], &["--key", "k"]];
+    for given in cases {
+        let (listener, url) = listener().await;
+        let heard = unanswered_keys(listener);
+        let words = [&["submit", "-f", file.to_str().unwrap(), "--url", &url], given].concat();
+        let child = fencepost(&words);
+        while heard.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Not SIGINT: a test that a script runs in the background has its commands ignore that.
+        tell(&child, Signal::TERM);
+        let output = ended(child).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), None, "{err}");
+        let key = heard.lock().unwrap()[0].strip_suffix(".1").unwrap().to_owned();
+        let note = format!("if this is interrupted, the same command with --key {key} continues it\n");
+        assert_eq!(err, if given.is_empty() { note.as_str() } else { "" });
+    }
 }
 
 #[tokio::test]

@@ -70,11 +70,17 @@ fn whole(request: &str) -> String {
 
 /// The same, which records the idempotency key of each request alone; empty for a request without one.
 pub fn answering_keys(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
-    let key = |request: &str| {
-        let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
-        key.unwrap_or_default().to_owned()
-    };
     recording(listener, answers, key, |_| false)
+}
+
+/// The same, where each request is left without an answer.
+pub fn unanswered_keys(listener: TcpListener) -> Arc<Mutex<Vec<String>>> {
+    recording(listener, vec![LOST], key, |_| true)
+}
+
+fn key(request: &str) -> String {
+    let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+    key.unwrap_or_default().to_owned()
 }
 
 fn recording(

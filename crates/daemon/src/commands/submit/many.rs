@@ -46,6 +46,7 @@ pub async fn run(
     key: Option<String>,
     json: bool,
 ) -> Result<(), Failure> {
+    let is_key_known = key.is_some();
     let key = once::key(key, super::COMMAND);
     if key.chars().count() > KEY_CHARS_MAX {
         let why = format!(
@@ -54,7 +55,7 @@ pub async fn run(
         return Err(Failure::new(Exit::Usage, why));
     }
     let (overload, bar) = (Absence::default(), ProgressBar::hidden());
-    let work = Submission { client, options, key, overload, json, bar };
+    let work = Submission { client, options, key, is_key_known, overload, json, bar };
     if file == Path::new("-") {
         return work.run("standard input", io::stdin().lock(), None).await;
     }
@@ -78,6 +79,8 @@ struct Submission<'a> {
     options: &'a JobOptions,
     /// The beginning of each batch's idempotency key.
     key: String,
+    /// Whether the caller knows that key: it gave the key, or was told of it.
+    is_key_known: bool,
     /// Since when jobs are refused for now, and none more is accepted.
     overload: Absence,
     json: bool,
@@ -137,7 +140,8 @@ impl Submission<'_> {
     }
 
     /// Submits one batch, through absences of the daemon, and again as long as it refuses jobs for now. It keeps a key for each
-    /// job of the batch, so that a repetition submits only those that it refused.
+    /// job of the batch, so that a repetition submits only those that it refused. A key that was made here is named before the
+    /// first batch that has it is sent.
     async fn send(
         &mut self,
         batch: Batch,
@@ -145,6 +149,13 @@ impl Submission<'_> {
         accepted: u64,
     ) -> Result<Vec<(u64, BatchResult)>, Failure> {
         let key = (!batch.is_named()).then(|| format!("{}.{number}", self.key));
+        if key.is_some() && !self.is_key_known {
+            self.is_key_known = true;
+            // A process that is killed says nothing more.
+            let note =
+                format!("if this is interrupted, the same command with --key {} continues it\n", self.key);
+            self.bar.suspend(|| shown::note(&note));
+        }
         let (numbers, jobs): (Vec<_>, Vec<_>) =
             batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
         let (mut attempts, mut absence, mut doubt) =
