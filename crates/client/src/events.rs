@@ -6,9 +6,10 @@ mod plan;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
-use wire::events::{ClusterEvent, EventKind, JobEvent, NodeEvent, ProgressEvent};
+use wire::events::{ClusterEvent, EventKind, JobEvent, MEDIA_TYPE, NodeEvent, ProgressEvent};
 use wire::jobs::{Job, JobState};
 
 use crate::base_url::shown;
@@ -166,9 +167,20 @@ async fn pause_before_again() {
     tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
 }
 
+/// Whether an answer says that it is a stream of events. Any other one has none, and its end would be taken for a stream that
+/// broke off.
+fn is_stream(response: &Response) -> bool {
+    let said = response.headers().get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+    said.split(';').next().is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE))
+}
+
 impl Source {
     async fn open(client: &Client, call: &Call<'_, ()>) -> Result<Self> {
         let (base, response) = client.open(call).await?;
+        if !is_stream(&response) {
+            let (url, status) = (shown(&base), response.status().as_u16());
+            return Err(Error::Unexpected { url, status, reason: "it is no event stream".to_owned() });
+        }
         Ok(Self { base, response, lines: Lines::default(), said: VecDeque::new() })
     }
 

@@ -5,6 +5,7 @@ use wire::plans::{RetryFrom, RetryPoint, StageOutcome, StageRequest, TaskRequest
 use wire::{Code, limits::LIST_ITEMS_MAX};
 
 use super::*;
+use crate::Error;
 use crate::transport::stand_in::{Act, StandIn, client, header, refused};
 
 const PLAN: &str = r#"{"id":"p","name":null,"status":"CREATED","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"run","halted":false,"over_time":false,"progress":{"total":1,"pending":1,"running":0,"succeeded":0,"failed":0,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":null,"finished_at":null}"#;
@@ -177,7 +178,7 @@ async fn a_plan_is_followed_behind_what_was_seen_when_its_stream_breaks_off() {
     };
     let first = format!(": hello\n\n{}event: newer\ndata: 1\n\n{}", event(3), event(4));
     let again = format!("{}{}", event(4), event(5));
-    let answer = |body| Act::Answer(200, "content-type: text/event-stream\r\n", body);
+    let answer = |body| Act::Answer(200, "content-type: Text/Event-Stream; charset=utf-8\r\n", body);
     let server = StandIn::playing(vec![answer(first), answer(again), refused(Code::NotFound, None)]).await;
     let client = client(&[&server]);
     let mut events = client.plans().follow("p");
@@ -190,4 +191,19 @@ async fn a_plan_is_followed_behind_what_was_seen_when_its_stream_breaks_off() {
         |name| server.heard().iter().map(|request| header(request, name).unwrap()).collect::<Vec<_>>();
     assert_eq!(header("Last-Event-ID"), ["0", "4", "5"]);
     assert_eq!(header("Accept"), ["text/event-stream"; 3]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_event_stream_ends_what_follows_a_plan_or_a_job() {
+    let list = || {
+        let body = r#"{"items":[],"next_cursor":null}"#.to_owned();
+        Act::Answer(200, "content-type: application/json\r\n", body)
+    };
+    let server = StandIn::playing(vec![list(), list()]).await;
+    let client = client(&[&server]);
+    let of_plan = client.plans().follow("p").next().await.unwrap_err();
+    assert!(matches!(of_plan, Error::Unexpected { status: 200, .. }), "{of_plan}");
+    let of_job = client.jobs().events("j").next().await.unwrap_err();
+    assert!(matches!(of_job, Error::Unexpected { status: 200, .. }), "{of_job}");
+    assert_eq!(asked(&server), ["GET /v1/plans/p/events", "GET /v1/jobs/j/events"]);
 }
