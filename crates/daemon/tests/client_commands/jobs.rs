@@ -592,6 +592,22 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
 }
 
 #[tokio::test]
+async fn a_bulk_operation_under_a_key_is_asked_about_only_with_the_time_before_which_its_jobs_came() {
+    let counted = || (202, r#"{"id":null,"matched":2,"before":"2026-01-01T00:00:00Z"}"#.to_owned());
+    let begun = || (202, r#"{"id":"b-1","matched":2}"#.to_owned());
+    for (action, does) in [("cancel", "cancelled"), ("delete", "deleted")] {
+        let (stand_in, url) = listener().await;
+        let heard = answering(stand_in, vec![counted(), begun()]);
+        let words = ["job", "bulk", action, "--kind", "k", "--key", "k", "--no-wait", "--url", &url];
+        let output = ended(asked(&words, "y\n")).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{action}: {err}");
+        assert!(err.contains("give --before or --yes") && err.contains(&format!("is {does} too")), "{err}");
+        assert!(heard.lock().unwrap().is_empty(), "{action}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_that_an_earlier_attempt_may_have_made_does_not_end_as_refused() {
     let (listener, url) = listener().await;
     answering(listener, vec![LOST, refused(wire::Code::NotFound)]);

@@ -56,6 +56,13 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
     let mut with = once::option(&key);
     let is_final = matches!(action, BulkAction::Cancel | BulkAction::Delete);
     if is_final && !begun.yes {
+        // The time of the count cannot be added to it below.
+        if begun.key.is_some() && request.before.is_none() {
+            let done = done(action);
+            let why =
+                format!("with --key, give --before or --yes: what comes after the question is {done} too");
+            return Err(Failure::new(Exit::Usage, why));
+        }
         request.dry_run = Some(true);
         let counted = client.bulks().begin(&request, None).await.map_err(refused)?;
         request.dry_run = None;
