@@ -588,7 +588,16 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
     let again = [&words[..6], &["--url", &other, "--yes", "--no-wait"], options.as_slice()].concat();
     let output = ended(fencepost(&again)).await;
     assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(*heard.lock().unwrap(), [sent]);
+    assert_eq!(*heard.lock().unwrap(), [sent.as_str()]);
+
+    // Once it has done all, no job matches, and nothing is asked.
+    let none = (202, r#"{"id":null,"matched":0,"before":"2026-01-01T00:00:00Z"}"#.to_owned());
+    let (stand_in, other) = listener().await;
+    let heard = answering(stand_in, vec![none, (202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
+    let again = [&words[..6], &["--url", &other, "--no-wait"], options.as_slice()].concat();
+    let output = ended(fencepost(&again)).await;
+    assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(heard.lock().unwrap()[1..], [sent]);
 }
 
 #[tokio::test]

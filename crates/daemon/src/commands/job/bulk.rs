@@ -66,12 +66,15 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         request.dry_run = Some(true);
         let counted = client.bulks().begin(&request, None).await.map_err(refused)?;
         request.dry_run = None;
-        if counted.matched == 0 && !counted.at_least {
+        let is_none = counted.matched == 0 && !counted.at_least;
+        // Under a given key it may be one that was begun before, and has done all that it should.
+        if is_none && begun.key.is_none() {
             shown::answer(json, &counted, unchanged);
             return Ok(());
         }
-        let matched = counted.matched;
-        confirm::ask(&format!("{}. {}?", matching(&counted), asked(action, matched)))?;
+        if !is_none {
+            confirm::ask(&format!("{}. {}?", matching(&counted), asked(action, counted.matched)))?;
+        }
         // Not those that came meanwhile. A repetition under a key must be the same request.
         if begun.key.is_none()
             && let Some(before) = counted.before
