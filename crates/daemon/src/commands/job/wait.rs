@@ -11,8 +11,8 @@ use crate::commands::absence::Absence;
 use crate::commands::{jobs_shown, shown};
 use crate::exit::{Exit, Failure};
 
-/// The longest wait for the end of the job in one request.
-const ASK_EVERY: Duration = Duration::from_secs(60);
+/// The longest wait for the end of the job in one call. A daemon that answers for so long is there: an absence is over.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 /// A job that has waited so long is asked why.
 const WAITS_AFTER: Duration = Duration::from_secs(2);
 /// The delay between two such questions.
@@ -61,14 +61,15 @@ async fn end(client: &Client, id: &str, json: bool) -> client::Result<Job> {
     {
         return Ok(job);
     }
-    waited(client, id).await
+    waited(id, async |at_most| client.jobs().wait(id, at_most).await).await
 }
 
-/// The job when it is FINISHED, through absences of the daemon.
-async fn waited(client: &Client, id: &str) -> client::Result<Job> {
+/// The job when it is FINISHED, through absences of the daemon. `ask` waits for that at most so long, and gives the job as it is
+/// then.
+async fn waited(id: &str, mut ask: impl AsyncFnMut(Duration) -> client::Result<Job>) -> client::Result<Job> {
     let mut absence = Absence::default();
     loop {
-        match client.jobs().wait(id, ASK_EVERY).await {
+        match ask(ASK_EVERY).await {
             Ok(job) if job.state == JobState::Finished => return Ok(job),
             Ok(_) => absence.is_over(),
             Err(error) => {
@@ -155,4 +156,45 @@ fn unsuccessful(job: &Job) -> String {
     let why = job.error.as_ref().filter(|error| *error != how);
     let why = why.map(|error| format!(": {}", shown::one_line(error))).unwrap_or_default();
     format!("job {} {how} {attempts}{why}", job.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use client::Error;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::commands::TOTAL;
+
+    /// How long the daemon answers between two absences.
+    const HERE: Duration = Duration::from_secs(8);
+
+    fn job(state: &str) -> Job {
+        serde_json::from_value(serde_json::json!({
+            "id": "j", "state": state, "lane": "l", "requires": [], "priority": 0, "timeout_ms": 1, "attempt": 1,
+            "max_attempts": 3, "dead": false, "created_at": "t",
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_answers_between_two_absences_is_waited_for_anew_in_each() {
+        let (mut leaves_at, mut absences) = (Instant::now() + HERE, 0);
+        let ask = async |at_most: Duration| {
+            if absences == 10 {
+                return Ok(job("FINISHED"));
+            }
+            if Instant::now() + at_most < leaves_at {
+                sleep(at_most).await;
+                return Ok(job("RUNNING"));
+            }
+            sleep_until(leaves_at + TOTAL).await;
+            absences += 1;
+            leaves_at = Instant::now() + HERE;
+            let (url, reason) = ("u".to_owned(), "no answer in time".to_owned());
+            Err(Error::Lost { url, reason, source: None })
+        };
+        assert_eq!(waited("j", ask).await.unwrap().id, "j");
+        assert_eq!(absences, 10);
+    }
 }
