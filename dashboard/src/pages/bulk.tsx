@@ -42,7 +42,9 @@ function offered({ state, outcome, dead, ...others }: BulkFilter): BulkAction[] 
 export function BulkActions({ filters }: { filters: Record<string, string | undefined> }) {
     const filter: BulkFilter = {};
     for (const [name, value] of Object.entries(filters)) {
-        if (value !== undefined && value !== '' && name !== 'cursor') filter[name] = name === 'dead' ? value === 'true' : value;
+        if (value === undefined || value === '' || name === 'cursor') continue;
+        // The daemon refuses what is neither, as it refuses the list.
+        filter[name] = name === 'dead' && (value === 'true' || value === 'false') ? value === 'true' : value;
     }
     const isNamed = Object.keys(filter).length > 0;
     return (
