@@ -11,7 +11,7 @@ import { useLink, useNow, usePoll } from './live';
 import { link, usePlace, type Place } from './router';
 import type { Whoami } from './shapes';
 import { choice, choose, type Choice } from './theme';
-import { Empty, Trouble } from './ui';
+import { Dialogs, Empty, Trouble } from './ui';
 import { AuditPage } from './pages/audit';
 import { BulkPage, Bulks } from './pages/bulk';
 import { ClusterPage, LeasePage } from './pages/cluster';
@@ -127,7 +127,7 @@ function Inside({ entered, leave }: { entered: Whoami; leave: () => void }) {
         isNew.current = false;
         return entered;
     }, WHOAMI_MS);
-    return <Caller.Provider value={whoami}><Frame whoami={whoami} leave={leave} /></Caller.Provider>;
+    return <Caller.Provider value={whoami}><Dialogs><Frame whoami={whoami} leave={leave} /></Dialogs></Caller.Provider>;
 }
 
 function Newer({ version }: { version: string }) {

@@ -1,13 +1,13 @@
 // The parts that pages are made of. All text from the daemon goes through these as text, never as HTML.
 
-import type { ComponentChildren, TargetedEvent } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { createContext, type ComponentChildren, type TargetedEvent } from 'preact';
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { idempotencyKey, Refusal, refusal } from './api';
 import { daemonTime } from './clock';
 import { age, count, moment, short, wholeOf } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
-import { link, setFilters } from './router';
+import { link, setFilters, usePlace } from './router';
 import type { List } from './shapes';
 
 const TONES: Record<string, string> = {
@@ -319,18 +319,29 @@ export type Ask = {
     run?: (values: Record<string, string>, key: string) => Promise<unknown>;
 };
 
+type Asked = { ask: Ask; done: (() => void) | undefined };
+
+/** Opens a dialog. */
+const Opening = createContext<(asked: Asked) => void>(() => undefined);
+
+/** The dialog that is open is beside the pages: it stays when the button that opened it goes. */
+export function Dialogs({ children }: { children: ComponentChildren }) {
+    const [asked, open] = useState<Asked>();
+    return (
+        <Opening.Provider value={open}>
+            {children}
+            {asked ? <Dialog {...asked} close={() => open(undefined)} /> : null}
+        </Opening.Provider>
+    );
+}
+
 /**
  * A button that asks before it acts, and shows what the daemon says. The dialog does what it said when it opened, whatever the
  * page behind it shows by then.
  */
 export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
-    const [opened, setOpened] = useState<Ask>();
-    return (
-        <>
-            <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => setOpened(ask)}>{ask.title}</button>
-            {opened ? <Dialog ask={opened} close={() => setOpened(undefined)} done={done} /> : null}
-        </>
-    );
+    const open = useContext(Opening);
+    return <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => open({ ask, done })}>{ask.title}</button>;
 }
 
 /**
@@ -355,7 +366,7 @@ function initial({ value, options }: Field): string {
     return (typeof value === 'function' ? value() : value) ?? options?.[0] ?? '';
 }
 
-function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
+function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
     const ask: Ask = { ...asked, ...learned };
@@ -377,7 +388,9 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
         return () => {
             isOver = true;
             element.close();
-            before?.focus();
+            // The page may have no such button by then.
+            const next = before?.isConnected ? before : document.querySelector<HTMLElement>('main');
+            next?.focus({ preventScroll: true });
         };
     }, []);
     const isReady = !isBusy && learned !== undefined && !learned.forbids && (ask.type === undefined || typed === ask.type);
@@ -397,6 +410,12 @@ function Dialog({ ask: asked, close, done }: { ask: Ask; close: () => void; done
     };
     // Who leaves while it works would not see a refusal.
     const leave = () => isBusy || close();
+    // What it asks is about the page that it was opened at.
+    const address = usePlace().parts.join('/');
+    const [openedAt] = useState(address);
+    useEffect(() => {
+        if (address !== openedAt) leave();
+    }, [address]);
     return (
         <dialog
             ref={dialog}

@@ -415,6 +415,54 @@ test('a dialog stays until it knows what became of its action', async ({ page, w
     await expect(dialog).toBeHidden();
 });
 
+test('a dialog says why its action was refused, although the button that opened it has gone', async ({ page, world: { daemon }, world, watch }) => {
+    watch.allowsFailures = true;
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    await page.route('**/cancel', async (route) => {
+        await answered;
+        await route.fulfill({ status: 409, json: { code: 'conflict', detail: 'it is too late' } });
+    });
+    await page.getByRole('button', { name: 'Cancel job' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Cancel job' }).click();
+    await expect(dialog.getByRole('button', { name: 'Working…' })).toBeVisible();
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await expect(page.locator('main .bar .badge').first()).toHaveText('cancelled');
+    answer();
+    await expect(dialog.getByRole('alert')).toContainText('it is too late');
+    await dialog.getByRole('button', { name: 'Back' }).click();
+    await expect(dialog).toBeHidden();
+    await expect(page.locator('main')).toBeFocused();
+});
+
+test('a dialog goes with its page, but not while its action is under way', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', `#/jobs/${world.running}`);
+    const dialog = page.getByRole('dialog');
+    await page.getByRole('button', { name: 'Cancel job' }).click();
+    await expect(dialog).toBeVisible();
+    await visit(page, '#/cluster');
+    await expect(dialog).toBeHidden();
+    await expect(page.locator('main')).toBeFocused();
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    await page.route('**/cancel', async (route) => {
+        await answered;
+        await route.fulfill({ status: 409, json: { code: 'conflict', detail: 'it is too late' } });
+    });
+    await visit(page, `#/jobs/${world.running}`);
+    await page.getByRole('button', { name: 'Cancel job' }).click();
+    await dialog.getByRole('button', { name: 'Cancel job' }).click();
+    await expect(dialog.getByRole('button', { name: 'Working…' })).toBeVisible();
+    await visit(page, '#/cluster');
+    await expect(page.locator('main h1')).toHaveText('Cluster');
+    answer();
+    await expect(dialog.getByRole('alert')).toContainText('it is too late');
+});
+
 test('a number that is none, or too large, is refused in its dialog and changes no policy', async ({ page, world: { daemon }, world }) => {
     const signer = 'eip155:1:0xef';
     const policy = async () => (await daemon.ask('GET', `/v1/signers/${signer}`)).policy;
