@@ -53,9 +53,8 @@ export function useLink(): { state: LinkState; answeredAt: number; dueAt: number
     return { state, answeredAt, dueAt: dueAt() };
 }
 
-document.addEventListener('visibilitychange', () => {
-    if (document.hidden) tell('paused');
-});
+// Before those of the polls, which ask when the tab is seen.
+document.addEventListener('visibilitychange', () => tell(document.hidden ? 'paused' : 'waiting'));
 
 export type Polled<T> = {
     data: T | undefined;
@@ -207,12 +206,19 @@ export function useSoon(then: () => void): () => void {
     }, []);
 }
 
-/** The time, moved every second while the tab is visible. */
+/** The time, moved every second while the tab is visible, and when it becomes visible. */
 export function useNow(): number {
     const [now, set] = useState(Date.now());
     useEffect(() => {
-        const timer = setInterval(() => document.hidden || set(Date.now()), 1_000);
-        return () => clearInterval(timer);
+        const move = () => {
+            if (!document.hidden) set(Date.now());
+        };
+        const timer = setInterval(move, 1_000);
+        document.addEventListener('visibilitychange', move);
+        return () => {
+            clearInterval(timer);
+            document.removeEventListener('visibilitychange', move);
+        };
     }, []);
     return now;
 }

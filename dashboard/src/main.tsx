@@ -228,7 +228,7 @@ function LinkSign() {
     const age = Math.max(0, now - answeredAt);
     const isLate = state === 'live' && now > dueAt + LATE_MS;
     const words = { live: isLate ? 'waiting' : 'live', waiting: 'connecting', lost: 'reconnecting', paused: 'paused' }[state];
-    const isOld = isLate || (state === 'lost' && answeredAt !== 0);
+    const isOld = isLate || ((state === 'lost' || state === 'waiting') && answeredAt !== 0);
     // The age is no part of the status: a screen reader would read it out every second.
     return (
         <span class={`link-sign ${state}`}>

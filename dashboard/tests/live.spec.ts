@@ -301,10 +301,22 @@ test('a hidden tab asks nothing, and asks at once when it is seen again', async 
     // Longer than a poll: nothing can be awaited that must not come.
     await page.waitForTimeout(4_000);
     expect(asked).toEqual([]);
-    const stats = page.waitForResponse('**/v1/stats');
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    await page.route(/\/(v1\/|readyz)/, async (route) => {
+        await answered;
+        await route.continue();
+    });
+    const stats = page.waitForRequest('**/v1/stats');
     await hide(false);
     await stats;
+    // Until there is an answer, what the page shows is as old as the last one.
+    await expect(page.getByRole('status')).toHaveText('connecting');
+    await expect(page.getByRole('banner')).toContainText(/last answer .* ago/);
+    answer();
     await expect(page.getByRole('status')).toHaveText('live');
+    await expect(page.getByRole('banner')).not.toContainText('last answer');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
 test('after a kill the page says so, keeps what it showed, and comes back by itself', async ({ page, world: { daemon }, world, watch }) => {
