@@ -21,12 +21,16 @@ function compressed(): Plugin {
     };
 }
 
+/** The version of the workspace, which is that of the daemon. */
+const version = /^version = "(.+)"$/m.exec(readFileSync('../Cargo.toml', 'utf8'))![1];
+
 /** The daemon serves everything but the page below `/assets/`; `dist` is flat. */
 const daemon = process.env.FENCEPOST_URL ?? 'http://127.0.0.1:7070';
 
 export default defineConfig({
     base: '/assets/',
     publicDir: 'public',
+    define: { OWN_VERSION: JSON.stringify(version) },
     esbuild: { jsx: 'automatic', jsxImportSource: 'preact', legalComments: 'none' },
     build: {
         target: 'es2022',

@@ -66,8 +66,8 @@ function NoPage() {
 
 const WHOAMI_MS = 60_000;
 
-/** The version of the daemon when the page was loaded, which is that of the page. */
-let ownVersion: string | undefined;
+/** The version of the page, which the build puts here. */
+declare const OWN_VERSION: string;
 
 type Known = { whoami?: Whoami; error?: Refusal; asks?: boolean };
 
@@ -84,7 +84,6 @@ function App() {
         }
         try {
             const whoami = await get<Whoami>('/v1/whoami');
-            ownVersion ??= whoami.version;
             set({ whoami });
         } catch (thrown) {
             const error = refusal(thrown);
@@ -131,10 +130,10 @@ function Inside({ entered, leave }: { entered: Whoami; leave: () => void }) {
 }
 
 function Newer({ version }: { version: string }) {
-    if (version === ownVersion) return null;
+    if (version === OWN_VERSION) return null;
     return (
         <div class="notice" role="status">
-            <span>The daemon has the version <b>{version}</b> now, and this page is of the version <b>{ownVersion}</b>.</span>
+            <span>The daemon has the version <b>{version}</b> now, and this page is of the version <b>{OWN_VERSION}</b>.</span>
             <button type="button" onClick={() => location.reload()}>Reload</button>
         </div>
     );

@@ -198,6 +198,13 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_script_has_the_version_of_the_daemon() {
+        let script = std::str::from_utf8(ASSETS[0].plain).unwrap();
+        let version = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(script.contains(version), "run npm run build in dashboard/: its script is not of {version}");
+    }
+
     #[actix_web::test]
     async fn a_client_gets_the_form_that_it_takes() {
         for (accepted, compressed) in [
