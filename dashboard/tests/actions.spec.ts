@@ -369,6 +369,13 @@ test('the placement is explained', async ({ page, world }) => {
     await page.getByLabel('Requires').fill('quantum');
     await page.getByRole('button', { name: 'Explain' }).click();
     await expect(page.locator('.explained')).toContainText('2 lack a label');
+    await page.getByLabel('Requires').fill('');
+    for (const wrong of ['zh-en', 'zh:', ':en']) {
+        await page.getByLabel('Route').fill(wrong);
+        await page.getByRole('button', { name: 'Explain' }).click();
+        await expect(page.locator('main').getByRole('alert')).toContainText(`invalid Route: ${wrong} is not two languages`);
+        await expect(page.locator('.explained')).toHaveCount(0);
+    }
 });
 
 test('a quarantined nonce is resolved only by who types its number', async ({ page, world: { daemon }, world }) => {

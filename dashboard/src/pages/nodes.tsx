@@ -1,7 +1,7 @@
 // Nodes and pools: who works, how full it is, and which node a job would get.
 
 import { useEffect, useState } from 'preact/hooks';
-import { get, path, refusal, send, type Refusal } from '../api';
+import { get, path, Refusal, refusal, send } from '../api';
 import { useCaller, useCan } from '../caller';
 import { count } from '../format';
 import { useList, usePoll, useSoon, useStream } from '../live';
@@ -90,9 +90,8 @@ function Explain({ query }: { query: URLSearchParams }) {
         if (pool.trim() !== '') needs.pool = pool.trim();
         const labels = requires.split(',').map((label) => label.trim()).filter((label) => label !== '');
         if (labels.length > 0) needs.requires = labels;
-        const [source, target] = route.split(':');
-        if (source && target) needs.route = { source: source.trim(), target: target.trim() };
         try {
+            if (route.trim() !== '') needs.route = routeOf(route.trim());
             setFound(await send<Selection>('POST', '/v1/nodes/select', needs));
             setError(undefined);
         } catch (thrown) {
@@ -116,6 +115,14 @@ function Explain({ query }: { query: URLSearchParams }) {
             {found ? <Explained of={found} /> : null}
         </Card>
     );
+}
+
+/** The two languages of a route; a refusal where one is missing. */
+function routeOf(text: string): Route {
+    const at = text.indexOf(':');
+    const [source, target] = [text.slice(0, at).trim(), text.slice(at + 1).trim()];
+    if (at === -1 || source === '' || target === '') throw new Refusal(400, 'invalid', `Route: ${text} is not two languages, such as zh:en`);
+    return { source, target };
 }
 
 const REASONS: Record<string, string> = {
