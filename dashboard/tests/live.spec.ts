@@ -1,5 +1,6 @@
 // What changes shows by itself; lists stay where they are; and the page comes back when the daemon does.
 
+import { serious } from './axe';
 import { enter, expect, test, visit } from './world';
 
 test('a job\u2019s page follows its events', async ({ page, world: { daemon }, world }) => {
@@ -127,13 +128,18 @@ test('what is typed into a filter stays while the page is drawn anew', async ({ 
     await expect(owner).toHaveValue('');
 });
 
-test('a row whose job left the filter stays and says so', async ({ page, world: { daemon }, world }) => {
+test('a row whose job left the filter stays and says so, as readable as others', async ({ page, world: { daemon }, world }) => {
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'leaves' });
     await enter(page, world, 'root', '#/jobs?state=CREATED&tenant=leaves');
     const row = page.locator('main tbody tr');
     await expect(row).toContainText(id);
     await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
     await expect(row).toContainText('left the list');
+    for (const theme of ['light', 'dark']) {
+        await page.getByRole('button', { name: theme, exact: true }).click();
+        await expect(page.locator('html')).toHaveAttribute('data-theme', theme);
+        expect(await serious(page, ['color-contrast']), theme).toEqual([]);
+    }
 });
 
 test('a page that ends early says that the list goes on, and nothing of the rows behind its end', async ({ page, world: { daemon }, world }) => {

@@ -1,25 +1,12 @@
 // Every page with data in it: what it shows, whether everybody can use it, and that nothing of the data is more than text.
 
-import axe from 'axe-core';
+import { serious } from './axe';
 import { pages } from './pages';
 import { enter, expect, test, visit } from './world';
-import type { Page } from '@playwright/test';
-
-/** What axe finds: by all of its rules, or by those about colours. */
-async function serious(page: Page, rules?: string[]): Promise<string[]> {
-    const found = await page.evaluate(
-        (values) => (window as unknown as { axe: typeof axe }).axe.run(values ? { runOnly: values } : {}),
-        rules,
-    );
-    return found.violations
-        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-        .map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join('; ')}`);
-}
 
 test('every page shows its data as text, in both themes, and axe finds nothing serious', async ({ page, world }) => {
     test.setTimeout(120_000);
     await enter(page, world, 'root');
-    await page.evaluate(axe.source);
     for (const [name, address, texts] of pages(world)) {
         await visit(page, address);
         for (const text of texts) {
