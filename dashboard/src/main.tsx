@@ -255,7 +255,7 @@ function ThemeSwitch() {
 function useKeys(): void {
     // With the page, not after it: a person who sees it may press.
     useLayoutEffect(() => {
-        let after = 0;
+        let after = -Infinity;
         const pressed = (event: KeyboardEvent) => {
             const target = event.target as HTMLElement;
             if (event.ctrlKey || event.metaKey || event.altKey || target.closest('input, select, textarea, dialog')) return;
@@ -269,7 +269,7 @@ function useKeys(): void {
                 after = event.timeStamp;
             } else if (event.timeStamp - after < 1_500) {
                 const page = PAGES.find(([, , key]) => key === event.key);
-                after = 0;
+                after = -Infinity;
                 if (page) location.hash = link([page[0]]);
             }
         };

@@ -57,6 +57,18 @@ test('the keyboard alone leads through the pages', async ({ page, world }) => {
     await expect(page.locator('main')).toBeFocused();
 });
 
+test('a letter without g before it leads nowhere, also in the first second of a page', async ({ page, world }) => {
+    await enter(page, world, 'root');
+    const address = await page.evaluate(() => {
+        const pressed = new KeyboardEvent('keydown', { key: 'a', bubbles: true });
+        Object.defineProperty(pressed, 'timeStamp', { value: 1_000 });
+        document.body.dispatchEvent(pressed);
+        return location.hash;
+    });
+    expect(address).toBe('#/');
+    await expect(page.locator('main h1')).toHaveText('Overview');
+});
+
 test('filters are in the address and come back with it', async ({ page, world }) => {
     await enter(page, world, 'root', '#/jobs');
     await page.locator('#filter-state').selectOption('FINISHED');
