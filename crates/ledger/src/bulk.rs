@@ -362,7 +362,7 @@ pub trait Bulks: Send + Sync {
         step: &BulkStep,
     ) -> Result<Option<BulkRecord>>;
 
-    /// Ends it.
+    /// Ends it. `None` on PostgreSQL also where the ledger went back.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

@@ -4,7 +4,7 @@
 //! done to each, then the row says how far it has come. The next owner begins with the jobs of the page. A retry is made
 //! under an idempotency key of the operation and the job, and only of a job that no other has retried; a cancelled job stays
 //! cancelled. Jobs are dismissed and deleted in the transaction that notes the progress. Each write names the row's token: an
-//! owner that was replaced writes nothing. In a ledger that went back in time none is taken, and no progress is noted.
+//! owner that was replaced writes nothing. In a ledger that went back in time none is taken, no progress is noted, and none ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

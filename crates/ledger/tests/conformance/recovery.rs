@@ -125,6 +125,8 @@ pub async fn no_bulk_operation_goes_on_in_a_ledger_that_is_behind(b: Bench) {
         assert!(b.found(job(0)).await.is_dead(), "{bulk:?}");
         let noted = b.ledger.note_progress(bulk, job(0), &BulkStep::default()).await.unwrap();
         assert_eq!(noted, None, "{bulk:?}");
+        let ended = b.ledger.finish_bulk(bulk, BulkStatus::Done, None).await.unwrap();
+        assert_eq!(ended, None, "{bulk:?}");
     }
     let open = b.ledger.open_bulks().await.unwrap();
     assert_eq!(open.len(), begun.len());
