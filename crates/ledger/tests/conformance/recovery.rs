@@ -22,7 +22,8 @@ use crate::opening::execute;
 use crate::plan_steps::{PlanOwner, new, plan};
 use crate::sessions::spec;
 use crate::shop::{
-    cancel, complete, forms, in_session, job, of_lane, run, said, session, session_id, submit, submit_placed,
+    cancel, complete, forms, in_session, job, of_lane, release, run, said, session, session_id, submit,
+    submit_placed,
 };
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
@@ -150,14 +151,16 @@ pub async fn what_a_node_reports_is_neither_written_to_a_ledger_that_is_behind_n
         return;
     }
     let lane = b.lane(session("s"), &owner("a")).await;
-    b.does(of_lane(&lane, [submit_placed(job(0))])).await;
+    b.does(of_lane(&lane, [0, 2].map(|n| submit_placed(job(n))))).await;
+    b.does(of_lane(&lane, [cancel(job(2))])).await;
     falls_behind(&b).await;
     let failed = Event::Failed { attempt: Attempt::new(1), retryable: true };
-    let reports = [complete(job(0), 1, "1"), run(job(0), 1), complete(job(1), 1, "lost")];
+    let reports = [complete(job(0), 1, "1"), run(job(0), 1), complete(job(1), 1, "lost"), release(job(2), 1)];
     for report in reports.into_iter().chain(forms(job(0), failed, Attempt::new(2))) {
         let answer = b.ledger.commit_jobs(said([report.clone()])).await;
         assert!(matches!(answer, Err(Error::WentBack)), "{report:?}: {answer:?}");
         assert_eq!(b.found(job(0)).await.state, State::Dispatched, "{report:?}");
+        assert_eq!(b.found(job(2)).await.finished.unwrap().released_at, None, "{report:?}");
     }
     let of_owner = b.ledger.commit_jobs(of_lane(&lane, [cancel(job(0))])).await.unwrap();
     assert_eq!(of_owner, JobsVerdict::Fenced);
