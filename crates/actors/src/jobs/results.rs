@@ -359,7 +359,7 @@ impl ResultWriter {
     }
 
     /// What to say of a result that was not written now: the same as before, if it was then. And what follows from it, if that
-    /// may not have been done.
+    /// may not have been done. It is stale only in a ledger that is as far as is known.
     async fn answer_again(
         &self,
         node: &NodeId,
@@ -370,6 +370,10 @@ impl ResultWriter {
         if let Some(job) = found.filter(|job| was_ended_by(job, result, node)) {
             let follows = is_unsure.then(|| consequence_in(&job, result.attempt)).flatten();
             return Ok((Answer::Committed, follows));
+        }
+        // A ledger that went back may lack the job, or the attempt: its node keeps the result.
+        if !self.ledger.is_current().await? {
+            return Err(ledger::Error::WentBack);
         }
         metrics::counter!("fencepost_fence_reject_total", "op" => "result").increment(1);
         tracing::info!(

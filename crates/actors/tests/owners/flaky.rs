@@ -752,7 +752,7 @@ impl Ids for Flaky {
         Ok(self.real.clock_ms().await? + self.plan.ahead_ms.load(Ordering::Relaxed))
     }
     async fn is_current(&self) -> Result<bool> {
-        self.real.is_current().await
+        Ok(self.plan.recovery.is_current() && self.real.is_current().await?)
     }
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
         self.real.id_workers().await

@@ -9,17 +9,18 @@ use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
 use actors::jobs::limits::PURGE_EVERY;
 use actors::jobs::{
-    Answer, Dependencies, JobEventKind, Jobs, LaneConfig, NodeResult, Notification, Refusal, Submission,
-    Topic,
+    Answer, Dependencies, Failure, JobEventKind, Jobs, LaneConfig, NodeResult, Notification, Refusal,
+    Submission, Topic,
 };
 use cluster::{ClusterView, FailureDetector, Identity, JoinOptions, Membership, Process};
-use domain::job::{Assignment, Attempt, Change, Due, NewJob, Outcome, Spec, State};
+use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Spec, State};
 use domain::{InstanceId, JobId, LaneId, Mode, NodeId};
 use futures_util::FutureExt;
 use ledger::{Acquisition, Handle, JobBatch, JobWrite};
 
 use crate::flaky::{Flaky, Plan};
 use crate::flaky_ledger::FlakyLedger;
+use crate::until;
 
 pub struct Lanes {
     pub jobs: Jobs,
@@ -222,6 +223,23 @@ async fn a_result_that_is_written_is_told_although_the_one_before_it_could_not_b
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_that_a_ledger_that_went_back_does_not_know_is_not_stale_before_it_is_recovered() {
+    let lanes = open().await;
+    let (node, recovery) = (NodeId::parse("n").unwrap(), &lanes.plan.recovery);
+    recovery.is_behind.store(true, Ordering::SeqCst);
+    let failure = Failure { ended: Ended::Failed, message: "why".to_owned(), is_retryable: true };
+    let result = NodeResult { job: JobId::from_u128(1), attempt: Attempt::new(1), output: Err(failure) };
+    let mut answers = std::pin::pin!(lanes.jobs.results(&node, vec![result], false));
+    tokio::select! {
+        _ = answers.as_mut() => panic!("its node would drop it"),
+        () = until("it is tried again", async || recovery.asked.load(Ordering::SeqCst) > 2) => {}
+    }
+    recovery.is_behind.store(false, Ordering::SeqCst);
+    let answers: Vec<_> = answers.await.into_iter().map(|(answer, _)| answer).collect();
+    assert_eq!(answers, [Answer::Stale]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,19 +1,29 @@
-//! Whether the signers of a test wait for the confirmation of their next nonce.
+//! Whether the ledger of a test went back, and whether its signers wait for the confirmation of their next nonce.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A recovery of the ledger, as signers show it.
+/// A ledger that went back, and its recovery, as signers show it.
 #[derive(Default)]
 pub struct Recovery {
     /// Signers wait for the confirmation.
     pub is_on: AtomicBool,
     /// It comes as soon as rows of nonces were read.
     pub ends_after_rows: AtomicBool,
+    /// The ledger is behind what its process knows.
+    pub is_behind: AtomicBool,
+    /// How often it was asked whether it is.
+    pub asked: AtomicUsize,
 }
 
 impl Recovery {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Whether the ledger is as far as its process knows.
+    pub fn is_current(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        !self.is_behind.load(Ordering::SeqCst)
     }
 
     /// Rows of nonces.
