@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use figment::providers::{Format, Serialized, Toml};
 use figment::{Figment, Provider};
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::check::check;
 use super::problem::{Problem, Refused, allowed};
@@ -129,7 +130,7 @@ impl Sources {
         let is_by_variable = stack.origins.get("ledger.url").is_some_and(|origin| origin.starts_with(PREFIX));
         let overridden_ledger = ledger_of_file
             .and_then(|url| url.as_str().map(str::to_owned))
-            .filter(|url| is_by_variable && *url != config.ledger.url);
+            .filter(|url| is_by_variable && !name_one_ledger(url, &config.ledger.url));
         let loaded = Loaded { config, file, origins: stack.origins, overridden_ledger };
         let problems = check(&loaded, listening);
         if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
@@ -160,6 +161,19 @@ impl Sources {
         variables.sort();
         variables
     }
+}
+
+/// Whether two URLs name one ledger: one database of one PostgreSQL, whatever role and password each has, or one text.
+fn name_one_ledger(one: &str, other: &str) -> bool {
+    one == other || database(one).is_some_and(|of_one| database(other) == Some(of_one))
+}
+
+/// The server and the database that a PostgreSQL URL names.
+fn database(url: &str) -> Option<String> {
+    let mut url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "postgres" | "postgresql"))?;
+    // Stands for the role that the URL or the environment names.
+    url.query_pairs_mut().append_pair("user", "anybody");
+    ledger::address(url.as_str()).ok()
 }
 
 /// Whether a variable has a name of ours that nothing reads: a slip of the pen, which would pass unnoticed.

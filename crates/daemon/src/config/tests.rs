@@ -527,6 +527,8 @@ fn a_variable_that_names_another_ledger_than_the_file_is_warned_of() {
     for variable in ["FENCEPOST_DATABASE_URL", "FENCEPOST__LEDGER__URL"] {
         for (url, shown) in [
             ("postgres://u:hunter2@localhost/two", "postgres://u:***@localhost/two"),
+            ("postgres://u:hunter2@localhost:7/one", "postgres://u:***@localhost:7/one"),
+            ("postgres://u:hunter2@127.0.0.1/one", "postgres://u:***@127.0.0.1/one"),
             ("sqlite:./ledger.db", "sqlite:./ledger.db"),
         ] {
             let warned = warned(&given(&[(variable, url)])).expect(url);
@@ -535,7 +537,14 @@ fn a_variable_that_names_another_ledger_than_the_file_is_warned_of() {
             }
             assert!(!warned.contains("hunter2"), "{warned}");
         }
-        assert_eq!(warned(&given(&[(variable, OF_FILE)])), None);
+        for same in [
+            OF_FILE,
+            "postgres://localhost/one",
+            "postgresql://v:other@localhost:5432/one?sslmode=disable",
+            "postgres://localhost/one?user=v&password=other",
+        ] {
+            assert_eq!(warned(&given(&[(variable, same)])), None, "{same}");
+        }
     }
     assert_eq!(warned(&given(&[])), None);
     let mut by_option = given(&[]);
