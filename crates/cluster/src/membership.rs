@@ -48,9 +48,10 @@ const BURIALS_MAX: usize = 16;
 const UNHEARD_ACQUIRES_MAX: i64 = 1_000;
 
 const _: () = assert!(PEERS_MAX as usize <= RENEWALS_MAX);
+// A pause is up to 1.1 periods long, and a look as long as one.
 const _: () = assert!(
-    (RENEWAL_PERIOD_MAX.as_millis() * 11 / 10 + RENEWAL_ANSWER_MAX.as_millis()) * 4 < SILENCE_MAX.as_millis(),
-    "an instance is not silent because a renewal was late, or hung"
+    (RENEWAL_PERIOD_MAX.as_millis() * 21 / 10 + RENEWAL_ANSWER_MAX.as_millis()) * 4 < SILENCE_MAX.as_millis(),
+    "an instance is not silent because a renewal, or the look before it, was late or hung"
 );
 const _: () = assert!(UNHEARD_ACQUIRES_MAX < RECOVERED_TOKENS);
 
@@ -491,8 +492,8 @@ impl Heart {
         }
     }
 
-    /// Looks at the others, for an eighth of the lease at most: a ledger that is slow to answer must not make this instance look
-    /// dead.
+    /// Looks at the others, for an eighth of the lease at most, and no longer than [`RENEWAL_PERIOD_MAX`]: the next renewal waits
+    /// for it, and a ledger that is slow to answer must not make this instance look dead, or silent.
     async fn look_around(&self) {
         let look = async {
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
@@ -504,8 +505,8 @@ impl Heart {
             }
             Ok(())
         };
-        let eighth = self.lease / RENEWALS_PER_LEASE / 2;
-        Self::in_time(look, tokio::time::Instant::now() + eighth).await;
+        let longest = (self.lease / RENEWALS_PER_LEASE / 2).min(RENEWAL_PERIOD_MAX);
+        Self::in_time(look, tokio::time::Instant::now() + longest).await;
     }
 
     /// A notice says that something has changed. What is read now counts for the ring, the modes, and

@@ -243,7 +243,7 @@ impl Instances for Flaky {
         self.real.note_bus(id, up, bus).await
     }
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
-        self.real.peers(since_ms, limit).await
+        self.plan.holds.look(self.real.peers(since_ms, limit)).await
     }
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
         self.real.instance_url(id).await

@@ -1,14 +1,17 @@
-//! Leases that are answered late, with another token, or not renewed, steps of plans that wait or do not leave, and the tokens
-//! under which jobs are held after a takeover.
+//! Leases that are answered late, with another token, or not renewed, looks at the others that are slow, steps of plans that wait
+//! or do not leave, and the tokens under which jobs are held after a takeover.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::Token;
 use ledger::{Acquisition, Error, Result};
 
 use crate::flaky::{Plan, lost};
+
+/// How long a slow look takes.
+const SLOW_LOOK: Duration = Duration::from_secs(6);
 
 /// Under which tokens jobs were held.
 #[derive(Default)]
@@ -18,6 +21,10 @@ pub struct Holds {
     pub next_acquire_is_late: Mutex<Option<Duration>>,
     /// Acquires are answered with tokens that are so much higher, as after a recovery of the ledger.
     pub tokens_raised_by: AtomicI64,
+    /// Looks at the other instances take [`SLOW_LOOK`].
+    pub looks_are_slow: AtomicBool,
+    slow_looks: AtomicUsize,
+    awaited_looks: AtomicUsize,
 }
 
 impl Holds {
@@ -29,6 +36,21 @@ impl Holds {
     /// In the order in which they were asked for.
     pub fn tokens(&self) -> Vec<Token> {
         self.tokens.lock().unwrap().clone()
+    }
+
+    /// A look at the other instances.
+    pub async fn look<T>(&self, look: impl Future<Output = T> + Send) -> T {
+        if self.looks_are_slow.load(Ordering::SeqCst) {
+            self.slow_looks.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(SLOW_LOOK).await;
+            self.awaited_looks.fetch_add(1, Ordering::SeqCst);
+        }
+        look.await
+    }
+
+    /// How many slow looks have begun, and how many of them were not given up.
+    pub fn slow_looks(&self) -> (usize, usize) {
+        (self.slow_looks.load(Ordering::SeqCst), self.awaited_looks.load(Ordering::SeqCst))
     }
 
     /// The answer to an acquire.

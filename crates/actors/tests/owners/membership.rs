@@ -29,12 +29,15 @@ impl Joined {
     }
 
     async fn on(bus: bus::Handle) -> Self {
+        Self::with(bus, LEASE).await
+    }
+
+    async fn with(bus: bus::Handle, lease: Duration) -> Self {
         let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
         let me = InstanceId::parse("me-1").unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
         let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-        let terms =
-            JoinOptions { lease: LEASE, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
+        let terms = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
         let membership = Membership::join(ledger, bus, &identity, process, terms).await.unwrap();
         Self { membership, ledger: real, plan, me, _folder: folder }
     }
@@ -135,4 +138,18 @@ async fn a_renewal_that_hangs_is_asked_for_again_and_counts_should_it_be_answere
     renewed_after(joined.lease().await.renewed_at).await;
     let lease = joined.lease().await;
     assert_eq!((lease.token, own.token()), (before.token, Some(before.token)), "it was not acquired anew");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_however_long_it_is_is_renewed_without_waiting_for_a_look_at_the_others_that_hangs() {
+    let joined = Joined::with(bus::Hub::default().join(), Duration::from_secs(60)).await;
+    let looks = &joined.plan.holds;
+    looks.looks_are_slow.store(true, Ordering::SeqCst);
+    // A look comes after each of them.
+    for _ in 0..3 {
+        let before = joined.lease().await.renewed_at;
+        until("it is renewed", async || joined.lease().await.renewed_at > before).await;
+    }
+    let (begun, awaited) = looks.slow_looks();
+    assert!(begun >= 2 && awaited == 0, "{awaited} of {begun} looks held up the next renewal");
 }
