@@ -61,8 +61,9 @@ impl Nodes for Redis {
         }
         match written(number)? {
             Written::Done(version) => {
-                self.shared.node_clocks.connected(node, at, report.vouched);
-                Ok(Connecting::Done(Connected { epoch: Epoch::new(version.get()), version, is_complete }))
+                let epoch = Epoch::new(version.get());
+                self.shared.node_clocks.connected(node, epoch, at, report.vouched);
+                Ok(Connecting::Done(Connected { epoch, version, is_complete }))
             }
             Written::Replaced => Ok(Connecting::Younger),
             Written::Lost => Err(failure::unreadable()),
@@ -106,7 +107,7 @@ impl Nodes for Redis {
         };
         let written = self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written);
         if matches!(written, Ok(Written::Done(_))) {
-            self.shared.node_clocks.forget(node);
+            self.shared.node_clocks.forget(node, epoch);
         }
         written
     }
@@ -290,6 +291,8 @@ impl Redis {
 pub(super) struct Clocks(Mutex<HashMap<NodeId, Clock>>);
 
 struct Clock {
+    /// The node's newest connection to this instance.
+    epoch: Epoch,
     /// What it showed, in microseconds since 1970, ...
     at: u64,
     /// ... at this time at the latest.
@@ -318,14 +321,21 @@ struct ReportStamp {
 }
 
 impl Clocks {
-    /// A new connection of a node is known at the server, which showed this time.
-    fn connected(&self, node: &NodeId, at: u64, vouched: Option<Duration>) {
+    /// A new connection of a node is known at the server, which showed this time. The answers about two connections may come in
+    /// any order: an older one's brings only the time.
+    fn connected(&self, node: &NodeId, epoch: Epoch, at: u64, vouched: Option<Duration>) {
         let (mut clocks, heard) = (self.all(), Instant::now());
         if clocks.len() >= NODES_LISTED_MAX {
             let kept = Duration::from_millis(NODE_TTL_MS_MAX);
             clocks.retain(|_, clock| heard.duration_since(clock.heard) < kept);
         }
-        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default(), reports: 0 });
+        match clocks.get_mut(node) {
+            Some(newer) if newer.epoch > epoch => (newer.at, newer.heard) = (at, heard),
+            _ => {
+                let vouched = vouched.unwrap_or_default();
+                clocks.insert(node.clone(), Clock { epoch, at, heard, vouched, reports: 0 });
+            }
+        }
     }
 
     /// A server's answer about a node came, and with it its time.
@@ -357,8 +367,13 @@ impl Clocks {
         stamp
     }
 
-    fn forget(&self, node: &NodeId) {
-        self.all().remove(node);
+    /// This connection is over. The clock of a newer one of the same node stays: the answer to the end of the older one may
+    /// come after the answer to the beginning of the newer one.
+    fn forget(&self, node: &NodeId, epoch: Epoch) {
+        let mut clocks = self.all();
+        if clocks.get(node).is_some_and(|clock| clock.epoch == epoch) {
+            clocks.remove(node);
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Clock>> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bus::{Connecting, Epoch, Error, Handle, ListChange, NewConnection, Report, Reserved, Version, Written};
+use futures_util::FutureExt;
 use testkit::servers::{Redis, RedisCluster};
 
 use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, open, options};
@@ -132,6 +133,22 @@ async fn a_heartbeat_that_comes_after_a_newer_one_changes_nothing() {
     assert_eq!(reserve(&late, "n", &[3, 4]).await, [Reserved::Yes, Reserved::Full]);
     assert!(matches!(holder.refresh_node(&n, epoch, &report(3), &[]).await.unwrap(), Written::Done(_)));
     assert_eq!(reserve(&late, "n", &[4]).await, [Reserved::Yes]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goodbye_whose_answer_is_read_late_takes_nothing_from_the_next_connection() {
+    let (_server, bus) = with_a_server().await;
+    // From then on the server knows the script of a goodbye, and one message is enough.
+    let other = ready(&bus, "m", 1).await;
+    bus.disconnect_node(&node("m"), other, LONG).await.unwrap();
+    let (n, first) = (node("n"), ready(&bus, "n", 1).await);
+    let mut goodbye = bus.disconnect_node(&n, first, LONG);
+    assert!(goodbye.as_mut().now_or_never().is_none(), "it is sent, and its answer is not read yet");
+    let next = connect(&bus, "n", &report(1), &[]).await;
+    assert!(matches!(goodbye.await.unwrap(), Written::Done(_)), "the server had it first");
+    bus.complete_node(&n, next.epoch, &[]).await.unwrap();
+    bus.refresh_node(&n, next.epoch, &report(1), &[]).await.unwrap();
+    assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::Yes], "its holder vouches for it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
