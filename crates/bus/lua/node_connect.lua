@@ -11,7 +11,8 @@
 -- ARGV[8]  1 if the slots are lent to the instance
 -- ARGV[9]  the epoch of a connection whose instance is gone; 0 for none
 -- ARGV[10] whose token the node showed
--- ARGV[11…] the slots of what the node says that it is running
+-- ARGV[11] the connection's epoch is at least this: above all that the instance knows of the node
+-- ARGV[12…] the slots of what the node says that it is running
 -- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it; or -3: another principal's
 --           has it, 1 if all slots are known, the time in microseconds}
 
@@ -49,9 +50,9 @@ elseif is_lent() then
   redis.call('HDEL', RECORD, 'vouched')
 end
 redis.call('HDEL', RECORD, 'listed', 'word')
-recount(11)
+recount(12)
 
-local epoch = next_version()
+local epoch = math.max(next_version(), tonumber(ARGV[11]))
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,
   'since', text(since), 'holder', ARGV[1], 'principal', text(epoch) .. ' ' .. ARGV[10],
   'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4], 'told', redis.call('HLEN', SLOTS))

@@ -81,7 +81,8 @@ rising!(
 );
 rising!(
     /// Rises with every change of a record that readers should see. Never goes back, also when the record was lost
-    /// meanwhile: it is at least the bus's time, in microseconds since 1970.
+    /// meanwhile: it is at least the bus's time, in microseconds since 1970, and what the next connection names as
+    /// [`NewConnection::floor`].
     Version
 );
 
@@ -140,6 +141,9 @@ pub struct NewConnection<'a> {
     pub age: Duration,
     /// Another connection of the node, of which the caller knows that its instance is gone.
     pub over: Option<Epoch>,
+    /// The least epoch that it gets: above all that its instance knows of the node. A bus that lost the record, and whose
+    /// clock was set back, would name a lower one by itself.
+    pub floor: Epoch,
 }
 
 /// What became of a new connection.

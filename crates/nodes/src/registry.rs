@@ -238,6 +238,14 @@ impl Registry {
         Epoch::new(last + 1)
     }
 
+    /// For a connection of the node that the bus is to know: above each epoch and version of the node that is known here. A bus
+    /// that lost the record does not know them.
+    #[must_use]
+    pub fn epoch_floor(&self, node: &NodeId) -> Epoch {
+        let version = self.get(node).map_or(0, |record| record.stamp.version.get());
+        self.next_epoch(node).max(Epoch::new(version.saturating_add(1)))
+    }
+
     /// As [`Self::recorded`], for a heartbeat that arrived at `arrived`: the time from there to `now` is measured.
     pub fn heartbeat_recorded(&self, record: Record, arrived: Instant, now: Instant) -> Applied {
         metrics::histogram!("fencepost_node_heartbeat_seconds").record(now.duration_since(arrived));

@@ -80,6 +80,7 @@ impl Nodes for Local {
         check_report(report)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
         nodes.sweep(now);
+        nodes.newest = nodes.newest.max(new.floor.get().saturating_sub(1));
         let number = nodes.next_version();
         let (epoch, version) = (Epoch::new(number), Version::new(number));
         let since = now.checked_sub(new.age).unwrap_or(now);

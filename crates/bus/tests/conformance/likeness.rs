@@ -119,7 +119,9 @@ impl Step {
         let answer = match self.what {
             What::Connect => {
                 let (holder, over) = (id(self.holder), self.goes_over.then_some(epoch));
-                let new = NewConnection { holder: &holder, principal: self.principal, age: self.age, over };
+                let floor = Epoch::new(0);
+                let new =
+                    NewConnection { holder: &holder, principal: self.principal, age: self.age, over, floor };
                 match bus.connect_node(&n, &new, &self.report, &self.slots).await.unwrap() {
                     Connecting::Done(answer) => {
                         connected = Some(answer.epoch);

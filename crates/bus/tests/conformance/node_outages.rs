@@ -164,9 +164,11 @@ async fn a_redis_that_forgot_its_scripts_is_told_again() {
     assert_eq!(show(&bus, "n").await.unwrap().used, 3);
 }
 
+/// A version that the server's clock does not reach.
+const AHEAD: &str = "4000000000000000";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_went_back_takes_no_version_back() {
-    const AHEAD: &str = "4000000000000000";
     let (server, bus) = with_a_server().await;
     let old = ready(&bus, "n", 1).await;
     server.command(&["HSET", "t:{node:n}:c:record", "version", AHEAD]).unwrap();
@@ -176,6 +178,22 @@ async fn a_clock_that_went_back_takes_no_version_back() {
     assert!(new.version > ahead && new.epoch > old);
     let written = bus.disconnect_node(&node("n"), new.epoch, LONG).await.unwrap();
     assert!(matches!(written, Written::Done(version) if version > new.version), "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_takes_no_version_back_of_a_record_that_redis_lost() {
+    let (server, bus) = with_a_server().await;
+    let (n, holder) = (node("n"), id("a-1"));
+    ready(&bus, "n", 1).await;
+    server.command(&["HSET", "t:{node:n}:c:record", "version", AHEAD]).unwrap();
+    let known = connect(&bus, "n", &report(1), &[]).await;
+    server.flush().unwrap();
+    let new = NewConnection { floor: Epoch::new(known.version.get() + 1), ..new(&holder) };
+    let again = bus.connect_node(&n, &new, &report(1), &[]).await.unwrap().done().unwrap();
+    assert!(!again.is_complete && again.epoch > known.epoch && again.version > known.version);
+    let written = bus.complete_node(&n, again.epoch, &[]).await.unwrap();
+    assert!(matches!(written, Written::Done(version) if version > again.version), "{written:?}");
+    assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::Yes]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,7 +42,7 @@ pub fn report(capacity: u32) -> Report {
 
 /// A connection to this instance that has just begun, without a token.
 pub fn new(holder: &InstanceId) -> NewConnection<'_> {
-    NewConnection { holder, principal: "", age: Duration::ZERO, over: None }
+    NewConnection { holder, principal: "", age: Duration::ZERO, over: None, floor: Epoch::new(0) }
 }
 
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
@@ -193,6 +193,15 @@ pub async fn versions_and_epochs_never_go_back(b: Bench) {
     let epoch = connect(&bus, "n", &Report { ttl: SHORT, ..report(2) }, &[]).await.epoch;
     rises(version(bus.complete_node(&node("n"), epoch, &[]).await.unwrap()));
     eventually("its time is over", async || show(&bus, "n").await.is_none()).await;
+    let again = connect(&bus, "n", &report(2), &[]).await;
+    rises(again.version);
+    // An instance knows of an epoch that is an hour ahead.
+    let (holder, floor) = (id("a-1"), Epoch::new(again.epoch.get() + 3_600_000_000));
+    let new = NewConnection { floor, ..new(&holder) };
+    let connected = bus.connect_node(&node("n"), &new, &report(2), &[]).await.unwrap().done().unwrap();
+    assert_eq!(connected.epoch, floor);
+    rises(connected.version);
+    rises(version(bus.complete_node(&node("n"), connected.epoch, &[]).await.unwrap()));
     rises(connect(&bus, "n", &report(2), &[]).await.version);
 }
 

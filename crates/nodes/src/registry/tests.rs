@@ -158,6 +158,22 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
 }
 
 #[test]
+fn a_record_that_the_bus_lost_is_written_anew_above_all_that_is_known_of_the_node() {
+    let registry = registry([]);
+    let (n, now) = (node("n"), Instant::now());
+    assert_eq!(registry.epoch_floor(&n), Epoch::new(1));
+    assert_eq!(registry.recorded(record("n").at(50, 70).used(4), now), Applied::New);
+    let floor = registry.epoch_floor(&n);
+    assert_eq!(floor, Epoch::new(71), "others look for versions that are above the last one");
+    assert_eq!(registry.recorded(record("n").at(71, 71).used(4), now), Applied::New);
+    registry.freed(&n, floor);
+    assert_eq!(used(&registry, "n"), Some(3), "its slots count");
+    registry.left(&n, floor, now);
+    let floor = registry.epoch_floor(&n);
+    assert_eq!(registry.recorded(record("n").at(floor.get(), floor.get()), now), Applied::New);
+}
+
+#[test]
 fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
     let registry = registry([record("own"), record("far").held_by("b")]);
     let mut departures = registry.departures();

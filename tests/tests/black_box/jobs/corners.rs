@@ -181,6 +181,32 @@ async fn a_node_whose_record_a_connection_that_it_left_took_late_gets_it_back() 
     rig.no_defect().await;
 }
 
+/// As when a Redis that lost its data has a clock that is behind: the record's version was ahead of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_redis_lost_is_written_anew_above_what_its_instance_knows() {
+    const AHEAD: u64 = 4_000_000_000_000_000;
+    let rig = Rig::with_own_redis(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let redis = rig.redis.as_ref().unwrap();
+    let keys = redis.command(&["KEYS", "*{node:n}:*:record"]).unwrap();
+    let record = keys.trim();
+    let read = |key: &str, field: &str| {
+        redis.command(&["HGET", key, field]).unwrap().trim().parse::<u64>().unwrap_or_default()
+    };
+    let listed = || read(redis.command(&["KEYS", "*{instance:*}:nodes"]).unwrap().trim(), "n");
+    // The word of another connection, which the node's instance takes over.
+    let ahead = AHEAD.to_string();
+    redis.command(&["HSET", record, "epoch", &ahead, "version", &ahead]).unwrap();
+    until("the instance knows of an epoch that is ahead", async || listed() > AHEAD).await;
+    redis.flush().unwrap();
+    until("its next one is above that", async || read(record, "epoch") > AHEAD).await;
+    let id = rig.submit(1, echo(1)).await;
+    assert_eq!(rig.finished(1, &id).await["result"], 1);
+    assert_eq!(node.runs.of(&id).len(), 1);
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_is_under_way_while_its_attempt_is_taken_back_is_stale() {
     let (rig, ways) = Rig::with_ways_to_the_ledger(2).await;

@@ -40,7 +40,8 @@ async fn here_with(timeouts: NodeTimeouts) -> Here {
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
     let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway), reach(&bus)));
     let holder = instance("b");
-    let new = NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None };
+    let floor = bus::Epoch::new(0);
+    let new = NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None, floor };
     let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
     let epoch = connected.unwrap().done().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();

@@ -61,7 +61,8 @@ impl Calls {
         let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
             let (holder, age) = (jobs.me(), since.elapsed());
-            let new = NewConnection { holder, principal: principal.name(), age, over };
+            let floor = incarnation.registry.epoch_floor(node);
+            let new = NewConnection { holder, principal: principal.name(), age, over, floor };
             let connecting = bus.connect_node(node, &new, &report, &running).await;
             let may_stay = !matches!(connecting, Ok(Connecting::Younger | Connecting::Anothers));
             if is_new && may_stay && self.is_anothers_elsewhere().await {
