@@ -83,6 +83,8 @@ pub(crate) enum Way {
     /// of them takes longer than to run them.
     KeyReads,
     Writes,
+    /// Acquires of leases: in SQLite they board before other writes.
+    Acquires,
     /// Reads of instances' leases: they never queue behind requests.
     VitalReads,
     /// Writes of instances' leases.
@@ -95,7 +97,7 @@ impl Way {
     const fn effect(self) -> Effect {
         match self {
             Self::Reads | Self::KeyReads | Self::VitalReads => Effect::Reads,
-            Self::Writes | Self::VitalWrites | Self::PositionWrites => Effect::Writes,
+            Self::Writes | Self::Acquires | Self::VitalWrites | Self::PositionWrites => Effect::Writes,
         }
     }
 }

@@ -37,7 +37,7 @@ impl Store {
         lease_ms: u64,
     ) -> Result<Option<TokenRow>> {
         let ask = self.ask(statement).bind(resource.as_str()).bind(owner.as_str()).bind(lease_ms as i64);
-        let way = if is_own_life(resource, owner) { Way::VitalWrites } else { Way::Writes };
+        let way = if is_own_life(resource, owner) { Way::VitalWrites } else { Way::Acquires };
         self.optional(way, ask).await
     }
 
@@ -109,7 +109,7 @@ impl Leases for Store {
             .bind(owner.as_str())
             .bind(dead.as_str())
             .bind(lease_ms as i64);
-        let way = if is_vital { Way::VitalWrites } else { Way::Writes };
+        let way = if is_vital { Way::VitalWrites } else { Way::Acquires };
         Ok(self.optional(way, ask).await?.map(|row: TokenRow| (row.token(), row.expires_at())))
     }
 

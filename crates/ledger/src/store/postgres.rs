@@ -89,7 +89,7 @@ pub(crate) struct Pools {
 impl Pools {
     pub(super) const fn of(&self, way: Way) -> &PgPool {
         match way {
-            Way::Reads | Way::Writes => &self.requests,
+            Way::Reads | Way::Writes | Way::Acquires => &self.requests,
             Way::KeyReads => &self.by_keys,
             Way::VitalReads | Way::VitalWrites | Way::PositionWrites => &self.vital,
         }

@@ -57,8 +57,8 @@ pub(super) async fn reach(
     let outage = OutageWatch::default();
     let committer = || Committer::sqlite(pools.clone(), (watch.clone(), outage.clone()));
     let here = &[runtime::Handle::current()];
-    // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
-    // and renewals have theirs, since the pool serves in the order of asking.
+    // Committers for the one writer: each kind of work has its own, and all take turns with the writes that are by themselves.
+    // Acquires and renewals board before these.
     Ok(Store {
         trains: Trains::start(here, committer),
         job_trains: Trains::start(&job_committers[..1], committer),

@@ -4,6 +4,7 @@
 //! the process is started again.
 
 use std::io::{self, ErrorKind};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, SqlitePool};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::file_error;
 use crate::sql::sql_file;
@@ -27,11 +29,23 @@ use crate::{Error, Options, Result};
 pub(crate) struct Pools {
     /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
     pub(super) writer: SqlitePool,
+    /// Of writes: the one that has the turn writes or waits for the writer, and all others wait for their turns. Renewals need
+    /// none, so that one such write at most is ahead of a renewal.
+    write_turns: Arc<Semaphore>,
+    /// The same of acquires, which so board before most writes.
+    acquire_turns: Arc<Semaphore>,
     readers: SqlitePool,
     /// One connection that can write too, opened at the start and never again. It is lent once the file has lost its name: it is
     /// surely of this file, also where the writer was closed meanwhile.
     spare: SqlitePool,
     file: Arc<OpenFile>,
+}
+
+/// A connection that is lent for a call.
+pub(in crate::store) struct Lent {
+    connection: PoolConnection<Sqlite>,
+    /// Ends with the loan of the connection.
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The file that was opened at the start.
@@ -86,7 +100,9 @@ impl Pools {
         let spare = pool(1).connect_with(connect.clone()).await.map_err(Error::refused)?;
         let readers = pool(options.connections_max).connect_lazy_with(connect.read_only(true));
         let file = OpenFile { path, id, has_lost_name: AtomicBool::new(false), connections_opened };
-        let pools = Self { writer, readers, spare, file: Arc::new(file) };
+        let turns = || Arc::new(Semaphore::new(1));
+        let (write_turns, acquire_turns) = (turns(), turns());
+        let pools = Self { writer, write_turns, acquire_turns, readers, spare, file: Arc::new(file) };
         // The spare connection is to be of the same file as the writer.
         if pools.is_in_place().await { Ok(pools) } else { Err(away()) }
     }
@@ -95,17 +111,41 @@ impl Pools {
     ///
     /// # Errors
     /// [`Error::Unavailable`], also for all but looks once the file has lost its name.
-    pub(in crate::store) async fn lend(&self, way: Way) -> Result<PoolConnection<Sqlite>> {
+    pub(in crate::store) async fn lend(&self, way: Way) -> Result<Lent> {
         if self.has_lost_name() {
             return match way {
-                Way::VitalReads | Way::PositionWrites => self.spare.acquire().await.map_err(read_failed),
-                Way::Reads | Way::KeyReads | Way::Writes | Way::VitalWrites => Err(away()),
+                Way::VitalReads | Way::PositionWrites => {
+                    let connection = self.spare.acquire().await.map_err(read_failed)?;
+                    Ok(Lent { connection, _turn: None })
+                }
+                Way::Reads | Way::KeyReads | Way::Writes | Way::Acquires | Way::VitalWrites => Err(away()),
             };
         }
-        let pool = match way {
-            Way::Reads | Way::KeyReads | Way::VitalReads => &self.readers,
-            Way::Writes | Way::VitalWrites | Way::PositionWrites => &self.writer,
+        let (pool, turns) = match way {
+            Way::Reads | Way::KeyReads | Way::VitalReads => (&self.readers, None),
+            Way::Writes => (&self.writer, Some(&self.write_turns)),
+            Way::Acquires => (&self.writer, Some(&self.acquire_turns)),
+            Way::VitalWrites | Way::PositionWrites => (&self.writer, None),
         };
+        let turn = match turns {
+            Some(turns) => Some(self.turn(turns).await?),
+            None => None,
+        };
+        Ok(Lent { connection: self.connection(pool).await?, _turn: turn })
+    }
+
+    /// Waits until all that asked for such a turn before have had theirs, no longer than a call waits for a connection.
+    async fn turn(&self, turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
+        let limit = self.writer.options().get_acquire_timeout();
+        let turn = tokio::time::timeout(limit, Arc::clone(turns).acquire_owned())
+            .await
+            .map_err(|_| read_failed(sqlx::Error::PoolTimedOut))?
+            .map_err(|_| read_failed(sqlx::Error::PoolClosed))?;
+        // The file may have lost its name meanwhile.
+        if self.has_lost_name() { Err(away()) } else { Ok(turn) }
+    }
+
+    async fn connection(&self, pool: &SqlitePool) -> Result<PoolConnection<Sqlite>> {
         if let Some(connection) = pool.try_acquire() {
             return Ok(connection);
         }
@@ -171,6 +211,20 @@ impl Pools {
         let empty = sqlx::query(sql_file!("sqlite-only", "log_empty"));
         empty.execute(&mut *spare).await.map_err(read_failed)?;
         Ok(())
+    }
+}
+
+impl Deref for Lent {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
     }
 }
 

@@ -1,12 +1,18 @@
-//! A SQLite file on a disk that is full for a while, and copies of such a file.
+//! A SQLite file on a disk that is full for a while, copies of such a file, and what waits for its connections.
 
-use domain::{InstanceId, Resource, SequenceName, SignerId};
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicUsize};
+
+use domain::job::Requirements;
+use domain::session::{Ordering, Spec};
+use domain::{InstanceId, Resource, SequenceName, SessionId, SignerId};
+use tokio::task::JoinSet;
 
 use super::super::Pools;
 use super::*;
 use crate::{
-    Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason, Unwritable,
-    Witness,
+    Acquisition, Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason,
+    Renewal, Renewed, Sessions as _, Unwritable, Witness,
 };
 
 const CALL_TIMEOUT_MS: u64 = 10_000;
@@ -169,6 +175,74 @@ async fn a_connection_that_is_opened_again_makes_no_file() {
     std::fs::rename(&file, folder.path().join("kept")).unwrap();
     pools.writer.acquire().await.unwrap().close().await.unwrap();
     assert!(pools.writer.acquire().await.is_err() && !file.exists());
+}
+
+/// Lets each task run until it waits for something else than its turn to run: they all share the thread of the test.
+async fn all_wait() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The answer to what is asked for behind fifty new sessions that wait for the writer, and how many of these are written by then.
+async fn behind_fifty_writes<T: Send + 'static>(
+    ledger: &Arc<Store>,
+    asked: impl Future<Output = T> + Send + 'static,
+) -> (T, usize) {
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    let writer = pools.writer.acquire().await.unwrap();
+    let written = Arc::<AtomicUsize>::default();
+    let mut sessions = JoinSet::new();
+    for number in 0..50 {
+        let (ledger, written) = (Arc::clone(ledger), Arc::clone(&written));
+        sessions.spawn(async move {
+            let id = SessionId::parse(&format!("s{number}")).unwrap();
+            let needs = Requirements::default();
+            let spec = Spec { tenant: None, needs, ordering: Ordering::Strict, idle_ms: 600_000 };
+            ledger.open_session(&id, &spec, None, None).await.unwrap();
+            written.fetch_add(1, atomic::Ordering::Relaxed);
+        });
+    }
+    all_wait().await;
+    let asked = tokio::spawn(async move { (asked.await, written.load(atomic::Ordering::Relaxed)) });
+    all_wait().await;
+    drop(writer);
+    let answer = asked.await.unwrap();
+    sessions.join_all().await;
+    answer
+}
+
+#[tokio::test]
+async fn a_renewal_waits_for_one_write_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Arc::new(opened(&folder).await);
+    let owner = InstanceId::parse("a").unwrap();
+    let resource = Resource::instance(&owner);
+    let acquired = ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let asked = Arc::clone(&ledger);
+    let renewal = async move {
+        let leases = [Renewal { resource, token, lease_ms: 60_000 }];
+        asked.renew_all(&owner, &leases).await.unwrap()
+    };
+    let (renewed, written) = behind_fifty_writes(&ledger, renewal).await;
+    assert_eq!(renewed, [Renewed::Done]);
+    assert!(written <= 2, "{written} were ahead of it");
+}
+
+#[tokio::test]
+async fn an_acquire_waits_for_one_write_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Arc::new(opened(&folder).await);
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    // One statement, once there is a row.
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    let asked = Arc::clone(&ledger);
+    let acquire = async move { asked.acquire(&resource, &owner, 60_000).await.unwrap() };
+    let (acquired, written) = behind_fifty_writes(&ledger, acquire).await;
+    assert!(matches!(acquired, Acquisition::Acquired { .. }), "{acquired:?}");
+    assert!(written <= 2, "{written} were ahead of it");
 }
 
 #[test]
