@@ -122,9 +122,12 @@ impl Error {
     #[must_use]
     pub fn is_late(&self) -> bool {
         const QUERY_CANCELED: &str = "57014";
+        const SQLITE_INTERRUPT: &str = "9";
         match self.driver() {
             Some(sqlx::Error::Io(source)) => source.kind() == std::io::ErrorKind::TimedOut,
-            Some(sqlx::Error::Database(source)) => source.code().as_deref() == Some(QUERY_CANCELED),
+            Some(sqlx::Error::Database(source)) => {
+                matches!(source.code().as_deref(), Some(QUERY_CANCELED | SQLITE_INTERRUPT))
+            }
             _ => false,
         }
     }

@@ -25,7 +25,7 @@ mod settings;
 pub(crate) mod sqlite;
 mod transfers;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use tokio::runtime;
@@ -215,7 +215,8 @@ impl Store {
                 .await
             }
             Pools::Sqlite(pools) => {
-                detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, call).await }).await
+                detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, limit, call).await })
+                    .await
             }
         };
         self.outage.saw(&answer);
@@ -340,9 +341,15 @@ async fn on_postgres<T>(
     })
 }
 
-async fn on_sqlite<T>(pools: &sqlite::Pools, way: Way, call: impl Call<T>) -> Result<T> {
+/// SQLite ends a read that has not come to its end in time: its connection would be taken for as long as it goes on.
+async fn on_sqlite<T>(pools: &sqlite::Pools, way: Way, limit: Duration, call: impl Call<T>) -> Result<T> {
+    let deadline = Instant::now() + limit;
     let mut session = pools.lend(way).await?;
-    let failed = if way.effect() == Effect::Reads { read_failed } else { write_failed };
+    let is_read = way.effect() == Effect::Reads;
+    if is_read {
+        session.end_reads_at(deadline).await.map_err(read_failed)?;
+    }
+    let failed = if is_read { read_failed } else { write_failed };
     call(Session::Sqlite(&mut session)).await.map_err(failed)
 }
 

@@ -100,11 +100,11 @@ fn of_postgres(code: &str, severity: PgSeverity) -> Failure {
     }
 }
 
-/// BUSY and LOCKED say that nothing was done; the rest of what can happen to a file is not undone so surely.
+/// BUSY, LOCKED and INTERRUPT say that nothing was done; the rest of what can happen to a file is not undone so surely.
 fn of_sqlite(code: &str) -> Failure {
-    // The primary result code is the low byte: 5 BUSY, 6 LOCKED; 7 NOMEM, 8 READONLY, 10 IOERR, 13 FULL, 14 CANTOPEN.
+    // The primary result code is the low byte: 5 BUSY, 6 LOCKED, 9 INTERRUPT; 7 NOMEM, 8 READONLY, 10 IOERR, 13 FULL, 14 CANTOPEN.
     match code.parse::<i32>().unwrap_or(1) & 0xff {
-        5 | 6 => Failure::Undone,
+        5 | 6 | 9 => Failure::Undone,
         7 | 8 | 10 | 13 | 14 => Failure::Lost,
         _ => Failure::Refused,
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -23,6 +23,9 @@ use crate::sql::sql_file;
 use crate::store::failure::read_failed;
 use crate::store::{Way, lent};
 use crate::{Error, Options, Result};
+
+/// Steps of a statement between two looks whether its time has passed.
+const STEPS_BETWEEN_LOOKS: i32 = 1_000;
 
 /// The connections to the file. Cheap to clone.
 #[derive(Clone)]
@@ -44,6 +47,7 @@ pub(crate) struct Pools {
 /// A connection that is lent for a call.
 pub(in crate::store) struct Lent {
     connection: PoolConnection<Sqlite>,
+    is_spare: bool,
     /// Ends with the loan of the connection.
     _turn: Option<OwnedSemaphorePermit>,
 }
@@ -116,7 +120,7 @@ impl Pools {
             return match way {
                 Way::VitalReads | Way::PositionWrites => {
                     let connection = self.spare.acquire().await.map_err(read_failed)?;
-                    Ok(Lent { connection, _turn: None })
+                    Ok(Lent { connection, is_spare: true, _turn: None })
                 }
                 Way::Reads | Way::KeyReads | Way::Writes | Way::Acquires | Way::VitalWrites => Err(away()),
             };
@@ -131,7 +135,7 @@ impl Pools {
             Some(turns) => Some(self.turn(turns).await?),
             None => None,
         };
-        Ok(Lent { connection: self.connection(pool).await?, _turn: turn })
+        Ok(Lent { connection: self.connection(pool).await?, is_spare: false, _turn: turn })
     }
 
     /// Waits until all that asked for such a turn before have had theirs, no longer than a call waits for a connection.
@@ -210,6 +214,19 @@ impl Pools {
         let mut spare = self.spare.acquire().await.map_err(read_failed)?;
         let empty = sqlx::query(sql_file!("sqlite-only", "log_empty"));
         empty.execute(&mut *spare).await.map_err(read_failed)?;
+        Ok(())
+    }
+}
+
+impl Lent {
+    /// Has SQLite end what is read here once the deadline has passed, until another one is set. Each read sets its own, and none
+    /// removes it: that would take as long as a short read.
+    pub(in crate::store) async fn end_reads_at(&mut self, deadline: Instant) -> sqlx::Result<()> {
+        // It would end writes of the spare connection, too.
+        if !self.is_spare {
+            let mut handle = self.connection.lock_handle().await?;
+            handle.set_progress_handler(STEPS_BETWEEN_LOOKS, move || Instant::now() < deadline);
+        }
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use domain::session::{Ordering, Spec};
 use domain::{InstanceId, Resource, SequenceName, SessionId, SignerId};
 use tokio::task::JoinSet;
 
-use super::super::Pools;
+use super::super::{Pools, on_sqlite};
 use super::*;
 use crate::{
     Acquisition, Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason,
@@ -243,6 +243,53 @@ async fn an_acquire_waits_for_one_write_at_most() {
     let (acquired, written) = behind_fifty_writes(&ledger, acquire).await;
     assert!(matches!(acquired, Acquisition::Acquired { .. }), "{acquired:?}");
     assert!(written <= 2, "{written} were ahead of it");
+}
+
+/// Counts for minutes.
+const ENDLESS: sql::Statement = sql::Statement::only(
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000000000) SELECT count(*) FROM n",
+);
+const SHORT: sql::Statement = sql::Statement::only("SELECT 1");
+const READS: [Way; 3] = [Way::Reads, Way::KeyReads, Way::VitalReads];
+
+#[tokio::test]
+async fn a_read_ends_with_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Arc::new(opened(&folder).await.with_call_timeout(Duration::from_millis(200)));
+    let mut reads = JoinSet::new();
+    // As many as there are connections, or more.
+    for way in READS.into_iter().flat_map(|way| [way; 2]) {
+        let ledger = Arc::clone(&ledger);
+        reads.spawn(async move { ledger.all::<(i64,)>(way, ledger.ask(&ENDLESS)).await });
+    }
+    for answer in reads.join_all().await {
+        let late = answer.unwrap_err();
+        assert!(matches!(late, Error::Unavailable { .. }) && late.is_late(), "{late:?}");
+    }
+    for way in READS {
+        // Each try waits for a connection for as long as a call may take.
+        let mut tries = 50;
+        while let Err(error) = ledger.all::<(i64,)>(way, ledger.ask(&SHORT)).await {
+            tries -= 1;
+            assert!(tries > 0, "{way:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_sqlite_has_ended_is_late_and_its_connection_reads_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    for way in READS {
+        let endless = ledger.ask(&ENDLESS);
+        let read = on_sqlite(pools, way, Duration::ZERO, move |mut session| {
+            Box::pin(async move { session.touch(endless).await })
+        });
+        let late = read.await.unwrap_err();
+        assert!(matches!(late, Error::Unavailable { .. }) && late.is_late(), "{late:?}");
+        assert_eq!(ledger.one::<(i64,)>(way, ledger.ask(&SHORT)).await.unwrap(), (1,));
+    }
 }
 
 #[test]
