@@ -512,7 +512,7 @@ fn settings(config: &Config) -> api::Settings {
     settings
 }
 
-/// Half at most of the connections that serve reads and writes, which are half of so many on PostgreSQL. Counts of jobs take
+/// Half at most of the connections that serve lists, and on PostgreSQL writes, which are half of so many. Counts of jobs take
 /// another quarter.
 fn bulk_scans_at_once(connections_max: u64) -> usize {
     size((connections_max - connections_max / 2) / 2).clamp(1, BULK_SCANS_AT_ONCE)

@@ -89,7 +89,8 @@ pub use unwritable::Unwritable;
 pub struct Options {
     /// `sqlite:path`, `sqlite://path` or `postgres://…`.
     pub url: String,
-    /// Connections to the server (renewals have one more), or readers of the SQLite file.
+    /// Connections to the server that requests borrow, or readers of the SQLite file; half of them read a few rows by their keys.
+    /// Renewals, and reads of instances' leases, have more.
     pub connections_max: u32,
     /// How long to go on trying to reach it at the start, in milliseconds.
     pub connect_timeout_ms: u64,

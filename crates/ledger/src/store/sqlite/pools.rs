@@ -24,6 +24,8 @@ use crate::store::failure::read_failed;
 use crate::store::{Way, lent};
 use crate::{Error, Options, Result};
 
+/// Connections for reads of instances' leases: one that takes long keeps no other waiting.
+const VITAL_READERS: u32 = 2;
 /// Steps of a statement between two looks whether its time has passed.
 const STEPS_BETWEEN_LOOKS: i32 = 1_000;
 
@@ -37,7 +39,12 @@ pub(crate) struct Pools {
     write_turns: Arc<Semaphore>,
     /// The same of acquires, which so board before most writes.
     acquire_turns: Arc<Semaphore>,
+    /// For lists and other reads that may take long.
     readers: SqlitePool,
+    /// For [`Way::KeyReads`].
+    by_keys: SqlitePool,
+    /// For [`Way::VitalReads`]: they never queue behind requests.
+    vital: SqlitePool,
     /// One connection that can write too, opened at the start and never again. It is lent once the file has lost its name: it is
     /// surely of this file, also where the writer was closed meanwhile.
     spare: SqlitePool,
@@ -102,11 +109,15 @@ impl Pools {
         let connect = connect.create_if_missing(false);
         writer.set_connect_options(connect.clone());
         let spare = pool(1).connect_with(connect.clone()).await.map_err(Error::refused)?;
-        let readers = pool(options.connections_max).connect_lazy_with(connect.read_only(true));
+        let connect = connect.read_only(true);
+        let by_keys = (options.connections_max / 2).max(1);
+        let [readers, by_keys, vital] = [(options.connections_max - by_keys).max(1), by_keys, VITAL_READERS]
+            .map(|connections_max| pool(connections_max).connect_lazy_with(connect.clone()));
         let file = OpenFile { path, id, has_lost_name: AtomicBool::new(false), connections_opened };
         let turns = || Arc::new(Semaphore::new(1));
         let (write_turns, acquire_turns) = (turns(), turns());
-        let pools = Self { writer, write_turns, acquire_turns, readers, spare, file: Arc::new(file) };
+        let file = Arc::new(file);
+        let pools = Self { writer, write_turns, acquire_turns, readers, by_keys, vital, spare, file };
         // The spare connection is to be of the same file as the writer.
         if pools.is_in_place().await { Ok(pools) } else { Err(away()) }
     }
@@ -126,7 +137,9 @@ impl Pools {
             };
         }
         let (pool, turns) = match way {
-            Way::Reads | Way::KeyReads | Way::VitalReads => (&self.readers, None),
+            Way::Reads => (&self.readers, None),
+            Way::KeyReads => (&self.by_keys, None),
+            Way::VitalReads => (&self.vital, None),
             Way::Writes => (&self.writer, Some(&self.write_turns)),
             Way::Acquires => (&self.writer, Some(&self.acquire_turns)),
             Way::VitalWrites | Way::PositionWrites => (&self.writer, None),
@@ -167,7 +180,7 @@ impl Pools {
     }
 
     pub(in crate::store) fn in_use(&self) -> u32 {
-        lent(&self.writer) + lent(&self.readers)
+        [&self.writer, &self.readers, &self.by_keys, &self.vital].into_iter().map(lent).sum()
     }
 
     /// Looks whether the file that was opened has its name, and has had it at each look before.
@@ -198,7 +211,9 @@ impl Pools {
     }
 
     pub(in crate::store) async fn close(&self) {
-        self.readers.close().await;
+        for readers in [&self.readers, &self.by_keys, &self.vital] {
+            readers.close().await;
+        }
         self.writer.close().await;
         // SQLite leaves the log of a file that has lost its name, and would take it for the log of the one that has it next.
         if !self.is_in_place().await

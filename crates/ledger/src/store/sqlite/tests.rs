@@ -245,6 +245,21 @@ async fn an_acquire_waits_for_one_write_at_most() {
     assert!(written <= 2, "{written} were ahead of it");
 }
 
+#[tokio::test]
+async fn vital_reads_wait_for_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    let resource = Resource::signer(&SignerId::parse("s").unwrap());
+    let _list = pools.lend(Way::Reads).await.unwrap();
+    assert_eq!(ledger.lease(&resource).await.unwrap(), None, "a read by key waits for no list");
+    // None is left for requests.
+    let _by_key = pools.lend(Way::KeyReads).await.unwrap();
+    ledger.clock_ms().await.unwrap();
+    let found = ledger.witness(None).await.unwrap();
+    assert!(matches!(found, Witness::Current(_)), "{found:?}");
+}
+
 /// Counts for minutes.
 const ENDLESS: sql::Statement = sql::Statement::only(
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000000000) SELECT count(*) FROM n",
