@@ -118,6 +118,8 @@ pub const BULK_SCANS_AT_ONCE: usize = 4;
 pub const BULK_SCAN_ROWS: u32 = 10_000;
 /// The same where such statements take too long, at least.
 pub const BULK_SCAN_ROWS_MIN: u32 = 100;
+/// After so many of them in time the next ones may read twice as many rows.
+pub const BULK_SCANS_IN_TIME: u32 = 20;
 /// Jobs that a bulk operation works on between two notes of its progress.
 pub const BULK_PAGE_JOBS: u32 = 100;
 /// Jobs of a bulk operation that are cancelled at once.

@@ -28,7 +28,8 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
     BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_ROUND_PAUSE, BULK_ROUND_PAUSES_MAX,
-    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
+    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULK_SCANS_IN_TIME, BULKS_AT_ONCE,
+    BULKS_OF_TOKEN_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::state::{State, unanswered};
@@ -134,7 +135,7 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
             running: Rc::clone(running),
             doubts: Rc::clone(doubts),
             id: bulk.id,
-            scan_size: Cell::new(ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS }),
+            scan_size: Cell::new(ScanSize::first(BULK_SCAN_ROWS_MIN)),
         };
         actix_web::rt::spawn(async move { worker.work(bulk).await });
     }
@@ -563,16 +564,30 @@ struct ScanSize {
     rows: u32,
     /// At most.
     rows_max: u32,
+    /// Statements that were answered in time under this bound.
+    in_time: u32,
 }
 
 impl ScanSize {
-    /// The next statement after one that found as many jobs as it looked for, or fewer.
+    /// That of the first statement, which reads so many rows.
+    const fn first(rows: u32) -> Self {
+        Self { rows, rows_max: BULK_SCAN_ROWS, in_time: 0 }
+    }
+
+    /// The next statement after one that found as many jobs as it looked for, or fewer. The bound rises where enough of them were
+    /// answered in time.
     fn adapt(&mut self, is_full: bool) {
+        self.in_time += 1;
+        if self.in_time >= BULK_SCANS_IN_TIME {
+            self.in_time = 0;
+            self.rows_max = (self.rows_max * 2).min(BULK_SCAN_ROWS);
+        }
         let rows = if is_full { self.rows / 2 } else { self.rows.saturating_mul(4) };
         self.rows = rows.clamp(BULK_SCAN_ROWS_MIN, self.rows_max);
     }
 
-    /// The same after one that took too long: whether it is the first of them. `None` where it read the fewest rows already.
+    /// The same after one that took too long: whether none had lowered the bound before. `None` where it read the fewest rows
+    /// already.
     fn shrink(&mut self) -> Option<bool> {
         if self.rows <= BULK_SCAN_ROWS_MIN {
             return None;
@@ -580,16 +595,19 @@ impl ScanSize {
         let is_first = self.rows_max == BULK_SCAN_ROWS;
         self.rows = (self.rows / 4).max(BULK_SCAN_ROWS_MIN);
         self.rows_max = self.rows;
+        self.in_time = 0;
         Some(is_first)
     }
 }
 
-/// The answer of a statement that reads so many rows. If it takes too long, it is sent again for fewer rows.
+/// The answer of a statement that reads so many rows. If it takes too long, it is sent again for fewer rows. Where that does not
+/// help, the number of rows is not the reason, and the bound stays as it was.
 async fn in_time<T>(
     bulk: BulkId,
     size: &mut ScanSize,
     look: impl AsyncFn(u32) -> Option<ledger::Result<T>>,
 ) -> Result<T, Refusal> {
+    let rows_max = size.rows_max;
     loop {
         let rows = size.rows;
         let found = look(rows).await;
@@ -598,12 +616,16 @@ async fn in_time<T>(
             if is_first {
                 tracing::warn!(
                     %bulk, rows,
-                    "a statement that looks for the jobs of a bulk operation took too long; from now on it reads fewer rows"
+                    "a statement that looks for the jobs of a bulk operation took too long, and is sent again for fewer rows"
                 );
             }
             continue;
         }
-        return found.ok_or_else(unanswered)?.map_err(Refusal::from);
+        let found = found.ok_or_else(unanswered).and_then(|found| found.map_err(Refusal::from));
+        if found.is_err() {
+            size.rows_max = rows_max;
+        }
+        return found;
     }
 }
 
@@ -634,7 +656,7 @@ mod tests {
 
     #[test]
     fn a_scan_reads_more_rows_where_few_match_and_fewer_after_a_time_out() {
-        let mut size = ScanSize { rows: BULK_SCAN_ROWS_MIN, rows_max: BULK_SCAN_ROWS };
+        let mut size = ScanSize::first(BULK_SCAN_ROWS_MIN);
         assert_eq!(size.shrink(), None, "fewer rows would not help");
         let mut sizes = |is_full: &[bool]| {
             is_full.iter().for_each(|is_full| size.adapt(*is_full));
@@ -646,7 +668,7 @@ mod tests {
         assert_eq!(size.shrink(), Some(true), "it is warned of");
         assert_eq!(size.rows, BULK_SCAN_ROWS / 4);
         size.adapt(false);
-        assert_eq!(size.rows, BULK_SCAN_ROWS / 4, "no more from now on");
+        assert_eq!(size.rows, BULK_SCAN_ROWS / 4, "no more for a while");
         assert_eq!(size.shrink(), Some(false), "once");
         while size.shrink().is_some() {}
         assert_eq!(size.rows, BULK_SCAN_ROWS_MIN);
@@ -656,15 +678,40 @@ mod tests {
     async fn a_statement_that_takes_too_long_is_sent_for_fewer_rows_until_it_is_answered() {
         let failed = |kind: ErrorKind| Some(Err(ledger::Error::unavailable(std::io::Error::from(kind))));
         for (late, rows_max) in [(None, BULK_SCAN_ROWS_MIN), (failed(ErrorKind::TimedOut), 700)] {
-            let mut size = ScanSize { rows: BULK_SCAN_ROWS, rows_max: BULK_SCAN_ROWS };
+            let mut size = ScanSize::first(BULK_SCAN_ROWS);
             let look = async |rows: u32| if rows > rows_max { late.clone() } else { Some(Ok(rows)) };
             let Ok(rows) = in_time(BulkId::from_u128(1), &mut size, look).await else { panic!("{size:?}") };
             assert!(rows <= rows_max && rows == size.rows && rows == size.rows_max, "{rows} {size:?}");
         }
-        let mut size = ScanSize { rows: BULK_SCAN_ROWS, rows_max: BULK_SCAN_ROWS };
+        let mut size = ScanSize::first(BULK_SCAN_ROWS);
         let away = async |_: u32| failed(ErrorKind::ConnectionReset);
         assert!(in_time(BulkId::from_u128(1), &mut size, away).await.is_err());
         assert_eq!(size.rows, BULK_SCAN_ROWS, "that says nothing of their number");
+    }
+
+    #[actix_web::test]
+    async fn a_ledger_that_hangs_for_a_while_leaves_the_scans_of_an_operation_as_large_as_they_were() {
+        let late = || Some(Err(ledger::Error::unavailable(std::io::Error::from(ErrorKind::TimedOut))));
+        let mut size = ScanSize::first(BULK_SCAN_ROWS);
+        let hangs = async |_: u32| -> Option<ledger::Result<u32>> { late() };
+        assert!(in_time(BulkId::from_u128(1), &mut size, hangs).await.is_err());
+        assert_eq!((size.rows, size.rows_max), (BULK_SCAN_ROWS_MIN, BULK_SCAN_ROWS));
+
+        // It answers before the fewest rows are late.
+        let (mut size, late_left) = (ScanSize::first(BULK_SCAN_ROWS), Cell::new(2_u32));
+        let answers = async |rows: u32| match late_left.get() {
+            0 => Some(Ok(rows)),
+            left => {
+                late_left.set(left - 1);
+                late()
+            }
+        };
+        let found = in_time(BulkId::from_u128(1), &mut size, answers).await;
+        assert_eq!(found.ok(), Some(BULK_SCAN_ROWS / 16));
+        (1..BULK_SCANS_IN_TIME).for_each(|_| size.adapt(false));
+        assert_eq!(size.rows_max, BULK_SCAN_ROWS / 16);
+        (0..=3 * BULK_SCANS_IN_TIME).for_each(|_| size.adapt(false));
+        assert_eq!((size.rows, size.rows_max), (BULK_SCAN_ROWS, BULK_SCAN_ROWS));
     }
 
     #[actix_web::test]
