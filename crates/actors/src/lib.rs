@@ -21,4 +21,4 @@ mod renewals;
 mod replies;
 mod row_locks;
 pub mod signers;
-mod uncut;
+pub mod uncut;

@@ -5,7 +5,7 @@ use std::future::Future;
 use tracing::Instrument as _;
 
 /// Runs `work` to its end, and waits for it. A panic in it is the caller's.
-pub(crate) async fn uncut<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+pub async fn uncut<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work.in_current_span()).await {
         Ok(done) => done,
         Err(gone) if gone.is_panic() => std::panic::resume_unwind(gone.into_panic()),

@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk, jittered};
 use sha2::{Digest, Sha256};
-use tokio::sync::{MutexGuard, SemaphorePermit};
 use wire::Code;
 use wire::bulk as shape;
 
@@ -29,6 +29,7 @@ use crate::job_fields;
 use crate::limits::{
     BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SCAN_ROWS, BULK_SEEN_PAGE,
 };
+use crate::read_turn::ReadTurn;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -197,26 +198,34 @@ async fn matched(
 ) -> Result<Matched, Refusal> {
     let give_up = Instant::now() + state.settings.request_timeout / 2;
     let sees = principal.sees();
+    let of_token = principal.used().map(|used| &used.bulk_count);
     let (mut jobs, mut behind) = (0, None);
     loop {
-        let Some(turn) = turn_to_count(state, principal, give_up).await else {
+        let Some(turn) = ReadTurn::take(of_token, &state.bulk_counts, give_up).await else {
             if behind.is_some() {
                 return Ok(Matched { jobs, is_all: false });
             }
             let detail = "jobs are counted for too many bulk operations, in all or of this token; try again";
             return Err(Refusal::new(Code::Overloaded, detail));
         };
+        let (ledger, filter) = (ledger::Handle::clone(&state.ledger), filter.clone());
         behind = if sees.everything() {
-            let count = state.ledger.count_bulk(action, filter, before, behind, BULK_COUNT_ROWS);
+            let count = uncut(async move {
+                let _turn = turn;
+                ledger.count_bulk(action, &filter, before, behind, BULK_COUNT_ROWS).await
+            });
             let count = state.read(count).await?;
             jobs += count.jobs;
             count.read_to
         } else {
             let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
-            let found = state.read(state.ledger.next_of_bulk(action, filter, before, scan)).await?;
-            // The jobs are read by their keys.
-            drop(turn);
+            let found = uncut(async move {
+                let _turn = turn;
+                ledger.next_of_bulk(action, &filter, before, scan).await
+            });
+            let found = state.read(found).await?;
             let next = found.next(&scan);
+            // They are read by their keys, without a turn.
             for id in found.jobs {
                 jobs += u64::from(visibility::job_of_many(state, sees, id).await? == Some(true));
             }
@@ -229,23 +238,6 @@ async fn matched(
             return Ok(Matched { jobs: jobs.min(BULK_MATCHED_MAX), is_all: false });
         }
     }
-}
-
-/// A turn to send a statement that counts jobs: one of the caller's token, and one of all. `None` where it does not come in time.
-async fn turn_to_count<'s>(
-    state: &'s State,
-    principal: &'s Principal,
-    give_up: Instant,
-) -> Option<(Option<MutexGuard<'s, ()>>, SemaphorePermit<'s>)> {
-    let turn = async {
-        let of_token = match principal.used() {
-            Some(used) => Some(used.bulk_count.lock().await),
-            None => None,
-        };
-        // Nobody closes the semaphore.
-        Some((of_token, state.bulk_counts.acquire().await.ok()?))
-    };
-    tokio::time::timeout_at(give_up.into(), turn).await.ok()?
 }
 
 const fn action_of(action: shape::BulkAction) -> BulkAction {

@@ -43,6 +43,7 @@ mod peer_credential;
 mod plan_fields;
 mod plans;
 mod probe;
+mod read_turn;
 mod recent;
 mod refusal;
 mod request_id;

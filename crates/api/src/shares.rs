@@ -52,7 +52,7 @@ pub struct Used {
     /// The token's submissions that are on their way into the ledger.
     pub submissions: TokenSubmissions,
     /// The token's turn to count the jobs of a bulk operation that is to begin.
-    pub bulk_count: Mutex<()>,
+    pub bulk_count: Arc<Mutex<()>>,
 }
 
 impl Used {

@@ -74,9 +74,9 @@ pub struct State {
     /// Turns to look for the next jobs of a bulk operation.
     pub bulk_scans: Semaphore,
     /// Turns for dry runs of retries of tasks.
-    pub retry_dry_runs: Semaphore,
+    pub retry_dry_runs: Arc<Semaphore>,
     /// Turns to count the jobs of a bulk operation that is to begin.
-    pub bulk_counts: Semaphore,
+    pub bulk_counts: Arc<Semaphore>,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
     lease_counts: Recent<LeaseCounts, Refusal>,
@@ -125,8 +125,8 @@ impl State {
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
             bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
-            retry_dry_runs: Semaphore::new(RETRY_DRY_RUNS_AT_ONCE),
-            bulk_counts: Semaphore::new(settings.bulk_scans_at_once.div_ceil(2)),
+            retry_dry_runs: Arc::new(Semaphore::new(RETRY_DRY_RUNS_AT_ONCE)),
+            bulk_counts: Arc::new(Semaphore::new(settings.bulk_scans_at_once.div_ceil(2))),
             settings,
             runtime,
             owner_urls: Mutex::default(),

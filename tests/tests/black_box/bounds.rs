@@ -3,6 +3,7 @@
 
 mod bodies;
 mod connections;
+mod leaving;
 mod retries;
 mod sessions;
 mod sockets;

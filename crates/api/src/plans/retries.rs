@@ -1,9 +1,11 @@
 //! Retries over HTTP: a task is run again, by its id or as the newest of its tenant.
 
+use std::time::Instant;
+
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::uncut::uncut;
 use domain::TaskId;
 use ledger::{JobKey, TaskRecord};
-use tokio::sync::SemaphorePermit;
 use wire::Code;
 use wire::plans as shape;
 
@@ -14,6 +16,7 @@ use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::from_wire;
+use crate::read_turn::ReadTurn;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::visibility;
@@ -44,9 +47,9 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
-    let _turn = asked.turn(state).await?;
+    let turn = asked.turn(state).await?;
     let record = records::task_record(state, id).await?;
-    retry(&request, asked, &forwarder, record).await
+    retry(&request, asked, &forwarder, record, turn).await
 }
 
 /// Retries the newest task of a tenant
@@ -71,9 +74,9 @@ pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: F
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
-    let _turn = asked.turn(state).await?;
+    let turn = asked.turn(state).await?;
     let record = records::newest_task(state, Principal::of(&request).sees(), &tenant).await?;
-    retry(&request, asked, &forwarder, record).await
+    retry(&request, asked, &forwarder, record, turn).await
 }
 
 /// A retry as it was asked for.
@@ -116,28 +119,36 @@ impl Asked {
 
     /// The turn of a dry run, held until its answer is made; `None` for a retry, which needs none. Few dry runs have a plan in
     /// memory at once.
-    async fn turn<'s>(&self, state: &'s State) -> Result<Option<SemaphorePermit<'s>>, Refusal> {
+    async fn turn(&self, state: &State) -> Result<Option<ReadTurn>, Refusal> {
         if !self.retry.dry_run.unwrap_or(false) {
             return Ok(None);
         }
-        match tokio::time::timeout(state.settings.request_timeout, state.retry_dry_runs.acquire()).await {
-            // It is never closed.
-            Ok(turn) => Ok(turn.ok()),
-            Err(_late) => {
-                let detail = "too many dry runs of retries wait for their turns on this instance; try again";
-                Err(Refusal::new(Code::Overloaded, detail))
-            }
-        }
+        let until = Instant::now() + state.settings.request_timeout;
+        let turn = ReadTurn::take(None, &state.retry_dry_runs, until).await;
+        turn.map(Some).ok_or_else(|| {
+            let detail = "too many dry runs of retries wait for their turns on this instance; try again";
+            Refusal::new(Code::Overloaded, detail)
+        })
     }
 }
 
-async fn retry(request: &HttpRequest, asked: Asked, forwarder: &Forwarding, record: TaskRecord) -> Answer {
+/// Carries the retry out, or answers its dry run under that turn.
+async fn retry(
+    request: &HttpRequest,
+    asked: Asked,
+    forwarder: &Forwarding,
+    record: TaskRecord,
+    turn: Option<ReadTurn>,
+) -> Answer {
     let state = forwarder.state();
     let Asked { body, retry: asked, key } = asked;
     let wanted = from_wire::retry(&asked)?;
     let (plan, task) = (record.plan, record.task.id);
     if asked.dry_run.unwrap_or(false) {
-        let preview = state.call(state.incarnation().plans.preview_retry(plan, task, wanted)).await;
+        let plans = state.incarnation().plans.clone();
+        // The plan is read to its end, and the turn is over then, also where the caller leaves.
+        let preview = uncut(async move { (plans.preview_retry(plan, task, wanted).await, turn) });
+        let (preview, _turn) = state.call(preview).await;
         let preview = preview.map_err(|refusal| of(task, refusal.into()))?;
         let task = preview.tasks.into_iter().find(|one| one.id == task).ok_or_else(Refusal::internal)?;
         let record = TaskRecord { task: (*task).clone(), ..record };

@@ -1,0 +1,83 @@
+//! Callers that close their connections before they have an answer, again and again. What the ledger was asked for goes on, and
+//! counts until it ends.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use testkit::http::Client;
+use testkit::servers::Database;
+
+use super::Bounded;
+use crate::recovery::LockedTable;
+use crate::{patient, until};
+
+/// How often each token asks.
+const TIMES: usize = 10;
+
+/// A daemon on this database.
+async fn on(database: &Database) -> Bounded {
+    Bounded::shaped(&[("LEASE__INSTANCE_MS", "10000")], |setup| setup.database(database.url())).await
+}
+
+/// Each token asks for this, and leaves while a table is locked that the answer is read from: how many statements of this text
+/// waited for the lock at the same time, at most. Afterwards each token is answered.
+async fn asked_and_left(
+    (daemon, database): (&Bounded, &Database),
+    (path, body): (&str, &Value),
+    (table, statement): (&str, &str),
+) -> usize {
+    let waiting = format!(
+        "SELECT 1 FROM pg_stat_activity \
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ '{statement}'"
+    );
+    let (tokens, url) = (["greedy", "other", "root"], daemon.url(path));
+    let brief = tokens.map(|token| Client::new(Duration::from_millis(300)).unwrap().with_token(token));
+    let lock = LockedTable::lock(database, table, "ACCESS EXCLUSIVE").await;
+    let mut most = 0;
+    for _ in 0..TIMES {
+        join_all(brief.iter().map(|client| client.request("POST", &url, None, Some(body)))).await;
+        let waits = tokio::task::block_in_place(|| database.query(&waiting)).unwrap();
+        most = most.max(waits.len());
+    }
+    lock.free();
+    for token in tokens {
+        let client = patient().with_token(token);
+        until("its turn comes", async || {
+            client.request("POST", &url, None, Some(body)).await.unwrap().status == 200
+        })
+        .await;
+    }
+    daemon.is_sound();
+    most
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_counted_for_few_bulk_operations_at_once_also_where_their_callers_leave() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let daemon = on(&database).await;
+    let dry = json!({"action": "dismiss", "filter": {}, "dry_run": true});
+    let counts = ("job_finished", "WITH scanned AS");
+    let most = asked_and_left((&daemon, &database), ("/v1/bulk", &dry), counts).await;
+    assert!((1..=2).contains(&most), "{most} statements at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_plans_are_read_at_once_for_dry_runs_also_where_their_callers_leave() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let daemon = on(&database).await;
+    let task = json!({"tenant": "t", "stages": [{"name": "s", "payload": 1}]});
+    let plan = daemon.done("greedy", "POST", "/v1/plans", json!({"start": true, "tasks": [task]})).await;
+    let plan = format!("/v1/plans/{}", plan["id"].as_str().unwrap());
+    daemon.done("greedy", "POST", &format!("{plan}/cancel"), json!({})).await;
+    until("the plan is cancelled", async || {
+        daemon.ask("greedy", "GET", &plan, None).await.body["status"] == "CANCELLED"
+    })
+    .await;
+    let tasks = daemon.ask("greedy", "GET", &format!("{plan}/tasks"), None).await.body;
+    let retry = format!("/v1/tasks/{}/retry", tasks["items"][0]["id"].as_str().unwrap());
+    let dry = json!({"from": "start", "reason": "why", "dry_run": true});
+    let reads = ("plan", "FROM plan\\s+WHERE id");
+    let most = asked_and_left((&daemon, &database), (&retry, &dry), reads).await;
+    assert!((1..=2).contains(&most), "{most} plans at once");
+}
