@@ -149,7 +149,7 @@ pub const BULK_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for
 /// each.
 pub const PLAN_BYTES_MAX: usize = 16 << 20;
-/// Dry runs of retries of tasks at once: each reads the whole plan of its task. Others wait.
+/// Dry runs of retries of tasks at once, one of each token: each reads the whole plan of its task. Others wait.
 pub const RETRY_DRY_RUNS_AT_ONCE: usize = 2;
 /// Most tasks that somebody must look at in the answer for one plan.
 pub const ATTENTION_TASKS_MAX: u32 = 100;

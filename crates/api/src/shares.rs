@@ -53,6 +53,8 @@ pub struct Used {
     pub submissions: TokenSubmissions,
     /// The token's turn to count the jobs of a bulk operation that is to begin.
     pub bulk_count: Arc<Mutex<()>>,
+    /// The token's turn for a dry run of a retry of a task.
+    pub retry_dry_run: Arc<Mutex<()>>,
 }
 
 impl Used {

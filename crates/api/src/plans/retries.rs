@@ -47,7 +47,7 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
-    let turn = asked.turn(state).await?;
+    let turn = asked.turn(&Principal::of(&request), state).await?;
     let record = records::task_record(state, id).await?;
     retry(&request, asked, &forwarder, record, turn).await
 }
@@ -74,8 +74,9 @@ pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: F
     if let Some(answer) = asked.kept(&request, state).await? {
         return Ok(answer);
     }
-    let turn = asked.turn(state).await?;
-    let record = records::newest_task(state, Principal::of(&request).sees(), &tenant).await?;
+    let principal = Principal::of(&request);
+    let turn = asked.turn(&principal, state).await?;
+    let record = records::newest_task(state, principal.sees(), &tenant).await?;
     retry(&request, asked, &forwarder, record, turn).await
 }
 
@@ -119,14 +120,15 @@ impl Asked {
 
     /// The turn of a dry run, held until its answer is made; `None` for a retry, which needs none. Few dry runs have a plan in
     /// memory at once.
-    async fn turn(&self, state: &State) -> Result<Option<ReadTurn>, Refusal> {
+    async fn turn(&self, principal: &Principal, state: &State) -> Result<Option<ReadTurn>, Refusal> {
         if !self.retry.dry_run.unwrap_or(false) {
             return Ok(None);
         }
         let until = Instant::now() + state.settings.request_timeout;
-        let turn = ReadTurn::take(None, &state.retry_dry_runs, until).await;
+        let of_token = principal.used().map(|used| &used.retry_dry_run);
+        let turn = ReadTurn::take(of_token, &state.retry_dry_runs, until).await;
         turn.map(Some).ok_or_else(|| {
-            let detail = "too many dry runs of retries wait for their turns on this instance; try again";
+            let detail = "too many dry runs of retries come at once, in all or of this token; try again";
             Refusal::new(Code::Overloaded, detail)
         })
     }

@@ -250,6 +250,34 @@ async fn a_retry_opens_the_next_run_and_a_rehearsal_changes_nothing() {
 }
 
 #[actix_web::test]
+async fn a_rehearsal_of_one_token_leaves_a_turn_to_others() {
+    let dir = TempDir::new().unwrap();
+    let tokens = ["ops", "other"].map(|name| token(name, Scope::Admin));
+    // A rehearsal waits so long for its turn.
+    let request_timeout = Duration::from_secs(2);
+    let settings = Settings { request_timeout, ..Settings::new(Auth::tokens(tokens.into())) };
+    let subject = Subject { state: state_with(&dir, settings).await, _dir: dir };
+    let (_, task) = subject.started("x").await;
+    subject.post(&format!("{task}/cancel"), json!({})).await;
+    subject.becomes_cancelled(&task).await;
+    let service = init_service(app(&forwarder(&subject.state))).await;
+    let rehearsed = async |who: &str| {
+        let rehearsal = json!({ "from": "start", "reason": "r", "dry_run": true });
+        let request = TestRequest::post().uri(&format!("{task}/retry")).set_json(rehearsal);
+        let request = request.insert_header((AUTHORIZATION, format!("Bearer {who}")));
+        let answer = call_service(&service, request.to_request()).await;
+        let (status, body): (_, Value) = (answer.status().as_u16(), read_body_json(answer).await);
+        (status, body["code"].clone())
+    };
+    let ops = subject.state.settings.auth.named("ops").unwrap();
+    let under_way = ops.used().unwrap().retry_dry_run.lock().await;
+    assert_eq!(rehearsed("ops").await, (429, json!("overloaded")));
+    assert_eq!(rehearsed("other").await, (200, Value::Null), "another token has its own turn");
+    drop(under_way);
+    assert_eq!(rehearsed("ops").await, (200, Value::Null));
+}
+
+#[actix_web::test]
 async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
     let subject = Subject::start().await;
     let (plan, task) = subject.started("x").await;

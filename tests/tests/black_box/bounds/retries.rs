@@ -238,10 +238,11 @@ async fn many_dry_runs_of_a_retry_hold_few_large_plans_in_memory() {
     daemon.instance.start().await.unwrap();
     daemon.is_well(&patient()).await;
     let before = daemon.memory();
-    let (client, url) = (patient().with_token("greedy"), daemon.url(&format!("/v1/tasks/{task}/retry")));
+    let clients = ["greedy", "other"].map(|token| patient().with_token(token));
+    let url = daemon.url(&format!("/v1/tasks/{task}/retry"));
     let body = json!({"from": "start", "reason": "why", "dry_run": true});
-    let ask = |_| {
-        let (client, url, body) = (client.clone(), url.clone(), body.clone());
+    let ask = |n: usize| {
+        let (client, url, body) = (clients[n % 2].clone(), url.clone(), body.clone());
         tokio::spawn(async move { client.request("POST", &url, None, Some(&body)).await.unwrap() })
     };
     let asked: Vec<_> = (0..DRY_RUNS).map(ask).collect();
