@@ -19,6 +19,7 @@ use futures_util::StreamExt;
 use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk, jittered};
 use rand::RngExt;
 use sha2::{Digest, Sha256};
+use tracing::Instrument;
 use wire::Code;
 
 use super::doubts::Doubts;
@@ -31,7 +32,7 @@ use crate::limits::{
     BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULK_SCANS_IN_TIME, BULKS_AT_ONCE,
     BULKS_OF_TOKEN_AT_ONCE,
 };
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, count_defect};
 use crate::state::{State, unanswered};
 use crate::visibility;
 
@@ -285,7 +286,8 @@ impl Worker {
                     BulkAction::Retry => self.retry(bulk, principal, left, step, may_be_done).await,
                     _ => Ok(self.cancel(bulk, principal, left, step, may_be_done).await),
                 };
-                let step = in_rounds(self.state(), page, is_resumed, round).await?;
+                let span = tracing::info_span!("bulk", bulk = %self.id);
+                let step = in_rounds(self.state(), page, is_resumed, round).instrument(span).await?;
                 state.read(state.ledger.note_progress(bulk, behind, &step)).await?
             }
         };
@@ -412,8 +414,8 @@ impl Worker {
         step.failed += failed.len() as u64;
         // Some do not allow it; those without a word were retried by somebody else.
         step.skipped += tried - made - again.len() as u64 - failed.len() as u64;
-        if let Some(last) = failed.last() {
-            step.error = Some(last.detail.clone());
+        for one in failed {
+            step.error = Some(why_failed((one.code, one.detail)));
         }
         let jobs = again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect();
         Ok(Again { jobs, why: again.last().map(|one| one.detail.clone()) })
@@ -442,7 +444,7 @@ impl Worker {
                 }
                 Err(refusal) => {
                     step.failed += 1;
-                    step.error = Some(refusal.code_and_detail().1);
+                    step.error = Some(why_failed(refusal.code_and_detail()));
                 }
             }
         }
@@ -632,6 +634,15 @@ async fn in_time<T>(
 /// Whether a retry that was refused so is left out: the job is gone, or does not allow it, or its session is closed or gone.
 const fn leaves_out(code: Code) -> bool {
     matches!(code, Code::Conflict | Code::NotFound)
+}
+
+/// What an operation says of a job that has failed. A defect is counted, and logged in the span of the operation.
+fn why_failed((code, detail): (Code, String)) -> String {
+    count_defect(code);
+    match code {
+        Code::Internal => "this is a defect; the log has more under the id of the bulk operation".to_owned(),
+        _ => detail,
+    }
 }
 
 /// Whether an operation is over because somebody cancelled it. An earlier owner may have done the action to jobs of its page, which

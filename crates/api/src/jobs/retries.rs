@@ -133,13 +133,17 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         not_retried: Vec::new(),
         failure: None,
     };
-    retries.run(&left).await?;
+    let noted = retries.run(&left).await;
     let Retries { mut made, not_retried, failure, .. } = retries;
-    match failure {
-        Some(refusal) if made.is_empty() => Err(refusal),
+    let refused = noted.err().or_else(|| failure.filter(|_| made.is_empty()));
+    // The gate counts a defect that refuses the whole request.
+    if refused.as_ref().is_none_or(|refusal| refusal.code() != Code::Internal) {
+        not_retried.iter().for_each(|one| count_defect(one.code));
+    }
+    match refused {
+        Some(refusal) => Err(refusal),
         // Some are durable: a repetition of the request answers these, and retries the others.
-        _ => {
-            not_retried.iter().for_each(|one| count_defect(one.code));
+        None => {
             // In the order of the selection, so that a repetition has the same one.
             let ids: Vec<_> = jobs.iter().filter_map(|job| made.remove(job)).collect();
             Ok(HttpResponse::Accepted().json(shape::RetryAnswer {

@@ -342,6 +342,14 @@ async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_wit
     assert_eq!(daemon.done("acme", "POST", "/v1/bulk", bulk).await["matched"], 1);
 }
 
+/// How many defects an instance has counted.
+async fn defects(daemon: &Guarded) -> u64 {
+    let client = patient().with_token("root");
+    let shown = client.request("GET", &daemon.url("/metrics"), None, None).await.unwrap().text;
+    let count = shown.lines().find_map(|line| line.strip_prefix("fencepost_internal_errors_total ")).unwrap();
+    count.parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_defect_that_refuses_one_job_of_many_is_counted_and_logged_with_the_requests_id() {
     let ground = Ground::fresh();
@@ -349,13 +357,6 @@ async fn a_defect_that_refuses_one_job_of_many_is_counted_and_logged_with_the_re
     let session = daemon.done("acme", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
     let session = session["id"].as_str().unwrap();
     let mut socket = world::session_socket(daemon.instance.url(), "acme", session).await;
-    let counted = async || {
-        let client = patient().with_token("root");
-        let shown = client.request("GET", &daemon.url("/metrics"), None, None).await.unwrap().text;
-        let count =
-            shown.lines().find_map(|line| line.strip_prefix("fencepost_internal_errors_total ")).unwrap();
-        count.parse::<u64>().unwrap()
-    };
     let told = || {
         let log = daemon.instance.whole_log();
         let is_told = |line: &&str| line.contains("because of a defect") && line.contains("request_id");
@@ -367,7 +368,7 @@ async fn a_defect_that_refuses_one_job_of_many_is_counted_and_logged_with_the_re
     for (number, token) in [(1, "acme"), (2, "root")] {
         let answer = daemon.done(token, "POST", "/v1/jobs/batch", batch.clone()).await;
         assert_eq!(answer["results"][0]["code"], "internal", "{token}: {answer}");
-        assert_eq!(counted().await, number, "{token}");
+        assert_eq!(defects(&daemon).await, number, "{token}");
     }
     socket.send(world::message("job", &json!({"ref": "c1", "payload": 1}))).await.unwrap();
     let problem = loop {
@@ -377,8 +378,56 @@ async fn a_defect_that_refuses_one_job_of_many_is_counted_and_logged_with_the_re
         }
     };
     assert_eq!([&problem["ref"], &problem["code"]], ["c1", "internal"], "{problem}");
-    assert_eq!(counted().await, 3);
+    assert_eq!(defects(&daemon).await, 3);
     until("each is in the log", async || told() == 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_read_counts_as_a_defect_where_others_fail_too_and_in_a_bulk_operation() {
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &json!([root()])).await;
+    let submitted = async |mut job: Value| {
+        (job["payload"], job["delay_ms"]) = (json!(1), json!(600_000));
+        let job = daemon.done("root", "POST", "/v1/jobs", job).await;
+        job["id"].as_str().unwrap().to_owned()
+    };
+    let session = daemon.done("root", "POST", "/v1/sessions", json!({"ordering": "none"})).await;
+    let of_closed = submitted(json!({"session": session["id"]})).await;
+    let finished = submitted(json!({"kind": "finished"})).await;
+    submitted(json!({"kind": "unfinished"})).await;
+    for id in [&of_closed, &finished] {
+        daemon.done("root", "POST", &format!("/v1/jobs/{id}/cancel"), json!({})).await;
+    }
+    let close = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    assert_eq!(daemon.ask("root", "DELETE", &close, None).await.0, 204);
+    let spoil = "update job_finished set past_attempts = 'spoilt' where kind = 'finished';
+                 update job set past_attempts = 'spoilt' where kind = 'unfinished'";
+    tokio::task::block_in_place(|| ground.database.query(spoil)).unwrap();
+
+    // None is retried: the answer is why the job of the closed session is not.
+    let both = json!({"ids": [finished, of_closed]});
+    let (status, answer) = daemon.ask("root", "POST", "/v1/jobs/retry", Some(&both)).await;
+    assert_eq!((status, &answer["code"]), (409, &json!("conflict")), "{answer}");
+    assert_eq!(defects(&daemon).await, 1);
+    let bulks = [
+        json!({"action": "retry", "filter": {"outcome": "cancelled", "kind": "finished"}}),
+        json!({"action": "cancel", "filter": {"kind": "unfinished"}}),
+    ];
+    for (number, bulk) in (2..).zip(bulks) {
+        let begun = daemon.done("root", "POST", "/v1/bulk", bulk).await;
+        let id = begun["id"].as_str().unwrap();
+        let mut shown = Value::Null;
+        until("the operation is over", async || {
+            shown = daemon.ask("root", "GET", &format!("/v1/bulk/{id}"), None).await.1;
+            shown["status"] == "DONE"
+        })
+        .await;
+        assert_eq!(shown["failed"], 1, "{shown}");
+        assert!(shown["error"].as_str().unwrap().contains("under the id of the bulk operation"), "{shown}");
+        assert_eq!(defects(&daemon).await, number);
+        let is_told = |line: &str| line.contains("because of a defect") && line.contains(id);
+        until("it is in the log", async || daemon.instance.whole_log().lines().any(is_told)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -140,7 +140,7 @@ pub const METRICS: &[Metric] = &[
     .by(&[], &[]),
     counter(
         "fencepost_internal_errors_total",
-        "Requests, and jobs of a batch, a retry of many or a session's socket, that a defect of the daemon refused",
+        "Requests, and jobs of a batch, a retry of many, a bulk operation or a session's socket, that a defect refused",
     ),
     counter("fencepost_token_reload_total", "Reloads of the tokens, by result")
         .by(&["result"], &[&[&["ok", "refused", "waits"]]]),
