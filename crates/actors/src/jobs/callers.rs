@@ -29,6 +29,11 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
 /// The pause between two lookups of a lane's owner, before jitter.
 pub(super) const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// The pause of a waiter before it reads the ledger again.
+fn pause_before_look(before_jitter: Duration) -> Duration {
+    jittered(before_jitter).min(LOOK_EVERY_MAX)
+}
+
 /// What the calls of one instance's callers use.
 pub(super) struct Callers {
     pub(super) ledger: ledger::Handle,
@@ -98,7 +103,7 @@ impl Jobs {
                 }
                 let is_new_here = watches.caller_waits(left.min(LOOK_EVERY_MAX));
                 let after = look_after.unwrap_or(if is_new_here { LOOK_FIRST } else { LOOK_EVERY });
-                let look_again = tokio::time::sleep(jittered(after).min(left));
+                let look_again = tokio::time::sleep(pause_before_look(after).min(left));
                 look_after = Some((after * 2).clamp(LOOK_EVERY, LOOK_EVERY_MAX));
                 tokio::select! {
                     () = finished => return Ok(()),
@@ -179,6 +184,19 @@ impl Jobs {
                 Ok(Err(_)) => return Err(lifetime.refusal_of_lost_owner()),
                 Err(_) => return Err(Refusal::LedgerUnavailable),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_never_pauses_for_longer_than_the_longest_time_between_two_reads() {
+        // Half of the pauses would be longer.
+        for _ in 0..200 {
+            assert!(pause_before_look(LOOK_EVERY_MAX) <= LOOK_EVERY_MAX);
         }
     }
 }
