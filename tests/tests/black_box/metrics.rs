@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::PATIENCE;
+use testkit::http::plain_http;
 use testkit::instance::Setup;
 use testkit::node::{Message, Socket};
 use testkit::ports;
@@ -408,21 +409,28 @@ async fn the_connections_to_the_ledger_that_are_in_use_are_counted_also_while_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_counts_as_answered_when_it_opens_and_is_in_flight_no_more() {
+async fn a_socket_or_an_event_stream_counts_as_answered_when_it_opens_and_is_in_flight_no_more() {
     let instance = Setup::in_mode("worker-queue").unwrap().start().await.unwrap();
     let mut socket = Socket::connect(instance.url()).await.unwrap();
+    let events = plain_http(PATIENCE).unwrap().get(format!("{}/v1/events", instance.url()));
+    let mut stream = events.send().await.unwrap();
     let shown = scrape(instance.url()).await;
-    let is_opening = |line: &&str| {
-        line.starts_with("fencepost_http_requests_total{")
-            && [r#"route="/v1/nodes/ws""#, r#"status="101""#].iter().all(|label| line.contains(label))
-    };
-    let opened: Vec<_> = shown.lines().filter(is_opening).collect();
-    assert!(matches!(opened[..], [line] if line.ends_with(" 1")), "{shown}");
+    let of_both =
+        [[r#"route="/v1/nodes/ws""#, r#"status="101""#], [r#"route="/v1/events""#, r#"status="200""#]];
+    for labels in of_both {
+        let is_opening = |line: &&str| {
+            line.starts_with("fencepost_http_requests_total{")
+                && labels.iter().all(|label| line.contains(label))
+        };
+        let opened: Vec<_> = shown.lines().filter(is_opening).collect();
+        assert!(matches!(opened[..], [line] if line.ends_with(" 1")), "{labels:?}: {shown}");
+    }
     // The scrape alone.
     assert!(shown.lines().any(|line| line == "fencepost_http_requests_in_flight 1"), "{shown}");
     let hello = r#"{"type":"hello","node_id":"n","capacity":1,"running":[]}"#;
     socket.send(Message::text(hello)).await.unwrap();
     assert_eq!(first(&mut socket).await, "welcome", "it is open");
+    assert!(stream.chunk().await.unwrap().is_some(), "so is this");
 }
 
 #[tokio::test(flavor = "multi_thread")]
