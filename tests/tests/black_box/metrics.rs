@@ -535,7 +535,7 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
     let is_owner = |at: &usize| placed["url"] == instances[*at].url();
     let owner = (0..2).find(is_owner).unwrap();
     let (owner, other) = (&instances[owner], &instances[1 - owner]);
-    let http = testkit::http::plain_http(PATIENCE).unwrap();
+    let http = plain_http(PATIENCE).unwrap();
     let request =
         http.post(format!("{}/v1/signers/logged/nonces", other.url())).bearer_auth("log-test-token");
     let answer = request.header("x-request-id", "told-apart-7").send().await.unwrap();
