@@ -1,7 +1,8 @@
-//! Ids of new jobs.
+//! Ids of new jobs, and of plans and tasks.
 //!
 //! What lives here: the time that an id has, and the order of the ids of one instance. An id's time is the database's, as far
-//! as this process has seen that clock: a bulk operation reads the ids up to a time of the database.
+//! as this process has seen that clock: a bulk operation reads the ids up to a time of the database, and the newest task of a
+//! tenant is the one with the highest id, whichever instance made it.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -357,7 +357,8 @@ impl Jobs {
         self.keeper.me()
     }
 
-    /// An id for a new job, that was never used.
+    /// An id for a new job, that was never used. The ids of plans and tasks are made of its bits: the instances list them by their
+    /// age.
     pub(crate) fn new_id(&self) -> JobId {
         self.callers.submissions.new_id()
     }

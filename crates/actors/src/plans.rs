@@ -25,7 +25,6 @@ use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState
 use domain::{AuditEntry, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
 use crate::counted::Counted;
@@ -213,10 +212,8 @@ impl Plans {
     /// plans that are owned here have too many bytes, and what the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
-        let tasks = new
-            .tasks
-            .into_iter()
-            .map(|task| TaskState::new(TaskId::from_u128(Uuid::now_v7().as_u128()), Arc::new(task)));
+        let task_id = || TaskId::from_u128(inner.jobs.new_id().as_u128());
+        let tasks = new.tasks.into_iter().map(|task| TaskState::new(task_id(), Arc::new(task)));
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
         let (mut events, mut take) = (vec![made], Vec::new());
@@ -361,7 +358,7 @@ impl Inner {
 
     /// An id for a new plan that the ring puts on this instance.
     fn id_here(&self) -> PlanId {
-        let draw = || PlanId::from_u128(Uuid::now_v7().as_u128());
+        let draw = || PlanId::from_u128(self.jobs.new_id().as_u128());
         let is_here = |id: &PlanId| self.cluster_view.owner_of(&Resource::plan(*id)) == KeyOwner::Here;
         // Where this instance is hardly on the ring, another place costs a hop.
         std::iter::repeat_with(draw).take(ID_DRAWS_MAX).find(is_here).unwrap_or_else(draw)

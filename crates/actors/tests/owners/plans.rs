@@ -15,7 +15,7 @@ use domain::plan::{
     Command, Intent, OnUnknown, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
 };
 use domain::{IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PlanId, Resource, TenantId};
-use ledger::{Acquisition, Author, JobBatch, JobKey, JobWrite, KeyScope, Lane};
+use ledger::{Acquisition, Author, Handle, JobBatch, JobKey, JobWrite, KeyScope, Lane};
 
 use crate::flaky::Flaky;
 use crate::lanes::{Lanes, open};
@@ -197,6 +197,31 @@ async fn a_step_forward_of_the_databases_clock_ends_no_run() {
     }
     let found = task(&lanes, plan).await;
     assert_eq!((found.failing.clone(), found.in_flight()), (None, begun.in_flight()));
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_and_tasks_have_ids_in_their_order_with_the_time_of_the_databases_clock() {
+    const HOUR_MS: u64 = 3_600_000;
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let ledger: Handle = Arc::new(Flaky { real: lanes.ledger.clone(), plan: lanes.plan.clone() });
+    lanes.plan.ahead_ms.store(HOUR_MS, Ordering::Relaxed);
+    lanes.clock.look(&ledger).await.unwrap();
+    let of = |tenant| TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", "1")]);
+    let tasks = ["a", "b", "c"].map(of).into();
+    let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: false, key: None };
+    let plan = plans.create(new, Author::default()).await.unwrap();
+    let made = lanes.ledger.plan_tasks(plan, None, 3).await.unwrap();
+    let ids: Vec<_> =
+        [plan.as_u128()].into_iter().chain(made.iter().map(|made| made.task.id.as_u128())).collect();
+    assert!(ids.len() == 4 && ids.is_sorted(), "{ids:?}");
+    let now_ms = ledger.clock_ms().await.unwrap();
+    for id in ids {
+        let made_at_ms = JobId::from_u128(id).made_at_ms();
+        assert!(now_ms.abs_diff(made_at_ms) < HOUR_MS / 2, "made at {made_at_ms}, which is {now_ms}");
+    }
     plans.stop().await;
     lanes.jobs.stop().await;
 }
