@@ -1,4 +1,4 @@
-//! Ids of new jobs, and of plans and tasks.
+//! Ids of new jobs, and of plans, tasks and bulk operations.
 //!
 //! What lives here: the time that an id has, and the order of the ids of one instance. An id's time is the database's, as far
 //! as this process has seen that clock: a bulk operation reads the ids up to a time of the database, and the newest task of a

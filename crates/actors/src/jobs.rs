@@ -357,9 +357,10 @@ impl Jobs {
         self.keeper.me()
     }
 
-    /// An id for a new job, that was never used. The ids of plans and tasks are made of its bits: the instances list them by their
-    /// age.
-    pub(crate) fn new_id(&self) -> JobId {
+    /// An id for a new job, that was never used. The ids of plans, tasks and bulk operations are made of its bits: the instances
+    /// list them by their age.
+    #[must_use]
+    pub fn new_id(&self) -> JobId {
         self.callers.submissions.new_id()
     }
 

@@ -85,7 +85,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
     let new = NewBulk {
-        id: BulkId::from_u128(uuid::Uuid::now_v7().as_u128()),
+        id: BulkId::from_u128(state.incarnation().jobs.new_id().as_u128()),
         principal: principal.name().to_owned(),
         action,
         filter,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use domain::BulkId;
+use domain::{BulkId, JobId, Timestamp};
 use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::*;
@@ -158,6 +158,25 @@ async fn jobs_are_counted_for_few_requests_at_once_and_for_one_of_a_token() {
         let (status, found) = counted(who).await;
         assert!(status == 200 && found["matched"] == 0, "a turn is free: {status} {found}");
     }
+}
+
+#[actix_web::test]
+async fn an_operation_has_an_id_with_the_time_of_the_databases_clock() {
+    const HOUR_MS: u64 = 3_600_000;
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let sent = Instant::now();
+    let shown_ms = state.ledger.clock_ms().await.unwrap() + HOUR_MS;
+    state.clock.saw(Timestamp::from_micros(0).plus_ms(shown_ms), sent, Instant::now());
+    let dismiss = serde_json::json!({"action": "dismiss", "filter": {}});
+    let request = TestRequest::post().uri("/v1/bulk").set_json(dismiss);
+    let request = request.insert_header((AUTHORIZATION, "Bearer ops"));
+    let answer = call_service(&service, request.to_request()).await;
+    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+    let made: Value = read_body_json(answer).await;
+    let made_at_ms = JobId::parse(made["id"].as_str().unwrap()).unwrap().made_at_ms();
+    assert!(made_at_ms.abs_diff(shown_ms) < HOUR_MS / 2, "made at {made_at_ms}, where it is {shown_ms}");
 }
 
 #[actix_web::test]
