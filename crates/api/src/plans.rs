@@ -129,7 +129,7 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["status", "cursor", "limit"])?;
     let limit = query.limit()?;
     let status = query.in_either_case("status", TaskStatus::parse)?;
-    let begin = query.cursor("k", |text| usize::try_from(extract::number(text)?).ok())?;
+    let begin = query.cursor("k", place)?;
     records::plan_record(&state, id).await?;
     let read = async |after, limit| match status {
         Some(status) => state.read(state.ledger.plan_tasks_with(id, &[status], after, limit)).await,
@@ -247,6 +247,11 @@ fn author(request: &HttpRequest, reason: Option<&str>) -> Author {
         request_id: Some(Arc::from(RequestId::of(request.headers()).to_string())),
         reason: reason.map(Arc::from),
     }
+}
+
+/// The place of a task, as cursors write it. The ledger's numbers have 63 bits.
+fn place(text: &str) -> Option<usize> {
+    usize::try_from(i64::try_from(extract::number(text)?).ok()?).ok()
 }
 
 /// The plan in the path.

@@ -434,6 +434,8 @@ async fn a_query_that_is_wrong_is_refused_by_the_name_of_its_parameter() {
         (format!("/v1/plans/{PLAN}?limit=1"), "this path takes none"),
         (format!("/v1/plans/{PLAN}/tasks?status=CREATED"), "status must be one of PENDING, RUNNING"),
         (format!("/v1/plans/{PLAN}/tasks?cursor=k.-1"), "cursor must be"),
+        (format!("/v1/plans/{PLAN}/tasks?cursor=k.9223372036854775808"), "cursor must be"),
+        (format!("/v1/plans/{PLAN}/tasks?cursor=k.18446744073709551615"), "cursor must be"),
         (format!("/v1/plans/{PLAN}/events?limit=1001"), "limit must be"),
         (format!("/v1/tasks/{task}?run=1"), "this path takes none"),
         (format!("/v1/tasks/{task}/checkpoints?cursor=c.4294967296"), "cursor must be"),
