@@ -82,6 +82,14 @@ pub struct SessionCounts {
     pub last_node: Option<NodeId>,
 }
 
+impl SessionCounts {
+    /// All of them.
+    #[must_use]
+    pub const fn unfinished(&self) -> u64 {
+        self.created + self.dispatched + self.running
+    }
+}
+
 /// How a session's job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionResult {

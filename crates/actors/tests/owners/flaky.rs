@@ -14,6 +14,8 @@ use domain::{
 };
 use ledger::*;
 
+use crate::session_reads::{SessionRead, SessionReads};
+
 /// What happens to one commit.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -68,6 +70,8 @@ pub struct Plan {
     pub job_keys_are_away: AtomicBool,
     /// Reads of one job.
     pub job_reads: crate::job_reads::JobReads,
+    /// Reads of a session and its jobs.
+    pub session_reads: SessionReads,
     /// Notes of who holds a node.
     pub holder_notes: crate::holder_notes::HolderNotes,
     /// What was to be purged.
@@ -323,7 +327,8 @@ impl Jobs for Flaky {
         self.real.under_way(lane, after, limit).await
     }
     async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
-        self.real.in_flight(lane, after, limit).await
+        let read = self.real.in_flight(lane, after, limit);
+        self.plan.session_reads.read(SessionRead::InFlight, &self.real, read).await
     }
     async fn waiting_groups(
         &self,
@@ -409,7 +414,8 @@ impl Sessions for Flaky {
     }
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
         let ahead_ms = self.plan.ahead_ms.load(Ordering::Relaxed);
-        let found = self.real.session(id).await?;
+        let read = self.real.session(id);
+        let found = self.plan.session_reads.read(SessionRead::Record, &self.real, read).await?;
         Ok(found.map(|found| SessionRecord { idle_for_ms: found.idle_for_ms + ahead_ms, ..found }))
     }
     async fn sessions(
@@ -424,7 +430,7 @@ impl Sessions for Flaky {
         self.real.session_finished(id).await
     }
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
-        self.real.session_counts(id).await
+        self.plan.session_reads.read(SessionRead::Counts, &self.real, self.real.session_counts(id)).await
     }
     async fn close_session(&self, lane: &Lane) -> Result<Result<(), Unwritten>> {
         self.real.close_session(lane).await
@@ -441,11 +447,9 @@ impl Sessions for Flaky {
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
         self.real.finished_places(id, after_seq, limit).await
     }
-
     async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
         self.real.unfinished_places(id, after_seq, limit).await
     }
-
     async fn session_refs(
         &self,
         id: &SessionId,
@@ -596,7 +600,6 @@ impl Ledger for Flaky {
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
         self.real.witness(known).await
     }
-
     fn connections_in_use(&self) -> u32 {
         self.real.connections_in_use()
     }
@@ -714,11 +717,9 @@ impl Settings for Flaky {
     async fn replace_modes(&self, modes: &domain::Modes, by: &AuditEntry) -> Result<Option<domain::Modes>> {
         self.real.replace_modes(modes, by).await
     }
-
     async fn pools(&self) -> Result<(u64, String)> {
         self.real.pools().await
     }
-
     async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool> {
         self.real.replace_pools(version, pools, by).await
     }
@@ -740,7 +741,6 @@ impl Settings for Flaky {
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
         self.real.decide_id_epoch(epoch_ms).await
     }
-
     async fn decide_cluster_secret(&self, secret: &ClusterSecret) -> Result<ClusterSecret> {
         self.real.decide_cluster_secret(secret).await
     }

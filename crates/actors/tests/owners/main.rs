@@ -12,6 +12,7 @@ mod membership;
 mod plans;
 mod purges;
 mod recovery;
+mod session_reads;
 mod sessions;
 mod upkeep;
 

@@ -4,17 +4,23 @@ use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
 use actors::jobs::{Accepted, Refusal, Submission};
-use domain::job::{Due, Priority, Requirements, Spec};
+use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Priority, Requirements, Spec, State};
+use domain::limits::SESSION_IDLE_MS_MIN;
 use domain::session::{self, Ordering};
-use domain::{ClientRef, IdempotencyKey, InstanceId, LaneId, SessionId};
-use ledger::{Acquisition, JobKey, KeyScope, Lease};
+use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, SessionId};
+use ledger::{Acquisition, JobBatch, JobKey, JobWrite, KeyScope, Lane, Lease};
 
 use crate::lanes::{Lanes, open, open_among_others, open_with};
+use crate::session_reads::SessionRead;
 use crate::until;
 
 async fn session(lanes: &Lanes, ordering: Ordering) -> SessionId {
+    session_with(lanes, ordering, 60_000).await
+}
+
+async fn session_with(lanes: &Lanes, ordering: Ordering, idle_ms: u64) -> SessionId {
     let needs = Requirements::default();
-    let spec = session::Spec { tenant: None, needs, ordering, idle_ms: 60_000 };
+    let spec = session::Spec { tenant: None, needs, ordering, idle_ms };
     lanes.jobs.open_session(&spec, None, None).await.unwrap()
 }
 
@@ -175,4 +181,114 @@ async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
     let tokens = lanes.plan.holds.tokens();
     assert!(tokens.iter().all(|token| token.get() > late), "{tokens:?}");
     lanes.jobs.stop().await;
+}
+
+const FIRST: Attempt = Attempt::new(1);
+
+/// A session of another instance, whose two jobs have been at a node for longer than the session may be idle.
+struct Elsewhere {
+    session: SessionId,
+    lease: Lease,
+    jobs: [JobId; 2],
+    node: NodeId,
+}
+
+impl Elsewhere {
+    async fn begin(lanes: &Lanes) -> Self {
+        let session = session_with(lanes, Ordering::Results, SESSION_IDLE_MS_MIN).await;
+        let lease = take_elsewhere(lanes, &session, 60_000).await;
+        let (jobs, node) = ([1, 2].map(JobId::from_u128), NodeId::parse("n").unwrap());
+        let owner = lease.owner.clone().unwrap();
+        let new = |seq, id| NewJob {
+            id,
+            spec: named(&session, "c1").spec,
+            seq: Some(seq),
+            client_ref: None,
+            due: Due::Now,
+            retry: None,
+            placed: Some(Assignment { node: node.clone(), holder: owner.clone() }),
+        };
+        let new = [new(1, jobs[0]), new(2, jobs[1])].map(|new| Change::Submit(Box::new(new)));
+        let lane = Lane { id: LaneId::session(&session), owner: owner.clone(), token: lease.token };
+        lanes.ledger.commit_jobs(JobBatch { lane: Some(lane), ..written(new) }).await.unwrap();
+        until("it looks idle", async || {
+            let found = lanes.ledger.session(&session).await.unwrap().unwrap();
+            found.idle_for_ms >= SESSION_IDLE_MS_MIN
+        })
+        .await;
+        Self { session, lease, jobs, node }
+    }
+
+    /// This instance takes the session, and this is written behind one of its owner's reads.
+    async fn is_taken(&self, lanes: &Lanes, behind: SessionRead, batch: JobBatch) {
+        lanes.plan.session_reads.then(behind, batch);
+        release(lanes, &self.lease).await;
+        until("its owner reads it", async || lanes.plan.session_reads.has_written()).await;
+    }
+
+    /// The first owner closes it when nothing has happened since the end of its jobs for as long as it may be idle.
+    async fn is_closed(&self, lanes: &Lanes) {
+        let closed_at = async || lanes.ledger.session(&self.session).await.unwrap().unwrap().closed_at;
+        until("it is closed", async || closed_at().await.is_some()).await;
+        let token = lease_of(lanes, &self.session).await.token.get();
+        assert_eq!(token, self.lease.token.get() + 1, "no later owner has closed it");
+        for job in self.jobs {
+            let ended = lanes.ledger.job(job).await.unwrap().unwrap().finished.unwrap();
+            let idle_for_ms = closed_at().await.unwrap().ms_since(ended.finished_at);
+            assert!(idle_for_ms > SESSION_IDLE_MS_MIN / 2, "closed {idle_for_ms} ms after the end of {job}");
+        }
+    }
+
+    fn completed(&self, job: JobId) -> Change {
+        Change::Complete { job, attempt: FIRST, node: self.node.clone(), output: "7".to_owned() }
+    }
+
+    /// It is to be tried again.
+    fn failed(&self, job: JobId) -> Change {
+        Change::Fail {
+            job,
+            attempt: FIRST,
+            node: self.node.clone(),
+            ended: Ended::Failed,
+            error: "why".to_owned(),
+            due_in_ms: Some(0),
+            dead: false,
+        }
+    }
+}
+
+/// What the instance writes that has the node.
+fn written<const N: usize>(changes: [Change; N]) -> JobBatch {
+    JobBatch { lane: None, writes: changes.map(|change| JobWrite { change, key: None }).into() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_last_jobs_end_while_its_owner_begins_is_closed_when_it_was_idle_for_its_time() {
+    for behind in [SessionRead::Counts, SessionRead::Record] {
+        let lanes = open().await;
+        let elsewhere = Elsewhere::begin(&lanes).await;
+        let completed = elsewhere.jobs.map(|job| elsewhere.completed(job));
+        elsewhere.is_taken(&lanes, behind, written(completed)).await;
+        elsewhere.is_closed(&lanes).await;
+        lanes.jobs.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_attempt_ends_while_its_sessions_owner_begins_is_counted_once_or_not_any_more() {
+    for is_completed in [true, false] {
+        let lanes = open().await;
+        let elsewhere = Elsewhere::begin(&lanes).await;
+        let first = elsewhere.jobs[0];
+        let (behind, change) = match is_completed {
+            true => (SessionRead::Counts, elsewhere.completed(first)),
+            false => (SessionRead::InFlight, elsewhere.failed(first)),
+        };
+        elsewhere.is_taken(&lanes, behind, written([change])).await;
+        for job in elsewhere.jobs {
+            assert_eq!(lanes.jobs.cancel(job).await.unwrap().state, State::Finished);
+        }
+        elsewhere.is_closed(&lanes).await;
+        lanes.jobs.stop().await;
+    }
 }

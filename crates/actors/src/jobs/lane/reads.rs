@@ -11,7 +11,7 @@ use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{PAGE_BYTES_MAX, RevokedAttempt, UnderWay, Unwritten, WaitingGroup};
+use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup};
 
 use super::{LaneActor, LaneHost, LaneServices, RELOAD_EVERY, fenced, run, spawn};
 use crate::database_clock::SharedClock;
@@ -95,26 +95,30 @@ impl Loader {
                 return Err(Lost);
             }
             match self.read_all(token).await {
-                Ok(snapshot) => return Ok((token, snapshot)),
+                Ok(Some(snapshot)) => return Ok((token, snapshot)),
+                Ok(None) => {}
                 Err(error) => {
                     ledger::log_failure!(error, lane = %self.lane, "the lane's jobs could not be read; trying again");
                     tokio::time::sleep(jittered(RELOAD_EVERY)).await;
-                    if !self.lease.is_current()
-                        && let Some(anew) = self.lease.acquire_anew(token).await?
-                    {
-                        token = anew;
-                    }
                 }
+            }
+            if !self.lease.is_current()
+                && let Some(anew) = self.lease.acquire_anew(token).await?
+            {
+                token = anew;
             }
         }
     }
 
-    async fn read_all(&self, token: Token) -> ledger::Result<Snapshot> {
+    /// `None` where the reads do not agree, because a node's instance has written in between what became of an attempt.
+    async fn read_all(&self, token: Token) -> ledger::Result<Option<Snapshot>> {
         let (ledger, lane) = (&self.services.ledger, &self.lane);
-        let mut snapshot = Snapshot { session: self.read_session(token).await?, ..Snapshot::default() };
+        let counts = self.count(token).await?;
+        let mut snapshot =
+            Snapshot { session: self.read_session(counts.as_ref()).await?, ..Snapshot::default() };
         if snapshot.session.as_ref().is_some_and(|session| session.unfinished == 0) {
             snapshot.revoked = self.read_revoked(&snapshot).await?;
-            return Ok(snapshot);
+            return Ok(Some(snapshot));
         }
         let mut after = None;
         loop {
@@ -123,14 +127,34 @@ impl Loader {
             after = Some(last);
             snapshot.in_flight.extend(without_steps(ledger, &self.services.clock, page).await?);
         }
+        if let (Some(session), Some(before)) = (&mut snapshot.session, &counts)
+            && let Some(after) = self.count(token).await?
+        {
+            // Of the attempts under way those count that are known here, whatever has ended meanwhile: their ends are followed.
+            session.unfinished = after.created + snapshot.in_flight.len() as u64;
+            // A job that has become CREATED may be counted twice. Where the last one has ended, the session may look idle for
+            // longer than it is.
+            if after.created != before.created || after.unfinished() == 0 {
+                return Ok(None);
+            }
+        }
         if snapshot.session.as_ref().is_some_and(|session| session.spec.ordering == Ordering::Strict) {
             // Its order is read page by page.
             snapshot.revoked = self.read_revoked(&snapshot).await?;
-            return Ok(snapshot);
+            return Ok(Some(snapshot));
         }
         snapshot.groups = groups(ledger, lane).await?;
         snapshot.coming = coming(ledger, lane, (REREAD_EVERY * 2).as_millis() as u64).await?;
-        Ok(snapshot)
+        Ok(Some(snapshot))
+    }
+
+    /// The unfinished jobs of a session, by their states. `None` for another lane, and under the first token: an owner accepts
+    /// jobs, and there was none. A recovery leaves a lease where there may have been one.
+    async fn count(&self, token: Token) -> ledger::Result<Option<SessionCounts>> {
+        match self.lane.session_id() {
+            Some(id) if token != Token::FIRST => self.services.ledger.session_counts(&id).await.map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The attempt of a strict session whose reservation may still stand. Nothing is read where none can: an attempt is under
@@ -146,8 +170,9 @@ impl Loader {
         self.services.ledger.last_revoked(&id, reservation.as_millis() as u64).await
     }
 
-    /// The session of a lane that is one's. `None` as well where it was forgotten.
-    async fn read_session(&self, token: Token) -> ledger::Result<Option<SessionSnapshot>> {
+    /// The session of a lane that is one's, whose jobs were counted before: where none was unfinished, what is read here knows
+    /// the end of each. `None` as well where it was forgotten.
+    async fn read_session(&self, counts: Option<&SessionCounts>) -> ledger::Result<Option<SessionSnapshot>> {
         let Some(id) = self.lane.session_id() else { return Ok(None) };
         let (ledger, clock) = (&self.services.ledger, &self.services.clock);
         let Some(record) = ledger.session(&id).await? else { return Ok(None) };
@@ -167,13 +192,9 @@ impl Loader {
             affinity: None,
             recent_refs: Vec::new(),
         };
-        if token == Token::FIRST {
-            // An owner accepts jobs, and there was none. A recovery leaves a lease where there may have been one.
-            return Ok(Some(snapshot));
-        }
-        let counts = ledger.session_counts(&id).await?;
+        let Some(counts) = counts else { return Ok(Some(snapshot)) };
         snapshot.last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
-        snapshot.unfinished = counts.created + counts.dispatched + counts.running;
+        snapshot.unfinished = counts.unfinished();
         if snapshot.spec.ordering == Ordering::Free {
             let before = snapshot.last_seq.saturating_sub(RECENT_KEYS_MAX as u64);
             snapshot.recent_refs = ledger.session_refs(&id, before, RECENT_KEYS_MAX as u32).await?;
@@ -185,7 +206,7 @@ impl Loader {
             // A preference, no more.
             Err(_) => None,
         };
-        snapshot.affinity = known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None }));
+        snapshot.affinity = known.or_else(|| Some(Affinity { node: counts.last_node.clone()?, pool: None }));
         Ok(Some(snapshot))
     }
 }

@@ -1,0 +1,52 @@
+//! What the owner of a session reads when it begins, and what a node's instance writes in between.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ledger::{Handle, JobBatch, Result};
+
+/// One of these reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionRead {
+    /// How many jobs are in which state.
+    Counts,
+    /// The session.
+    Record,
+    /// A page of jobs under way.
+    InFlight,
+}
+
+/// What is written behind one of them.
+#[derive(Default)]
+pub struct SessionReads {
+    then: Mutex<Option<(SessionRead, JobBatch)>>,
+    has_written: AtomicBool,
+}
+
+impl SessionReads {
+    /// This is written as soon as the next such read is done.
+    pub fn then(&self, behind: SessionRead, batch: JobBatch) {
+        *self.then.lock().unwrap() = Some((behind, batch));
+    }
+
+    /// Whether it is written.
+    pub fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::SeqCst)
+    }
+
+    /// Something is to be read.
+    pub async fn read<T: Send>(
+        &self,
+        what: SessionRead,
+        ledger: &Handle,
+        read: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let found = read.await?;
+        let then = self.then.lock().unwrap().take_if(|(behind, _)| *behind == what);
+        if let Some((_, batch)) = then {
+            ledger.commit_jobs(batch).await?;
+            self.has_written.store(true, Ordering::SeqCst);
+        }
+        Ok(found)
+    }
+}
