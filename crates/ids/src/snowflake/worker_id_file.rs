@@ -137,16 +137,19 @@ impl WorkerIdFile {
         file.sync_all()
     }
 
-    /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew.
+    /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew. A file that this process
+    /// has deleted may be another's by then, and stays.
     ///
     /// # Errors
     /// What the system said. What the file says is then as it was.
     pub fn remove(&mut self) -> io::Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if self.file.is_some() {
+            match std::fs::remove_file(&self.path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            self.file = None;
         }
-        self.file = None;
         sync_folder(&self.path)
     }
 }
@@ -336,6 +339,21 @@ mod tests {
         assert!(!path.exists());
         id_file.write(&record(30)).unwrap();
         drop(id_file);
+        assert_eq!(proof(&path), Some(record(30)));
+    }
+
+    #[test]
+    fn a_file_that_another_process_has_made_since_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let (mut before, _) = WorkerIdFile::take(&path).unwrap();
+        before.write(&record(20)).unwrap();
+        before.remove().unwrap();
+        let (mut other, _) = WorkerIdFile::take(&path).unwrap();
+        other.write(&record(30)).unwrap();
+        assert_eq!(before.write(&record(40)).unwrap_err().kind(), ErrorKind::WouldBlock);
+        before.remove().expect("there is none of its own");
+        drop(other);
         assert_eq!(proof(&path), Some(record(30)));
     }
 }
