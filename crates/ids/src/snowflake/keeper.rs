@@ -260,7 +260,6 @@ impl Keeper {
 
     /// Gives the number back.
     async fn give_back(&self, ahead: &mut Ahead, held: Held) {
-        self.context.tell(Phase::Seeking(None));
         self.context.close(&held.generator);
         if !ahead.remove().await {
             // What the file says must stay true, so the mark stays where it is and the lease runs out by itself.
@@ -388,10 +387,12 @@ impl KeeperContext {
         }
     }
 
-    /// Takes the generator away from callers, then closes it.
+    /// Takes the generator away from callers, closes it, and wakes those that wait at its limit. Answers as [`Generator::close`].
     fn close(&self, generator: &Generator) -> u64 {
         self.shared.current.store(None);
-        generator.close()
+        let end_ms = generator.close();
+        self.tell(Phase::Seeking(None));
+        end_ms
     }
 
     /// Closes the generator and deletes the file: others may be given the number.

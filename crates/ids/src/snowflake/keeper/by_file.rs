@@ -69,7 +69,6 @@ impl Keeper {
             if end.is_some() {
                 // First, so that no id is made while the ledger is waited for.
                 self.end_by_file(&generator, &record);
-                self.context.tell(Phase::Seeking(None));
             }
             if let Some(End::Void(reason)) = end {
                 tracing::warn!(worker = %record.number, reason, "the local file proves its worker number no more");

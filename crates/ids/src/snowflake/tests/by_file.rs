@@ -213,6 +213,37 @@ async fn a_recall_after_a_number_was_taken_by_another_deletes_the_file_that_stil
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_start_by_the_file_a_caller_at_the_limit_of_a_lost_number_is_served_under_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
+    let process = fleet.start("a", 0, options.clone());
+    let before = process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options);
+    assert_eq!(restarted.makes().await, before, "by the file");
+    restarted.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(3_000).await;
+    let lost = restarted.makes().await;
+    assert_ne!(lost, before, "the ledger's");
+    // Its mark has just been renewed: by itself it hears of the loss three seconds later.
+    let mark_ms = fleet.mark_ms(number(lost));
+    while fleet.mark_ms(number(lost)) == mark_ms {
+        pass(10).await;
+    }
+    fleet.declare_dead(&restarted.numbers.owner);
+    let other = fleet.start("b", 0, Options { lead_ms: 60_000, ..fixed(lost) });
+    let refused = other.take(1, 100).await;
+    assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
+    assert_eq!(restarted.makes().await, lost, "it has not heard of the loss");
+    // At the limit the caller asks for a renewal, and the clock is right again before another number is looked for.
+    restarted.clock.jump(20_000);
+    let is_righted = async { restarted.clock.jump(-20_000) };
+    let (taken, ()) = tokio::join!(restarted.take(1, 10_000), is_righted);
+    assert_ne!(taken.unwrap().worker.get(), lost);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_could_not_be_deleted_is_deleted_as_soon_as_that_is_possible() {
     let folder = tempfile::tempdir().unwrap();
     let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
