@@ -152,10 +152,13 @@ impl Segments {
         }
     }
 
-    /// Forgets the ranges of a tag if there are ids below `start` among them, or may be in one that is loaded just now: its
-    /// start was raised. Its next id is no lower then.
+    /// Forgets the ids of a tag below `start`, in memory and in a range that is loaded just now: its start was raised. Its next
+    /// id is no lower then.
     pub fn forget_below(&self, name: &SegmentTag, start: u64) {
-        self.inner.tags.remove_if(name, |_, tag| tag.buffer().may_give_below(start));
+        // It stays the same tag: what waits for a range of it and what comes now have their ids from the same ranges.
+        if let Some(tag) = self.inner.tags.get(name) {
+            tag.buffer().forget_below(start);
+        }
     }
 
     fn tag(&self, name: &SegmentTag) -> Arc<Tag> {

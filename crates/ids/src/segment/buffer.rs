@@ -22,6 +22,8 @@ pub(super) struct Buffer {
     ranges: VecDeque<Range<u64>>,
     /// Lower ids may have been given here.
     end: u64,
+    /// No lower id is given of the range that is on its way: the tag's start was raised to this meanwhile.
+    floor: u64,
     /// How many ids the ledger gave less than that, by the last range.
     behind: u64,
     /// How long the one in use was when its use began.
@@ -60,6 +62,7 @@ impl Buffer {
         Self {
             ranges: VecDeque::new(),
             end: 0,
+            floor: 0,
             behind: 0,
             size: 0,
             loading: Loading::No,
@@ -116,6 +119,11 @@ impl Buffer {
         let lasted = self.loaded_at.map(|before| now.saturating_duration_since(before));
         self.step = Some(lasted.map_or(step, |lasted| step.after(lasted)));
         (self.loaded_at, self.loading) = (Some(now), Loading::No);
+        // Nothing may be left of one that was taken before the start was raised. Its callers begin another load.
+        let range = range.start.max(self.floor)..range.end;
+        if range.is_empty() {
+            return Ok(());
+        }
         if self.ranges.is_empty() {
             self.size = range.end - range.start;
         }
@@ -129,10 +137,17 @@ impl Buffer {
         self.size = 0;
     }
 
-    /// Whether an id below `start` may be given. Loads end one after the other: one that is under way since before the start
-    /// was raised comes before any range from there on.
-    pub(super) fn may_give_below(&self, start: u64) -> bool {
-        self.end <= start || self.ranges.front().is_some_and(|range| range.start < start)
+    /// Forgets the ids below `start`: those in memory, and those of a range that is on its way. A load that begins later brings
+    /// none of them.
+    pub(super) fn forget_below(&mut self, start: u64) {
+        if self.ranges.front().is_some_and(|range| range.start < start) {
+            self.ranges.retain(|range| range.end > start);
+            if let Some(range) = self.ranges.front_mut() {
+                range.start = range.start.max(start);
+            }
+            self.size = self.ranges.front().map_or(0, |range| range.end - range.start);
+        }
+        self.floor = self.floor.max(start);
     }
 
     /// A load came to nothing.
@@ -168,7 +183,7 @@ impl Buffer {
             Loading::Failed(at) if !urgent && now < at + TRY_AGAIN_AFTER => return None,
             Loading::No | Loading::Failed(_) => {}
         }
-        self.loading = Loading::Yes;
+        (self.loading, self.floor) = (Loading::Yes, 0);
         self.needed = missing + self.behind;
         Some(self.step.map_or(missing, |step| step.now().max(missing)) + self.behind)
     }
@@ -288,14 +303,24 @@ mod tests {
     }
 
     #[test]
-    fn an_id_below_a_start_may_be_in_memory_or_on_its_way() {
+    fn ids_below_a_raised_start_are_given_neither_from_memory_nor_from_a_range_on_its_way() {
         let now = Instant::now();
-        assert!(Buffer::new(now).may_give_below(1), "the first range may be on its way");
         let mut buffer = buffer(&[(1, 101), (1_000, 1_100)], now);
-        assert!(buffer.may_give_below(1_000));
-        assert_eq!(ids(buffer.take(100, now)).0, [(1, 101)]);
-        assert!(!buffer.may_give_below(1_000), "what is loaded behind the range is higher");
-        assert!(buffer.may_give_below(1_001) && buffer.may_give_below(1_100));
+        buffer.forget_below(1_000);
+        assert_eq!(buffer.left(), 100, "said again it costs no ids");
+        buffer.forget_below(1_000);
+        assert_eq!(ids(buffer.take(10, now)), (vec![(1_000, 1_010)], true));
+        buffer.forget_below(1_050);
+        assert_eq!(ids(buffer.take(10, now)), (vec![(1_050, 1_060)], false));
+        buffer.forget_below(2_000);
+        assert_eq!(buffer.left(), 0);
+        assert_eq!(buffer.take(10, now), (Taken::Short, None), "what is on its way comes first");
+        buffer.loaded(1_100..1_200, 100, now).expect("no id of it was given before");
+        assert_eq!(buffer.left(), 0);
+        assert!(matches!(buffer.take(10, now), (Taken::Short, Some(_))), "another load");
+        buffer.forget_below(3_000);
+        buffer.loaded(2_950..3_050, 100, now).unwrap();
+        assert_eq!(ids(buffer.take(10, now)).0, [(3_000, 3_010)]);
     }
 
     #[test]

@@ -224,6 +224,45 @@ async fn what_was_forgotten_is_not_given() {
     assert_eq!(take(&segments, 1).await, [50_001]);
 }
 
+/// Takes its first range at once, and answers it when that is allowed.
+struct Delayed {
+    ranges: Shared,
+    is_first: AtomicBool,
+    allowed: Arc<Semaphore>,
+}
+
+#[async_trait::async_trait]
+impl Ranges for Delayed {
+    async fn take(&self, tag: &SegmentTag, at_least: u64) -> ledger::Result<RangeTaken> {
+        let taken = self.ranges.take(tag, at_least).await;
+        if self.is_first.swap(false, Ordering::Relaxed) {
+            self.allowed.acquire().await.unwrap().forget();
+        }
+        taken
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_id_below_a_raised_start_is_given_of_a_range_that_was_on_its_way() {
+    let (source, allowed) = (source(1_000), Arc::new(Semaphore::new(0)));
+    let ranges = Shared(source.clone());
+    let segments = Segments::new(Delayed { ranges, is_first: true.into(), allowed: allowed.clone() });
+    let taker = || {
+        let segments = segments.clone();
+        tokio::spawn(async move { take(&segments, 1).await })
+    };
+    let before = taker();
+    settled().await;
+    source.next.store(50_000, Ordering::Relaxed);
+    segments.forget_below(&tag("t"), 50_000);
+    let after = taker();
+    settled().await;
+    allowed.add_permits(1);
+    let mut ids = [before.await.unwrap(), after.await.unwrap()].concat();
+    ids.sort_unstable();
+    assert_eq!(ids, [50_000, 50_001]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_the_ledger_went_back_no_id_is_given_again_and_the_tag_goes_on() {
     // As far back as a part of a range, several ranges, and to the beginning.
