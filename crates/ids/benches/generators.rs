@@ -89,6 +89,8 @@ async fn snowflakes(ledger: &ledger::Handle, tasks: usize, batch: usize) {
         owner: InstanceId::parse("bench-1").expect("it is one"),
         node: "bench".to_owned(),
         lease_ms: 60_000,
+        may_take_from: Box::new(|_, _| true),
+        inherits_until: Instant::now(),
     }));
     // Until it is known whom to ask for a number.
     while let Err(refusal) = snowflakes.take(1, LIMIT).await {

@@ -16,7 +16,7 @@ pub(crate) const START_DEFAULT: u64 = 1;
 pub struct WorkerRecord {
     /// The number.
     pub number: WorkerNumber,
-    /// Who has a live lease of it.
+    /// Whose it is, also where the lease has run out; `None` once it is given back.
     pub holder: Option<WorkerHolder>,
     /// The node of its last holder.
     pub node: Option<String>,
@@ -31,7 +31,10 @@ pub struct WorkerHolder {
     pub id: InstanceId,
     /// Whether it lives: its own `instance:` lease is live.
     pub lives: bool,
-    /// How long its lease of the number still runs, in milliseconds.
+    /// Whether it never comes back: its `instance:` lease is another's by now, or nobody's. One that neither lives nor is gone
+    /// may be about to renew itself.
+    pub is_gone: bool,
+    /// How long its lease of the number still runs, in milliseconds; 0 when it ran out.
     pub expires_in_ms: u64,
 }
 

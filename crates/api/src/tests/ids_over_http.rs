@@ -1,6 +1,7 @@
 //! Ids as callers get them: shapes, refusals, and what the readiness check says.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use actix_web::http::Method;
 use actix_web::test::read_body;
@@ -28,6 +29,8 @@ impl Subject {
             owner: InstanceId::parse("test-1").unwrap(),
             node: "test".to_owned(),
             lease_ms: 60_000,
+            may_take_from: Box::new(|_, _| true),
+            inherits_until: Instant::now(),
         }));
         services.generators.scramble = Some(Scramble::new(&[7; 32]));
         let state = State::new(early, Settings::new(Auth::open()), runtime::Handle::current());

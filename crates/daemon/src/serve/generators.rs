@@ -1,12 +1,14 @@
 //! The generators of ids. They exist as long as the process; the worker number changes with the incarnation.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use domain::InstanceId;
 use ids::snowflake::{Keeping, KnownLedger, Layout, LedgerNumbers, Numbers, Options};
 use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 
 use super::endpoint::Endpoint;
+use super::incarnation::Incarnation;
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -50,14 +52,22 @@ pub fn numbers(
     config: &Config,
     (ledger, cluster): (&ledger::Handle, &str),
     endpoint: &Endpoint,
-    owner: &InstanceId,
+    incarnation: &Incarnation,
 ) -> Arc<dyn Numbers> {
+    // A SQLite file has one process: nobody else lives.
+    let is_alone = ledger.kind() == ledger::Kind::Sqlite;
+    let others = incarnation.membership.failure_detector();
     Arc::new(LedgerNumbers {
         ledger: ledger.clone(),
         cluster: cluster.to_owned(),
-        owner: owner.clone(),
+        owner: incarnation.identity.id.clone(),
         node: endpoint.node_name.clone(),
         lease_ms: config.ids.lease_ms,
+        may_take_from: Box::new(move |other: &InstanceId, is_over: bool| {
+            is_alone || others.is_forgotten(other) || is_over && others.may_take()
+        }),
+        // By then this instance finds dead whom nobody else has.
+        inherits_until: Instant::now() + 2 * Duration::from_millis(config.lease.instance_ms),
     })
 }
 

@@ -234,6 +234,7 @@ impl Numbers for FleetNumbers {
                 number: *number,
                 holder: owner.map(|id| WorkerHolder {
                     lives: !rows.dead.contains(&id),
+                    is_gone: rows.dead.contains(&id),
                     expires_in_ms: left.as_millis() as u64,
                     id,
                 }),

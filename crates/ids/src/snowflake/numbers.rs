@@ -1,5 +1,7 @@
 //! Where worker numbers come from, and which one to try first.
 
+use std::time::Instant;
+
 use domain::{InstanceId, Resource, Token, WorkerNumber};
 use ledger::{Acquisition, Marked, Renewal, Renewed, WorkerClaim, WorkerRecord};
 
@@ -62,7 +64,8 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn is_current(&self) -> ledger::Result<bool>;
 
-    /// The numbers that were ever acquired.
+    /// The numbers that were ever acquired. Those that are not to be taken from their holder are held by one that lives; those
+    /// whose lease has run out, and that may be taken, by none.
     ///
     /// # Errors
     /// [`ledger::Error`].
@@ -148,6 +151,12 @@ pub struct LedgerNumbers {
     pub node: String,
     /// Length of their leases, in milliseconds.
     pub lease_ms: u64,
+    /// Whether a number may be taken from this instance, which is not known to be gone: one whose lease of the number still runs,
+    /// or has run out (`true`). A ledger that was away lets the leases of the living run out as well.
+    pub may_take_from: Box<dyn Fn(&InstanceId, bool) -> bool + Send + Sync>,
+    /// Until then the node's last number is taken from its holder whose own lease has run out, without that question: after a
+    /// restart that is the process before this one, and nobody else may be there to find it dead.
+    pub inherits_until: Instant,
 }
 
 impl LedgerNumbers {
@@ -186,7 +195,22 @@ impl Numbers for LedgerNumbers {
     }
 
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {
-        self.ledger.id_workers().await
+        let mut known = self.ledger.id_workers().await?;
+        for record in &mut known {
+            let is_last = record.node.as_ref() == Some(&self.node) && Instant::now() < self.inherits_until;
+            let Some(holder) = &mut record.holder else { continue };
+            let is_over = holder.expires_in_ms == 0;
+            let may_be_taken = holder.id == self.owner
+                || holder.is_gone
+                || is_last && !holder.lives
+                || (self.may_take_from)(&holder.id, is_over);
+            if is_over && may_be_taken {
+                record.holder = None;
+            } else {
+                holder.lives |= !may_be_taken;
+            }
+        }
+        Ok(known)
     }
 
     fn cluster(&self) -> &str {
@@ -316,9 +340,11 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use ledger::WorkerHolder;
     use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
@@ -333,7 +359,12 @@ mod tests {
 
     fn record(number: u16, holder: Option<(&str, bool)>, node: &str, mark_ms: u64) -> WorkerRecord {
         let number = WorkerNumber::new(number).unwrap();
-        let holder = holder.map(|(name, lives)| WorkerHolder { id: id(name), lives, expires_in_ms: 1_000 });
+        let holder = holder.map(|(name, lives)| WorkerHolder {
+            id: id(name),
+            lives,
+            is_gone: !lives,
+            expires_in_ms: 1_000,
+        });
         WorkerRecord { number, holder, node: Some(node.to_owned()), mark_ms }
     }
 
@@ -393,7 +424,56 @@ mod tests {
             owner: id("me-1"),
             node: "me".to_owned(),
             lease_ms: 60_000,
+            may_take_from: Box::new(|_, _| true),
+            inherits_until: Instant::now(),
         }
+    }
+
+    /// Of the numbers 7 and 8 those that could be had, and whether by taking them from a dead instance.
+    async fn to_be_had(numbers: &LedgerNumbers) -> BTreeMap<u16, bool> {
+        let known = numbers.survey().await.unwrap();
+        let found = candidates(&known, Choice::Any, numbers.identity(), NOW);
+        let found = found.into_iter().map(|candidate| (candidate.number.get(), candidate.from.is_some()));
+        found.filter(|(number, _)| [7, 8].contains(number)).collect()
+    }
+
+    #[tokio::test]
+    async fn no_number_is_taken_from_an_instance_that_may_be_about_to_renew_its_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut numbers = numbers_in(folder.path()).await;
+        let (ledger, other) = (numbers.ledger.clone(), id("other-1"));
+        let of_other =
+            async |resource: &Resource, lease_ms| match ledger.acquire(resource, &other, lease_ms).await {
+                Ok(Acquisition::Acquired { token, .. }) => token,
+                held => panic!("{held:?}"),
+            };
+        let resource = |number| Resource::id_worker(WorkerNumber::new(number).unwrap());
+        let instance = Resource::instance(&other);
+        let (running, over) = (resource(7), resource(8));
+        let token = of_other(&running, 60_000).await;
+        let claim = WorkerClaim { number: WorkerNumber::new(7).unwrap(), owner: other.clone(), token };
+        ledger.open_id_worker(&claim, "me").await.unwrap().unwrap();
+        let of_instance = of_other(&instance, 1).await;
+        of_other(&over, 1).await;
+        for lease in [&instance, &over] {
+            while ledger.lease(lease).await.unwrap().unwrap().expires_in_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        // As after an outage of the ledger: the other one may live, and be about to renew its leases.
+        numbers.may_take_from = Box::new(|_, _| false);
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::new());
+        numbers.may_take_from = Box::new(|_, is_over| is_over);
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(8, false)]));
+        numbers.may_take_from = Box::new(|_, _| true);
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(7, true), (8, false)]));
+        // After a start, what the process before this one had.
+        numbers.may_take_from = Box::new(|_, _| false);
+        numbers.inherits_until = Instant::now() + Duration::from_secs(3_600);
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(7, true)]));
+        numbers.inherits_until = Instant::now();
+        ledger.release(&instance, &other, of_instance).await.unwrap();
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(7, true), (8, false)]), "it has left");
     }
 
     #[tokio::test]

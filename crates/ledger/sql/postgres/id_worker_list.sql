@@ -1,8 +1,10 @@
--- The worker numbers that were ever acquired, who holds them, and whether the holder lives.
+-- The worker numbers that were ever acquired, and whose they are, also where the lease has run out. A holder is gone whose own
+-- `instance:` lease is its own no more: it was found dead, or has left.
 SELECT l.resource, l.fencing_token,
-       CASE WHEN l.expires_at > clock_timestamp() THEN l.owner END AS holder,
+       l.owner AS holder,
        ceil(greatest(extract(epoch FROM l.expires_at - clock_timestamp()) * 1000, 0))::bigint AS expires_in_ms,
        coalesce(i.owner = l.owner AND i.expires_at > clock_timestamp(), false) AS holder_lives,
+       coalesce(i.owner <> l.owner, true) AS holder_is_gone,
        w.node, coalesce(w.mark_ms, 0) AS mark_ms
 FROM lease l
 LEFT JOIN lease i ON i.resource = 'instance:' || l.owner

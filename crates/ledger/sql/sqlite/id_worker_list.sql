@@ -1,8 +1,10 @@
--- The worker numbers that were ever acquired, who holds them, and whether the holder lives.
+-- The worker numbers that were ever acquired, and whose they are, also where the lease has run out. A holder is gone whose own
+-- `instance:` lease is its own no more: it was found dead, or has left.
 SELECT l.resource, l.fencing_token,
-       CASE WHEN l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 THEN l.owner END AS holder,
+       l.owner AS holder,
        max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS expires_in_ms,
        coalesce(i.owner = l.owner AND i.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000, 0) AS holder_lives,
+       coalesce(i.owner <> l.owner, 1) AS holder_is_gone,
        w.node, coalesce(w.mark_ms, 0) AS mark_ms
 FROM lease l
 LEFT JOIN lease i ON i.resource = 'instance:' || l.owner

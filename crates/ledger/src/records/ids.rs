@@ -16,6 +16,7 @@ record! {
         holder: Option<String>,
         expires_in_ms: i64,
         holder_lives: bool,
+        holder_is_gone: bool,
         node: Option<String>,
         mark_ms: i64,
     }
@@ -29,7 +30,12 @@ impl TryFrom<WorkerRow> for WorkerRecord {
         let holder = row.holder.as_deref().map(instance).transpose()?;
         Ok(Self {
             number: worker_number(&row.resource)?,
-            holder: holder.map(|id| WorkerHolder { id, lives: row.holder_lives, expires_in_ms }),
+            holder: holder.map(|id| WorkerHolder {
+                id,
+                lives: row.holder_lives,
+                is_gone: row.holder_is_gone,
+                expires_in_ms,
+            }),
             node: row.node,
             mark_ms: count(row.mark_ms)?,
         })

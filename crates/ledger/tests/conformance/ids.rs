@@ -96,17 +96,22 @@ pub async fn worker_numbers_are_listed_with_who_holds_them_and_whether_they_live
     holds(&b, &dead, 1_023, LONG_MS).await;
     let back = holds(&b, &living, 5, LONG_MS).await;
     b.ledger.release(&Resource::id_worker(number(5)), &living, back.token).await.unwrap();
-    let holder = |id: &InstanceId, lives| Some((id.clone(), lives));
-    eventually("the dead one is seen", async || {
+    holds(&b, &living, 9, 1).await;
+    let listed = async || {
         let mut known = b.ledger.id_workers().await.unwrap();
         known.sort_by_key(|record| record.number);
-        assert_eq!(known.iter().map(|record| record.number.get()).collect::<Vec<_>>(), [0, 5, 1_023]);
-        let holders = known
-            .iter()
-            .map(|record| record.holder.as_ref().map(|WorkerHolder { id, lives, .. }| (id.clone(), *lives)));
-        holders.eq([holder(&living, true), None, holder(&dead, false)])
-    })
-    .await;
+        assert_eq!(known.iter().map(|record| record.number.get()).collect::<Vec<_>>(), [0, 5, 9, 1_023]);
+        let holder =
+            |holder: WorkerHolder| (holder.id, holder.lives, holder.is_gone, holder.expires_in_ms > 0);
+        known.into_iter().map(|record| record.holder.map(holder)).collect::<Vec<_>>()
+    };
+    let of_living = |is_running| Some((living.clone(), true, false, is_running));
+    let expected =
+        |is_gone| [of_living(true), None, of_living(false), Some((dead.clone(), false, is_gone, true))];
+    eventually("the dead one and the end of a lease are seen", async || listed().await == expected(false))
+        .await;
+    b.ledger.take_over(&Resource::instance(&dead), &living, &dead, LONG_MS).await.unwrap().unwrap();
+    assert_eq!(listed().await, expected(true), "it was found dead");
     let dead_token = b.ledger.take_over(&Resource::id_worker(number(1_023)), &living, &dead, LONG_MS).await;
     assert!(dead_token.unwrap().is_some(), "what a dead instance has may be taken");
 }
