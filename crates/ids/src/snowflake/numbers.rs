@@ -139,6 +139,9 @@ impl Choice {
     }
 }
 
+/// Says whether a number may be taken from an instance, and is told whether the instance's lease of it has run out.
+pub type MayTakeFrom = Box<dyn Fn(&InstanceId, bool) -> bool + Send + Sync>;
+
 /// The numbers in a ledger, for one instance.
 pub struct LedgerNumbers {
     /// Where they are.
@@ -153,7 +156,7 @@ pub struct LedgerNumbers {
     pub lease_ms: u64,
     /// Whether a number may be taken from this instance, which is not known to be gone: one whose lease of the number still runs,
     /// or has run out (`true`). A ledger that was away lets the leases of the living run out as well.
-    pub may_take_from: Box<dyn Fn(&InstanceId, bool) -> bool + Send + Sync>,
+    pub may_take_from: MayTakeFrom,
     /// Until then the node's last number is taken from its holder whose own lease has run out, without that question: after a
     /// restart that is the process before this one, and nobody else may be there to find it dead.
     pub inherits_until: Instant,
