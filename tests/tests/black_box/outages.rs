@@ -156,9 +156,8 @@ async fn an_instance_whose_ledger_lacks_a_table_for_a_while_goes_on_as_another()
         instance.whole_log().contains("the ledger lets no new incarnation begin")
     })
     .await;
-    let ready = async || {
-        patient().request("GET", &format!("{}/readyz", instance.url()), None, None).await.unwrap()
-    };
+    let ready =
+        async || patient().request("GET", &format!("{}/readyz", instance.url()), None, None).await.unwrap();
     // The ledger answers reads meanwhile.
     until("it says that it cannot serve", async || {
         let ready = ready().await;
