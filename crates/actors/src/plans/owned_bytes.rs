@@ -1,5 +1,5 @@
-//! The bytes of the plans that an instance owns, which are in its memory as long as it does: payloads, configurations and
-//! contexts.
+//! The bytes of the plans that an instance owns, which are in its memory as long as it does: its tasks and stages, with their
+//! texts, configurations and contexts.
 //!
 //! They bound what is started here. What must never be refused for their sake: the takeover of a plan that was started
 //! before, which nobody else may be there for.
@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use domain::plan::{PlanState, TaskState};
+use domain::job::Requirements;
+use domain::plan::{PlanState, StageSpec, StageState, TaskSpec, TaskState};
+use domain::{Label, Language, PoolName};
 
 /// The bytes of plans that one instance owns, beyond which it starts no further plan: 1 GiB.
 pub const OWNED_PLANS_BYTES_MAX: usize = 1 << 30;
@@ -76,29 +78,62 @@ impl Drop for PlanShare {
 }
 
 fn of_task(task: &TaskState) -> usize {
-    let stages = task.spec.stages.iter().map(|stage| stage.name.len() + stage.payload.len());
-    let context = task.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.context.len());
-    stages.sum::<usize>() + task.spec.config.as_ref().map_or(0, |config| config.len()) + context
+    let TaskSpec { tenant, name, config, stages, .. } = &*task.spec;
+    let context = task.checkpoint.as_ref().map(|checkpoint| &*checkpoint.context);
+    let texts = [Some(tenant.as_str()), name.as_deref(), config.as_deref(), context].into_iter().flatten();
+    size_of::<TaskSpec>()
+        + size_of::<TaskState>()
+        + texts.map(of_text).sum::<usize>()
+        + stages.iter().map(of_stage).sum::<usize>()
+}
+
+fn of_stage(stage: &StageSpec) -> usize {
+    let Requirements { pool, route, requires } = &stage.needs;
+    let languages = route.iter().flat_map(|route| [&route.source, &route.target]);
+    let texts = [&*stage.name, &*stage.payload]
+        .into_iter()
+        .chain(pool.iter().map(PoolName::as_str))
+        .chain(languages.map(Language::as_str))
+        .chain(requires.iter().map(Label::as_str));
+    size_of::<StageSpec>()
+        + size_of::<StageState>()
+        + requires.len() * size_of::<Label>()
+        + texts.map(of_text).sum::<usize>()
+}
+
+/// A text that is shared has two counters before it.
+fn of_text(text: &str) -> usize {
+    2 * size_of::<usize>() + text.len()
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::plan::{Checkpoint, PlanSpec, StageSpec, TaskSpec};
+    use domain::limits::{JOB_LABELS_MAX, LABEL_CHARS_MAX, PLAN_STAGES_MAX};
+    use domain::plan::{Checkpoint, PlanSpec};
     use domain::{PlanId, TaskId, TenantId};
 
     use super::*;
 
-    /// A plan of one task with so many bytes.
-    fn plan(bytes: usize) -> PlanState {
-        let tenant = TenantId::parse("t").unwrap();
-        let task = TaskSpec::new(tenant, vec![StageSpec::new("a", "1".repeat(bytes - 1))]);
+    /// A plan of one task with these stages.
+    fn plan_of(stages: Vec<StageSpec>) -> PlanState {
+        let task = TaskSpec::new(TenantId::parse("t").unwrap(), stages);
         let task = TaskState::new(TaskId::from_u128(1), Arc::new(task));
         PlanState::new(PlanId::from_u128(1), Arc::new(PlanSpec::default()), vec![task])
     }
 
+    /// A plan of one stage with a payload of so many bytes.
+    fn plan(bytes: usize) -> PlanState {
+        plan_of(vec![StageSpec::new("a", "1".repeat(bytes))])
+    }
+
+    /// The bytes that such a plan has besides its payload.
+    fn besides() -> usize {
+        of_task(&plan(0).tasks[0])
+    }
+
     #[test]
     fn a_plan_has_its_bytes_until_its_share_is_dropped() {
-        let owned = OwnedBytes::new(100);
+        let owned = OwnedBytes::new(2 * besides() + 100);
         let first = owned.reserve(&plan(60)).expect("there is room");
         assert!(owned.reserve(&plan(41)).is_none());
         let second = owned.reserve(&plan(40)).expect("what was refused takes no room");
@@ -112,8 +147,17 @@ mod tests {
     }
 
     #[test]
+    fn stages_count_with_all_that_is_asked_of_them() {
+        let label = Label::parse(&"l".repeat(LABEL_CHARS_MAX)).unwrap();
+        let needs = Requirements { requires: vec![label; JOB_LABELS_MAX], ..Requirements::default() };
+        let stage = |n: usize| StageSpec { needs: needs.clone(), ..StageSpec::new(n.to_string(), "1") };
+        let plan = plan_of((0..PLAN_STAGES_MAX).map(stage).collect());
+        assert!(OwnedBytes::new(100_000).reserve(&plan).is_none());
+    }
+
+    #[test]
     fn the_context_of_a_checkpoint_counts_in_place_of_the_one_before() {
-        let (owned, before) = (OwnedBytes::new(100), plan(50));
+        let (owned, before) = (OwnedBytes::new(besides() + of_text("") + 100), plan(50));
         let mut share = owned.share(&before);
         let mut last = before;
         for (length, is_exceeded) in [(50, false), (51, true), (10, false)] {

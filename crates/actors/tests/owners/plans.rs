@@ -291,9 +291,9 @@ async fn an_owner_whose_steps_do_not_leave_acquires_its_lease_anew_with_pauses()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let lanes = open().await;
-    let plans = start_with(&lanes, |config| config.owned_bytes_max = 1_500);
+    let plans = start_with(&lanes, |config| config.owned_bytes_max = 15_000);
     let create = async |tenant: &str, is_started: bool| {
-        let payload = format!("\"{}\"", "x".repeat(1_000));
+        let payload = format!("\"{}\"", "x".repeat(10_000));
         let tasks = vec![TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", payload)])];
         let new = NewPlan { spec: PlanSpec::default(), tasks, is_started, key: None };
         plans.create(new, Author::default()).await
@@ -311,9 +311,9 @@ async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repetition_of_a_plan_gets_it_however_many_bytes_of_plans_the_instance_owns() {
     let lanes = open().await;
-    let plans = start_with(&lanes, |config| config.owned_bytes_max = 1_500);
+    let plans = start_with(&lanes, |config| config.owned_bytes_max = 15_000);
     let create = async |key: &str, hash: u8| {
-        let payload = format!("\"{}\"", "x".repeat(1_000));
+        let payload = format!("\"{}\"", "x".repeat(10_000));
         let tasks = vec![TaskSpec::new(TenantId::parse("a").unwrap(), [StageSpec::new("only", payload)])];
         let scope = KeyScope { scope: "plan".to_owned(), key: IdempotencyKey::parse(key).unwrap() };
         let key = Some(JobKey { scope, body_hash: [hash; 32] });
