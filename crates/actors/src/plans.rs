@@ -59,7 +59,8 @@ pub struct PlanConfig {
     pub retention: Duration,
     /// Between two purges, before jitter: [`PURGE_EVERY`].
     pub purge_every: Duration,
-    /// Bytes of owned plans beyond which no further plan is started: see [`OWNED_PLANS_BYTES_MAX`].
+    /// Bytes of owned plans beyond which no further plan is started, half of them for one token: see
+    /// [`OWNED_PLANS_BYTES_MAX`].
     pub owned_bytes_max: usize,
     /// How long a tenant's lock lasts from its last renewal; the plan's owner renews it at about a fifth of it.
     pub lock: Duration,
@@ -209,7 +210,8 @@ impl Plans {
     ///
     /// # Errors
     /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], [`Refusal::Overloaded`] where it is new and to be started and the
-    /// plans that are owned here have too many bytes, and what the ledger says.
+    /// plans that are owned here, or those of them that the author's token has started here, have too many bytes, and what
+    /// the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
         let task_id = || TaskId::from_u128(inner.jobs.new_id().as_u128());
@@ -217,7 +219,8 @@ impl Plans {
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
         let (mut events, mut take) = (vec![made], Vec::new());
-        let reserved = if new.is_started { inner.owned.reserve(&plan) } else { None };
+        let token = author.principal.as_ref();
+        let reserved = if new.is_started { inner.owned.reserve(&plan, token) } else { None };
         if new.is_started && reserved.is_none() {
             // A plan that was made before takes no room anew.
             return inner.kept_plan(new.key.as_ref()).await?.ok_or(Refusal::Overloaded);

@@ -428,11 +428,11 @@ impl PlanActor {
         }
     }
 
-    /// Whether the plan is to be started and this instance owns too much for that.
-    fn may_not_start(&self, taken: &[Pending]) -> bool {
-        matches!(taken, [Pending { command: Command::Start, .. }])
-            && self.state.started_at.is_none()
-            && self.inner.owned.is_exceeded()
+    /// Whether the plan is to be started and this instance owns too much for that, or too much that the same token has started.
+    fn may_not_start(&mut self, taken: &[Pending]) -> bool {
+        let [Pending { command: Command::Start, by, .. }] = taken else { return false };
+        self.state.started_at.is_none()
+            && !self.inner.owned.may_start(&mut self.share, by.author.principal.as_ref())
     }
 
     /// They wait again, before all others and in their order.

@@ -4,51 +4,82 @@
 //! They bound what is started here. What must never be refused for their sake: the takeover of a plan that was started
 //! before, which nobody else may be there for.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::job::Requirements;
 use domain::plan::{PlanState, StageSpec, StageState, TaskSpec, TaskState};
 use domain::{Label, Language, PoolName};
 
-/// The bytes of plans that one instance owns, beyond which it starts no further plan: 1 GiB.
+/// The bytes of plans that one instance owns, beyond which it starts no further plan: 1 GiB. Half of that is for the plans that
+/// one token has started there.
 pub const OWNED_PLANS_BYTES_MAX: usize = 1 << 30;
 /// Plans that one instance reads at the same time. The others wait.
 pub(super) const LOADS_MAX: usize = 4;
 
 /// What an instance owns, and may.
 pub(super) struct OwnedBytes {
-    total: Arc<AtomicUsize>,
+    counts: Arc<Mutex<Counts>>,
     max: usize,
 }
 
 /// What one plan has of it. Dropping it gives that back.
 pub(super) struct PlanShare {
-    total: Arc<AtomicUsize>,
+    counts: Arc<Mutex<Counts>>,
+    /// The token that has started the plan here; `None` without tokens, and where that was before it was owned here.
+    token: Option<Arc<str>>,
     bytes: usize,
+}
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    /// Those of the plans that each token has started here, by its name.
+    of_tokens: HashMap<Arc<str>, usize>,
 }
 
 impl OwnedBytes {
     pub(super) fn new(max: usize) -> Self {
-        Self { total: Arc::default(), max }
+        Self { counts: Arc::default(), max }
     }
 
-    /// The share of a plan that is owned whatever its bytes.
+    /// The share of a plan that is owned whatever its bytes. It is no token's.
     pub(super) fn share(&self, plan: &PlanState) -> PlanShare {
-        let mut share = PlanShare { total: Arc::clone(&self.total), bytes: 0 };
+        let mut share = PlanShare { counts: Arc::clone(&self.counts), token: None, bytes: 0 };
         share.set(plan);
         share
     }
 
-    /// The share of a plan that is about to be started; `None` if there is no room for it.
-    pub(super) fn reserve(&self, plan: &PlanState) -> Option<PlanShare> {
-        let share = self.share(plan);
-        (!self.is_exceeded()).then_some(share)
+    /// The share of a plan that this token is about to start; `None` if there is no room for it.
+    pub(super) fn reserve(&self, plan: &PlanState, token: Option<&Arc<str>>) -> Option<PlanShare> {
+        let mut share = self.share(plan);
+        self.may_start(&mut share, token).then_some(share)
     }
 
-    /// Whether there are more than may be, so that no further plan starts.
-    pub(super) fn is_exceeded(&self) -> bool {
-        self.total.load(Ordering::Acquire) > self.max
+    /// Whether this token may start the plan that has this share: neither all plans nor those that it has started have more
+    /// bytes than may be. If so, the share is the token's. Without a token only the limit of all holds.
+    pub(super) fn may_start(&self, share: &mut PlanShare, token: Option<&Arc<str>>) -> bool {
+        let mut counts = lock(&self.counts);
+        counts.change(share.token.take().as_ref(), share.bytes, 0);
+        let of_token = token.and_then(|token| counts.of_tokens.get(token)).copied().unwrap_or(0);
+        let fits = counts.total + share.bytes <= self.max
+            && (token.is_none() || of_token + share.bytes <= self.max / 2);
+        share.token = token.filter(|_| fits).cloned();
+        counts.change(share.token.as_ref(), 0, share.bytes);
+        fits
+    }
+}
+
+impl Counts {
+    /// A share of this token has so many bytes in place of those before.
+    fn change(&mut self, token: Option<&Arc<str>>, before: usize, after: usize) {
+        self.total = self.total + after - before;
+        let Some(token) = token else { return };
+        let of_token = self.of_tokens.entry(Arc::clone(token)).or_default();
+        *of_token = *of_token + after - before;
+        if *of_token == 0 {
+            self.of_tokens.remove(token);
+        }
     }
 }
 
@@ -65,8 +96,7 @@ impl PlanShare {
     }
 
     fn resize(&mut self, bytes: usize) {
-        self.total.fetch_add(bytes, Ordering::AcqRel);
-        self.total.fetch_sub(self.bytes, Ordering::AcqRel);
+        lock(&self.counts).change(self.token.as_ref(), self.bytes, bytes);
         self.bytes = bytes;
     }
 }
@@ -75,6 +105,10 @@ impl Drop for PlanShare {
     fn drop(&mut self) {
         self.resize(0);
     }
+}
+
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn of_task(task: &TaskState) -> usize {
@@ -131,19 +165,46 @@ mod tests {
         of_task(&plan(0).tasks[0])
     }
 
+    fn is_exceeded(owned: &OwnedBytes) -> bool {
+        lock(&owned.counts).total > owned.max
+    }
+
     #[test]
     fn a_plan_has_its_bytes_until_its_share_is_dropped() {
         let owned = OwnedBytes::new(2 * besides() + 100);
-        let first = owned.reserve(&plan(60)).expect("there is room");
-        assert!(owned.reserve(&plan(41)).is_none());
-        let second = owned.reserve(&plan(40)).expect("what was refused takes no room");
+        let first = owned.reserve(&plan(60), None).expect("there is room");
+        assert!(owned.reserve(&plan(41), None).is_none());
+        let second = owned.reserve(&plan(40), None).expect("what was refused takes no room");
         drop(first);
-        assert!(owned.reserve(&plan(60)).is_some());
+        assert!(owned.reserve(&plan(60), None).is_some());
         // A plan that is taken over is owned all the same, and keeps others from being started.
         let taken_over = owned.share(&plan(61));
-        assert!(owned.is_exceeded() && owned.reserve(&plan(1)).is_none());
+        assert!(is_exceeded(&owned) && owned.reserve(&plan(1), None).is_none());
         drop((second, taken_over));
-        assert!(!owned.is_exceeded());
+        assert!(!is_exceeded(&owned));
+    }
+
+    #[test]
+    fn a_token_starts_plans_of_half_the_bytes_and_those_that_are_taken_over_are_nobodys() {
+        let (owned, plan) = (OwnedBytes::new(4 * (besides() + 100)), plan(100));
+        let [one, other] = ["one", "other"].map(Arc::<str>::from);
+        let mut left = owned.share(&plan);
+        let first = owned.reserve(&plan, Some(&one)).expect("what is taken over is not its own");
+        let second = owned.reserve(&plan, Some(&one)).expect("it is half");
+        assert!(owned.reserve(&plan, Some(&one)).is_none());
+        assert!(!owned.may_start(&mut left, Some(&one)));
+        for _ in 0..2 {
+            assert!(owned.may_start(&mut left, Some(&other)), "it counts once");
+        }
+        let last = owned.reserve(&plan, Some(&other)).expect("what is refused takes no room");
+        drop(first);
+        assert!(owned.may_start(&mut left, Some(&one)), "it is another's then");
+        assert!(owned.reserve(&plan, Some(&one)).is_none());
+        assert!(owned.reserve(&plan, Some(&other)).is_some());
+        drop((left, second, last));
+        assert!(lock(&owned.counts).of_tokens.is_empty());
+        let all: Vec<_> = std::iter::from_fn(|| owned.reserve(&plan, None)).collect();
+        assert_eq!(all.len(), 4, "without tokens a caller may have everything");
     }
 
     #[test]
@@ -152,7 +213,7 @@ mod tests {
         let needs = Requirements { requires: vec![label; JOB_LABELS_MAX], ..Requirements::default() };
         let stage = |n: usize| StageSpec { needs: needs.clone(), ..StageSpec::new(n.to_string(), "1") };
         let plan = plan_of((0..PLAN_STAGES_MAX).map(stage).collect());
-        assert!(OwnedBytes::new(100_000).reserve(&plan).is_none());
+        assert!(OwnedBytes::new(100_000).reserve(&plan, None).is_none());
     }
 
     #[test]
@@ -160,13 +221,13 @@ mod tests {
         let (owned, before) = (OwnedBytes::new(besides() + of_text("") + 100), plan(50));
         let mut share = owned.share(&before);
         let mut last = before;
-        for (length, is_exceeded) in [(50, false), (51, true), (10, false)] {
+        for (length, expected) in [(50, false), (51, true), (10, false)] {
             let mut next = last.clone();
             let context = Arc::from("1".repeat(length));
             Arc::make_mut(&mut next.tasks[0]).checkpoint =
                 Some(Checkpoint { version: 1, completed: 1, context });
             share.follow(&last, &next, &[0]);
-            assert_eq!(owned.is_exceeded(), is_exceeded, "{length}");
+            assert_eq!(is_exceeded(&owned), expected, "{length}");
             last = next;
         }
     }

@@ -42,8 +42,11 @@ pub enum Refusal {
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Too many requests wait for the plan, or it was to be started where the plans that are owned have too many bytes.
-    #[error("too many requests wait for the plan, or this instance owns too many plans to start another one")]
+    /// Too many requests wait for the plan, or it was to be started where the plans that are owned, or those of them that the
+    /// same token has started, have too many bytes.
+    #[error(
+        "too many requests wait for the plan, or this instance owns too many plans, in all or of one token, to start another one"
+    )]
     Overloaded,
     /// The ledger did not answer in time. Whether anything was written is not known.
     #[error("the ledger did not answer in time")]

@@ -309,6 +309,32 @@ async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_has_started_many_bytes_of_plans_leaves_room_for_others() {
+    let lanes = open().await;
+    // Half of it has room for two of them.
+    let plans = start_with(&lanes, |config| config.owned_bytes_max = 60_000);
+    let by = |token: &str| Author { principal: Some(token.into()), ..Author::default() };
+    let create = async |token: &str, tenant: &str, is_started: bool| {
+        let payload = format!("\"{}\"", "x".repeat(10_000));
+        let tasks = vec![TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", payload)])];
+        let new = NewPlan { spec: PlanSpec::default(), tasks, is_started, key: None };
+        plans.create(new, by(token)).await
+    };
+    let start = async |token: &str, plan| plans.carry_out(plan, Command::Start, by(token)).await;
+    create("one", "a", true).await.unwrap();
+    let second = create("one", "b", false).await.unwrap();
+    start("one", second).await.unwrap();
+    let refused = actors::plans::Refusal::Overloaded;
+    assert_eq!(create("one", "c", true).await, Err(refused.clone()));
+    let third = create("one", "c", false).await.expect("it is not owned");
+    assert_eq!(start("one", third).await, Err(refused));
+    create("other", "d", true).await.expect("there is room for another token");
+    start("other", third).await.expect("it counts for the token that starts it");
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repetition_of_a_plan_gets_it_however_many_bytes_of_plans_the_instance_owns() {
     let lanes = open().await;
     let plans = start_with(&lanes, |config| config.owned_bytes_max = 15_000);
