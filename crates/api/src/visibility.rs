@@ -307,34 +307,12 @@ pub async fn seen<R, K>(
     is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
 ) -> Result<Page<R, K>, Refusal> {
     let give_up = Instant::now() + state.settings.request_timeout / 2;
-    seen_until(give_up, true, sees, limit as usize, read, key, is_seen).await
+    seen_until(give_up, sees, limit as usize, read, key, is_seen).await
 }
 
-/// The first of a list that are seen, at most `limit`. Fewer are all that there are.
-///
-/// # Errors
-/// What `read` and `is_seen` say; `overloaded` where so much that is not seen lies between that it takes too long.
-pub async fn first_seen<R, K>(
-    state: &State,
-    sees: &Sees,
-    limit: u32,
-    read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
-    key: impl Fn(&R) -> K,
-    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
-) -> Result<Vec<R>, Refusal> {
-    let give_up = Instant::now() + state.settings.request_timeout;
-    let page = seen_until(give_up, false, sees, limit as usize, read, key, is_seen).await?;
-    if page.next.is_some() && page.records.len() < limit as usize {
-        let detail = "the token sees so little of this list that reading it takes too long";
-        return Err(Refusal::new(Code::Overloaded, detail));
-    }
-    Ok(page.records)
-}
-
-/// The same; whether more is seen behind a full page is of no interest if it `looks_ahead` no further.
+/// The same, up to this time.
 async fn seen_until<R, K>(
     give_up: Instant,
-    looks_ahead: bool,
     sees: &Sees,
     limit: usize,
     read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
@@ -360,8 +338,7 @@ async fn seen_until<R, K>(
                 found.push(record);
             }
             // To look at one record can take reads of its own.
-            let is_enough = !looks_ahead && found.len() == limit;
-            if is_enough || Instant::now() >= give_up {
+            if Instant::now() >= give_up {
                 return Ok(Page { records: found, next: Some(behind) });
             }
         }
@@ -556,8 +533,7 @@ mod tests {
                 Ok((first..=100).take(7).collect::<Vec<_>>())
             };
             let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
-            let page =
-                seen_until(give_up, true, &sees, limit, read, |number| *number, is_seen).await.unwrap();
+            let page = seen_until(give_up, &sees, limit, read, |number| *number, is_seen).await.unwrap();
             assert!(page.records.len() <= limit);
             found.extend(page.records);
             count += 1;

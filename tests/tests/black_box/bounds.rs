@@ -19,7 +19,8 @@ use crate::patient;
 
 const MIB: usize = 1 << 20;
 
-/// A daemon with the tokens `greedy`, `other` (both `submit` and `node`) and `root` (`admin`).
+/// A daemon with the tokens `greedy`, `other` (both `submit` and `node`), `root` (`admin`), and `narrow` (`submit`), which sees
+/// the pool `fast` only.
 struct Bounded {
     instance: Instance,
     _dir: TempDir,
@@ -35,12 +36,13 @@ impl Bounded {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("fencepost.toml");
         let tokens = [
-            ("greedy", r#"["submit", "node"]"#),
-            ("other", r#"["submit", "node"]"#),
-            ("root", r#"["admin"]"#),
+            ("greedy", r#"["submit", "node"]"#, ""),
+            ("other", r#"["submit", "node"]"#, ""),
+            ("root", r#"["admin"]"#, ""),
+            ("narrow", r#"["submit"]"#, "pools = [\"fast\"]\n"),
         ];
-        let entries = tokens.map(|(name, scopes)| {
-            format!("[[auth.tokens]]\nname = \"{name}\"\ntoken = \"{name}\"\nscopes = {scopes}\n")
+        let entries = tokens.map(|(name, scopes, sees)| {
+            format!("[[auth.tokens]]\nname = \"{name}\"\ntoken = \"{name}\"\nscopes = {scopes}\n{sees}")
         });
         fs::write(&file, entries.concat()).unwrap();
         let mut setup = Setup::in_mode("worker-queue").unwrap().arg("--config").arg(file.to_str().unwrap());

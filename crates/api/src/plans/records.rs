@@ -1,6 +1,7 @@
 //! Plans, tasks and tenants as the ledger has them, read for one answer.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use domain::plan::TaskStatus;
 use domain::{PlanId, Resource, TaskId, TenantId, Token};
@@ -120,13 +121,24 @@ pub async fn tenant_tasks(
     before: Option<TaskId>,
     limit: u32,
 ) -> Result<Vec<TaskRecord>, Refusal> {
+    let give_up = Instant::now() + state.settings.request_timeout;
     // Where some are not seen, few that are may come in many reads.
     let piece = if sees.pools.is_all() { limit } else { PIECE_RECORDS_MAX };
-    let read = async |last: Option<TaskId>| {
-        state.read(state.ledger.tenant_tasks(tenant, last.or(before), piece)).await
-    };
-    let is_seen = async |record: &TaskRecord| Ok(visibility::task(sees, record));
-    visibility::first_seen(state, sees, limit, read, |record| record.task.id, is_seen).await
+    let (mut found, mut behind) = (Vec::new(), before);
+    loop {
+        let read = state.read(state.ledger.tenant_tasks(tenant, behind, piece)).await?;
+        let is_last = read.len() < piece as usize;
+        behind = read.last().map(|record| record.task.id);
+        found.extend(read.into_iter().filter(|record| visibility::task(sees, record)));
+        if is_last || found.len() >= limit as usize {
+            found.truncate(limit as usize);
+            return Ok(found);
+        }
+        if Instant::now() >= give_up {
+            let detail = "the token sees so little of this list that reading it takes too long";
+            return Err(Refusal::new(Code::Overloaded, detail));
+        }
+    }
 }
 
 /// The newest task of a tenant that is seen.

@@ -1,17 +1,20 @@
 //! Retries over HTTP: a task is run again, by its id or as the newest of its tenant.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::plans::RetryRequest;
 use actors::uncut::uncut;
-use domain::TaskId;
+use domain::{TaskId, TenantId};
 use ledger::{JobKey, TaskRecord};
 use wire::Code;
 use wire::plans as shape;
 
 use super::{Answer, Forwarding, author, records};
 use super::{tasks, tenants};
-use crate::auth::Principal;
+use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
@@ -41,15 +44,8 @@ use crate::visibility;
     ),
 )]
 pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
-    let id = tasks::task(&request)?;
-    let state = forwarder.state();
-    let asked = Asked::read(&request, payload, state, &format!("task:{id}")).await?;
-    if let Some(answer) = asked.kept(&request, state).await? {
-        return Ok(answer);
-    }
-    let turn = asked.turn(&Principal::of(&request), state).await?;
-    let record = records::task_record(state, id).await?;
-    retry(&request, asked, &forwarder, record, turn).await
+    let task = Named::Task(tasks::task(&request)?);
+    retry(&request, payload, &forwarder, task).await
 }
 
 /// Retries the newest task of a tenant
@@ -68,16 +64,34 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
     ),
 )]
 pub async fn of_tenant(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
-    let tenant = tenants::tenant(&request)?;
-    let state = forwarder.state();
-    let asked = Asked::read(&request, payload, state, &format!("tenant:{}", tenant.as_str())).await?;
-    if let Some(answer) = asked.kept(&request, state).await? {
-        return Ok(answer);
+    let task = Named::NewestOf(tenants::tenant(&request)?);
+    retry(&request, payload, &forwarder, task).await
+}
+
+/// The task that a path names.
+enum Named {
+    Task(TaskId),
+    NewestOf(TenantId),
+}
+
+impl Named {
+    /// Its row; of a tenant's tasks, of the newest that is seen.
+    async fn record(&self, state: &State, sees: &Sees) -> Result<TaskRecord, Refusal> {
+        match self {
+            Self::Task(id) => records::task_record(state, *id).await,
+            Self::NewestOf(tenant) => records::newest_task(state, sees, tenant).await,
+        }
     }
-    let principal = Principal::of(&request);
-    let turn = asked.turn(&principal, state).await?;
-    let record = records::newest_task(state, principal.sees(), &tenant).await?;
-    retry(&request, asked, &forwarder, record, turn).await
+}
+
+/// As the scopes of idempotency keys name it.
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(id) => write!(f, "task:{id}"),
+            Self::NewestOf(tenant) => write!(f, "tenant:{}", tenant.as_str()),
+        }
+    }
 }
 
 /// A retry as it was asked for.
@@ -90,12 +104,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// Reads a retry of what the path names so.
+    /// Reads a retry of this task.
     async fn read(
         request: &HttpRequest,
         payload: web::Payload,
         state: &State,
-        of: &str,
+        task: &Named,
     ) -> Result<Self, Refusal> {
         Query::read(request, &[])?;
         let key = extract::idempotency_key(request.headers())?;
@@ -104,7 +118,7 @@ impl Asked {
         let principal = Principal::of(request);
         visibility::of_new_stages(principal.sees(), retry.stages.as_deref().unwrap_or_default())?;
         let key = key.filter(|_| !retry.dry_run.unwrap_or(false));
-        let key = key.map(|key| job_key(principal.name(), &format!("retry_{of}"), key, body_hash(&retry)));
+        let key = key.map(|key| job_key(principal.name(), &format!("retry_{task}"), key, body_hash(&retry)));
         admit(state, &principal, key.as_ref())?;
         Ok(Self { body, retry, key })
     }
@@ -117,45 +131,24 @@ impl Asked {
             None => Ok(None),
         }
     }
-
-    /// The turn of a dry run, held until its answer is made; `None` for a retry, which needs none. Few dry runs have a plan in
-    /// memory at once.
-    async fn turn(&self, principal: &Principal, state: &State) -> Result<Option<ReadTurn>, Refusal> {
-        if !self.retry.dry_run.unwrap_or(false) {
-            return Ok(None);
-        }
-        let until = Instant::now() + state.settings.request_timeout;
-        let of_token = principal.used().map(|used| &used.retry_dry_run);
-        let turn = ReadTurn::take(of_token, &state.retry_dry_runs, until).await;
-        turn.map(Some).ok_or_else(|| {
-            let detail = "too many dry runs of retries come at once, in all or of this token; try again";
-            Refusal::new(Code::Overloaded, detail)
-        })
-    }
 }
 
-/// Carries the retry out, or answers its dry run under that turn.
-async fn retry(
-    request: &HttpRequest,
-    asked: Asked,
-    forwarder: &Forwarding,
-    record: TaskRecord,
-    turn: Option<ReadTurn>,
-) -> Answer {
+/// Carries a retry out, or answers its dry run.
+async fn retry(request: &HttpRequest, payload: web::Payload, forwarder: &Forwarding, task: Named) -> Answer {
     let state = forwarder.state();
+    let asked = Asked::read(request, payload, state, &task).await?;
+    if let Some(answer) = asked.kept(request, state).await? {
+        return Ok(answer);
+    }
     let Asked { body, retry: asked, key } = asked;
     let wanted = from_wire::retry(&asked)?;
-    let (plan, task) = (record.plan, record.task.id);
+    let principal = Principal::of(request);
     if asked.dry_run.unwrap_or(false) {
-        let plans = state.incarnation().plans.clone();
-        // The plan is read to its end, and the turn is over then, also where the caller leaves.
-        let preview = uncut(async move { (plans.preview_retry(plan, task, wanted).await, turn) });
-        let (preview, _turn) = state.call(preview).await;
-        let preview = preview.map_err(|refusal| of(task, refusal.into()))?;
-        let task = preview.tasks.into_iter().find(|one| one.id == task).ok_or_else(Refusal::internal)?;
-        let record = TaskRecord { task: (*task).clone(), ..record };
-        return Ok(HttpResponse::Ok().json(records::shown_task(state, &record).await?));
+        let task = dry_run(state, principal, task, wanted).await?;
+        return Ok(HttpResponse::Ok().json(task));
     }
+    let record = task.record(state, principal.sees()).await?;
+    let (plan, task) = (record.plan, record.task.id);
     let author = author(request, Some(&asked.reason));
     let serve = async |plans: &actors::plans::Plans| {
         plans.retry(plan, task, wanted.clone(), key.clone(), author.clone()).await
@@ -165,6 +158,44 @@ async fn retry(
         Routed::Here(retried) => accepted(request, state, retried).await,
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// The task as its retry would make it, read under a turn: few dry runs have a plan in memory at once.
+async fn dry_run(
+    state: &Arc<State>,
+    principal: Arc<Principal>,
+    task: Named,
+    wanted: RetryRequest,
+) -> Result<shape::Task, Refusal> {
+    let until = Instant::now() + state.settings.request_timeout;
+    let of_token = principal.used().map(|used| &used.retry_dry_run);
+    let Some(turn) = ReadTurn::take(of_token, &state.retry_dry_runs, until).await else {
+        let detail = "too many dry runs of retries come at once, in all or of this token; try again";
+        return Err(Refusal::new(Code::Overloaded, detail));
+    };
+    let reader = Arc::clone(state);
+    // All is read to its end, and the turn is over then, also where the caller leaves.
+    let retried = uncut(async move {
+        let _turn = turn;
+        would_be(&reader, principal.sees(), &task, wanted).await
+    });
+    state.call(retried).await
+}
+
+/// The task as the retry would make it.
+async fn would_be(
+    state: &State,
+    sees: &Sees,
+    task: &Named,
+    wanted: RetryRequest,
+) -> Result<shape::Task, Refusal> {
+    let record = task.record(state, sees).await?;
+    let (plan, task) = (record.plan, record.task.id);
+    let preview = state.incarnation().plans.preview_retry(plan, task, wanted).await;
+    let preview = preview.map_err(|refusal| of(task, refusal.into()))?;
+    let task = preview.tasks.into_iter().find(|one| one.id == task).ok_or_else(Refusal::internal)?;
+    let record = TaskRecord { task: (*task).clone(), ..record };
+    records::shown_task(state, &record).await
 }
 
 /// The answer with the task that was retried, which under a key may be long ago: its stages may be in other pools since.

@@ -15,15 +15,19 @@ use crate::{patient, until};
 /// How often each token asks.
 const TIMES: usize = 10;
 
+/// Tokens that see everything.
+const TOKENS: [&str; 3] = ["greedy", "other", "root"];
+
 /// A daemon on this database.
 async fn on(database: &Database) -> Bounded {
     Bounded::shaped(&[("LEASE__INSTANCE_MS", "10000")], |setup| setup.database(database.url())).await
 }
 
-/// Each token asks for this, and leaves while a table is locked that the answer is read from: how many statements of this text
-/// waited for the lock at the same time, at most. Afterwards each token is answered.
+/// Each of these tokens asks for this, and leaves while a table is locked that the answer is read from: how many statements of
+/// this text waited for the lock at the same time, at most. Afterwards each token is answered.
 async fn asked_and_left(
     (daemon, database): (&Bounded, &Database),
+    tokens: &[&str],
     (path, body): (&str, &Value),
     (table, statement): (&str, &str),
 ) -> usize {
@@ -31,8 +35,9 @@ async fn asked_and_left(
         "SELECT 1 FROM pg_stat_activity \
          WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ '{statement}'"
     );
-    let (tokens, url) = (["greedy", "other", "root"], daemon.url(path));
-    let brief = tokens.map(|token| Client::new(Duration::from_millis(300)).unwrap().with_token(token));
+    let url = daemon.url(path);
+    let brief = |token: &&str| Client::new(Duration::from_millis(300)).unwrap().with_token(token);
+    let brief: Vec<_> = tokens.iter().map(brief).collect();
     let lock = LockedTable::lock(database, table, "ACCESS EXCLUSIVE").await;
     let mut most = 0;
     for _ in 0..TIMES {
@@ -58,15 +63,13 @@ async fn jobs_are_counted_for_few_bulk_operations_at_once_also_where_their_calle
     let daemon = on(&database).await;
     let dry = json!({"action": "dismiss", "filter": {}, "dry_run": true});
     let counts = ("job_finished", "WITH scanned AS");
-    let most = asked_and_left((&daemon, &database), ("/v1/bulk", &dry), counts).await;
+    let most = asked_and_left((&daemon, &database), &TOKENS, ("/v1/bulk", &dry), counts).await;
     assert!((1..=2).contains(&most), "{most} statements at once");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn few_plans_are_read_at_once_for_dry_runs_also_where_their_callers_leave() {
-    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
-    let daemon = on(&database).await;
-    let task = json!({"tenant": "t", "stages": [{"name": "s", "payload": 1}]});
+/// A task of the tenant `t`, in the pool `fast`, whose plan is cancelled: its id.
+async fn cancelled_task(daemon: &Bounded) -> String {
+    let task = json!({"tenant": "t", "stages": [{"name": "s", "payload": 1, "pool": "fast"}]});
     let plan = daemon.done("greedy", "POST", "/v1/plans", json!({"start": true, "tasks": [task]})).await;
     let plan = format!("/v1/plans/{}", plan["id"].as_str().unwrap());
     daemon.done("greedy", "POST", &format!("{plan}/cancel"), json!({})).await;
@@ -75,9 +78,33 @@ async fn few_plans_are_read_at_once_for_dry_runs_also_where_their_callers_leave(
     })
     .await;
     let tasks = daemon.ask("greedy", "GET", &format!("{plan}/tasks"), None).await.body;
-    let retry = format!("/v1/tasks/{}/retry", tasks["items"][0]["id"].as_str().unwrap());
+    tasks["items"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_plans_are_read_at_once_for_dry_runs_also_where_their_callers_leave() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let daemon = on(&database).await;
+    let retry = format!("/v1/tasks/{}/retry", cancelled_task(&daemon).await);
     let dry = json!({"from": "start", "reason": "why", "dry_run": true});
     let reads = ("plan", "FROM plan\\s+WHERE id");
-    let most = asked_and_left((&daemon, &database), (&retry, &dry), reads).await;
+    let most = asked_and_left((&daemon, &database), &TOKENS, (&retry, &dry), reads).await;
     assert!((1..=2).contains(&most), "{most} plans at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_tasks_are_read_at_once_for_dry_runs_also_where_their_callers_leave() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let daemon = on(&database).await;
+    let task = format!("/v1/tasks/{}/retry", cancelled_task(&daemon).await);
+    let dry = json!({"from": "start", "reason": "why", "dry_run": true});
+    // The newest task that a token sees is looked for in pieces where it sees some pools only.
+    for (path, tokens, statement) in [
+        (task.as_str(), &TOKENS[..], "WHERE t.id ="),
+        ("/v1/tenants/t/retry", &["narrow", "other"][..], "WHERE t.tenant ="),
+    ] {
+        let reads = ("plan_definition", statement);
+        let most = asked_and_left((&daemon, &database), tokens, (path, &dry), reads).await;
+        assert!((1..=2).contains(&most), "{path}: {most} tasks at once");
+    }
 }
