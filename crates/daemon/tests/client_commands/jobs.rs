@@ -617,6 +617,22 @@ async fn a_bulk_operation_under_a_key_is_asked_about_only_with_the_time_before_w
 }
 
 #[tokio::test]
+async fn a_bulk_operation_under_a_key_is_not_asked_about_up_to_a_time_that_is_to_come() {
+    for (before, is_to_come) in [("2099-01-01T00:00:00Z", true), ("2026-01-01T01:00:00.0000009+01:00", false)]
+    {
+        let counted = (202, r#"{"id":null,"matched":2,"before":"2026-01-01T00:00:00.000000Z"}"#.to_owned());
+        let (stand_in, url) = listener().await;
+        let heard = answering(stand_in, vec![counted, (202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
+        let words = ["job", "bulk", "delete", "--kind", "k", "--key", "k", "--before", before, "--no-wait"];
+        let output = ended(asked(&[&words[..], &["--url", &url]].concat(), "y\n")).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        let (status, requests) = if is_to_come { (2, 1) } else { (0, 2) };
+        assert_eq!((output.status.code(), heard.lock().unwrap().len()), (Some(status), requests), "{err}");
+        assert_eq!(err.contains("--before is in the future"), is_to_come, "{err}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_that_an_earlier_attempt_may_have_made_does_not_end_as_refused() {
     let (listener, url) = listener().await;
     answering(listener, vec![LOST, refused(wire::Code::NotFound)]);

@@ -6,6 +6,8 @@ use client::Client;
 use client::wire::List;
 use client::wire::bulk::{Bulk as Shown, BulkAccepted, BulkAction, BulkFilter, BulkStatus};
 use indicatif::{ProgressBar, ProgressStyle};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::cli::jobs::bulk::{Begun, Bulk};
 use crate::commands::absence::Absence;
@@ -66,6 +68,13 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
         request.dry_run = Some(true);
         let counted = client.bulks().begin(&request, None).await.map_err(refused)?;
         request.dry_run = None;
+        if begun.key.is_some() && is_cut(request.before.as_deref(), counted.before.as_deref()) {
+            let done = done(action);
+            let why = format!(
+                "--before is in the future, and what comes after the question is {done} too; --yes does not ask"
+            );
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let is_none = counted.matched == 0 && !counted.at_least;
         // Under a given key it may be one that was begun before, and has done all that it should.
         if is_none && begun.key.is_none() {
@@ -105,6 +114,18 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
             let message = format!("bulk operation {id} is {}, {} jobs failed{why}", bulk.status, bulk.failed);
             Err(Failure::new(Exit::Refused, if json { String::new() } else { message }))
         }
+    }
+}
+
+/// Whether the daemon has counted up to an earlier time than was asked for: it takes none that is to come. It reads
+/// microseconds.
+fn is_cut(asked: Option<&str>, counted: Option<&str>) -> bool {
+    let micros = |text: &str| {
+        OffsetDateTime::parse(text, &Rfc3339).ok().map(|at| at.unix_timestamp_nanos().div_euclid(1_000))
+    };
+    match (asked.and_then(micros), counted.and_then(micros)) {
+        (Some(asked), Some(counted)) => counted < asked,
+        _ => false,
     }
 }
 
