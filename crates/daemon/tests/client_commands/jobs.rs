@@ -585,19 +585,25 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
 
     let (stand_in, other) = listener().await;
     let heard = answering(stand_in, vec![(202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
-    let again = [&words[..6], &["--url", &other, "--yes", "--no-wait"], options.as_slice()].concat();
-    let output = ended(fencepost(&again)).await;
-    assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(*heard.lock().unwrap(), [sent.as_str()]);
-
-    // Once it has done all, no job matches, and nothing is asked.
-    let none = (202, r#"{"id":null,"matched":0,"before":"2026-01-01T00:00:00Z"}"#.to_owned());
-    let (stand_in, other) = listener().await;
-    let heard = answering(stand_in, vec![none, (202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
     let again = [&words[..6], &["--url", &other, "--no-wait"], options.as_slice()].concat();
     let output = ended(fencepost(&again)).await;
     assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(heard.lock().unwrap()[1..], [sent]);
+    assert_eq!(*heard.lock().unwrap(), [sent.as_str()], "nothing is asked again");
+
+    // Whether it was begun or not, no job may match by then. Without --yes that is asked about too.
+    let (yes, options) = options.split_last().unwrap();
+    assert_eq!(*yes, "--yes");
+    for (answer, is_begun) in [("", false), ("y\n", true)] {
+        let none = (202, r#"{"id":null,"matched":0,"before":"2026-01-01T00:00:00Z"}"#.to_owned());
+        let (stand_in, other) = listener().await;
+        let heard = answering(stand_in, vec![none, (202, r#"{"id":"b-1","matched":2}"#.to_owned())]);
+        let again = [&words[..6], &["--url", &other, "--no-wait"], options].concat();
+        let output = ended(asked(&again, answer)).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(if is_begun { 0 } else { 2 }), "{err}");
+        assert!(err.contains("No job matches now. "), "{err}");
+        assert_eq!(heard.lock().unwrap().get(1), is_begun.then_some(&sent), "{err}");
+    }
 }
 
 #[tokio::test]

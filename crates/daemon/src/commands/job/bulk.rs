@@ -75,15 +75,16 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
             );
             return Err(Failure::new(Exit::Usage, why));
         }
-        let is_none = counted.matched == 0 && !counted.at_least;
-        // Under a given key it may be one that was begun before, and has done all that it should.
-        if is_none && begun.key.is_none() {
+        let question = if counted.matched > 0 || counted.at_least {
+            format!("{}. {}?", matching(&counted), asked(action, counted.matched))
+        } else if begun.key.is_some() {
+            // It may have been begun before, and have done all that it should.
+            "No job matches now. Begin, or show what was begun under this key?".to_owned()
+        } else {
             shown::answer(json, &counted, unchanged);
             return Ok(());
-        }
-        if !is_none {
-            confirm::ask(&format!("{}. {}?", matching(&counted), asked(action, counted.matched)))?;
-        }
+        };
+        confirm::ask(&question)?;
         // Not those that came meanwhile. A repetition under a key must be the same request.
         if begun.key.is_none()
             && let Some(before) = counted.before
@@ -91,6 +92,8 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
             with += &format!(" --before {before}");
             request.before = Some(before);
         }
+        // The answer is given.
+        with += " --yes";
     }
     let accepted = client.bulks().begin(&request, Some(&key)).await;
     let accepted =
