@@ -154,8 +154,9 @@ pub struct LedgerNumbers {
     pub node: String,
     /// Length of their leases, in milliseconds.
     pub lease_ms: u64,
-    /// Whether a number may be taken from this instance, which is not known to be gone: one whose lease of the number still runs,
-    /// or has run out (`true`). A ledger that was away lets the leases of the living run out as well.
+    /// Whether a number may be taken from this instance, whose own lease has run out, and which is not known to be gone: one whose
+    /// lease of the number still runs, or has run out (`true`). A ledger that was away lets the leases of the living run out as
+    /// well. From an instance whose own lease runs no number is taken, whatever became of the number's lease.
     pub may_take_from: MayTakeFrom,
     /// Until then the node's last number is taken from its holder whose own lease has run out, without that question: after a
     /// restart that is the process before this one, and nobody else may be there to find it dead.
@@ -204,9 +205,7 @@ impl Numbers for LedgerNumbers {
             let Some(holder) = &mut record.holder else { continue };
             let is_over = holder.expires_in_ms == 0;
             let may_be_taken = holder.id == self.owner
-                || holder.is_gone
-                || is_last && !holder.lives
-                || (self.may_take_from)(&holder.id, is_over);
+                || !holder.lives && (holder.is_gone || is_last || (self.may_take_from)(&holder.id, is_over));
             if is_over && may_be_taken {
                 record.holder = None;
             } else {
@@ -475,6 +474,12 @@ mod tests {
         numbers.inherits_until = Instant::now() + Duration::from_secs(3_600);
         assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(7, true)]));
         numbers.inherits_until = Instant::now();
+        // It has renewed its own lease, and not that of its number yet.
+        let renewal = Renewal { resource: instance.clone(), token: of_instance, lease_ms: 60_000 };
+        assert_eq!(ledger.renew(&other, renewal).await.unwrap(), Renewed::Done);
+        numbers.may_take_from = Box::new(|_, is_over| is_over);
+        assert_eq!(to_be_had(&numbers).await, BTreeMap::new(), "it lives");
+        numbers.may_take_from = Box::new(|_, _| false);
         ledger.release(&instance, &other, of_instance).await.unwrap();
         assert_eq!(to_be_had(&numbers).await, BTreeMap::from([(7, true), (8, false)]), "it has left");
     }
