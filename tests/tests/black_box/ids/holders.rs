@@ -3,14 +3,8 @@
 
 use super::*;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn with_all_1024_numbers_held_by_the_living_snowflakes_are_exhausted_and_one_that_comes_free_is_taken()
-{
-    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-    let setup = Setup::basic().unwrap().database(database.url());
-    let instance = setup.start().await.unwrap();
-    let client = patient();
-    prepare(instance.url()).await;
+/// Leases all numbers to instances that live: `foreign-0` has the number 0.
+fn lease_all(database: &Database) {
     database
         .query(
             "insert into lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
@@ -19,6 +13,31 @@ async fn with_all_1024_numbers_held_by_the_living_snowflakes_are_exhausted_and_o
                   lateral (values ('id-worker:'), ('instance:foreign-')) as kinds (kind)",
         )
         .unwrap();
+}
+
+/// Asks until there is a snowflake.
+async fn made_at_last(client: &Client, url: &str) -> Reply {
+    let begun = Instant::now();
+    loop {
+        let reply = get(client, url, "/v1/ids/snowflake").await;
+        if reply.status == 200 {
+            return reply;
+        }
+        assert_eq!(reply.code(), "exhausted", "{}", reply.text);
+        assert!(begun.elapsed() < PATIENCE, "{}", reply.text);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_1024_numbers_held_by_the_living_snowflakes_are_exhausted_and_one_that_comes_free_is_taken()
+{
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let setup = Setup::basic().unwrap().database(database.url());
+    let instance = setup.start().await.unwrap();
+    let client = patient();
+    prepare(instance.url()).await;
+    lease_all(&database);
     for _ in 0..2 {
         let refused = get(&client, instance.url(), "/v1/ids/snowflake").await;
         assert_eq!((refused.status, refused.code()), (503, "exhausted"), "{}", refused.text);
@@ -41,17 +60,28 @@ async fn with_all_1024_numbers_held_by_the_living_snowflakes_are_exhausted_and_o
             "update lease set owner = null, expires_at = now() where resource = 'id-worker:700' returning 1",
         )
         .unwrap();
-    let begun = Instant::now();
-    let made = loop {
-        let reply = get(&client, instance.url(), "/v1/ids/snowflake").await;
-        if reply.status == 200 {
-            break reply;
-        }
-        assert_eq!(reply.code(), "exhausted", "{}", reply.text);
-        assert!(begun.elapsed() < PATIENCE, "{}", reply.text);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+    let made = made_at_last(&client, instance.url()).await;
     assert_eq!(made.body["worker"], 700, "{}", made.text);
     let ready = client.get(&format!("{}/readyz", instance.url())).await.unwrap();
     assert_eq!(ready["checks"]["snowflakes"]["status"], "ok", "{ready}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_is_taken_from_an_instance_that_is_late_and_that_nobody_found_dead() {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    // For so long after it has joined, an instance finds nobody dead, and takes nothing that has run out.
+    let setup = Setup::basic().unwrap().env("FENCEPOST__LEASE__INSTANCE_MS", "60000");
+    let instance = setup.database(database.url()).start().await.unwrap();
+    let client = patient();
+    lease_all(&database);
+    // As after an outage of the ledger: both may be about to renew themselves, and the second one its number as well.
+    let late = "update lease set expires_at = now() \
+                where resource in ('instance:foreign-7', 'instance:foreign-8', 'id-worker:8') returning 1";
+    assert_eq!(database.query(late).unwrap().len(), 3);
+    let refused = get(&client, instance.url(), "/v1/ids/snowflake").await;
+    assert_eq!((refused.status, refused.code()), (503, "exhausted"), "{}", refused.text);
+    let left = "update lease set owner = null where resource = 'instance:foreign-7' returning 1";
+    assert_eq!(database.query(left).unwrap().len(), 1);
+    let made = made_at_last(&client, instance.url()).await;
+    assert_eq!(made.body["worker"], 7, "{}", made.text);
 }
