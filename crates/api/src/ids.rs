@@ -28,8 +28,8 @@ type Forwarding = web::Data<Forwarder>;
 ///
 /// Each id consists of the time, a leased worker number and a count, and is issued from memory. While the clock of this
 /// instance could lead to a duplicate, it passes the request on to another instance, whose worker number the answer then has;
-/// the answer is `clock_behind` if no other instance serves it. While live instances hold all worker numbers that this instance
-/// may use, the answer is `exhausted` with `Retry-After`.
+/// the answer is `clock_behind` if no other instance serves it. While instances that live, or were not found dead yet, hold all
+/// worker numbers that this instance may use, the answer is `exhausted` with `Retry-After`.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
     params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default")),
@@ -246,8 +246,8 @@ pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
 
 /// Issues one snowflake, as text
 ///
-/// For clients that were written for Leaf. The key has no effect. While live instances hold all worker numbers that this
-/// instance may use, the answer is `exhausted` with `Retry-After`.
+/// For clients that were written for Leaf. The key has no effect. While instances that live, or were not found dead yet, hold
+/// all worker numbers that this instance may use, the answer is `exhausted` with `Retry-After`.
 #[utoipa::path(
     get, path = "/api/snowflake/get/{key}", tag = "ids", operation_id = "leaf_snowflake",
     params(("key" = String, Path, description = "Anything")),

@@ -37,7 +37,8 @@ pub enum Refusal {
     },
     /// Others have all the numbers that this instance may use.
     #[error(
-        "all {numbers} worker numbers that this instance may use are held by live instances, {holder} among them"
+        "all {numbers} worker numbers that this instance may use are held by instances that live or were not found \
+         dead yet, {holder} among them"
     )]
     NoNumber {
         /// How many it may use.

@@ -80,6 +80,8 @@ async fn no_number_is_taken_from_an_instance_that_is_late_and_that_nobody_found_
     assert_eq!(database.query(late).unwrap().len(), 3);
     let refused = get(&client, instance.url(), "/v1/ids/snowflake").await;
     assert_eq!((refused.status, refused.code()), (503, "exhausted"), "{}", refused.text);
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("instances that live or were not found dead yet"), "{detail}");
     let left = "update lease set owner = null where resource = 'instance:foreign-7' returning 1";
     assert_eq!(database.query(left).unwrap().len(), 1);
     let made = made_at_last(&client, instance.url()).await;
