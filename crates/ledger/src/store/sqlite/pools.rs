@@ -17,6 +17,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout_at;
 
 use super::file_error;
 use crate::sql::sql_file;
@@ -36,7 +37,7 @@ pub(crate) struct Pools {
     pub(super) writer: SqlitePool,
     /// Of writes: the one that has the turn writes or waits for the writer, and all others wait for their turns. Renewals need
     /// none, so that one such write at most is ahead of a renewal.
-    write_turns: Arc<Semaphore>,
+    pub(super) write_turns: Arc<Semaphore>,
     /// The same of acquires, which so board before most writes.
     acquire_turns: Arc<Semaphore>,
     /// For lists and other reads that may take long.
@@ -122,7 +123,7 @@ impl Pools {
         if pools.is_in_place().await { Ok(pools) } else { Err(away()) }
     }
 
-    /// Lends a connection.
+    /// Lends a connection, and waits for a turn and the connection no longer than a call may take.
     ///
     /// # Errors
     /// [`Error::Unavailable`], also for all but looks once the file has lost its name.
@@ -144,17 +145,21 @@ impl Pools {
             Way::Acquires => (&self.writer, Some(&self.acquire_turns)),
             Way::VitalWrites | Way::PositionWrites => (&self.writer, None),
         };
+        let deadline = tokio::time::Instant::now() + pool.options().get_acquire_timeout();
         let turn = match turns {
-            Some(turns) => Some(self.turn(turns).await?),
+            Some(turns) => Some(self.turn(turns, deadline).await?),
             None => None,
         };
-        Ok(Lent { connection: self.connection(pool).await?, is_spare: false, _turn: turn })
+        Ok(Lent { connection: self.connection(pool, deadline).await?, is_spare: false, _turn: turn })
     }
 
-    /// Waits until all that asked for such a turn before have had theirs, no longer than a call waits for a connection.
-    async fn turn(&self, turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
-        let limit = self.writer.options().get_acquire_timeout();
-        let turn = tokio::time::timeout(limit, Arc::clone(turns).acquire_owned())
+    /// Waits until all that asked for such a turn before have had theirs.
+    async fn turn(
+        &self,
+        turns: &Arc<Semaphore>,
+        deadline: tokio::time::Instant,
+    ) -> Result<OwnedSemaphorePermit> {
+        let turn = timeout_at(deadline, Arc::clone(turns).acquire_owned())
             .await
             .map_err(|_| read_failed(sqlx::Error::PoolTimedOut))?
             .map_err(|_| read_failed(sqlx::Error::PoolClosed))?;
@@ -162,7 +167,11 @@ impl Pools {
         if self.has_lost_name() { Err(away()) } else { Ok(turn) }
     }
 
-    async fn connection(&self, pool: &SqlitePool) -> Result<PoolConnection<Sqlite>> {
+    async fn connection(
+        &self,
+        pool: &SqlitePool,
+        deadline: tokio::time::Instant,
+    ) -> Result<PoolConnection<Sqlite>> {
         if let Some(connection) = pool.try_acquire() {
             return Ok(connection);
         }
@@ -170,7 +179,10 @@ impl Pools {
         if pool.size() < pool.options().get_max_connections() && !self.is_in_place().await {
             return Err(away());
         }
-        let connection = pool.acquire().await.map_err(read_failed)?;
+        let connection = timeout_at(deadline, pool.acquire())
+            .await
+            .map_err(|_| read_failed(sqlx::Error::PoolTimedOut))?
+            .map_err(read_failed)?;
         if self.connections_opened() != opened && !self.is_in_place().await {
             // It may be to another file. If it were closed, SQLite would write the log of this one into that one.
             std::mem::forget(connection.detach());

@@ -246,6 +246,23 @@ async fn an_acquire_waits_for_one_write_at_most() {
 }
 
 #[tokio::test]
+async fn a_write_that_has_waited_for_its_turn_waits_for_the_writer_no_longer_than_its_call_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened_by(&Options { call_timeout_ms: 2_000, ..options(&folder, "ledger.db") }).await;
+    let Pools::Sqlite(pools) = ledger.pools.clone() else { panic!("not {:?}", Kind::Sqlite) };
+    let _writer = pools.writer.acquire().await.unwrap();
+    let turn = Arc::clone(&pools.write_turns).acquire_owned().await.unwrap();
+    let most = Duration::from_millis(1_500);
+    let lent = tokio::spawn(async move { pools.lend(Way::Writes).await.map(drop) });
+    tokio::time::sleep(most).await;
+    drop(turn);
+    // A quarter of its time is left; without the wait for its turn it would have all of it.
+    let late = tokio::time::timeout(most, lent).await.expect("it waits for the writer as long as a call may");
+    let late = late.unwrap().unwrap_err();
+    assert!(matches!(late.driver(), Some(sqlx::Error::PoolTimedOut)), "{late:?}");
+}
+
+#[tokio::test]
 async fn vital_reads_wait_for_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = opened(&folder).await;
