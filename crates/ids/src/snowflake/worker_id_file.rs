@@ -137,16 +137,21 @@ impl WorkerIdFile {
         file.sync_all()
     }
 
-    /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew. A file that this process
-    /// has deleted may be another's by then, and stays.
+    /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew. A file that a person has
+    /// moved away is emptied where it is. Another process's file, which may have the name by then, stays.
     ///
     /// # Errors
     /// What the system said. What the file says is then as it was.
     pub fn remove(&mut self) -> io::Result<()> {
-        if self.file.is_some() {
-            match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
+        if let Some(file) = &self.file {
+            if has_name(file, &self.path)? {
+                match std::fs::remove_file(&self.path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            } else {
+                file.set_len(0)?;
+                file.sync_all()?;
             }
             self.file = None;
         }
@@ -162,13 +167,22 @@ fn open_locked(path: &Path) -> io::Result<File> {
             TryLockError::WouldBlock => io::Error::from(ErrorKind::WouldBlock),
             TryLockError::Error(error) => error,
         })?;
-        let (mine, named) = (file.metadata()?, std::fs::metadata(path));
-        if named.is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
+        if has_name(&file, path)? {
             sync_folder(path)?;
             return Ok(file);
         }
     }
     Err(io::Error::other("the file is deleted and made anew again and again"))
+}
+
+/// Whether the file of this name is this one.
+fn has_name(file: &File, path: &Path) -> io::Result<bool> {
+    let mine = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (mine.dev(), mine.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the file proves. Nothing where it is not whole, or not in its place.
@@ -355,5 +369,20 @@ mod tests {
         before.remove().expect("there is none of its own");
         drop(other);
         assert_eq!(proof(&path), Some(record(30)));
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_proves_nothing_and_the_one_that_another_process_has_made_since_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("worker"), folder.path().join("moved"));
+        let (mut before, _) = WorkerIdFile::take(&path).unwrap();
+        before.write(&record(20)).unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        let (mut other, _) = WorkerIdFile::take(&path).unwrap();
+        other.write(&record(30)).unwrap();
+        before.remove().unwrap();
+        assert_eq!(before.write(&record(40)).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(other);
+        assert_eq!((proof(&path), proof(&moved)), (Some(record(30)), None));
     }
 }

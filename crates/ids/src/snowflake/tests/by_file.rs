@@ -246,25 +246,25 @@ async fn after_a_start_by_the_file_a_caller_at_the_limit_of_a_lost_number_is_ser
 #[tokio::test(start_paused = true)]
 async fn a_file_that_could_not_be_deleted_is_deleted_as_soon_as_that_is_possible() {
     let folder = tempfile::tempdir().unwrap();
-    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let (fleet, [place, kept]) = (Fleet::new(), ["place", "kept"].map(|name| folder.path().join(name)));
+    let file = place.join("worker");
     let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
     let process = fleet.start("a", 0, options.clone());
     process.makes().await;
     process.crash().await;
     let restarted = fleet.start_cut_off("a", 0, options.clone());
     restarted.makes().await;
-    // Nothing else than a file can be deleted in its place.
-    let kept = folder.path().join("kept");
-    std::fs::rename(&file, &kept).unwrap();
-    std::fs::create_dir(&file).unwrap();
+    // Nothing can be deleted in what is no folder.
+    std::fs::rename(&place, &kept).unwrap();
+    std::fs::write(&place, "").unwrap();
     restarted.snowflakes.recall();
     pass(3_000).await;
-    assert!(file.exists());
+    assert!(kept.join("worker").exists());
     // The clock of the test goes on while a file is worked at: what is under way ends first.
     let work_ends = || std::thread::sleep(Duration::from_millis(20));
     work_ends();
-    std::fs::remove_dir(&file).unwrap();
-    std::fs::rename(&kept, &file).unwrap();
+    std::fs::remove_file(&place).unwrap();
+    std::fs::rename(&kept, &place).unwrap();
     for _ in 0..500 {
         if !file.exists() {
             break;
