@@ -276,14 +276,13 @@ async fn a_session_whose_last_jobs_end_while_its_owner_begins_is_closed_when_it_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_attempt_ends_while_its_sessions_owner_begins_is_counted_once_or_not_any_more() {
-    for is_completed in [true, false] {
+    for (behind, is_completed) in
+        [(SessionRead::Counts, true), (SessionRead::InFlight, true), (SessionRead::InFlight, false)]
+    {
         let lanes = open().await;
         let elsewhere = Elsewhere::begin(&lanes).await;
         let first = elsewhere.jobs[0];
-        let (behind, change) = match is_completed {
-            true => (SessionRead::Counts, elsewhere.completed(first)),
-            false => (SessionRead::InFlight, elsewhere.failed(first)),
-        };
+        let change = if is_completed { elsewhere.completed(first) } else { elsewhere.failed(first) };
         elsewhere.is_taken(&lanes, behind, written([change])).await;
         for job in elsewhere.jobs {
             assert_eq!(lanes.jobs.cancel(job).await.unwrap().state, State::Finished);
