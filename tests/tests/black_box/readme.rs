@@ -170,17 +170,18 @@ fn the_index_of_the_documents_has_every_page() {
     }
 }
 
-#[test]
-fn every_command_of_the_readme_answers_what_the_readme_shows() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-    let blocks = blocks(&readme);
-    assert!(blocks.len() > 10 && blocks.iter().any(|block| block.text.trim() == START));
+fn readme() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap()
+}
+
+/// What a script of blocks prints, in a directory of its own.
+fn typed(blocks: &[Block]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let binary = binary().unwrap();
     let listen = format!("127.0.0.1:{}", ports::free().unwrap());
     // It ends all of its processes, which share a process group, if they last too long.
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120", "bash", "-c", &script(&blocks, &listen)]);
+    command.args(["-k", "5", "120", "bash", "-c", &script(blocks, &listen)]);
     for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("FENCEPOST")) {
         command.env_remove(key);
     }
@@ -188,7 +189,15 @@ fn every_command_of_the_readme_answers_what_the_readme_shows() {
     command.env("PATH", format!("{}:{path}", binary.parent().unwrap().display()));
     command.env("FENCEPOST_URL", format!("http://{listen}"));
     let output = command.current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_command_of_the_readme_answers_what_the_readme_shows() {
+    let readme = readme();
+    let blocks = blocks(&readme);
+    assert!(blocks.len() > 10 && blocks.iter().any(|block| block.text.trim() == START));
+    let said = typed(&blocks);
     let mut answers = said.split(MARK).skip(1);
     let mut wrong = String::new();
     for block in &blocks {
@@ -209,4 +218,25 @@ fn every_command_of_the_readme_answers_what_the_readme_shows() {
         }
     }
     assert!(wrong.is_empty() && answers.next().is_none(), "{wrong}");
+}
+
+#[test]
+fn the_nonce_of_a_sender_that_follows_the_readme_and_crashes_before_it_settles_is_granted_to_nobody() {
+    const SIGNER: &str = "eip155:1:0xab";
+    let mut blocks = blocks(&readme());
+    blocks.retain(|block| block.text.trim() == START || block.text.contains("nonce settle"));
+    let [_, recipe] = &mut blocks[..] else { panic!("the README has one daemon and one recipe") };
+    // It has sent the transaction when it crashes.
+    let before: Vec<_> = recipe.text.lines().take_while(|line| !line.starts_with("hold=")).collect();
+    let before = before.join("\n").replace("nonce grant", "nonce grant --hold-ms 1");
+    assert!(before.contains(&format!("--hold-ms 1 {SIGNER}")), "{before}");
+    recipe.text = format!(
+        "{before}\nwhile fencepost nonce show {SIGNER} 0 | grep -q HELD; do sleep 0.05; done\n\
+         fencepost nonce show {SIGNER} 0\nfencepost nonce grant {SIGNER} --key another-order --json\n"
+    );
+    let said = typed(&blocks);
+    let granted = said.lines().next_back().unwrap_or_default();
+    let granted: serde_json::Value =
+        serde_json::from_str(granted).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(granted["grants"][0]["nonce"], 1, "{said}");
 }
