@@ -383,7 +383,8 @@ impl Inner {
             return Err(Refusal::KeyReused);
         }
         let rows = self.clock.with_left(read.value, read.at, asked);
-        still_live(&kept.answer, rows, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
+        let live = still_live(&kept.answer, rows, asked.elapsed());
+        live.map(Some).ok_or_else(|| Refusal::stale_replay(&kept.answer))
     }
 
     async fn check_not_recovering(&self, signer: &SignerId, deadline: Instant) -> Result<(), Refusal> {

@@ -335,7 +335,7 @@ impl From<actors::signers::Refusal> for Refusal {
             }
             Inside::Exhausted => Self::new(Code::Exhausted, detail),
             Inside::Recovering => Self::new(Code::Recovering, detail),
-            Inside::StaleReplay => Self::new(Code::StaleHold, detail),
+            Inside::StaleReplay { .. } => Self::new(Code::StaleHold, detail),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded => Self::new(Code::Overloaded, detail),
             Inside::UnknownSigner | Inside::UnknownNonce => Self::new(Code::NotFound, detail),

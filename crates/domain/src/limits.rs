@@ -94,6 +94,8 @@ pub const PLAN_CHANGES_MAX: u64 = 100_000;
 
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;
+/// Runs of nonces that the text of a refusal names.
+pub const REFUSAL_NONCE_RUNS_MAX: usize = 10;
 /// Most settlements in one request.
 pub const SETTLEMENTS_MAX: usize = 1_000;
 /// Length of a hold when neither the request nor the signer's policy sets one, in milliseconds.

@@ -78,5 +78,8 @@ async fn a_replay_whose_hold_was_let_go_is_stale_on_every_instance() {
     for index in 0..3 {
         let reply = persist(&client, &url(index), "k", &json!({"count": 2})).await;
         assert_eq!((reply.status, reply.code()), (409, "stale_hold"), "{}", reply.text);
+        // The caller may have crashed after it sent its transactions, and not know its nonces.
+        let detail = reply.body["detail"].as_str().unwrap();
+        assert!(detail.contains("no transaction was sent") && detail.ends_with("nonces 0 to 1"), "{detail}");
     }
 }

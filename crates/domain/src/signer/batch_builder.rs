@@ -254,7 +254,8 @@ impl<R> BatchBuilder<R> {
             }
             if let Some(kept) = scopes.iter().find_map(|scope| grounds.facts.kept.get(scope)) {
                 let replay = if kept.body_hash == key.body_hash {
-                    grounds.facts.still_live(&kept.answer, grounds.now).ok_or(Refusal::StaleReplay)
+                    let live = grounds.facts.still_live(&kept.answer, grounds.now);
+                    live.ok_or_else(|| Refusal::stale_replay(&kept.answer))
                 } else {
                     Err(Refusal::KeyReused)
                 };

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::id::{InstanceId, Nonce};
-use crate::nonce::ResolveRefusal;
+use crate::limits::REFUSAL_NONCE_RUNS_MAX;
+use crate::nonce::{GrantAnswer, ResolveRefusal};
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,10 @@ pub enum Refusal {
     /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
     Recovering,
     /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's.
-    StaleReplay,
+    StaleReplay {
+        /// All that it granted, in the order granted. Its caller may have sent transactions with them.
+        nonces: Vec<Nonce>,
+    },
     /// The idempotency key was used for another request.
     KeyReused,
     /// Too much is waiting.
@@ -60,6 +64,14 @@ pub enum Refusal {
     },
     /// A defect, logged where it was seen.
     Internal,
+}
+
+impl Refusal {
+    /// The refusal of a request that repeats the one that got this answer.
+    #[must_use]
+    pub fn stale_replay(answer: &GrantAnswer) -> Self {
+        Self::StaleReplay { nonces: answer.grants.iter().map(|(nonce, _)| *nonce).collect() }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -88,9 +100,12 @@ impl fmt::Display for Refusal {
                 "the ledger was recovered from an earlier state; the signer grants again when an operator has confirmed \
                  its next nonce",
             ),
-            Self::StaleReplay => {
-                f.write_str("a hold of this grant was settled or has expired; ask again under a new key")
-            }
+            Self::StaleReplay { nonces } => write!(
+                f,
+                "a hold of this grant was settled or has expired; ask under a new key only once it is known that no transaction \
+                 was sent with what was granted: {}",
+                runs(nonces)
+            ),
             Self::KeyReused => f.write_str("the idempotency key was used for another request"),
             Self::Overloaded => f.write_str("too many requests are waiting"),
             Self::UnknownSigner => f.write_str("no such signer"),
@@ -106,3 +121,40 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// The nonces, those that follow one another as the first and the last of them.
+fn runs(nonces: &[Nonce]) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for nonce in nonces.iter().copied().map(Nonce::get) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == nonce => *last = nonce,
+            _ => runs.push((nonce, nonce)),
+        }
+    }
+    let shown = runs.iter().take(REFUSAL_NONCE_RUNS_MAX).map(|&(first, last)| match first == last {
+        true => format!("nonce {first}"),
+        false => format!("nonces {first} to {last}"),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match runs.len().saturating_sub(REFUSAL_NONCE_RUNS_MAX) {
+        0 => shown,
+        _ => format!("{shown} and others, {} in all", nonces.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_nonces_by_their_runs() {
+        let named = |numbers: &[u64]| {
+            let nonces: Vec<_> = numbers.iter().map(|number| Nonce::new(*number).unwrap()).collect();
+            runs(&nonces)
+        };
+        assert_eq!(named(&[7]), "nonce 7");
+        assert_eq!(named(&[2, 5, 6, 7, 9]), "nonce 2, nonces 5 to 7, nonce 9");
+        let apart: Vec<u64> = (0..1_000).map(|number| 2 * number).collect();
+        assert!(named(&apart).ends_with("nonce 18 and others, 1000 in all"), "{}", named(&apart));
+    }
+}

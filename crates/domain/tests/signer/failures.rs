@@ -7,7 +7,7 @@ use domain::nonce::{Outcome, Policy, PolicyPatch, Row, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 use domain::{AuditEntry, HoldId, Mode, Timestamp};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, resolve, settle, short, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, resolve, settle, short, stale, window};
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
     match &world.outcomes[&number] {
@@ -151,9 +151,9 @@ fn a_taken_key_is_answered_with_what_it_was_kept_for() {
     let holds = world.granted.clone();
     world.ask(settle(&holds[..1], &Outcome::NeverSent));
     world.settle_down();
-    let stale = world.ask(keyed(2, "k"));
+    let late = world.ask(keyed(2, "k"));
     world.settle_down();
-    assert_eq!(world.outcomes[&stale], Err(Refusal::StaleReplay));
+    assert_eq!(world.outcomes[&late], Err(stale([0, 1])));
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn a_key_taken_meanwhile_is_looked_up_under_a_new_lease() {
     world.complete(0, Fate::Well);
     assert!(matches!(world.calls[..], [Call::Acquire]));
     world.settle_down();
-    assert_eq!(world.outcomes[&number], Err(Refusal::StaleReplay));
+    assert_eq!(world.outcomes[&number], Err(stale([0])));
     assert!(world.rows.is_empty());
 }
 

@@ -4,7 +4,7 @@ use domain::Mode;
 use domain::nonce::Outcome;
 use domain::signer::{Answer, Command, Grants, Refusal};
 
-use crate::world::{Call, Fate, World, grant, keyed_by, settle, shared_keys};
+use crate::world::{Call, Fate, World, grant, keyed_by, settle, shared_keys, stale};
 
 fn granted(world: &World, number: usize) -> &Grants {
     match &world.outcomes[&number] {
@@ -58,7 +58,7 @@ fn one_callers_stale_grant_refuses_no_other_caller() {
         let other = world.apply(keyed_by("b", 1, "k"));
         world.proceed();
         world.settle_down();
-        assert_eq!(world.outcomes[&again], Err(Refusal::StaleReplay));
+        assert_eq!(world.outcomes[&again], Err(stale([0])));
         assert_eq!(numbers(&world, other), [1], "{mode:?}");
     }
 }
@@ -154,8 +154,8 @@ fn a_grant_that_moved_on_is_stale_for_all_who_share_its_key() {
     world.settle_down();
     let (again, other) = (world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k")));
     world.settle_down();
-    assert_eq!(world.outcomes[&again], Err(Refusal::StaleReplay));
-    assert_eq!(world.outcomes[&other], Err(Refusal::StaleReplay));
+    assert_eq!(world.outcomes[&again], Err(stale([0])));
+    assert_eq!(world.outcomes[&other], Err(stale([0])));
 }
 
 #[test]

@@ -692,6 +692,11 @@ pub fn nonce(number: u64) -> Nonce {
     Nonce::new(number).unwrap()
 }
 
+/// The refusal of a repeated grant of these.
+pub fn stale<const N: usize>(nonces: [u64; N]) -> Refusal {
+    Refusal::StaleReplay { nonces: nonces.map(nonce).to_vec() }
+}
+
 pub fn grant(count: usize) -> Command {
     Command::Grant(GrantRequest { count, hold_ms: None, key: None })
 }
