@@ -272,9 +272,11 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 /// that is below the signer's `first_nonce`, by 50,000 at most, becomes the `first_nonce`, and those in between become holes. A
 /// signer that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
 /// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
-/// recovering is refused as `conflict`. Where the ledger has lost so many nonces that a request cannot add them all, it is
-/// refused as `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer
-/// grants nothing, and a smaller nonce may be confirmed, which takes those from it on back in the same way.
+/// recovering is refused as `conflict`. A nonce that its holder, or an operator, has settled as `consumed` is refused as
+/// `invalid`: the node that names it as the next one lags behind the chain, or the transaction was dropped and must be sent
+/// again first. Where the ledger has lost so many nonces that a request cannot add them all, it is refused as
+/// `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer grants
+/// nothing, and a smaller nonce may be confirmed, which takes those from it on back in the same way.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
@@ -307,6 +309,13 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
                     Code::Conflict,
                     "the signer is not recovering, and its last confirmed nonce is another one; nothing was changed",
                 ));
+            }
+            Confirmation::Used => {
+                return Err(Refusal::invalid(format!(
+                    "nonce {next} is CONSUMED, as its holder or an operator said, so the account's next one lies above it. Ask \
+                     a node that has caught up with the chain. If the transaction was dropped, send one with this nonce again, \
+                     and confirm what the node says then; nothing was changed"
+                )));
             }
             Confirmation::TooFar(nonces) => {
                 return Err(Refusal::invalid(format!(

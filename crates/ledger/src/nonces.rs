@@ -82,6 +82,9 @@ pub enum Confirmation {
     Unknown,
     /// The signer grants already, and another nonce was confirmed last, or none; nothing was changed.
     NotRecovering,
+    /// The nonce is CONSUMED, as its hold or an operator said: the next one lies above it, or the chain waits for its transaction.
+    /// Nothing was changed.
+    Used,
     /// So many nonces would have to be added; at most [`CONFIRMED_NONCES_MAX`] are. Nothing was changed.
     TooFar(u64),
     /// So many nonces below the signer's first one would have to become holes; at most [`CONFIRMED_HOLES_MAX`] do. Nothing was
@@ -215,6 +218,9 @@ pub trait Nonces: Send + Sync {
     /// Of lost nonces the lowest [`CONFIRMED_AT_ONCE_MAX`] are added. While more are missing, nothing else is done
     /// ([`Confirmation::Partly`]). Until the last one is added, a smaller nonce may be confirmed: of those that were added from
     /// it on, the highest [`CONFIRMED_AT_ONCE_MAX`] are taken back, and nothing else is done while there are more.
+    ///
+    /// A nonce that is CONSUMED, but not by a confirmation, is refused ([`Confirmation::Used`]): a node that lags behind its chain
+    /// names such a one, and the signer would grant nonces that the ledger has lost and the chain has.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

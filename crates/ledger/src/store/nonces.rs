@@ -37,6 +37,9 @@ const CONFIRM_MISSING: Statement = statement!("confirm_missing");
 const CONFIRM_KNOWN: Statement = statement!("confirm_known");
 const CONFIRM_DONE: Statement = statement!("confirm_done");
 
+/// Whether it is recovering; the nonce confirmed last; its first and its last nonce; whether the next one was used.
+type SignerToConfirm = (bool, Option<i64>, Option<i64>, Option<i64>, bool);
+
 #[async_trait::async_trait]
 impl Nonces for Store {
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
@@ -140,15 +143,15 @@ impl Nonces for Store {
                 let resource = Resource::signer(&signer);
                 let ended = CONFIRM_LEASE.on(kind).bind(resource.as_str()).at(at);
                 let (token,): (i64,) = transaction.session().one(ended).await?;
-                let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str());
-                let (is_recovering, confirmed, first, last): (bool, Option<i64>, Option<i64>, Option<i64>) =
+                let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str()).bind(next);
+                let (is_recovering, confirmed, first, last, is_used): SignerToConfirm =
                     transaction.session().one(ask).await?;
                 let refused = match (is_recovering, first) {
                     (false, None) => Some(Confirmation::Unknown),
                     // The answer to the first confirmation was lost, or two operators said the same.
                     (false, Some(_)) if confirmed == Some(next) => Some(Confirmation::Done),
                     (false, Some(_)) => Some(Confirmation::NotRecovering),
-                    (true, _) => None,
+                    (true, _) => is_used.then_some(Confirmation::Used),
                 };
                 // One that a recovered ledger does not know is made.
                 let first = first.unwrap_or(next);

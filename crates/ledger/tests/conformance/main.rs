@@ -117,6 +117,7 @@ on_every_ledger! {
         a_signer_confirmed_below_its_first_nonce_grants_from_there,
         a_nonce_far_below_a_signers_first_one_is_not_confirmed,
         a_mistyped_nonce_is_taken_back_before_one_below_the_first_is_confirmed,
+        a_nonce_that_was_used_is_not_confirmed_as_the_next_one,
         a_confirmation_may_be_repeated_and_changes_nothing_then,
         what_may_have_been_sent_after_the_backup_is_quarantined,
         no_hold_from_before_a_confirmation_settles_what_it_quarantined;

@@ -390,6 +390,17 @@ pub async fn a_mistyped_nonce_is_taken_back_before_one_below_the_first_is_confir
     assert_eq!((states(&b, &s).await.as_str(), b.last(&s).await), ("RRRQQ", Some(11)));
 }
 
+pub async fn a_nonce_that_was_used_is_not_confirmed_as_the_next_one(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    // Its holder says that the chain has it: a node that says otherwise lags, and does not know of later ones either.
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(1), &by()).await.unwrap(), Confirmation::Used);
+    assert!(is_recovering(&b, &s).await);
+    assert_eq!(states(&b, &s).await, "HCRQH");
+    // The chain may wait for an open one below a used one.
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(0), &by()).await.unwrap(), Confirmation::Done);
+    assert_eq!(states(&b, &s).await, "QCQQQ");
+}
+
 /// An operator says that signers without a row are new.
 async fn with_new_signers(b: Bench) -> Bench {
     let Bench { ledger, options, database, _folder } = b;
