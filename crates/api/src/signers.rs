@@ -142,8 +142,9 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forw
 
 /// Settles a nonce as used
 ///
-/// The hold must be the nonce's last one. It may have expired, as long as the nonce was not granted again.
-/// Repeating the request is harmless. A repetition may name the transaction if none was named so far.
+/// Settle a nonce so when its transaction is mined for good: CONSUMED is final, also if the transaction is dropped later. The
+/// hold must be the nonce's last one. It may have expired, as long as the nonce was not granted again. Repeating the request is
+/// harmless. A repetition may name the transaction if none was named so far.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
