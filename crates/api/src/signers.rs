@@ -212,7 +212,8 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 
 /// Decides about a quarantined nonce
 ///
-/// An operator decides. If the request names the hold, it must be the nonce's last one; repeating such a request is
+/// An operator decides: `consumed` if a transaction with the nonce is mined for good, `never_sent` only if no node of the chain
+/// has one, a pending one included, and its sender is stopped. If the request names the hold, it must be the nonce's last one; repeating such a request is
 /// harmless. For a nonce that is neither QUARANTINED nor decided in the same way before, the answer is `conflict`, or
 /// `already_settled` if it is CONSUMED.
 #[utoipa::path(

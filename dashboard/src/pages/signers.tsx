@@ -147,8 +147,8 @@ function Resolve({ signer, nonce, done }: { signer: string; nonce: Nonce; done: 
                 title: 'Resolve',
                 about: (
                     <>
-                        <p>Nobody knows whether a transaction used nonce <b>{String(nonce.nonce)}</b> of <b>{signer}</b>. Ask the chain first.</p>
-                        <p><b>consumed</b>: it was used; it is final. <b>never_sent</b>: nobody sent it and nobody will; it becomes a hole, which the next grant takes.</p>
+                        <p>Nobody knows whether a transaction used nonce <b>{String(nonce.nonce)}</b> of <b>{signer}</b>: its hold ran out, its caller reported <b>unknown</b>, or a confirmation after a recovery left it open. Stop its sender and ask the chain first.</p>
+                        <p><b>consumed</b>: a transaction with it is mined for good; it is final. <b>never_sent</b>: no node has one, not even pending, and its sender is stopped; it becomes a hole, which the next grant takes.</p>
                     </>
                 ),
                 danger: true,
@@ -207,7 +207,7 @@ function Confirm({ signer, done }: { signer: Signer; done: () => void }) {
             done={done}
             ask={{
                 title: 'Confirm next nonce',
-                about: 'The ledger went back in time. Give the account\u2019s transaction count, pending transactions included.',
+                about: 'The ledger went back in time. Give the account\u2019s transaction count, pending transactions included, from a node that has caught up with the chain.',
                 danger: true,
                 fields: [{ name: 'next_nonce', label: 'Next nonce', required: true, least: 0, most: Number.MAX_SAFE_INTEGER }],
                 run: ({ next_nonce }) => send('POST', `${path('/v1/signers', signer.signer)}/confirm`, { next_nonce: Number(next_nonce) }),
