@@ -212,10 +212,10 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 
 /// Decides about a quarantined nonce
 ///
-/// An operator decides: `consumed` if a transaction with the nonce is mined for good, `never_sent` only if no node of the chain
-/// has one, a pending one included, and its sender is stopped. If the request names the hold, it must be the nonce's last one; repeating such a request is
-/// harmless. For a nonce that is neither QUARANTINED nor decided in the same way before, the answer is `conflict`, or
-/// `already_settled` if it is CONSUMED.
+/// An operator decides: `consumed` if a transaction with the nonce is mined for good, `never_sent` only if no node of the
+/// chain has one, a pending one included, and its sender is stopped. If the request names the hold, it must be the nonce's
+/// last one; repeating such a request is harmless. For a nonce that is neither QUARANTINED nor decided in the same way
+/// before, the answer is `conflict`, or `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
