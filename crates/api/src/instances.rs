@@ -1,9 +1,7 @@
 //! The cluster over HTTP: the live instances, and the owners of resources.
 
-use std::time::Instant;
-
 use actix_web::{HttpRequest, HttpResponse, web};
-use domain::{Resource, ResourceKind};
+use domain::{InstanceId, Resource, ResourceKind};
 use wire::Code;
 
 use crate::extract::{self, Query};
@@ -13,17 +11,17 @@ use crate::to_wire;
 
 /// Shows the cluster
 ///
-/// The answer lists the live instances by their leases in the ledger, each with its number of leases (up to
-/// two seconds old; while they cannot be counted, the last count), the ring as the answering instance sees it, and the mode.
+/// The answer lists the live instances by their leases in the ledger, each with its number of leases as it was last counted,
+/// the ring as the answering instance sees it, and the mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The live instances", body = wire::cluster::Cluster)),
 )]
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let deadline = Instant::now() + state.settings.request_timeout;
     let instances = state.read(state.ledger.live_instances()).await?;
-    let counts = state.lease_counts(deadline).await?;
+    let counts = state.lease_counts().await;
+    let leases = |id: &InstanceId| counts.as_ref().and_then(|counts| counts.of.get(id)).copied().unwrap_or(0);
     let incarnation = state.incarnation();
     let view = incarnation.cluster_view.view();
     let on_ring = |id: &str| view.ring().members().iter().any(|member| member == id);
@@ -36,7 +34,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
             .iter()
             .map(|instance| {
                 let id = &instance.about.id;
-                to_wire::instance(instance, counts.get(id).copied().unwrap_or(0), on_ring(id.as_str()))
+                to_wire::instance(instance, leases(id), on_ring(id.as_str()))
             })
             .collect(),
     }))

@@ -274,8 +274,14 @@ pub const STATS_ASKED_MAX: Duration = Duration::from_secs(1);
 pub const CLAIM_ASKED_MAX: Duration = Duration::from_secs(3);
 /// How old their rates may be: however many callers ask, they are asked once in this time.
 pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
-/// How old the numbers of leases in `/v1/cluster` may be.
+/// How old the numbers of leases in `/v1/cluster` may be, at least, before they are counted anew.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
+/// So many times as long as the last count took they may be as well.
+pub const LEASE_COUNTS_PAUSES: u32 = 30;
+/// How long `/v1/cluster` waits for a count that is under way, before it answers with the last one.
+pub const LEASE_COUNTS_WAIT_MAX: Duration = Duration::from_millis(100);
+/// Leases that one statement counts: some 20 ms of the ledger's time, on the slow side.
+pub const LEASES_COUNTED_AT_ONCE: u32 = 20_000;
 /// How far the time of a forwarded request's credential may be from the database's clock, either way.
 pub const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(30);
 /// Requests that are being forwarded at once, unless settings say otherwise. Much smaller than the number of connections that

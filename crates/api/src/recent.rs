@@ -63,8 +63,12 @@ impl<T: Clone, E: Clone> Recent<T, E> {
         if matches!(found, Some(Ok(_))) {
             return found;
         }
-        let known = lock(&self.0).known.clone();
-        known.map(Ok).or(found)
+        self.known().map(Ok).or(found)
+    }
+
+    /// The last result that was no failure, however old it is.
+    pub fn known(&self) -> Option<T> {
+        lock(&self.0).known.clone()
     }
 
     fn last_or_looking(

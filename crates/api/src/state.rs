@@ -21,8 +21,8 @@ use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
-    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
-    RETRY_DRY_RUNS_AT_ONCE,
+    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, LEASE_COUNTS_PAUSES, LEASE_COUNTS_WAIT_MAX,
+    LEASES_COUNTED_AT_ONCE, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX, RETRY_DRY_RUNS_AT_ONCE,
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
@@ -67,6 +67,8 @@ pub struct State {
     pub bus_check: Recent<Check>,
     /// What the other instances said last of their own.
     pub stats_of_others: Recent<StatsOfOthers>,
+    /// What the leases were counted to last; for requests: [`Self::lease_counts`].
+    pub lease_counts: Recent<LeaseCounts, ()>,
     /// A bulk operation was made or is to end.
     pub bulk_woken: Notify,
     /// A thread works on bulk operations.
@@ -79,7 +81,6 @@ pub struct State {
     pub bulk_counts: Arc<Semaphore>,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
-    lease_counts: Recent<LeaseCounts, Refusal>,
 }
 
 /// How far the server's start has come.
@@ -95,7 +96,14 @@ enum Opening {
 /// The statistics of each other live instance alone, by its name, or why it said none.
 pub type StatsOfOthers = Arc<Vec<(String, Result<Stats, String>)>>;
 
-type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
+/// One count of the live leases.
+#[derive(Clone)]
+pub struct LeaseCounts {
+    /// How many each instance has, its own `instance:` lease left out; those that have none are not among them.
+    pub of: Arc<HashMap<InstanceId, u64>>,
+    /// How long the count took.
+    took: Duration,
+}
 
 impl State {
     pub fn new(early: Early, settings: Settings, runtime: runtime::Handle) -> Self {
@@ -122,6 +130,7 @@ impl State {
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
             stats_of_others: Recent::default(),
+            lease_counts: Recent::default(),
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
             bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
@@ -130,7 +139,6 @@ impl State {
             settings,
             runtime,
             owner_urls: Mutex::default(),
-            lease_counts: Recent::default(),
         }
     }
 
@@ -285,20 +293,24 @@ impl State {
         Some(url)
     }
 
-    /// The number of leases of each instance, by a deadline. Counting reads the whole table, so one count runs at a time, with
-    /// its own time, and its result serves all for a moment. Where they cannot be counted, these are the last that were.
-    pub async fn lease_counts(&self, deadline: Instant) -> Result<LeaseCounts, Refusal> {
-        let (ledger, timeout) = (ledger::Handle::clone(&self.ledger), self.settings.request_timeout);
-        let count = |look: Look<LeaseCounts, Refusal>| {
+    /// The newest count of the leases; `None` while there is none. Counting reads the whole table: so one count runs at a time,
+    /// in the background, and the longer it took, the later the next one begins. A request waits a moment for it.
+    pub async fn lease_counts(&self) -> Option<LeaseCounts> {
+        let ledger = ledger::Handle::clone(&self.ledger);
+        let count = |look: Look<LeaseCounts, ()>| {
             self.spawn(async move {
-                let counted = tokio::time::timeout(timeout, ledger.lease_counts()).await;
-                let counted = counted.map_err(|_| unanswered());
-                look.end(counted.and_then(|counted| counted.map(Arc::new).map_err(Refusal::from)));
+                let begun = Instant::now();
+                let counted = ledger.lease_counts(LEASES_COUNTED_AT_ONCE).await;
+                if let Err(error) = &counted {
+                    tracing::debug!(%error, "the leases could not be counted");
+                }
+                let took = begun.elapsed();
+                look.end(counted.map(|of| LeaseCounts { of: Arc::new(of), took }).map_err(drop));
             });
         };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let counts = self.lease_counts.get_or_older(LEASE_COUNTS_AGE_MAX, left, count).await;
-        counts.unwrap_or_else(|| Err(unanswered()))
+        let took = self.lease_counts.known().map_or(Duration::ZERO, |counts| counts.took);
+        let age_max = LEASE_COUNTS_AGE_MAX.max(took * LEASE_COUNTS_PAUSES);
+        self.lease_counts.get_or_older(age_max, LEASE_COUNTS_WAIT_MAX, count).await?.ok()
     }
 
     fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {

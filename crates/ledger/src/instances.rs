@@ -84,11 +84,12 @@ pub trait Instances: Send + Sync {
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>>;
 
     /// How many live leases each instance has, its own `instance:` lease left out; those that have none are
-    /// not among them. Costs as much as there are leases.
+    /// not among them. Reads all leases, `piece` of them in a statement, so that it ends however many there are: not for
+    /// every request.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>>;
+    async fn lease_counts(&self, piece: u32) -> Result<HashMap<InstanceId, u64>>;
 
     /// The address of an instance, dead or alive.
     ///

@@ -317,17 +317,11 @@ impl TryFrom<InstanceRow> for Instance {
 }
 
 record! {
-    pub(crate) struct CountRow {
-        owner: String,
-        leases: i64,
-    }
-}
-
-impl TryFrom<CountRow> for (InstanceId, u64) {
-    type Error = Error;
-
-    fn try_from(row: CountRow) -> Result<Self> {
-        Ok((instance(&row.owner)?, count(row.leases)?))
+    pub(crate) struct LeaseCountRow {
+        pub(crate) owner: Option<String>,
+        pub(crate) found: i64,
+        pub(crate) live: i64,
+        pub(crate) last: String,
     }
 }
 

@@ -236,8 +236,8 @@ impl Instances for Flaky {
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         self.real.live_instances().await
     }
-    async fn lease_counts(&self) -> Result<std::collections::HashMap<InstanceId, u64>> {
-        self.real.lease_counts().await
+    async fn lease_counts(&self, piece: u32) -> Result<std::collections::HashMap<InstanceId, u64>> {
+        self.real.lease_counts(piece).await
     }
     async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()> {
         if bus.is_some() && self.plan.bus_notes_stall.load(Ordering::SeqCst) {

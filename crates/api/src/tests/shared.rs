@@ -90,3 +90,38 @@ async fn streams_of_the_same_kinds_share_a_feed_until_the_last_one_leaves() {
     assert!(feeds.remove(&out));
     assert!(feeds.join(&of(false), &incarnation, start).unwrap().new.is_some(), "a new feed");
 }
+
+#[actix_web::test]
+async fn the_cluster_is_shown_also_while_its_leases_cannot_be_counted() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let me = state.incarnation().identity.clone();
+    let about = ledger::NewInstance {
+        id: me.id.clone(),
+        url: me.url,
+        hostname: "host".to_owned(),
+        pid: 1,
+        version: "0.1.0".to_owned(),
+    };
+    state.ledger.register(&about).await.unwrap();
+    state.ledger.acquire(&domain::Resource::instance(&me.id), &me.id, 600_000).await.unwrap();
+    let is_shown = async |why: &str| {
+        let request = TestRequest::get().insert_header(LOCAL).uri("/v1/cluster");
+        let answer = call_service(&service, request.to_request()).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{why}");
+        let cluster: Value = read_body_json(answer).await;
+        let [instance] = &cluster["instances"].as_array().unwrap()[..] else { panic!("{cluster}") };
+        assert_eq!(
+            (&instance["instance_id"], &instance["resources"]),
+            (&"test-1".into(), &0.into()),
+            "{why}"
+        );
+    };
+    let mut under_way = None;
+    let begun = state.lease_counts.get(Duration::ZERO, Duration::ZERO, |look| under_way = Some(look)).await;
+    assert!(begun.is_none());
+    is_shown("the count takes long").await;
+    under_way.unwrap().end(Err(()));
+    is_shown("the count has failed").await;
+}

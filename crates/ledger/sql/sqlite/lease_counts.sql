@@ -1,5 +1,13 @@
--- How many live leases each instance has, beside its own. Reads all of the table: not for every request.
-SELECT owner, count(*) AS leases
-FROM lease
-WHERE expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AND owner IS NOT NULL AND resource <> 'instance:' || owner
+-- Some of the leases, by their resources, counted by owner (NULL for those that were released): how many there are, how many of
+-- them are live, the owner's own `instance:` lease left out; and the last one's resource.
+-- ?1 behind this resource, ?2 how many
+WITH piece AS (
+    SELECT resource, owner, expires_at FROM lease WHERE resource > ?1 ORDER BY resource LIMIT ?2
+)
+SELECT owner,
+       count(*) AS found,
+       count(*) FILTER (WHERE expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+                          AND resource <> 'instance:' || owner) AS live,
+       (SELECT resource FROM piece ORDER BY resource DESC LIMIT 1) AS last
+FROM piece
 GROUP BY owner

@@ -7,7 +7,7 @@ use domain::InstanceId;
 use super::{Store, Way};
 use crate::Result;
 use crate::instances::{Instance, Instances, NewInstance, Peer};
-use crate::records::{self, CountRow, InstanceRow, PeerRow};
+use crate::records::{self, InstanceRow, LeaseCountRow, PeerRow};
 use crate::sql::{Statement, statement};
 
 const REGISTER: Statement = statement!("instance_register");
@@ -46,9 +46,25 @@ impl Instances for Store {
         records::all(self.all::<PeerRow>(Way::VitalReads, ask).await?)
     }
 
-    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>> {
-        let rows: Vec<CountRow> = self.all(Way::Reads, self.ask(&LEASE_COUNTS)).await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+    async fn lease_counts(&self, piece: u32) -> Result<HashMap<InstanceId, u64>> {
+        let (mut counts, mut after) = (HashMap::<InstanceId, u64>::new(), String::new());
+        loop {
+            let ask = self.ask(&LEASE_COUNTS).bind(after.as_str()).bind(i64::from(piece));
+            let rows = self.all::<LeaseCountRow>(Way::Reads, ask).await?;
+            let last = rows.first().map(|row| row.last.clone());
+            let mut found = 0;
+            for row in rows {
+                found += records::count(row.found)?;
+                let live = records::count(row.live)?;
+                if let (Some(owner), 1..) = (&row.owner, live) {
+                    *counts.entry(records::instance(owner)?).or_default() += live;
+                }
+            }
+            match last {
+                Some(last) if found >= u64::from(piece) => after = last,
+                _ => return Ok(counts),
+            }
+        }
     }
 
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
