@@ -511,6 +511,11 @@ impl JobFilter {
         }
     }
 
+    /// Whether all of them are jobs that nodes have, which are few next to those that wait; those of a session are fewer still.
+    fn is_on_nodes(&self) -> bool {
+        self.session.is_none() && matches!(self.state, Some(State::Dispatched | State::Running))
+    }
+
     /// A list's statement for this filter: without the marked lines that it does not ask for.
     pub(crate) fn narrowed(&self, statement: &str) -> String {
         let asks_for = |mark: &str| match mark {
@@ -519,6 +524,8 @@ impl JobFilter {
             "pool" => self.pool.is_some(),
             "kind" => self.kind.is_some(),
             "state" => self.state.is_some(),
+            "on_nodes" => self.is_on_nodes(),
+            "anywhere" => !self.is_on_nodes(),
             "outcome" => self.outcome.is_some(),
             "unsuccessful" => self.outcome.is_some_and(|outcome| outcome != Outcome::Succeeded),
             "dead" => self.dead == Some(true),

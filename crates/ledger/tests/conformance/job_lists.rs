@@ -85,6 +85,10 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(JobFilter { pool: pool.clone(), ..any() }).await, newest_first(&[1, 3, 5, 7, 9, 11]));
     let session = Some(SessionId::parse("s3").unwrap());
     assert_eq!(listed(JobFilter { session: session.clone(), ..any() }).await, newest_first(&[3, 7, 11]));
+    let on_a_node = JobFilter { state: Some(State::Running), ..any() };
+    let of_session = Some(SessionId::parse("s1").unwrap());
+    assert_eq!(listed(JobFilter { session: of_session, ..on_a_node.clone() }).await, newest_first(&[5]));
+    assert_eq!(listed(JobFilter { before: Some(job(5)), ..on_a_node }).await, newest_first(&[4]));
     let kind = Some(JobKind::parse("k1").unwrap());
     assert_eq!(listed(JobFilter { kind: kind.clone(), ..any() }).await, newest_first(&[1, 6, 11]));
     assert_eq!(listed(JobFilter { kind, state: Some(State::Created), ..any() }).await, newest_first(&[1]));

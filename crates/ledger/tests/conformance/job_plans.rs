@@ -136,18 +136,25 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let b = Bench::sqlite().await;
     let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
     for Load { name, sqlite: statement, values, indexes, .. } in LOADS {
-        let mut plan = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
-        for value in values.split(", ") {
-            plan = plan.bind(value.trim_matches('\''));
-        }
-        let plan: Vec<(i64, i64, i64, String)> = plan.fetch_all(&mut asks).await.unwrap();
-        let plan = plan.into_iter().map(|step| step.3).collect::<Vec<_>>().join("\n");
+        let plan = explained_by_sqlite(&mut asks, statement, values).await;
         for index in indexes {
             assert!(plan.contains(index), "{name} does not use {index}:\n{plan}");
         }
         let scans = plan.lines().any(|step| step == "SCAN job" || step == "SCAN job_finished");
         assert!(!scans, "{name}:\n{plan}");
     }
+    let on_nodes = listed_on_nodes(include_str!("../../sql/sqlite/job_list.sql"));
+    let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
+    assert!(plan.contains("job_in_flight"), "{plan}");
+}
+
+async fn explained_by_sqlite(asks: &mut SqliteConnection, statement: &str, values: &str) -> String {
+    let mut plan = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+    for value in values.split(", ") {
+        plan = plan.bind(value.trim_matches('\''));
+    }
+    let plan: Vec<(i64, i64, i64, String)> = plan.fetch_all(&mut *asks).await.unwrap();
+    plan.into_iter().map(|step| step.3).collect::<Vec<_>>().join("\n")
 }
 
 pub async fn explained(
@@ -180,6 +187,14 @@ async fn fill_finished(session: &mut PgConnection) {
     .execute(session)
     .await
     .unwrap();
+}
+
+/// Arguments of a list of unfinished jobs that are in one state in which nodes have them.
+const ON_NODES: &str = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 'p7', 'k7', 'DISPATCHED'";
+
+/// Such a list.
+fn listed_on_nodes(list: &str) -> String {
+    with_mark(&list.replace("--? state", "--? on_nodes"), "on_nodes")
 }
 
 /// A statement with the lines of one mark; that of all that did not succeed names an outcome too.
@@ -237,6 +252,10 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         );
         assert!(!plan.contains("Seq Scan on job_finished_rest"), "{mark}:\n{plan}");
     }
+    let on_nodes = listed_on_nodes(include_str!("../../sql/postgres/job_list.sql"));
+    let types = "uuid, bigint, text, text, text, text, text";
+    let plan = explained(&mut session, "list_on_nodes", &on_nodes, types, ON_NODES).await;
+    assert!(plan.contains("job_in_flight") || plan.contains("job_node"), "{plan}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,21 @@
+-- Unfinished jobs, newest first, without their payloads: a page has as many as it says, however large they are. A line with a
+-- mark is there only if the filter asks for it. Those that nodes have are all read, and sorted as texts, whose order is that of
+-- the ids: in the order of the ids themselves the server would look for them among all that wait.
+-- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state
+SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
+       past_attempts,
+       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
+       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
+       state, held, '' AS payload, CAST(NULL AS text) AS stage
+FROM job
+WHERE id < $1
+  AND node IS NOT NULL --? on_nodes
+  AND session = $3 --? session
+  AND tenant = $4 --? tenant
+  AND pool = $5 --? pool
+  AND kind = $6 --? kind
+  AND state = $7 --? state
+  AND stage IS NULL --? no_stage
+ORDER BY id DESC --? anywhere
+ORDER BY id::text COLLATE "C" DESC --? on_nodes
+LIMIT $2
