@@ -144,6 +144,8 @@ pub const BULK_HELD_FOR: Duration = Duration::from_secs(10);
 pub const BULK_SHOWN_EVERY: Duration = Duration::from_secs(120);
 /// Between two purges of operations that were over long ago.
 pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);
+/// Operations that one look purges, at most. Where there may be more, the next look goes on.
+pub const BULK_PURGE_STEP: u32 = 1_000;
 /// How long operations that are over are kept: 30 days.
 pub const BULK_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for

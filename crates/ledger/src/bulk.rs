@@ -380,11 +380,11 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error`]; repeating is harmless.
     async fn cancel_bulk(&self, id: BulkId, by: Option<&AuditEntry>) -> Result<()>;
 
-    /// Forgets those that were over longer ago than `age_ms`.
+    /// Forgets those that were over longer ago than `age_ms`, `limit` at most; answers how many.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
-    async fn purge_bulks(&self, age_ms: u64) -> Result<u64>;
+    async fn purge_bulks(&self, age_ms: u64, limit: u32) -> Result<u64>;
 }
 
 /// A filter as it is kept: JSON text. A condition that the next release adds is an error for this one, which may take such an

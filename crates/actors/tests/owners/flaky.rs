@@ -701,8 +701,8 @@ impl Bulks for Flaky {
     async fn cancel_bulk(&self, id: domain::BulkId, by: Option<&AuditEntry>) -> Result<()> {
         self.real.cancel_bulk(id, by).await
     }
-    async fn purge_bulks(&self, age_ms: u64) -> Result<u64> {
-        self.real.purge_bulks(age_ms).await
+    async fn purge_bulks(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_bulks(age_ms, limit).await
     }
 }
 

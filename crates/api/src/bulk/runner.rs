@@ -28,9 +28,9 @@ use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
-    BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_ROUND_PAUSE, BULK_ROUND_PAUSES_MAX,
-    BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULK_SCANS_IN_TIME, BULKS_AT_ONCE,
-    BULKS_OF_TOKEN_AT_ONCE,
+    BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_STEP, BULK_ROUND_PAUSE,
+    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS, BULK_SCAN_ROWS_MIN, BULK_SCANS_IN_TIME,
+    BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::state::{State, unanswered};
@@ -60,9 +60,12 @@ pub async fn run(forwarder: Arc<Forwarder>) {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
             if Instant::now() >= purge_at {
-                purge_at = Instant::now() + state.settings.bulk_purge_every;
                 let age_ms = state.clock.kept_ms(state.settings.bulk_kept);
-                if let Err(refusal) = state.read(state.ledger.purge_bulks(age_ms)).await {
+                let purged = state.read(state.ledger.purge_bulks(age_ms, BULK_PURGE_STEP)).await;
+                if !matches!(purged, Ok(count) if count >= u64::from(BULK_PURGE_STEP)) {
+                    purge_at = Instant::now() + state.settings.bulk_purge_every;
+                }
+                if let Err(refusal) = purged {
                     tracing::debug!(%refusal, "old bulk operations could not be purged");
                 }
             }

@@ -1,2 +1,4 @@
--- $1 age in ms
-DELETE FROM bulk WHERE finished_at < now() - $1 * interval '1 millisecond'
+-- The oldest come first: of many that are to go, the next ones are found at once.
+-- $1 age in ms, $2 limit
+DELETE FROM bulk
+WHERE id IN (SELECT id FROM bulk WHERE finished_at < now() - $1 * interval '1 millisecond' ORDER BY id LIMIT $2)

@@ -1,2 +1,5 @@
--- ?1 age in ms
-DELETE FROM bulk WHERE finished_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+-- The oldest come first: of many that are to go, the next ones are found at once.
+-- ?1 age in ms, ?2 limit
+DELETE FROM bulk
+WHERE id IN (SELECT id FROM bulk
+             WHERE finished_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000 ORDER BY id LIMIT ?2)

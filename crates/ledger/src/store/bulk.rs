@@ -306,8 +306,9 @@ impl Bulks for Store {
         .await
     }
 
-    async fn purge_bulks(&self, age_ms: u64) -> Result<u64> {
-        let ask = self.ask(&PURGE).bind(i64::try_from(age_ms).unwrap_or(i64::MAX / 2));
+    async fn purge_bulks(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        let age_ms = i64::try_from(age_ms).unwrap_or(i64::MAX / 2);
+        let ask = self.ask(&PURGE).bind(age_ms).bind(i64::from(limit));
         self.touch(Way::Writes, ask).await
     }
 }

@@ -394,6 +394,20 @@ pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
     let audited = b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap();
     assert_eq!(audited.len(), 1, "of what changed nothing there is no entry: {audited:?}");
     assert!(b.ledger.open_bulks().await.unwrap().is_empty());
-    assert_eq!(b.ledger.purge_bulks(LONG_MS).await.unwrap(), 0);
-    eventually("it is old", async || b.ledger.purge_bulks(0).await.unwrap() == 1).await;
+}
+
+pub async fn old_bulk_operations_are_forgotten_in_steps(b: Bench) {
+    for n in 1..=4 {
+        let made = made(&b, &new(&b, n, BulkAction::Retry, failed()).await).await;
+        if n < 4 {
+            b.ledger.finish_bulk(&made, BulkStatus::Done, None).await.unwrap().unwrap();
+        }
+    }
+    assert_eq!(b.ledger.purge_bulks(LONG_MS, 9).await.unwrap(), 0, "young ones stay");
+    let now = b.ledger.bulk_now().await.unwrap();
+    eventually("they are old", async || b.ledger.bulk_now().await.unwrap() > now.plus_ms(1)).await;
+    for left in [2, 1, 0] {
+        assert_eq!(b.ledger.purge_bulks(0, 2).await.unwrap(), left);
+    }
+    assert!(b.ledger.bulk(BulkId::from_u128(4)).await.unwrap().is_some(), "one that is not over stays");
 }

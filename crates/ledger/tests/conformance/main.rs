@@ -229,7 +229,8 @@ on_every_ledger! {
         a_job_that_a_task_waits_for_is_not_deleted_with_others,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
         a_bulk_operation_that_cannot_be_read_keeps_its_owner_and_is_in_no_list,
-        a_cancelled_bulk_operation_begins_no_page;
+        a_cancelled_bulk_operation_begins_no_page,
+        old_bulk_operations_are_forgotten_in_steps;
     job_random:
         random_events_come_to_what_the_domain_says,
         whatever_everybody_says_at_once_every_job_has_one_result,
