@@ -29,7 +29,8 @@ use crate::to_wire;
 ///
 /// The numbers of jobs, plans and tasks by state are those of the whole cluster, as the instance last counted them in
 /// the ledger, usually a few seconds ago: `counted_ms_ago`, `finished_counted_ms_ago` and `plans_counted_ms_ago` say
-/// when. The rates, over the last 1, 5 and 15 minutes, and the history are the sum of what each live instance has counted in
+/// when. An instance that has just started says `null` for FINISHED and `finished_counted_ms_ago` until it has counted these.
+/// The rates, over the last 1, 5 and 15 minutes, and the history are the sum of what each live instance has counted in
 /// its memory: the jobs that it accepted, and those whose end it wrote. The instance that answers asks the others once a second
 /// at most; one that says nothing within a second has a `problem` in `instances`. A request reads nothing from the ledger.
 #[utoipa::path(
@@ -40,7 +41,7 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
     Query::read(&request, &[])?;
     let state = forwarder.state();
     let incarnation = state.incarnation();
-    // An instance that has just started waits for its first counts.
+    // An instance that has just started waits for its first counts, but not for that of the finished jobs.
     let (jobs, plans) = state
         .read(async { Ok(tokio::join!(incarnation.jobs.statistics(), incarnation.plans.statistics())) })
         .await?;
@@ -119,7 +120,7 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
         },
         unknown_stages: of(StageStatus::Unknown.as_str()),
         counted_ms_ago: ms(jobs.counted_ago),
-        finished_counted_ms_ago: ms(jobs.finished_counted_ago),
+        finished_counted_ms_ago: jobs.finished_counted_ago.map(ms),
         plans_counted_ms_ago: ms(plans.counted_ago),
     }
 }

@@ -48,8 +48,10 @@ pub struct Stats {
     /// How long ago the unfinished jobs were counted, in milliseconds: usually a few seconds. With a million jobs it may be a
     /// minute, and it grows while the ledger does not answer.
     pub counted_ms_ago: u64,
-    /// How long ago the FINISHED jobs were counted, in milliseconds. With millions of them it may be minutes.
-    pub finished_counted_ms_ago: u64,
+    /// How long ago the FINISHED jobs were counted, in milliseconds. With millions of them it may be minutes. `null` until the
+    /// instance has counted them for the first time.
+    #[schema(required)]
+    pub finished_counted_ms_ago: Option<u64>,
     /// How long ago plans and tasks were counted, in milliseconds: usually up to 15 s.
     pub plans_counted_ms_ago: u64,
 }
@@ -131,8 +133,10 @@ pub struct JobStates {
     pub dispatched: u64,
     /// The node has acknowledged the newest attempt.
     pub running: u64,
-    /// The job has its one result, and was not purged yet.
-    pub finished: u64,
+    /// The job has its one result, and was not purged yet. `null` until the instance that answers has counted these for the first
+    /// time.
+    #[schema(required)]
+    pub finished: Option<u64>,
 }
 
 /// The rates over three lengths of time. An instance that is younger than that has the rates since its start.

@@ -57,7 +57,9 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
     let put = rig.ask(0, "PUT", "/v1/config/pools", Some(&change)).await;
     assert_eq!(put.status, 200, "{}", put.text);
     for index in 0..rig.urls.len() {
-        let knows_pools = |stats: &Value| stats["pools"].as_array().unwrap().len() == 3;
+        let knows_pools = |stats: &Value| {
+            stats["pools"].as_array().unwrap().len() == 3 && stats["finished_counted_ms_ago"].is_u64()
+        };
         let stats = once(&rig, index, "the pools are configured", knows_pools).await;
         assert_eq!(stats["instance"], rig.get(index, "/v1/cluster").await["instance"]);
         for (of, pool) in [

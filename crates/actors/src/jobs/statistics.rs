@@ -51,8 +51,8 @@ pub struct PoolStatistics {
     pub dispatched: u64,
     /// The jobs that are RUNNING.
     pub running: u64,
-    /// The jobs that are FINISHED and were not purged yet.
-    pub finished: u64,
+    /// The jobs that are FINISHED and were not purged yet; `None` until they are counted for the first time.
+    pub finished: Option<u64>,
     /// For how long the job that waits longest has been due, in milliseconds; `None` where no job waits.
     pub oldest_ms: Option<u64>,
     /// The rates of this instance.
@@ -72,22 +72,15 @@ pub struct JobStatistics {
     pub history: JobHistory,
     /// How long ago the unfinished jobs were counted.
     pub counted_ago: Duration,
-    /// How long ago the finished jobs were counted.
-    pub finished_counted_ago: Duration,
+    /// How long ago the finished jobs were counted; `None` until they are for the first time.
+    pub finished_counted_ago: Option<Duration>,
 }
 
 impl Jobs {
-    /// The jobs by state, as they were last counted, and the rates of this instance. Waits for the first count.
+    /// The jobs by state, as they were last counted, and the rates of this instance. Waits for the first count of the unfinished
+    /// jobs; that of the finished ones, of which there may be many more, takes its time.
     pub async fn statistics(&self) -> JobStatistics {
-        let Statistics { registry, rates, unfinished, finished, .. } = &*self.statistics;
-        let (unfinished, finished) = tokio::join!(unfinished.newest(), finished.newest());
-        let pools = registry.pools();
-        let configured = pools.configured().iter().map(|pool| &pool.name).collect();
-        let mut rates = rates.read();
-        let history = std::mem::take(&mut rates.history);
-        let (all, pools) = by_pool(&unfinished.found, &finished.found, rates, &configured);
-        let (counted_ago, finished_counted_ago) = (unfinished.age(), finished.age());
-        JobStatistics { all, pools, slots: registry.slots(), history, counted_ago, finished_counted_ago }
+        self.statistics.newest().await
     }
 }
 
@@ -139,6 +132,20 @@ impl Statistics {
         });
         this
     }
+
+    async fn newest(&self) -> JobStatistics {
+        let unfinished = self.unfinished.newest().await;
+        let finished = self.finished.known();
+        let pools = self.registry.pools();
+        let configured = pools.configured().iter().map(|pool| &pool.name).collect();
+        let mut rates = self.rates.read();
+        let history = std::mem::take(&mut rates.history);
+        let found = finished.as_ref().map(|count| &count.found);
+        let (all, pools) = by_pool(&unfinished.found, found, rates, &configured);
+        let finished_counted_ago = finished.as_ref().map(|count| count.age());
+        let (slots, counted_ago) = (self.registry.slots(), unfinished.age());
+        JobStatistics { all, pools, slots, history, counted_ago, finished_counted_ago }
+    }
 }
 
 /// The gauges of the pools that are shown.
@@ -187,25 +194,28 @@ fn pause((at_least, multiple): (Duration, u32), took: Duration) -> Duration {
 /// Brings the counts and the rates together. Configured pools are there even if they have no jobs.
 fn by_pool(
     unfinished: &[UnfinishedCount],
-    finished: &FinishedCounts,
+    finished: Option<&FinishedCounts>,
     rates: Rates,
     configured: &HashSet<&PoolName>,
 ) -> (PoolStatistics, Vec<(Option<PoolName>, PoolStatistics)>) {
-    let mut all = PoolStatistics { finished: finished.all, rates: rates.all, ..PoolStatistics::default() };
+    // A pool of which no finished job was found has none, once they are counted.
+    let empty = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
+    let mut all = PoolStatistics { finished: finished.map(|counts| counts.all), rates: rates.all, ..empty };
     let mut pools: BTreeMap<Option<PoolName>, PoolStatistics> =
-        configured.iter().map(|pool| (Some((*pool).clone()), PoolStatistics::default())).collect();
-    let in_pools: u64 = finished.of_pools.iter().map(|(_, jobs)| jobs).sum();
-    let without_pool = pools.entry(None).or_default();
-    without_pool.finished = finished.all.saturating_sub(in_pools);
-    without_pool.rates = rates.without_pool;
-    for (pool, jobs) in &finished.of_pools {
-        pools.entry(Some(pool.clone())).or_default().finished = *jobs;
+        configured.iter().map(|pool| (Some((*pool).clone()), empty)).collect();
+    pools.insert(None, PoolStatistics { rates: rates.without_pool, ..empty });
+    if let Some(counts) = finished {
+        let in_pools: u64 = counts.of_pools.iter().map(|(_, jobs)| jobs).sum();
+        pools.entry(None).or_insert(empty).finished = Some(counts.all.saturating_sub(in_pools));
+        for (pool, jobs) in &counts.of_pools {
+            pools.entry(Some(pool.clone())).or_insert(empty).finished = Some(*jobs);
+        }
     }
     for (pool, rates) in rates.of_pools {
-        pools.entry(Some(pool)).or_default().rates = rates;
+        pools.entry(Some(pool)).or_insert(empty).rates = rates;
     }
     for count in unfinished {
-        let of_pool = pools.entry(count.pool.clone()).or_default();
+        let of_pool = pools.entry(count.pool.clone()).or_insert(empty);
         for sum in [&mut all, of_pool] {
             sum.created += count.created;
             sum.delayed += count.delayed;
@@ -218,7 +228,9 @@ fn by_pool(
     if pools.len() > POOLS_SHOWN_MAX {
         let is_configured =
             |pool: &Option<PoolName>| pool.as_ref().is_none_or(|pool| configured.contains(pool));
-        let jobs = |pool: &PoolStatistics| pool.created + pool.dispatched + pool.running + pool.finished;
+        let jobs = |pool: &PoolStatistics| {
+            pool.created + pool.dispatched + pool.running + pool.finished.unwrap_or(0)
+        };
         pools.sort_by_key(|(name, pool)| (!is_configured(name), std::cmp::Reverse(jobs(pool))));
         pools.truncate(POOLS_SHOWN_MAX);
         pools.sort_by(|(a, _), (b, _)| a.cmp(b));

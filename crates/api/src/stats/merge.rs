@@ -135,7 +135,7 @@ mod tests {
             tasks: Default::default(),
             unknown_stages: 0,
             counted_ms_ago: 1,
-            finished_counted_ms_ago: 1,
+            finished_counted_ms_ago: Some(1),
             plans_counted_ms_ago: 1,
         }
     }

@@ -21,9 +21,8 @@ pub async fn run(command: Statistics) -> Result<(), Failure> {
 
 /// The slots, and three tables: pools, rates, plans and tasks.
 fn people(stats: &Stats) -> String {
-    let ago =
-        [stats.counted_ms_ago, stats.finished_counted_ms_ago, stats.plans_counted_ms_ago].map(shown::length);
-    let [unfinished, finished, plans] = ago;
+    let [unfinished, plans] = [stats.counted_ms_ago, stats.plans_counted_ms_ago].map(shown::length);
+    let finished = stats.finished_counted_ms_ago.map_or_else(|| "not yet".to_owned(), shown::length);
     let counted =
         format!("cluster, counted {unfinished} ago (FINISHED: {finished}; plans and tasks: {plans})\n");
     let slots = format!("slots: {} of {} taken\n", stats.slots.used, stats.slots.all);
@@ -39,7 +38,7 @@ pub fn pools(stats: &Stats) -> String {
             delayed.to_string(),
             jobs.dispatched.to_string(),
             jobs.running.to_string(),
-            jobs.finished.to_string(),
+            shown::or_none(jobs.finished),
             shown::or_none(oldest_ms.map(shown::length)),
         ]
     };
@@ -129,7 +128,7 @@ mod tests {
             five_minutes: rate(2.5, 2.0),
             fifteen_minutes: rate(0.125, 0.0),
         };
-        let jobs = JobStates { created: 3, dispatched: 0, running: 1, finished: 1_234 };
+        let jobs = JobStates { created: 3, dispatched: 0, running: 1, finished: Some(1_234) };
         let of_pool = |pool: Option<&str>, rates| PoolStats {
             pool: pool.map(str::to_owned),
             jobs,
@@ -160,7 +159,7 @@ mod tests {
             tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },
             unknown_stages: 5,
             counted_ms_ago: 1_500,
-            finished_counted_ms_ago: 130_000,
+            finished_counted_ms_ago: Some(130_000),
             plans_counted_ms_ago: 7,
         };
         let expected = "\
@@ -198,5 +197,13 @@ CANCELLED    0      0
 unknown stages: 5
 ";
         assert_eq!(people(&stats), expected);
+        let jobs = JobStates { finished: None, ..jobs };
+        let just_started = people(&Stats { jobs, finished_counted_ms_ago: None, ..stats });
+        for line in [
+            "cluster, counted 1.5 s ago (FINISHED: not yet; plans and tasks: 7 ms)",
+            "all             3        2        0           1        -         61.0 s",
+        ] {
+            assert!(just_started.lines().any(|shown| shown == line), "{just_started}");
+        }
     }
 }

@@ -1,6 +1,12 @@
 //! Counts and rates, brought together by pool.
 
+use cluster::FailureDetector;
+use domain::{InstanceId, NodeTimeouts};
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+
 use super::*;
+use crate::jobs::lifetime::Phase;
 use crate::jobs::rates::JobRate;
 
 fn pool(name: &str) -> PoolName {
@@ -18,10 +24,13 @@ fn waiting(pool: Option<PoolName>, created: u64, oldest_ms: Option<u64>) -> Unfi
 #[test]
 fn without_any_job_all_and_each_configured_pool_are_zero() {
     let (p, q) = (pool("p"), pool("q"));
-    let (all, pools) = by_pool(&[], &FinishedCounts::default(), no_rates(), &HashSet::from([&q, &p]));
-    let zero = PoolStatistics::default();
-    assert_eq!(all, zero);
-    assert_eq!(pools, [(None, zero), (Some(p), zero), (Some(q), zero)]);
+    let (configured, counts) = (HashSet::from([&q, &p]), FinishedCounts::default());
+    for finished in [Some(&counts), None] {
+        let (all, pools) = by_pool(&[], finished, no_rates(), &configured);
+        let zero = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
+        assert_eq!(all, zero);
+        assert_eq!(pools, [(None, zero), (Some(p.clone()), zero), (Some(q.clone()), zero)]);
+    }
 }
 
 #[test]
@@ -37,19 +46,19 @@ fn counts_and_rates_of_a_pool_come_together_and_add_up() {
         of_pools: vec![(q.clone(), rate(2.0))],
         ..no_rates()
     };
-    let (all, pools) = by_pool(&unfinished, &finished, rates, &HashSet::new());
+    let (all, pools) = by_pool(&unfinished, Some(&finished), rates, &HashSet::new());
     let of = |created, finished, oldest_ms, accepted| PoolStatistics {
         created,
         delayed: 1,
         dispatched: 2,
         running: 3,
-        finished,
+        finished: Some(finished),
         oldest_ms,
         rates: rate(accepted),
     };
     let sum = PoolStatistics { delayed: 3, dispatched: 6, running: 9, ..of(15, 100, Some(9), 3.0) };
     assert_eq!(all, sum);
-    let old = PoolStatistics { finished: 1, ..PoolStatistics::default() };
+    let old = PoolStatistics { finished: Some(1), ..PoolStatistics::default() };
     assert_eq!(
         pools,
         [
@@ -66,7 +75,7 @@ fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
     let configured = pool("configured");
     let of_pools = (0..=POOLS_SHOWN_MAX as u64).map(|n| (pool(&format!("p{n}")), n + 1)).collect();
     let finished = FinishedCounts { all: 1_000_000, of_pools };
-    let (_, pools) = by_pool(&[], &finished, no_rates(), &HashSet::from([&configured]));
+    let (_, pools) = by_pool(&[], Some(&finished), no_rates(), &HashSet::from([&configured]));
     assert_eq!(pools.len(), POOLS_SHOWN_MAX);
     let has =
         |name: &str| pools.iter().any(|(pool, _)| pool.as_ref().is_some_and(|pool| pool.as_str() == name));
@@ -75,6 +84,36 @@ fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
         (true, false, false, true, true, true)
     );
     assert!(pools.is_sorted_by(|a, b| a.0 < b.0));
+}
+
+#[tokio::test]
+async fn statistics_wait_for_the_count_of_unfinished_jobs_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ledger::Options {
+        url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+        connections_max: 2,
+        connect_timeout_ms: 5_000,
+        call_timeout_ms: 5_000,
+    };
+    let (_serves, phase) = watch::channel(Phase::Serving);
+    let statistics = Statistics {
+        ledger: ledger::open(&options).await.unwrap(),
+        registry: Registry::new(InstanceId::parse("me-1").unwrap(), NodeTimeouts::DEFAULT),
+        rates: Arc::new(RateCounter::new()),
+        lifetime: Lifetime::new(phase, FailureDetector::alone()),
+        unfinished: Counted::default(),
+        finished: Counted::default(),
+    };
+    assert!(statistics.newest().now_or_never().is_none());
+    let (_, counted) = statistics.unfinished.renew(async { Ok(vec![waiting(None, 4, None)]) }).await;
+    counted.unwrap();
+    let shown = statistics.newest().now_or_never().expect("the finished jobs are not waited for");
+    assert_eq!((shown.all.created, shown.all.finished, shown.finished_counted_ago), (4, None, None));
+    let (_, counted) =
+        statistics.finished.renew(async { Ok(FinishedCounts { all: 5, of_pools: vec![] }) }).await;
+    counted.unwrap();
+    let shown = statistics.newest().now_or_never().unwrap();
+    assert_eq!((shown.all.finished, shown.finished_counted_ago.is_some()), (Some(5), true));
 }
 
 #[test]
