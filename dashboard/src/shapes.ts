@@ -75,7 +75,8 @@ export type Bulk = {
     finished_at: string | null;
 };
 
-export type States = Record<JobState, number>;
+/** FINISHED is null until the daemon has counted these for the first time. */
+export type States = Record<Exclude<JobState, 'FINISHED'>, number> & { FINISHED: number | null };
 export type Rate = { accepted_per_second: number; finished_per_second: Record<Outcome, number> };
 export type Rates = Record<'1m' | '5m' | '15m', Rate>;
 export type PoolStats = {
@@ -102,7 +103,7 @@ export type Stats = {
     tasks: Record<string, number>;
     unknown_stages: number;
     counted_ms_ago: number;
-    finished_counted_ms_ago: number;
+    finished_counted_ms_ago: number | null;
     plans_counted_ms_ago: number;
 };
 

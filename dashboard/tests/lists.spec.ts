@@ -87,6 +87,20 @@ test('the overview says how old its counts are where the daemon has not counted 
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('the overview says so where the finished jobs are not counted yet', async ({ page, world }) => {
+    await page.route('**/v1/stats', async (route) => {
+        const response = await route.fetch();
+        const stats = await response.json();
+        const json = { ...stats, jobs: { ...stats.jobs, FINISHED: null }, finished_counted_ms_ago: null };
+        await route.fulfill({ response, json });
+    });
+    await enter(page, world, 'viewer');
+    const finished = page.locator('.figure').filter({ hasText: /^Finished/ });
+    await expect(finished).toContainText('not counted yet');
+    await expect(finished).toContainText('–');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the overview says how old its counts are while the daemon refuses to count', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     let isRefused = false;

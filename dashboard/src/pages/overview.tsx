@@ -76,7 +76,9 @@ function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
     const ofAnswer = since(answeredMsAgo);
     const ofJobs = since(stats.counted_ms_ago + answeredMsAgo);
     const ofPlans = since(stats.plans_counted_ms_ago + answeredMsAgo);
-    const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
+    const { finished_counted_ms_ago: finishedMsAgo } = stats;
+    const ofFinished = finishedMsAgo === null ? 'not counted yet' : since(finishedMsAgo + answeredMsAgo);
+    const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING === 0 && jobs.FINISHED === 0;
     return (
         <>
             <div class="figures">
@@ -86,7 +88,7 @@ function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
                 <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })} under={[delayed === 0 ? undefined : `+ ${count(delayed)} delayed`, ofJobs].filter(Boolean).join(', ') || undefined}>{count(jobs.CREATED - delayed)}</Figure>
                 <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })} under={ofJobs}>{count(jobs.DISPATCHED)}</Figure>
                 <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })} under={ofJobs}>{count(jobs.RUNNING)}</Figure>
-                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={since(stats.finished_counted_ms_ago + answeredMsAgo)}>{count(jobs.FINISHED)}</Figure>
+                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })} under={ofFinished}>{jobs.FINISHED === null ? '–' : count(jobs.FINISHED)}</Figure>
                 <Failures history={stats.history} under={ofAnswer} />
                 <Figure name="Slots in use" to={link(['nodes'])} under={ofAnswer}>{count(slots.used)} <small>of {count(slots.all)}</small></Figure>
             </div>
@@ -258,7 +260,7 @@ function Pools({ of }: { of: PoolStats[] }) {
                 { head: 'delayed', class: 'num wide', cell: (pool) => count(pool.delayed) },
                 { head: 'dispatched', class: 'num wide', cell: (pool) => count(pool.jobs.DISPATCHED) },
                 { head: 'running', class: 'num', cell: (pool) => count(pool.jobs.RUNNING) },
-                { head: 'finished', class: 'num wide', cell: (pool) => count(pool.jobs.FINISHED) },
+                { head: 'finished', class: 'num wide', cell: (pool) => (pool.jobs.FINISHED === null ? '–' : count(pool.jobs.FINISHED)) },
                 { head: 'accepted/s', class: 'num wide', cell: (pool) => rate(pool.rates['1m'].accepted_per_second) },
                 { head: 'failed/s', class: 'num', cell: (pool) => rate(failing(pool)) },
             ]}
