@@ -65,6 +65,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{ClusterView, FailureDetector, InstanceLease, Reach};
+use domain::lane::WaitingBytes;
+use domain::lane::limits::WAITING_BYTES_MAX;
 use domain::{InstanceId, JobId, PlanId};
 use nodes::Registry;
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
@@ -218,6 +220,7 @@ impl Jobs {
             scheduler: Arc::clone(&scheduler),
             directory: Arc::clone(&directory),
             passing_on: PassingOn::default(),
+            waiting: WaitingBytes::new(WAITING_BYTES_MAX),
             clock: clock.clone(),
             deaths,
         });

@@ -24,6 +24,7 @@ pub(crate) mod spread;
 mod state;
 #[cfg(test)]
 pub(crate) mod testing;
+mod waiting_bytes;
 
 pub use messages::{
     Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Coming, Command, CommitFailure,
@@ -33,3 +34,4 @@ pub use messages::{
 };
 pub use session::SessionState;
 pub use state::{LaneSettings, LaneState, Unread};
+pub use waiting_bytes::WaitingBytes;

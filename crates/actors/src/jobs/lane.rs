@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use cluster::{ClusterView, Reach};
-use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
+use domain::lane::{
+    CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WaitingBytes, WrittenBatch,
+};
 use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobVerdict, JobsVerdict};
 use nodes::Registry;
@@ -58,6 +60,8 @@ pub(super) struct LaneServices {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
     pub(super) passing_on: PassingOn,
+    /// The memory of the instance for jobs that wait.
+    pub(super) waiting: WaitingBytes,
     /// What this process has seen of the database's clock.
     pub(super) clock: SharedClock,
     /// Where owners that died are reported.
@@ -153,6 +157,7 @@ impl LaneActor {
             batch_rows_max: ledger::BATCH_ROWS_MAX,
             timeouts: *services.registry.timeouts(),
             seed: rand::random(),
+            waiting: services.waiting.clone(),
         };
         let state = LaneState::new(lane.clone(), token, lease.is_adopted(), settings, Instant::now());
         let queue = QueueMeter::new(if lane.is_session() { QueueKind::Session } else { QueueKind::Lane });

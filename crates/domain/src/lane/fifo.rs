@@ -2,13 +2,15 @@
 //! comes in as an argument.
 //!
 //! One job has its turn, from when no job before it is unfinished until it has ended itself, through all its attempts,
-//! pauses and delays. The next ones stand here in the order of their places; of a long line the rest is in the ledger.
+//! pauses and delays. The next ones stand here in the order of their places; of a long line the rest is in the ledger, and of
+//! any line, but for one job, where the instance has no room in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::limits::{FIFO_BYTES_MAX, FIFO_JOBS_LOW, FIFO_JOBS_MAX};
+use super::waiting_bytes::WaitingShare;
 use crate::JobId;
 use crate::job::{Attempt, LiveJob};
 
@@ -29,19 +31,34 @@ struct Barrier {
 }
 
 /// The line of one session.
-#[derive(Default)]
 pub(super) struct SessionFifo {
     turn: Option<JobId>,
     next: VecDeque<Next>,
-    bytes: usize,
+    /// What these take in memory.
+    waiting: WaitingShare,
     /// The place of the last job that was put in here.
     last: u64,
     /// There may be more in the ledger, behind `last`.
     has_more: bool,
+    /// The instance had no room for the first of them: they are read once no job has its turn or stands here.
+    is_held_back: bool,
     barrier: Option<Barrier>,
 }
 
 impl SessionFifo {
+    /// A line without jobs, which takes this share of the instance's memory.
+    pub(super) fn new(waiting: WaitingShare) -> Self {
+        Self {
+            turn: None,
+            next: VecDeque::new(),
+            waiting,
+            last: 0,
+            has_more: false,
+            is_held_back: false,
+            barrier: None,
+        }
+    }
+
     /// Whether a new job would have its turn at once.
     pub(super) fn is_free(&self) -> bool {
         self.is_empty() && self.barrier.is_none()
@@ -49,7 +66,12 @@ impl SessionFifo {
 
     /// Whether no job has its turn or waits for it.
     pub(super) fn is_empty(&self) -> bool {
-        self.turn.is_none() && self.next.is_empty() && !self.has_more
+        self.has_none() && !self.has_more
+    }
+
+    /// Whether no job that is known here has its turn or waits for it.
+    fn has_none(&self) -> bool {
+        self.turn.is_none() && self.next.is_empty()
     }
 
     /// The job that has its turn.
@@ -82,13 +104,13 @@ impl SessionFifo {
         self.turn = turn.map(|job| job.id);
         self.last = turn.and_then(|job| job.seq).unwrap_or_default();
         self.next.clear();
-        self.bytes = 0;
-        self.has_more = true;
+        self.waiting.clear();
+        (self.has_more, self.is_held_back) = (true, false);
     }
 
     /// A new job has its turn at once.
     pub(super) fn enter(&mut self, job: &LiveJob) {
-        debug_assert!(self.turn.is_none() && self.next.is_empty(), "its turn is not yet");
+        debug_assert!(self.has_none(), "its turn is not yet");
         self.turn = Some(job.id);
         self.last = job.seq.unwrap_or(self.last);
     }
@@ -96,36 +118,48 @@ impl SessionFifo {
     /// A new job is the last one in the line.
     pub(super) fn join(&mut self, next: Next) {
         let weight = next.job.spec.text_bytes();
-        let fits = self.next.len() < FIFO_JOBS_MAX && self.bytes + weight <= FIFO_BYTES_MAX;
+        let fits = self.next.len() < FIFO_JOBS_MAX && self.waiting.texts() + weight <= FIFO_BYTES_MAX;
         if self.has_more || !(fits || self.next.is_empty()) {
             self.has_more = true;
-            return;
+        } else if self.has_room(weight) {
+            self.push(next, weight);
+        } else {
+            (self.has_more, self.is_held_back) = (true, true);
         }
-        self.push(next, weight);
     }
 
     /// Behind which place to read on in the ledger, if few are left here and there are more.
     pub(super) fn to_read(&self) -> Option<u64> {
-        let is_low = self.next.len() < FIFO_JOBS_LOW && self.bytes < FIFO_BYTES_MAX / 2;
-        (self.has_more && is_low).then_some(self.last)
+        let is_low = self.next.len() < FIFO_JOBS_LOW && self.waiting.texts() < FIFO_BYTES_MAX / 2;
+        let may_read = !self.is_held_back || self.has_none();
+        (self.has_more && is_low && may_read).then_some(self.last)
     }
 
     /// What was read behind that place. Nothing is the end of the line.
     pub(super) fn fill(&mut self, read: Vec<Next>) {
-        self.has_more = !read.is_empty();
+        (self.has_more, self.is_held_back) = (!read.is_empty(), false);
         for next in read {
             let weight = next.job.spec.text_bytes();
-            if !self.next.is_empty() && self.bytes + weight > FIFO_BYTES_MAX {
+            if !self.next.is_empty() && self.waiting.texts() + weight > FIFO_BYTES_MAX {
+                return;
+            }
+            if !self.has_room(weight) {
+                self.is_held_back = true;
                 return;
             }
             self.push(next, weight);
         }
     }
 
+    /// Whether the instance has room for it, or the line has no job in memory.
+    fn has_room(&self, weight: usize) -> bool {
+        self.has_none() || self.waiting.has_room(1, weight)
+    }
+
     fn push(&mut self, next: Next, weight: usize) {
         debug_assert!(next.job.seq > Some(self.last), "the order of places");
         self.last = next.job.seq.unwrap_or(self.last);
-        self.bytes += weight;
+        self.waiting.add(weight);
         self.next.push_back(next);
     }
 
@@ -135,7 +169,7 @@ impl SessionFifo {
             return None;
         }
         let next = self.next.pop_front()?;
-        self.bytes -= next.job.spec.text_bytes();
+        self.waiting.remove(next.job.spec.text_bytes());
         self.turn = Some(next.job.id);
         Some(next)
     }
@@ -147,7 +181,7 @@ impl SessionFifo {
         } else if let Some(at) = self.next.iter().position(|next| next.job.id == job)
             && let Some(gone) = self.next.remove(at)
         {
-            self.bytes -= gone.job.spec.text_bytes();
+            self.waiting.remove(gone.job.spec.text_bytes());
         }
     }
 

@@ -4,8 +4,9 @@
 //! Beside the attempts under way, of which there are never more than slots, it holds at most [`JOBS_MAX`] jobs, and
 //! payloads of [`JOBS_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while less than
 //! half of the room is taken, and [`GROUP_BYTES_MAX`]; of jobs of a higher priority than the rest as much again. The first of
-//! a group needs no room, up to as many and as much again. Jobs that do not fit stay in the ledger and are read from there
-//! when there is room again.
+//! a group needs no room, up to as many and as much again. All lanes of the instance share its memory besides: where that is
+//! full, a lane has what it may always have, and one job at least. Jobs that do not fit stay in the ledger and are read from
+//! there when there is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use super::limits::{
     GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX, JOBS_MAX,
     NODE_ELSEWHERE_WAIT,
 };
+use super::waiting_bytes::WaitingShare;
 use crate::job::{
     Assignment, Attempt, CurrentAttempt, LiveJob, Priority, PromotedJob, Revoked, Spec, State, WaitingGroup,
 };
-use crate::limits::PRIORITY_MAX;
+use crate::limits::{PAYLOAD_BYTES_MAX, PRIORITY_MAX};
 use crate::{JobId, NodeId, NodeTimeouts};
 
 /// An unfinished job, as its lane's owner knows it.
@@ -90,7 +92,7 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in memory.
     outside: Option<Priority>,
-    /// No more than its first job fitted when it was read last, if that did.
+    /// No more than its first job fitted when it was read last, if that did; while the instance's memory was full, not even that.
     has_no_room: bool,
     /// The number of the last page of it that was asked for; 0 before the first.
     asked: u64,
@@ -142,20 +144,24 @@ pub(super) struct LaneJobs {
     entries: HashMap<JobId, Entry>,
     /// The attempts under way.
     in_flight: usize,
-    /// Payloads of the others.
-    bytes: usize,
+    /// What the others take in memory.
+    waiting: WaitingShare,
+    /// Those of them that count among the jobs of a group.
+    in_groups: usize,
     groups: HashMap<WaitingGroup, Group>,
     /// The alarms of all entries.
     alarms: BTreeSet<(Instant, JobId)>,
 }
 
 impl LaneJobs {
-    pub(super) fn new(timeouts: NodeTimeouts) -> Self {
+    /// Of a lane that takes this share of the instance's memory.
+    pub(super) fn new(timeouts: NodeTimeouts, waiting: WaitingShare) -> Self {
         Self {
             timeouts,
             entries: HashMap::new(),
             in_flight: 0,
-            bytes: 0,
+            waiting,
+            in_groups: 0,
             groups: HashMap::new(),
             alarms: BTreeSet::new(),
         }
@@ -240,7 +246,8 @@ impl LaneJobs {
     /// fits.
     pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) -> bool {
         self.forget(job.id);
-        let fits = self.has_room(&job);
+        let is_alone = self.entries.len() == self.in_flight;
+        let fits = self.has_times_the_room(1, &job) && (is_alone || self.has_memory(1, &job));
         if fits {
             let newest = job.newest;
             let (phase, alarm) = (Phase::Delayed, Some(at));
@@ -299,12 +306,14 @@ impl LaneJobs {
             new.push(job.id);
             self.insert_waiting(Arc::new(job));
         }
+        // Where the instance's memory is full, other groups make room only for one that has nothing there.
+        let few = usize::from(!self.is_memory_full());
         let known = self.groups.entry(group.clone()).or_default();
         let behind = if is_all && !is_full { None } else { last.or(known.outside) };
         known.outside = behind.max(left);
         let is_enough = (new.is_empty() && !is_outdated && left.is_none()) || is_full;
         known.enough = is_enough.then_some(known.inside);
-        known.has_no_room = is_full && known.inside <= 1;
+        known.has_no_room = is_full && known.inside <= few;
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }
@@ -336,9 +345,12 @@ impl LaneJobs {
         self.groups.values().any(|group| group.outside.is_some())
     }
 
-    /// The ledger is asked again about all groups: what did not fit may now.
+    /// The ledger is asked again about all groups: what did not fit may now. While the instance's memory is full, groups with
+    /// jobs there wait until one of these has left.
     pub(super) fn retry_full_groups(&mut self) {
-        self.groups.values_mut().for_each(|group| group.enough = None);
+        let is_full = self.is_memory_full();
+        let may_fit = self.groups.values_mut().filter(|group| !is_full || group.inside == 0);
+        may_fit.for_each(|group| group.enough = None);
     }
 
     /// There is a group of which nothing is known yet but that it has jobs.
@@ -376,6 +388,7 @@ impl LaneJobs {
             return Promotion::Outside;
         };
         entry.is_in_group = true;
+        self.in_groups += 1;
         known.inside += 1;
         known.bytes += weight(&entry.job);
         if matches!(entry.phase, Phase::Waiting { .. }) {
@@ -386,8 +399,9 @@ impl LaneJobs {
         Promotion::ToEnqueue
     }
 
-    /// Where a group has no room, the largest others give up half of the room in memory, and are read again after it, as if
-    /// they had been asked for by this page. Answers the jobs that left.
+    /// Where a group has no room, the largest others give up half of the room in memory, or of what the lane has there while
+    /// the instance's memory is full, and are read again after it, as if they had been asked for by this page. Answers the
+    /// jobs that left.
     pub(super) fn make_room(&mut self, page: u64, may_leave: impl Fn(JobId) -> bool) -> Vec<JobId> {
         if !self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
             return Vec::new();
@@ -395,11 +409,15 @@ impl LaneJobs {
         let mut largest: Vec<_> =
             self.groups.iter().filter(|(_, group)| group.inside > 1 || group.bytes > 0).collect();
         largest.sort_by_key(|(_, group)| std::cmp::Reverse((group.bytes, group.inside)));
+        let room = match self.is_memory_full() {
+            true => JOBS_BYTES_MAX.min(self.waiting.texts()),
+            false => JOBS_BYTES_MAX,
+        };
         let (mut jobs, mut bytes) = (0, 0);
         let leaving: HashSet<_> = largest
             .into_iter()
             .take_while(|(_, group)| {
-                let is_enough = jobs >= JOBS_MAX / 2 || bytes >= JOBS_BYTES_MAX / 2;
+                let is_enough = jobs >= JOBS_MAX / 2 || bytes >= room.div_ceil(2);
                 (jobs, bytes) = (jobs + group.inside, bytes + group.bytes);
                 !is_enough
             })
@@ -431,12 +449,13 @@ impl LaneJobs {
         if matches!(entry.phase, Phase::InFlight(_)) {
             self.in_flight -= 1;
         } else {
-            self.bytes -= weight(&entry.job);
+            self.waiting.remove(weight(&entry.job));
         }
         if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, job));
         }
         if entry.is_in_group {
+            self.in_groups -= 1;
             let group = group_of(&entry.job.spec);
             if let Some(known) = self.groups.get_mut(&group) {
                 known.inside -= 1;
@@ -557,16 +576,24 @@ impl LaneJobs {
         under_way.collect()
     }
 
-    fn has_room(&self, job: &LiveJob) -> bool {
-        self.has_times_the_room(1, job)
-    }
-
+    /// Whether the lane has room for the job, if it may have so many times its limits.
     fn has_times_the_room(&self, times: usize, job: &LiveJob) -> bool {
         self.entries.len() - self.in_flight < times * JOBS_MAX
-            && self.bytes + weight(job) <= times * JOBS_BYTES_MAX
+            && self.waiting.texts() + weight(job) <= times * JOBS_BYTES_MAX
     }
 
-    /// The first of a group fits where others do not: none is kept from its turn by them.
+    /// Whether the instance has room for the job, if the lane may always have so many times its own bytes.
+    fn has_memory(&self, times: usize, job: &LiveJob) -> bool {
+        self.waiting.has_room(times, weight(job))
+    }
+
+    /// Whether the instance may have no room for the next job.
+    fn is_memory_full(&self) -> bool {
+        !self.waiting.has_room(1, PAYLOAD_BYTES_MAX)
+    }
+
+    /// The first of a group fits where others do not: none is kept from its turn by them. The first of all groups fits, however
+    /// full the instance's memory is.
     fn fits_group(&self, group: &WaitingGroup, job: &LiveJob) -> bool {
         let none = Group::default();
         let known = self.groups.get(group).unwrap_or(&none);
@@ -579,19 +606,22 @@ impl LaneJobs {
         let shares = 1 + usize::from(known.outside.is_some_and(|outside| job.spec.priority > outside));
         let has_share =
             known.inside < shares * share && known.bytes + weight(job) <= shares * GROUP_BYTES_MAX;
-        (known.inside == 0 && self.has_times_the_room(2, job)) || (has_share && self.has_room(job))
+        let is_first = known.inside == 0 && (self.in_groups == 0 || self.has_memory(2, job));
+        (is_first && self.has_times_the_room(2, job))
+            || (has_share && self.has_times_the_room(1, job) && self.has_memory(1, job))
     }
 
     /// As if no job more would fit.
     #[cfg(test)]
     pub(super) fn fill_up(&mut self) {
-        self.bytes = 2 * JOBS_BYTES_MAX;
+        self.waiting.add(2 * JOBS_BYTES_MAX);
     }
 
     fn insert_waiting(&mut self, job: Arc<LiveJob>) {
         let known = self.groups.entry(group_of(&job.spec)).or_default();
         known.inside += 1;
         known.bytes += weight(&job);
+        self.in_groups += 1;
         let newest = job.newest;
         self.insert(Entry {
             job,
@@ -607,7 +637,7 @@ impl LaneJobs {
         if matches!(entry.phase, Phase::InFlight(_)) {
             self.in_flight += 1;
         } else {
-            self.bytes += weight(&entry.job);
+            self.waiting.add(weight(&entry.job));
         }
         if let Some(at) = entry.alarm {
             self.alarms.insert((at, entry.job.id));

@@ -15,6 +15,15 @@ pub const TIME_UP_LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.
 pub const JOBS_BYTES_MAX: usize = 64 << 20;
+/// Bytes of jobs that wait, which all lanes of an instance together keep in memory, besides what each lane may always keep.
+pub const WAITING_BYTES_MAX: usize = 512 << 20;
+/// What a job that waits takes in memory beside its texts, as it is reckoned.
+pub const JOB_BYTES: usize = 1 << 10;
+/// Bytes of jobs that wait, which an instance's lane or a plan's may always keep; and as much again for the first jobs of its
+/// groups.
+pub const LANE_BYTES_OWN: usize = 8 << 20;
+/// The same of a session's lane, of which there may be many.
+pub const SESSION_BYTES_OWN: usize = 64 << 10;
 /// Waiting jobs of one tenant that need the same, which are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
 /// The same while less than half of [`JOBS_MAX`] is taken.
@@ -67,6 +76,7 @@ pub const FIFO_BYTES_MAX: usize = 8 << 20;
 pub const FIFO_JOBS_LOW: usize = 100;
 
 const _: () = assert!(GROUP_BYTES_MAX < JOBS_BYTES_MAX);
+const _: () = assert!(LANE_BYTES_OWN < JOBS_BYTES_MAX && JOBS_BYTES_MAX < WAITING_BYTES_MAX);
 // A queue that is full of bytes is not one of which few are left.
 const _: () = assert!(PAYLOAD_BYTES_MAX < FIFO_BYTES_MAX / 2);
 const _: () = assert!(FIFO_JOBS_LOW < FIFO_JOBS_MAX);

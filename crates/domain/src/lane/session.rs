@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fifo::SessionFifo;
-use super::limits::{SESSION_JOBS_MAX, SESSION_KEPT};
+use super::limits::{SESSION_BYTES_OWN, SESSION_JOBS_MAX, SESSION_KEPT};
 use super::messages::{Affinity, Refused, SessionSnapshot, Submission};
 use super::recent_keys::RecentKeys;
+use super::waiting_bytes::WaitingBytes;
 use crate::job::{JobKey, Priority, Spec as JobSpec};
 use crate::limits::JOB_LABELS_MAX;
 use crate::session::{Ordering, Spec};
@@ -28,9 +29,9 @@ pub struct SessionState {
 }
 
 impl SessionState {
-    /// A session whose owner has just acquired its lease.
+    /// A session whose owner has just acquired its lease, in an instance that has this memory.
     #[must_use]
-    pub fn new(snapshot: SessionSnapshot, now: Instant) -> Self {
+    pub fn new(snapshot: SessionSnapshot, waiting: &WaitingBytes, now: Instant) -> Self {
         let SessionSnapshot { spec, is_closed, idle_for_ms, last_seq, unfinished, affinity, recent_refs } =
             snapshot;
         let mut recent = (spec.ordering == Ordering::Free).then(RecentKeys::default);
@@ -40,7 +41,8 @@ impl SessionState {
         Self {
             last_seq,
             unfinished,
-            fifo: (spec.ordering == Ordering::Strict).then(SessionFifo::default),
+            fifo: (spec.ordering == Ordering::Strict)
+                .then(|| SessionFifo::new(waiting.share(SESSION_BYTES_OWN))),
             affinity: affinity.map(Arc::new),
             recent,
             is_closed,

@@ -36,6 +36,7 @@ use super::older_attempts::OlderAttempts;
 use super::round::{AfterCommit, CommittedBatch, Item, Placing};
 use super::session::SessionState;
 use super::spread::Spread;
+use super::waiting_bytes::WaitingBytes;
 use crate::job::{Attempt, LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 use additions::Additions;
@@ -46,7 +47,7 @@ use submissions::Submissions;
 use transfers::Transfers;
 
 /// How a lane works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LaneSettings {
     /// Commits that may be under way at once, at least 1.
     pub commits_max: usize,
@@ -56,6 +57,8 @@ pub struct LaneSettings {
     pub timeouts: NodeTimeouts,
     /// Where the random parts of pauses begin.
     pub seed: u64,
+    /// The memory that all lanes of the instance share.
+    pub waiting: WaitingBytes,
 }
 
 /// The stage of an owner, from acquiring the lease to its end.
@@ -133,12 +136,10 @@ impl<C: Callers> LaneState<C> {
     #[must_use]
     pub fn new(lane: LaneId, token: Token, is_adopted: bool, settings: LaneSettings, now: Instant) -> Self {
         Self {
-            settings,
             ends_when_idle: is_adopted && lane.plan_id().is_none(),
-            lane,
             token,
             stage: Stage::Loading,
-            jobs: LaneJobs::new(settings.timeouts),
+            jobs: LaneJobs::new(settings.timeouts, settings.waiting.share_of(&lane)),
             older: OlderAttempts::default(),
             session: None,
             inbox: Inbox::new(),
@@ -174,6 +175,8 @@ impl<C: Callers> LaneState<C> {
             is_flush_due: false,
             empty_since: None,
             spread: Spread::new(settings.seed),
+            settings,
+            lane,
         }
     }
 
@@ -563,7 +566,7 @@ impl<C: Callers> LaneState<C> {
         self.is_closing = false;
         self.transfers.forget();
         self.promotion = Promotion::default();
-        self.jobs = LaneJobs::new(self.settings.timeouts);
+        self.jobs = LaneJobs::new(self.settings.timeouts, self.settings.waiting.share_of(&self.lane));
         self.session = None;
         effects.push(Effect::DequeueAll);
         effects.push(Effect::AcquireAnew);

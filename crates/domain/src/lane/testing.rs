@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::limits::WAITING_BYTES_MAX;
 use super::messages::{
     Callers, Command, CompletionRequest, Effect, PendingSubmission, ReservedSlot, Submission,
 };
 use super::state::{LaneSettings, LaneState};
+use super::waiting_bytes::WaitingBytes;
 use crate::job::{Assignment, Attempt, Change, Due, JobKey, LiveJob, Spec};
 use crate::{
     IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Timestamp, Token,
@@ -31,7 +33,13 @@ impl Callers for Numbered {
 }
 
 pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
-    LaneSettings { commits_max, batch_rows_max: 2_000, timeouts: NodeTimeouts::DEFAULT, seed }
+    LaneSettings {
+        commits_max,
+        batch_rows_max: 2_000,
+        timeouts: NodeTimeouts::DEFAULT,
+        seed,
+        waiting: WaitingBytes::new(WAITING_BYTES_MAX),
+    }
 }
 
 pub(super) fn own_lane(commits_max: usize, now: Instant) -> LaneState<Numbered> {

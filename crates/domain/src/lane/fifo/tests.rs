@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::LaneId;
 use crate::job::Spec;
+use crate::lane::limits::JOB_BYTES;
 use crate::lane::spread::Spread;
 use crate::lane::testing::seed;
+use crate::lane::waiting_bytes::WaitingBytes;
 
 use super::*;
 
@@ -20,9 +22,14 @@ fn next(seq: u64, bytes: usize) -> Next {
     Next { job: job(seq, bytes), due: Instant::now() }
 }
 
+/// In an instance that has room for so many bytes.
+fn line(room: usize) -> SessionFifo {
+    SessionFifo::new(WaitingBytes::new(room).share(0))
+}
+
 #[test]
 fn one_has_its_turn_until_it_has_ended() {
-    let mut line = SessionFifo::default();
+    let mut line = line(1 << 20);
     assert!(line.is_free());
     line.join(next(1, 1));
     line.join(next(2, 1));
@@ -38,7 +45,7 @@ fn one_has_its_turn_until_it_has_ended() {
 
 #[test]
 fn one_that_is_called_off_in_line_is_passed_over() {
-    let mut line = SessionFifo::default();
+    let mut line = line(1 << 20);
     (1..=3).for_each(|seq| line.join(next(seq, 1)));
     line.advance();
     line.ended(JobId::from_u128(2));
@@ -48,7 +55,7 @@ fn one_that_is_called_off_in_line_is_passed_over() {
 
 #[test]
 fn nothing_is_free_before_a_reservation_is_gone_or_has_run_out() {
-    let (mut line, now) = (SessionFifo::default(), Instant::now());
+    let (mut line, now) = (line(1 << 20), Instant::now());
     let (job, attempt) = (JobId::from_u128(1), Attempt::new(1));
     line.bar(job, attempt, now + Duration::from_secs(10));
     assert!(!line.is_free() && line.barred_until(now).is_some());
@@ -59,6 +66,32 @@ fn nothing_is_free_before_a_reservation_is_gone_or_has_run_out() {
     assert!(line.is_free());
 }
 
+#[test]
+fn a_line_that_is_held_back_goes_on_one_by_one_and_as_before_once_there_is_room() {
+    let memory = WaitingBytes::new(4 * JOB_BYTES);
+    let (mut line, mut others) = (SessionFifo::new(memory.share(0)), memory.share(0));
+    (0..4).for_each(|_| others.add(0));
+    line.join(next(1, 10));
+    assert_eq!(line.advance().unwrap().job.seq, Some(1), "one is taken in whatever the others have");
+    line.join(next(2, 10));
+    line.join(next(3, 10));
+    assert_eq!(line.to_read(), None, "it waits for the end of the first");
+    line.ended(JobId::from_u128(1));
+    assert_eq!(line.to_read(), Some(1));
+    line.fill(vec![next(2, 10), next(3, 10)]);
+    assert_eq!((line.next.len(), line.to_read()), (1, None));
+    line.advance();
+    others.clear();
+    line.ended(JobId::from_u128(2));
+    line.fill(vec![next(3, 10), next(4, 10)]);
+    assert_eq!((line.next.len(), line.to_read()), (2, Some(4)));
+    line.fill(Vec::new());
+    line.join(next(5, 10));
+    assert_eq!(line.next.len(), 3, "nothing is in the ledger alone");
+    drop(line);
+    assert_eq!(memory.total(), 0);
+}
+
 /// Whatever fits in memory, and however often it is read anew: each has its turn once, in the order of the places.
 #[test]
 fn of_any_line_all_have_their_turn_in_order() {
@@ -66,7 +99,8 @@ fn of_any_line_all_have_their_turn_in_order() {
     for _ in 0..50 {
         // What the ledger has, by places; some of which nobody has.
         let mut ledger: BTreeMap<u64, usize> = BTreeMap::new();
-        let (mut line, mut last, mut turns) = (SessionFifo::default(), 0, Vec::new());
+        let rooms = [0, 4 << 20, 1 << 30];
+        let (mut line, mut last, mut turns) = (line(rooms[rng.below(3) as usize]), 0, Vec::new());
         let mut done = Vec::new();
         for step in 0..3_000 {
             match rng.below(10) {
@@ -111,7 +145,9 @@ fn of_any_line_all_have_their_turn_in_order() {
             if let Some(next) = line.advance() {
                 turns.push(next.job.seq.unwrap());
             }
-            assert!(line.bytes <= FIFO_BYTES_MAX + (1 << 20) && line.next.len() <= FIFO_JOBS_MAX + 50);
+            assert!(
+                line.waiting.texts() <= FIFO_BYTES_MAX + (1 << 20) && line.next.len() <= FIFO_JOBS_MAX + 50
+            );
         }
         assert!(done.is_sorted_by(|a, b| a < b), "{done:?}");
         assert!(turns.is_sorted_by(|a, b| a < b), "{turns:?}");

@@ -12,6 +12,7 @@ use crate::lane::jobs::{GroupToFill, ReadJobs, group_of};
 use crate::lane::limits::{GROUP_BYTES_MAX, GROUP_JOBS_LOW, PAGE_JOBS, UNKNOWN_GROUPS_WAIT};
 use crate::lane::messages::{Callers, Effect, PageId, Read};
 use crate::lane::round::CommittedBatch;
+use crate::lane::waiting_bytes::WaitingShare;
 
 use super::{LaneState, Unread};
 
@@ -33,7 +34,8 @@ struct Page {
     written: HashSet<JobId>,
     /// Jobs of the group that came meanwhile and wait behind the others, at most [`GROUP_JOBS_LOW`] of them.
     came: Vec<Arc<LiveJob>>,
-    came_bytes: usize,
+    /// What these take in memory.
+    waiting: WaitingShare,
     /// The highest priority of more such jobs, which are in the ledger alone.
     left: Option<Priority>,
 }
@@ -55,11 +57,11 @@ impl Pages {
         self.waits_for_commit = false;
     }
 
-    fn begin(&mut self, group: WaitingGroup) -> PageId {
+    fn begin(&mut self, group: WaitingGroup, waiting: WaitingShare) -> PageId {
         self.last += 1;
         let id = PageId(self.last);
         let (written, came) = (HashSet::new(), Vec::new());
-        self.under_way = Some(Page { id, group, written, came, came_bytes: 0, left: None });
+        self.under_way = Some(Page { id, group, written, came, waiting, left: None });
         id
     }
 
@@ -77,9 +79,10 @@ impl Pages {
         let Some(page) = self.under_way.as_mut().filter(|page| page.group == group_of(&job.spec)) else {
             return;
         };
-        let bytes = page.came_bytes + job.spec.text_bytes();
-        if page.came.len() < GROUP_JOBS_LOW && bytes <= GROUP_BYTES_MAX {
-            page.came_bytes = bytes;
+        let bytes = job.spec.text_bytes();
+        let fits = page.came.len() < GROUP_JOBS_LOW && page.waiting.texts() + bytes <= GROUP_BYTES_MAX;
+        if fits && page.waiting.has_room(1, bytes) {
+            page.waiting.add(bytes);
             page.came.push(job);
         } else {
             page.left = page.left.max(Some(job.spec.priority));
@@ -120,7 +123,7 @@ impl<C: Callers> LaneState<C> {
         if let Some(GroupToFill { group, inside }) = self.page_to_read()
             && self.may_page(now)
         {
-            let page = self.pages.begin(group.clone());
+            let page = self.pages.begin(group.clone(), self.settings.waiting.share(0));
             self.jobs.asked_for(&group, page.0);
             let limit = PAGE_JOBS + inside as u32;
             effects.push(Effect::Read(Read::Waiting { page, group, limit }));
@@ -164,7 +167,7 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let Page { group, written, came, left, .. } = page;
+        let Page { group, written, came, waiting, left, .. } = page;
         let mut read = ReadJobs { jobs: Vec::new(), is_all, is_outdated: false, left };
         jobs.retain(|job| {
             // Of a job that is just being made, or called off, the commit decides what it is.
@@ -180,6 +183,8 @@ impl<C: Callers> LaneState<C> {
         for job in new {
             self.enqueue(job, false, now, effects);
         }
+        // They count where they are taken in.
+        drop(waiting);
         for job in came {
             let is_known = self.jobs.get(job.id).is_some() || written.contains(&job.id);
             if !is_known && !self.busy.contains(&job.id) {

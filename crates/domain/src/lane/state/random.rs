@@ -5,6 +5,7 @@
 //! told to stop does, and has answered everybody. Checked at the end, when everybody works: all jobs that were accepted are
 //! finished, and nobody waits.
 
+mod memory;
 mod moves;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -44,8 +45,11 @@ struct World {
     rng: Spread,
     lane: LaneState<Numbered>,
     commits_max: usize,
+    memory: WaitingBytes,
     is_strict: bool,
     is_session: bool,
+    /// Whether no new job gets a slot at once.
+    is_unserved: bool,
     now: Instant,
     token: i64,
     rows: BTreeMap<JobId, Row>,
@@ -81,16 +85,19 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, commits_max: usize, ordering: Option<Ordering>) -> Self {
+    fn new(seed: u64, commits_max: usize, ordering: Option<Ordering>, memory: &WaitingBytes) -> Self {
         let now = Instant::now();
         let name = if ordering.is_some() { "session:s" } else { "instance:i" };
         let lane = LaneId::parse(name).unwrap();
+        let settings = LaneSettings { waiting: memory.clone(), ..settings(commits_max, seed) };
         let mut world = Self {
             rng: Spread::new(seed),
-            lane: LaneState::new(lane, Token::new(1), ordering.is_some(), settings(commits_max, seed), now),
+            lane: LaneState::new(lane, Token::new(1), ordering.is_some(), settings, now),
             commits_max,
+            memory: memory.clone(),
             is_strict: ordering == Some(Ordering::Strict),
             is_session: ordering.is_some(),
+            is_unserved: false,
             now,
             token: 1,
             rows: BTreeMap::new(),
@@ -547,7 +554,7 @@ impl World {
         let Some(_) = self.searches.pop() else { return };
         let mut found = SlotsFound::default();
         for id in std::mem::take(&mut self.wanted) {
-            if self.chance(percent) {
+            if self.chance(percent) && !self.is_unserved {
                 let instead_of = if self.chance(70) { self.offers.pop() } else { None };
                 found.reserved.insert(id, ReservedSlot { instead_of, ..slot("n") });
             }
@@ -664,6 +671,9 @@ impl World {
                     let tenants = ["a", "b"].map(|name| crate::TenantId::parse(name).unwrap());
                     // A session is one tenant's.
                     pending.submission.spec.tenant = self.any(&tenants).filter(|_| !self.is_session);
+                    if self.chance(30) {
+                        pending.submission.spec.payload = memory::large();
+                    }
                     self.submitted.insert(self.next);
                     self.next += 1;
                     new.push(pending);
@@ -755,7 +765,8 @@ impl World {
 fn sequences(commits_max: usize, ordering: Option<Ordering>, salt: u64) {
     let seed = seed().wrapping_add(salt);
     for case in 0..300 {
-        let mut world = World::new(seed.wrapping_add(case * 1_000), commits_max, ordering);
+        let memory = memory::of_case(case);
+        let mut world = World::new(seed.wrapping_add(case * 1_000), commits_max, ordering, &memory);
         for _ in 0..120 {
             world.step();
         }

@@ -26,7 +26,7 @@ impl<C: Callers> LaneState<C> {
         if self.is_sessions()
             && let Some(session) = session
         {
-            let session = SessionState::new(session, now);
+            let session = SessionState::new(session, &self.settings.waiting, now);
             effects.push(Effect::Bind(session.affinity()));
             self.session = Some(session);
         }

@@ -4,10 +4,10 @@
 use super::World;
 use crate::Token;
 use crate::job::{Due, PromotedJob};
-use crate::lane::LaneState;
 use crate::lane::jobs::group_of;
 use crate::lane::messages::{Command, CommitFailure};
 use crate::lane::testing::{settings, submission};
+use crate::lane::{LaneSettings, LaneState};
 
 impl World {
     /// The owner is told to stop while submissions and results go on coming. It ends with what is under way, and another one
@@ -34,7 +34,8 @@ impl World {
         let effects = self.lane.end();
         self.take(effects);
         assert!(self.submitted.is_empty() && self.cancelling.is_empty(), "somebody waits still");
-        let (lane, settings) = (self.lane.lane.clone(), settings(self.commits_max, 1));
+        let lane = self.lane.lane.clone();
+        let settings = LaneSettings { waiting: self.memory.clone(), ..settings(self.commits_max, 1) };
         self.lane = LaneState::new(lane, Token::new(self.token), self.is_session, settings, self.now);
         // Their answers are nobody's.
         self.pages.clear();
