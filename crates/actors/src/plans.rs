@@ -373,11 +373,14 @@ impl Inner {
             match self.directory.find(&plan) {
                 Found::Served(_) => return Ok(()),
                 Found::Ending => {}
-                Found::None => match self.open(plan, None).await {
-                    Ok(()) => return Ok(()),
-                    Err(Refusal::NoOwner) => {}
-                    Err(refusal) => return Err(refusal),
-                },
+                Found::None => {
+                    let opening = tokio::time::timeout_at(deadline.into(), self.open(plan, None));
+                    match opening.await.unwrap_or(Err(Refusal::LedgerUnavailable)) {
+                        Ok(()) => return Ok(()),
+                        Err(Refusal::NoOwner) => {}
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
             }
             if Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
                 return Err(Refusal::NoOwner);
@@ -428,15 +431,20 @@ impl Inner {
         }
     }
 
-    /// Acquires a plan and starts its owner, whether or not the caller waits for it: nobody else would renew the lease.
-    /// `made` is the plan where it was made here a moment ago, so that nobody can have owned it before.
+    /// Acquires a plan and starts its owner. A caller that waits no longer gives up its turn. A turn that has begun goes on
+    /// without it: nobody else would renew the lease. `made` is the plan where it was made here a moment ago, so that nobody can
+    /// have owned it before.
     async fn open(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {
+        let turn = self.taking.turn(&Resource::plan(plan)).await;
         let this = Arc::clone(self);
-        uncut(async move { this.acquire(plan, made).await }).await
+        let acquiring = async move {
+            let _turn = turn;
+            this.acquire(plan, made).await
+        };
+        uncut(acquiring).await
     }
 
     async fn acquire(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {
-        let _turn = self.taking.turn(&Resource::plan(plan)).await;
         match self.directory.find(&plan) {
             Found::Served(_) => return Ok(()),
             Found::Ending => return Err(Refusal::NoOwner),

@@ -124,7 +124,7 @@ impl Jobs {
 
     /// Serves a lane that nobody serves, unless another instance has its lease: a lane is not adopted by itself as long as
     /// nothing in it is due soon. A plan's lane is opened by the plan's owner, and this instance's own with its lease.
-    async fn adopt_unserved(&self, lane: &LaneId) -> Result<(), Refusal> {
+    async fn adopt_unserved(&self, lane: &LaneId, deadline: Instant) -> Result<(), Refusal> {
         let Callers { keeper, lifetime, .. } = &*self.callers;
         if lane.plan_id().is_some() || keeper.is_own(lane) || !lifetime.is_serving() {
             return Ok(());
@@ -135,7 +135,8 @@ impl Jobs {
         if !lifetime.takes_work() {
             return Ok(());
         }
-        match keeper.adopt_for("adopted", lane).await? {
+        let adopting = tokio::time::timeout_at(deadline.into(), keeper.adopt_for("adopted", lane));
+        match adopting.await.map_err(|_late| Refusal::LedgerUnavailable)?? {
             Adoption::Held(owner) => Err(Refusal::NotOwner { owner }),
             Adoption::Taken(()) | Adoption::Missed => Ok(()),
         }
@@ -165,7 +166,7 @@ impl Jobs {
                     _ if Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline => {
                         return Err(Refusal::NoOwner { lane: job.lane });
                     }
-                    _ => self.adopt_unserved(&job.lane).await?,
+                    _ => self.adopt_unserved(&job.lane, deadline).await?,
                 }
                 if keeper.directory.get(&job.lane).is_none() {
                     tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;

@@ -62,19 +62,27 @@ impl LaneKeeper {
         self.adopting.adopt(lane).await
     }
 
-    /// Serves a lane from now on, if it can be acquired. It goes on where the caller waits no longer: nobody else would renew
-    /// the lease.
+    /// Serves a lane from now on, if it can be acquired. A caller that waits no longer gives up its turn. A turn that has begun
+    /// goes on without it: nobody else would renew the lease.
     pub(super) async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Adoption<()>> {
+        let turn = self.taking.turn(lane.lease()).await;
         let (this, lane) = (Arc::clone(self), lane.clone());
-        uncut(async move { this.acquire(&lane).await }).await
+        let acquiring = async move {
+            let _turn = turn;
+            this.acquire(&lane).await
+        };
+        uncut(acquiring).await
     }
 
     async fn acquire(&self, lane: &LaneId) -> ledger::Result<Adoption<()>> {
-        let _turn = self.taking.turn(lane.lease()).await;
         match self.directory.find(lane) {
             Found::Served(_) => return Ok(Adoption::Taken(())),
             Found::Ending => return Ok(Adoption::Missed),
             Found::None => {}
+        }
+        // The incarnation may have begun to end. A plan's owner opens its lane all the same, to end what is under way.
+        if lane.plan_id().is_none() && !self.lifetime.keeps_others() {
+            return Ok(Adoption::Missed);
         }
         Ok(match self.adopting.adopt(lane).await? {
             Adoption::Taken((lease, token)) => {

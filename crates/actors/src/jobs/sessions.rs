@@ -234,7 +234,8 @@ impl Callers {
             if !self.lifetime.takes_work() {
                 return Err(Refusal::Fenced);
             }
-            match self.keeper.adopt(&lane).await? {
+            let adopting = tokio::time::timeout_at(deadline.into(), self.keeper.adopt(&lane));
+            match adopting.await.map_err(|_late| Refusal::LedgerUnavailable)?? {
                 Adoption::Taken(()) => return Ok(lane),
                 Adoption::Held(owner) => return Err(Refusal::NotOwner { owner }),
                 // It is this instance's own, which is about to be released; or somebody was quicker.

@@ -1,5 +1,5 @@
-//! Leases that are answered late, with another token, or not renewed, looks at the others that are slow, steps of plans that wait
-//! or do not leave, and the tokens under which jobs are held after a takeover.
+//! Leases that are answered late, with another token, not acquired, or not renewed, looks at the others that are slow, steps of
+//! plans that wait or do not leave, and the tokens under which jobs are held after a takeover.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -19,6 +19,9 @@ pub struct Holds {
     tokens: Mutex<Vec<Token>>,
     /// The next acquire is answered so much later than it is done.
     pub next_acquire_is_late: Mutex<Option<Duration>>,
+    /// Acquires take so long and fail.
+    pub acquires_fail_after: Mutex<Option<Duration>>,
+    failed_acquires: AtomicUsize,
     /// Acquires are answered with tokens that are so much higher, as after a recovery of the ledger.
     pub tokens_raised_by: AtomicI64,
     /// Looks at the other instances take [`SLOW_LOOK`].
@@ -53,11 +56,22 @@ impl Holds {
         (self.slow_looks.load(Ordering::SeqCst), self.awaited_looks.load(Ordering::SeqCst))
     }
 
+    /// How many acquires have failed, or are about to.
+    pub fn failed_acquires(&self) -> usize {
+        self.failed_acquires.load(Ordering::SeqCst)
+    }
+
     /// The answer to an acquire.
     pub async fn answer_late(
         &self,
         acquire: impl Future<Output = Result<Acquisition>> + Send,
     ) -> Result<Acquisition> {
+        let failing = *self.acquires_fail_after.lock().unwrap();
+        if let Some(after) = failing {
+            self.failed_acquires.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(after).await;
+            return Err(Error::unavailable(lost()));
+        }
         let mut answer = acquire.await;
         if let Ok(Acquisition::Acquired { token, .. }) = &mut answer {
             *token = Token::new(token.get() + self.tokens_raised_by.load(Ordering::SeqCst));

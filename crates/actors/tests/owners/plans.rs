@@ -15,6 +15,7 @@ use domain::plan::{
     Command, Intent, OnUnknown, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
 };
 use domain::{IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PlanId, Resource, TenantId};
+use futures_util::future::join_all;
 use ledger::{Acquisition, Author, Handle, JobBatch, JobKey, JobWrite, KeyScope, Lane};
 
 use crate::flaky::Flaky;
@@ -284,6 +285,29 @@ async fn an_owner_whose_steps_do_not_leave_acquires_its_lease_anew_with_pauses()
     let tries = steps - lanes.plan.plan_steps_to_keep.swap(0, Ordering::SeqCst);
     assert_ne!(tries, 0);
     assert!(token().await.get() <= before + 40, "{tries} tries");
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_wait_for_a_plans_lease_are_refused_in_time_and_none_of_them_asks_for_it_later() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, |config| config.request_timeout = Duration::from_secs(2));
+    let tasks = vec![TaskSpec::new(TenantId::parse("t").unwrap(), [StageSpec::new("only", "1")])];
+    let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: false, key: None };
+    let plan = plans.create(new, Author::default()).await.unwrap();
+    let holds = &lanes.plan.holds;
+    *holds.acquires_fail_after.lock().unwrap() = Some(Duration::from_secs(1));
+    let asked = (0..10).map(|_| plans.carry_out(plan, Command::Start, Author::default()));
+    let answers = join_all(asked).await;
+    let is_refused = |answer: &Result<(), actors::plans::Refusal>| {
+        matches!(answer, Err(actors::plans::Refusal::LedgerUnavailable))
+    };
+    assert!(answers.iter().all(is_refused), "{answers:?}");
+    let tried = holds.failed_acquires();
+    assert!((1..10).contains(&tried), "{tried} commands asked for it, one after the other");
+    *holds.acquires_fail_after.lock().unwrap() = None;
+    plans.carry_out(plan, Command::Start, Author::default()).await.unwrap();
     plans.stop().await;
     lanes.jobs.stop().await;
 }

@@ -8,6 +8,7 @@ use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Priority, Req
 use domain::limits::SESSION_IDLE_MS_MIN;
 use domain::session::{self, Ordering};
 use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, SessionId};
+use futures_util::future::join_all;
 use ledger::{Acquisition, JobBatch, JobKey, JobWrite, KeyScope, Lane, Lease};
 
 use crate::lanes::{Lanes, open, open_among_others, open_with};
@@ -146,6 +147,24 @@ async fn a_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joini
     // What is given back is taken at once.
     release(&lanes, &left).await;
     submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_wait_for_a_sessions_lease_are_refused_in_time_and_none_of_them_asks_for_it_later() {
+    let lanes = open_with(|config| config.request_timeout = Duration::from_secs(2)).await;
+    let (id, other) = (session(&lanes, Ordering::Strict).await, session(&lanes, Ordering::Strict).await);
+    let holds = &lanes.plan.holds;
+    *holds.acquires_fail_after.lock().unwrap() = Some(Duration::from_secs(1));
+    let asked =
+        (0..10).map(|number| lanes.jobs.submit_in(&id, vec![named(&id, &format!("c{number}"))], None));
+    let answers = join_all(asked).await;
+    let is_refused = |answer: &Result<_, Refusal>| matches!(answer, Err(Refusal::LedgerUnavailable));
+    assert!(answers.iter().all(is_refused), "{answers:?}");
+    let tried = holds.failed_acquires();
+    assert!((1..10).contains(&tried), "{tried} callers asked for it, one after the other");
+    *holds.acquires_fail_after.lock().unwrap() = None;
+    submit(&lanes, &other, &["c1"]).await.remove(0).unwrap();
     lanes.jobs.stop().await;
 }
 
