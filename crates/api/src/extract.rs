@@ -66,7 +66,7 @@ pub fn optional_object<T: DeserializeOwned>(
 }
 
 /// The body as it came, within its limits. That of a forwarded request is the one that its credential is for. Its bytes count
-/// as being read until the request is answered, or given up.
+/// as being read until the request is answered, or given up, unless [`kept_bytes`] takes them.
 pub async fn bytes(
     request: &HttpRequest,
     payload: web::Payload,
@@ -140,6 +140,12 @@ async fn within_limits(
             Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
         }
     }
+}
+
+/// The bytes of the body that was read, if they are counted: they count as being read until this is dropped. For work that keeps
+/// what was read also where the caller leaves.
+pub fn kept_bytes(request: &HttpRequest) -> Option<Share> {
+    request.extensions_mut().remove::<Share>()
 }
 
 /// The bytes of one body, as far as they are counted.

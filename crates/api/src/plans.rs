@@ -12,6 +12,7 @@ use std::sync::Arc;
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::plans::NewPlan;
+use actors::uncut::uncut;
 use domain::PlanId;
 use domain::plan::{Command, PlanStatus, TaskStatus};
 use ledger::{Author, PlanFilter};
@@ -58,7 +59,12 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let (spec, tasks) = from_wire::plan(&asked)?;
     let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
-    let id = state.call(state.incarnation().plans.create(plan, author(&request, None))).await?;
+    let (plans, author) = (state.incarnation().plans.clone(), author(&request, None));
+    let bytes = extract::kept_bytes(&request);
+    // The plan is in memory until it is made, also where the caller leaves.
+    let made = uncut(async move { (plans.create(plan, author).await, bytes) });
+    let (made, _bytes) = state.call(made).await;
+    let id = made?;
     // Under a key it may have been made long ago: its stages may be in other pools since.
     if has_key && !visibility::plan(&state, principal.sees(), id).await? {
         return Err(actors::plans::Refusal::UnknownPlan.into());

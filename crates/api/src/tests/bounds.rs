@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use domain::job::{Change, Due, JobVerdict, JobWrite, NewJob, Outcome, Spec};
 use domain::{JobId, LaneId, Resource};
-use ledger::{Acquisition, JobBatch, JobsVerdict, Lane};
+use futures_util::FutureExt;
+use ledger::{Acquisition, JobBatch, JobsVerdict, Lane, PlanFilter};
 
 use super::*;
 use crate::limits::{Limit, UNCOUNTED_BYTES_MAX};
@@ -239,6 +240,45 @@ async fn a_large_answer_counts_until_its_reader_has_taken_it() {
     assert_eq!(call_service(&service, get("/openapi.json")).await.status(), StatusCode::OK);
     drop(small);
     assert_eq!(state.shares.in_use(Kind::Requests), 0);
+}
+
+#[actix_web::test]
+async fn a_plan_takes_its_bytes_until_it_is_made_also_where_its_caller_leaves() {
+    let dir = TempDir::new().unwrap();
+    // What is begun there goes on once a thread runs it.
+    let held = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let settings = Settings::new(Auth::open());
+    let state = State::new(early(Options::default()).0, settings, held.handle().clone());
+    state.open(services(&dir).await);
+    let state = Arc::new(state);
+    let service = init_service(app(&forwarder(&state))).await;
+    let stage = serde_json::json!({ "name": "only", "payload": "1".repeat(50_000) });
+    let plan = serde_json::json!({ "tasks": [{ "tenant": "x", "stages": [stage] }] });
+    let request = TestRequest::post().uri("/v1/plans").insert_header(LOCAL).set_json(plan);
+    let before = held.metrics().num_alive_tasks();
+    let mut call = Box::pin(call_service(&service, request.to_request()));
+    let begun = async {
+        while held.metrics().num_alive_tasks() == before {
+            assert!(call.as_mut().now_or_never().is_none(), "the plan cannot be made yet");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), begun).await.expect("the plan is to be made");
+    drop(call);
+    assert!(state.shares.in_use(Kind::Reading) >= 50_000, "the plan is in memory");
+
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = std::thread::spawn(move || held.block_on(stopped));
+    let given_back = async {
+        while state.shares.in_use(Kind::Reading) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), given_back).await.expect("its bytes are given back");
+    let all = PlanFilter { status: None, before: None, limit: 2 };
+    assert_eq!(state.ledger.plans(&all).await.unwrap().len(), 1);
+    drop(stop);
+    assert!(running.join().unwrap().is_err(), "nobody sends anything");
 }
 
 #[actix_web::test]
