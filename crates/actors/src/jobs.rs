@@ -74,6 +74,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
 use crate::job_ids::JobIds;
+use crate::panic_guard::again_after_panics;
 use crate::row_locks::RowLocks;
 use adoption::Adopter;
 use callers::Callers;
@@ -290,7 +291,7 @@ impl Jobs {
             own_lanes.ids().for_each(|lane| keeper.open_own(lane.clone(), token));
         }
         let left_plans = broadcast::Sender::new(LEFT_PLANS_MAX);
-        let adopter = Adopter {
+        let adopter = Arc::new(Adopter {
             ledger: ledger.clone(),
             bus: bus.clone(),
             cluster_view,
@@ -299,24 +300,19 @@ impl Jobs {
             incoming: Arc::clone(&incoming),
             left_plans: left_plans.clone(),
             lifetime: lifetime.clone(),
-        };
-        tokio::spawn(adopter.run());
+        });
+        tokio::spawn(again_after_panics("the adoption of lanes", move || Arc::clone(&adopter).run()));
         if ledger.kind() == ledger::Kind::Postgres {
-            let transfers = Transfers {
+            let transfers = Arc::new(Transfers {
                 ledger: ledger.clone(),
                 registry: registry.clone(),
                 keeper: Arc::clone(&keeper),
                 lifetime: lifetime.clone(),
-            };
-            tokio::spawn(transfers.run());
+            });
+            tokio::spawn(again_after_panics("the transfers of jobs", move || Arc::clone(&transfers).run()));
         }
-        tokio::spawn(pools::follow(
-            ledger.clone(),
-            bus.subscribe(bus::Channel::Cluster),
-            registry.clone(),
-            lifetime.clone(),
-        ));
-        let upkeep = Upkeep {
+        pools::start(ledger.clone(), bus.clone(), registry.clone(), lifetime.clone());
+        let upkeep = Arc::new(Upkeep {
             ledger: ledger.clone(),
             bus,
             scheduler: Arc::clone(&scheduler),
@@ -325,8 +321,8 @@ impl Jobs {
             purge_every: config.purge_every,
             clock: clock.clone(),
             lifetime: lifetime.clone(),
-        };
-        tokio::spawn(upkeep.run());
+        });
+        tokio::spawn(again_after_panics("the upkeep of jobs", move || Arc::clone(&upkeep).run()));
         let statistics = Statistics::start(ledger.clone(), registry.clone(), rates, lifetime.clone());
         // SQLite has one writer.
         let overlapping = (ledger.kind() == ledger::Kind::Postgres).then(|| registry.clone());

@@ -12,6 +12,7 @@ use ledger::{Renewal, Renewed};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::panic_guard::guarded;
 use crate::pause::jittered;
 
 /// A lease is renewed when this part of it is over.
@@ -222,11 +223,12 @@ where
         let Some(look) = look() else { return };
         let look = tokio::spawn(async move {
             let _place = place;
-            look.await
+            guarded("the renewal of leases", look).await.unwrap_or(false)
         });
         are_done = match tokio::time::timeout(ASK_AGAIN_AFTER, look).await {
-            Ok(Err(gone)) => std::panic::resume_unwind(gone.into_panic()),
             Ok(Ok(are_done)) => Some(are_done),
+            // The runtime ends.
+            Ok(Err(_)) => return,
             Err(_) => None,
         };
     }
@@ -245,6 +247,7 @@ fn pause(lease: Duration, are_done: Option<bool>) -> Duration {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
 
     use futures_util::poll;
     use ledger::Acquisition;
@@ -301,6 +304,20 @@ mod tests {
             is_over.contains(&begun_at[3]),
             "two hang, and a third one waits for the end of one: {begun_at:?}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_panics_is_followed_by_another_one() {
+        let begun = AtomicUsize::new(0);
+        let look = || {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            (number < 2).then(|| async move {
+                assert!(number > 0, "made on purpose");
+                true
+            })
+        };
+        keep_looking(Duration::from_secs(30), look).await;
+        assert_eq!(begun.into_inner(), 3);
     }
 
     #[tokio::test]

@@ -49,7 +49,7 @@ struct Found {
 
 impl Adopter {
     /// Adopts lanes as long as the instance serves.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(self: Arc<Self>) {
         let mut found = Found::default();
         loop {
             tokio::time::sleep(jittered(ADOPTIONS_EVERY)).await;

@@ -2,7 +2,7 @@
 //! slots of cancelled ones are free. Neither is urgent, so they are written in batches, and again until the
 //! write succeeds.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Change, State};
@@ -13,6 +13,7 @@ use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
 use super::job_metrics::JOB_METRICS;
 use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
+use crate::panic_guard::again_after_panics;
 use crate::pause::jittered;
 
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
@@ -30,15 +31,18 @@ struct AttemptWriter {
 /// Writes as long as another handle to the gateway exists.
 pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches: &Arc<Watches>) {
     let (gateway, watches) = (Arc::downgrade(gateway), Arc::clone(watches));
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
-            let Some(gateway) = gateway.upgrade() else { return };
-            let writer = AttemptWriter { ledger: ledger.clone(), gateway, watches: Arc::clone(&watches) };
-            writer.write_running().await;
-            writer.write_released().await;
-        }
-    });
+    let work = move || write(ledger.clone(), Weak::clone(&gateway), Arc::clone(&watches));
+    tokio::spawn(again_after_panics("the writes about attempts", work));
+}
+
+async fn write(ledger: ledger::Handle, gateway: Weak<NodeGateway>, watches: Arc<Watches>) {
+    loop {
+        tokio::time::sleep(jittered(LOOK_EVERY)).await;
+        let Some(gateway) = gateway.upgrade() else { return };
+        let writer = AttemptWriter { ledger: ledger.clone(), gateway, watches: Arc::clone(&watches) };
+        writer.write_running().await;
+        writer.write_released().await;
+    }
 }
 
 impl AttemptWriter {

@@ -19,6 +19,7 @@ use super::messages::AttemptEvent;
 use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
 use super::watches::Watches;
+use crate::panic_guard::guarded;
 use crate::pause::jittered;
 
 /// How long after it was read an unsettled entry is read again.
@@ -74,7 +75,7 @@ impl Incoming {
                 let Some(this) = this.upgrade() else { return };
                 // Callers that missed a notice find the end of their job in the ledger.
                 if let Event::Message(payload) = event {
-                    this.take_notices(&payload);
+                    guarded("the notices of finished jobs", async { this.take_notices(&payload) }).await;
                 }
             }
         });
@@ -166,7 +167,8 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
     };
     while let Some(entries) = inbox.next().await {
         let Some(this) = this.upgrade() else { return };
-        if let Err(error) = this.take(&me, entries).await {
+        // After a panic they are read again as well.
+        if let Some(Err(error)) = guarded("the inbox", this.take(&me, entries)).await {
             tracing::debug!(%error, "entries could not be settled; they will be read again");
         }
     }

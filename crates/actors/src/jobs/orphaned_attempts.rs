@@ -11,6 +11,7 @@ use domain::limits::BATCH_JOBS_MAX;
 
 use super::limits::AWAY_REMEMBERED;
 use super::node_gateway::NodeGateway;
+use crate::panic_guard::guarded;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter.
@@ -23,7 +24,8 @@ pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle, stranded
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(gateway) = gateway.upgrade() else { return };
-            if let Err(error) = look(&gateway, &ledger, stranded, Instant::now()).await {
+            let look = look(&gateway, &ledger, stranded, Instant::now());
+            if let Some(Err(error)) = guarded("the look at old attempts", look).await {
                 tracing::debug!(%error, "orphaned attempts could not be looked up");
             }
         }

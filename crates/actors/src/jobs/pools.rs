@@ -7,18 +7,22 @@ use bus::Subscription;
 use nodes::{Pools, Registry};
 
 use super::lifetime::Lifetime;
+use crate::panic_guard::again_after_panics;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter: with it, half as much again is under a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Follows the pools as long as a handle to the jobs exists.
-pub(super) async fn follow(
-    ledger: ledger::Handle,
-    mut notices: Subscription,
-    registry: Registry,
-    lifetime: Lifetime,
-) {
+pub(super) fn start(ledger: ledger::Handle, bus: bus::Handle, registry: Registry, lifetime: Lifetime) {
+    let work = move || {
+        let notices = bus.subscribe(bus::Channel::Cluster);
+        follow(ledger.clone(), notices, registry.clone(), lifetime.clone())
+    };
+    tokio::spawn(again_after_panics("the look at the pools", work));
+}
+
+async fn follow(ledger: ledger::Handle, mut notices: Subscription, registry: Registry, lifetime: Lifetime) {
     while !lifetime.is_dropped() {
         match ledger.pools().await {
             Ok((version, pools)) if version > registry.pools().version() => {

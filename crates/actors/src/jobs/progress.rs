@@ -15,6 +15,7 @@ use super::live_job::live_job;
 use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
 use super::watches::{JobEvent, JobEventKind, Watches};
+use crate::panic_guard::guarded;
 use crate::pause::jittered;
 
 /// Of one instance.
@@ -38,7 +39,7 @@ impl ProgressReporter {
                 let pause = jittered(PROGRESS_SENT_EVERY);
                 tokio::time::sleep(pause).await;
                 let Some(this) = this.upgrade() else { return };
-                this.tell_due().await;
+                guarded("the reports of progress", this.tell_due()).await;
                 sweep_in = sweep_in.saturating_sub(pause);
                 if sweep_in.is_zero() {
                     sweep_in = WANTED_AGAIN_EVERY;

@@ -6,7 +6,7 @@
 //! the ledger.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
@@ -25,6 +25,7 @@ use super::limits::{PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
 use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
+use crate::panic_guard::again_after_panics;
 use crate::pause::jittered;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
@@ -234,46 +235,9 @@ impl Scheduler {
 
     /// Places waiting jobs on this runtime, as long as another handle to this exists.
     pub(super) fn start(self: &Arc<Self>, runtime: &Handle) {
-        let mut openings = self.registry.openings(None);
         let (scheduler, woken) = (Arc::downgrade(self), Arc::clone(&self.queued));
-        runtime.spawn(async move {
-            let mut next_look = Instant::now();
-            loop {
-                let Some(this) = scheduler.upgrade() else { return };
-                if Instant::now() >= next_look {
-                    this.ask_for_full_nodes();
-                    next_look = Instant::now() + jittered(LOOK_EVERY);
-                }
-                // Registered before the pass, so that what comes meanwhile is not missed.
-                let queued = woken.notified();
-                openings.borrow_and_update();
-                let passed = this.pass().await;
-                let is_empty = this.waiting() == 0;
-                // While the task waits, the last handle may be dropped, which wakes it.
-                drop(this);
-                let pause = match passed {
-                    Passed::All if is_empty => None,
-                    Passed::All => Some(LOOK_EVERY),
-                    Passed::More => continue,
-                    Passed::Away => {
-                        tokio::time::sleep(jittered(BUS_AWAY_PAUSE)).await;
-                        continue;
-                    }
-                };
-                let slept = async {
-                    match pause {
-                        Some(pause) => tokio::time::sleep(jittered(pause)).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    () = queued => {}
-                    // A registry that is gone opens nothing any more.
-                    Ok(()) = openings.changed() => {}
-                    () = slept => {}
-                }
-            }
-        });
+        let work = move || place_all(Weak::clone(&scheduler), Arc::clone(&woken));
+        runtime.spawn(again_after_panics("the placement of jobs", work));
     }
 
     /// One pass over the queue: as many as find a node, a bounded number at once.
@@ -581,6 +545,47 @@ impl Drop for Scheduler {
     /// Ends the task that places jobs.
     fn drop(&mut self) {
         self.queued.notify_one();
+    }
+}
+
+/// Places waiting jobs as long as another handle to the scheduler exists. `woken` is what the scheduler notifies.
+async fn place_all(scheduler: Weak<Scheduler>, woken: Arc<Notify>) {
+    let Some(mut openings) = scheduler.upgrade().map(|this| this.registry.openings(None)) else { return };
+    let mut next_look = Instant::now();
+    loop {
+        let Some(this) = scheduler.upgrade() else { return };
+        if Instant::now() >= next_look {
+            this.ask_for_full_nodes();
+            next_look = Instant::now() + jittered(LOOK_EVERY);
+        }
+        // Registered before the pass, so that what comes meanwhile is not missed.
+        let queued = woken.notified();
+        openings.borrow_and_update();
+        let passed = this.pass().await;
+        let is_empty = this.waiting() == 0;
+        // While the task waits, the last handle may be dropped, which wakes it.
+        drop(this);
+        let pause = match passed {
+            Passed::All if is_empty => None,
+            Passed::All => Some(LOOK_EVERY),
+            Passed::More => continue,
+            Passed::Away => {
+                tokio::time::sleep(jittered(BUS_AWAY_PAUSE)).await;
+                continue;
+            }
+        };
+        let slept = async {
+            match pause {
+                Some(pause) => tokio::time::sleep(jittered(pause)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = queued => {}
+            // A registry that is gone opens nothing any more.
+            Ok(()) = openings.changed() => {}
+            () = slept => {}
+        }
     }
 }
 

@@ -60,7 +60,7 @@ type Others = Vec<(InstanceId, NodesElsewhere)>;
 
 impl Transfers {
     /// Gives and takes as long as the instance serves.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(self: Arc<Self>) {
         let mut known = Known::default();
         loop {
             tokio::time::sleep(jittered(TRANSFERS_EVERY)).await;

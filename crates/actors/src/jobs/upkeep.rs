@@ -46,7 +46,7 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Runs as long as the instance serves.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(self: Arc<Self>) {
         let mut purge_at = Instant::now() + jittered(self.purge_every);
         // The start has looked, and may have failed.
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_AGAIN);

@@ -2,7 +2,7 @@
 //! died of a defect, and forgets plans that ended long ago.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
@@ -11,6 +11,7 @@ use domain::{InstanceId, PlanId, Resource};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
+use crate::panic_guard::{again_after_panics, guarded};
 use crate::pause::jittered;
 
 /// The pause between two searches, before jitter.
@@ -33,40 +34,9 @@ const TRIM_FOR: Duration = Duration::from_secs(1);
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
-    let mut left_lanes = inner.jobs.left_plans();
-    let (this, purge_every) = (Arc::downgrade(inner), inner.config.purge_every);
-    tokio::spawn(async move {
-        let mut left_since = HashMap::new();
-        let mut purge_at = Instant::now() + jittered(purge_every);
-        let mut purge_step = PURGE_STEP_PLANS;
-        let mut count_at = Instant::now();
-        loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
-            let Some(inner) = this.upgrade() else { return };
-            if !inner.jobs.is_serving() {
-                continue;
-            }
-            if let Err(error) = inner.look(&mut left_since).await {
-                tracing::debug!(%error, "plans without an owner could not be looked up");
-            }
-            while let Ok(plan) = left_lanes.try_recv() {
-                // The owner of a plan that is served here opens the lane by itself.
-                if !inner.directory.contains_key(&plan) {
-                    inner.adopt(plan).await;
-                }
-            }
-            if count_at <= Instant::now() {
-                count_at = Instant::now() + jittered(COUNT_EVERY);
-                if let Err(error) = inner.show_gauges().await {
-                    tracing::debug!(%error, "the tasks of plans could not be counted");
-                }
-            }
-            if purge_at <= Instant::now() {
-                purge_at = Instant::now() + jittered(purge_every);
-                purge_step = inner.purge(purge_step).await;
-            }
-        }
-    });
+    let this = Arc::downgrade(inner);
+    let work = move || adopt_and_forget(Weak::clone(&this));
+    tokio::spawn(again_after_panics("the adoption of plans", work));
     // Apart from what asks the ledger: while that is silent the alarm must not be.
     let this = Arc::downgrade(inner);
     tokio::spawn(async move {
@@ -83,10 +53,48 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
             tracing::error!(%plan, "a plan's owner died");
             inner.directory.remove(&plan, &died);
             if inner.jobs.is_serving() {
-                inner.adopt(plan).await;
+                guarded("the adoption of a plan whose owner died", inner.adopt(plan)).await;
             }
         }
     });
+}
+
+async fn adopt_and_forget(this: Weak<Inner>) {
+    let Some((mut left_lanes, purge_every)) =
+        this.upgrade().map(|inner| (inner.jobs.left_plans(), inner.config.purge_every))
+    else {
+        return;
+    };
+    let mut left_since = HashMap::new();
+    let mut purge_at = Instant::now() + jittered(purge_every);
+    let mut purge_step = PURGE_STEP_PLANS;
+    let mut count_at = Instant::now();
+    loop {
+        tokio::time::sleep(jittered(LOOK_EVERY)).await;
+        let Some(inner) = this.upgrade() else { return };
+        if !inner.jobs.is_serving() {
+            continue;
+        }
+        if let Err(error) = inner.look(&mut left_since).await {
+            tracing::debug!(%error, "plans without an owner could not be looked up");
+        }
+        while let Ok(plan) = left_lanes.try_recv() {
+            // The owner of a plan that is served here opens the lane by itself.
+            if !inner.directory.contains_key(&plan) {
+                inner.adopt(plan).await;
+            }
+        }
+        if count_at <= Instant::now() {
+            count_at = Instant::now() + jittered(COUNT_EVERY);
+            if let Err(error) = inner.show_gauges().await {
+                tracing::debug!(%error, "the tasks of plans could not be counted");
+            }
+        }
+        if purge_at <= Instant::now() {
+            purge_at = Instant::now() + jittered(purge_every);
+            purge_step = inner.purge(purge_step).await;
+        }
+    }
 }
 
 impl Inner {

@@ -17,6 +17,7 @@ use dashmap::DashMap;
 use domain::{InstanceId, Mode, Resource, SignerId};
 
 use super::Inner;
+use crate::panic_guard::guarded;
 use crate::pause::jittered;
 
 /// Between two looks when nothing has changed, before jitter: a signer may have been acquired by a request
@@ -56,7 +57,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
             let Some(inner) = inner.upgrade() else { return };
             let owner = |signer: &SignerId| inner.new_owner(&Resource::signer(signer));
             forget(&inner.left, LEFT_MAX, owner);
-            inner.hand_off().await;
+            guarded("the hand-off of signers", inner.hand_off()).await;
         }
     });
 }

@@ -357,7 +357,7 @@ impl Jobs for Flaky {
         due_within_ms: u64,
         look_at: u32,
     ) -> Result<(Vec<OrphanedLane>, Option<LaneId>)> {
-        self.real.orphaned_lanes(me, after, due_within_ms, look_at).await
+        self.plan.holds.look_for_lanes(self.real.orphaned_lanes(me, after, due_within_ms, look_at)).await
     }
     async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {
         self.real.lane_seq(lane).await

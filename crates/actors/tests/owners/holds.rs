@@ -1,5 +1,5 @@
-//! Leases that are answered late, with another token, not acquired, or not renewed, looks at the others that are slow, steps of
-//! plans that wait or do not leave, and the tokens under which jobs are held after a takeover.
+//! Leases that are answered late, with another token, not acquired, or not renewed, looks at the others that are slow, looks
+//! for lanes that panic, steps of plans that wait or do not leave, and the tokens under which jobs are held after a takeover.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -26,6 +26,8 @@ pub struct Holds {
     pub tokens_raised_by: AtomicI64,
     /// Looks at the other instances take [`SLOW_LOOK`].
     pub looks_are_slow: AtomicBool,
+    /// The next look for lanes without an owner is a defect.
+    pub next_look_for_lanes_panics: AtomicBool,
     slow_looks: AtomicUsize,
     awaited_looks: AtomicUsize,
 }
@@ -48,6 +50,12 @@ impl Holds {
             tokio::time::sleep(SLOW_LOOK).await;
             self.awaited_looks.fetch_add(1, Ordering::SeqCst);
         }
+        look.await
+    }
+
+    /// A look for lanes without an owner.
+    pub async fn look_for_lanes<T>(&self, look: impl Future<Output = T> + Send) -> T {
+        assert!(!self.next_look_for_lanes_panics.swap(false, Ordering::SeqCst), "made on purpose");
         look.await
     }
 

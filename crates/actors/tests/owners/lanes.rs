@@ -13,8 +13,8 @@ use actors::jobs::{
     Submission, Topic,
 };
 use cluster::{ClusterView, FailureDetector, Identity, JoinOptions, Membership, Process};
-use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Spec, State};
-use domain::{InstanceId, JobId, LaneId, Mode, NodeId};
+use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Outcome, Requirements, Spec, State};
+use domain::{InstanceId, JobId, LaneId, Mode, NodeId, session};
 use futures_util::FutureExt;
 use ledger::{Acquisition, Handle, JobBatch, JobWrite};
 
@@ -178,6 +178,36 @@ async fn a_caller_that_waits_for_a_jobs_end_reads_its_state_alone() {
     assert_eq!(lanes.jobs.until_finished(job, Duration::ZERO).await, Ok(()));
     let unknown = lanes.jobs.until_finished(JobId::from_u128(1), Duration::from_secs(60)).await;
     assert_eq!(unknown, Err(Refusal::UnknownJob));
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_of_a_look_for_lanes_without_an_owner_costs_that_look_alone() {
+    let lanes = open().await;
+    let panics = &lanes.plan.holds.next_look_for_lanes_panics;
+    panics.store(true, Ordering::SeqCst);
+    until("a look panics", async || !panics.load(Ordering::SeqCst)).await;
+    let (needs, ordering) = (Requirements::default(), session::Ordering::Strict);
+    let spec = session::Spec { tenant: None, needs, ordering, idle_ms: 60_000 };
+    let session = lanes.jobs.open_session(&spec, None, None).await.unwrap();
+    let (id, owner) = (LaneId::session(&session), InstanceId::parse("other-1").unwrap());
+    let acquired = lanes.ledger.acquire(id.lease(), &owner, 60_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("nobody else has it") };
+    let new = NewJob {
+        id: JobId::from_u128(1),
+        spec: Spec { session: Some(session), ..Spec::new("{}") },
+        seq: Some(1),
+        client_ref: None,
+        due: Due::Now,
+        retry: None,
+        placed: None,
+    };
+    let write = JobWrite { change: Change::Submit(Box::new(new)), key: None };
+    let lane = ledger::Lane { id: id.clone(), owner: owner.clone(), token };
+    lanes.ledger.commit_jobs(JobBatch { lane: Some(lane), writes: [write].into() }).await.unwrap();
+    lanes.ledger.release(id.lease(), &owner, token).await.unwrap();
+    let owner_now = async || lanes.ledger.lease(id.lease()).await.unwrap().and_then(|lease| lease.owner);
+    until("it is adopted", async || owner_now().await.is_some_and(|owner| owner.as_str() == "me-1")).await;
     lanes.jobs.stop().await;
 }
 

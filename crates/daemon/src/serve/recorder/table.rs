@@ -140,7 +140,8 @@ pub const METRICS: &[Metric] = &[
     .by(&[], &[]),
     counter(
         "fencepost_internal_errors_total",
-        "Requests, and jobs of a batch, a retry of many, a bulk operation or a session's socket, that a defect refused",
+        "Requests, and jobs of a batch, a retry of many, a bulk operation or a session's socket, that a defect refused, and \
+         work of the instance itself that a defect interrupted",
     ),
     counter("fencepost_token_reload_total", "Reloads of the tokens, by result")
         .by(&["result"], &[&[&["ok", "refused", "waits"]]]),

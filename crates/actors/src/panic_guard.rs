@@ -1,0 +1,51 @@
+//! Keeps what an instance does all the time going after a defect: a panic costs one turn of it.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::pause::jittered;
+
+/// The pause before work begins anew, before jitter.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Does the work until it returns. After a panic it begins anew, and what it remembers is made anew. `name` is for the log.
+pub(crate) async fn again_after_panics<W: Future<Output = ()>>(name: &'static str, work: impl Fn() -> W) {
+    while guarded(name, work()).await.is_none() {
+        tokio::time::sleep(jittered(AGAIN_AFTER)).await;
+    }
+}
+
+/// Takes one turn of work that goes on after a panic in it, for which the answer is `None`. For work that remembers nothing,
+/// and for work that cannot begin anew, since what it receives comes to it alone.
+pub(crate) async fn guarded<T>(name: &'static str, turn: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(turn).catch_unwind().await.ok();
+    if done.is_none() {
+        metrics::counter!("fencepost_internal_errors_total").increment(1);
+        tracing::error!(work = name, "a defect interrupted work of this instance, which goes on");
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_begins_anew_after_a_panic_until_it_returns() {
+        let begun = AtomicUsize::new(0);
+        let work = || async { assert!(begun.fetch_add(1, Ordering::Relaxed) > 1, "made on purpose") };
+        again_after_panics("a test", work).await;
+        assert_eq!(begun.into_inner(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_panics_is_answered_as_none() {
+        assert_eq!(guarded("a test", async { 7 }).await, Some(7));
+        let panics = async { assert!(std::hint::black_box(false), "made on purpose") };
+        assert!(guarded("a test", panics).await.is_none());
+    }
+}
