@@ -311,7 +311,7 @@ mod tests {
         let begun = AtomicUsize::new(0);
         let look = || {
             let number = begun.fetch_add(1, Ordering::Relaxed);
-            (number < 2).then(|| async move {
+            (number < 2).then_some(async move {
                 assert!(number > 0, "made on purpose");
                 true
             })
