@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::limits::{
-    GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX, JOBS_MAX,
-    NODE_ELSEWHERE_WAIT,
+    GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOB_BYTES, JOBS_BYTES_MAX,
+    JOBS_MAX, NODE_ELSEWHERE_WAIT,
 };
 use super::waiting_bytes::WaitingShare;
 use crate::job::{
@@ -92,7 +92,8 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in memory.
     outside: Option<Priority>,
-    /// No more than its first job fitted when it was read last, if that did; while the instance's memory was full, not even that.
+    /// No more than its first job fitted when it was read last, if that did; where the instance's memory was full and other
+    /// groups had little of the lane's, not even that.
     has_no_room: bool,
     /// The number of the last page of it that was asked for; 0 before the first.
     asked: u64,
@@ -103,6 +104,11 @@ impl Group {
     fn is_low(&self) -> bool {
         let is_asked = self.enough.is_none_or(|enough| self.inside < enough);
         self.outside.is_some() && self.inside < GROUP_JOBS_LOW && is_asked
+    }
+
+    /// What its jobs take in memory.
+    const fn memory(&self) -> usize {
+        self.bytes + self.inside * JOB_BYTES
     }
 }
 
@@ -306,8 +312,9 @@ impl LaneJobs {
             new.push(job.id);
             self.insert_waiting(Arc::new(job));
         }
-        // Where the instance's memory is full, other groups make room only for one that has nothing there.
-        let few = usize::from(!self.is_memory_full());
+        // Where the instance's memory is full and other groups have little of the lane's, they make room only for one that has
+        // nothing there.
+        let few = usize::from(!self.is_memory_full() || self.others_hold_most(group));
         let known = self.groups.entry(group.clone()).or_default();
         let behind = if is_all && !is_full { None } else { last.or(known.outside) };
         known.outside = behind.max(left);
@@ -320,11 +327,11 @@ impl LaneJobs {
         new
     }
 
-    /// The group to be read next: of those that are low one of which no job is known, and then the one that was read longest
-    /// ago.
+    /// The group to be read next: of those that are low one of which no job is known, or one for which others have made room,
+    /// and then the one that was read longest ago.
     pub(super) fn group_to_fill(&self) -> Option<GroupToFill> {
         let low = self.groups.iter().filter(|(_, group)| group.is_low());
-        let next = low.min_by_key(|(_, group)| (group.inside > 0, group.asked));
+        let next = low.min_by_key(|(_, group)| (group.inside > 0 && !group.has_no_room, group.asked));
         next.map(|(name, group)| GroupToFill { group: name.clone(), inside: group.inside })
     }
 
@@ -406,19 +413,18 @@ impl LaneJobs {
         if !self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
             return Vec::new();
         }
+        let is_full = self.is_memory_full();
+        let held = |group: &Group| if is_full { group.memory() } else { group.bytes };
         let mut largest: Vec<_> =
             self.groups.iter().filter(|(_, group)| group.inside > 1 || group.bytes > 0).collect();
-        largest.sort_by_key(|(_, group)| std::cmp::Reverse((group.bytes, group.inside)));
-        let room = match self.is_memory_full() {
-            true => JOBS_BYTES_MAX.min(self.waiting.texts()),
-            false => JOBS_BYTES_MAX,
-        };
+        largest.sort_by_key(|(_, group)| std::cmp::Reverse((held(group), group.inside)));
+        let room = if is_full { JOBS_BYTES_MAX.min(self.waiting.bytes()) } else { JOBS_BYTES_MAX };
         let (mut jobs, mut bytes) = (0, 0);
         let leaving: HashSet<_> = largest
             .into_iter()
             .take_while(|(_, group)| {
                 let is_enough = jobs >= JOBS_MAX / 2 || bytes >= room.div_ceil(2);
-                (jobs, bytes) = (jobs + group.inside, bytes + group.bytes);
+                (jobs, bytes) = (jobs + group.inside, bytes + held(group));
                 !is_enough
             })
             .map(|(name, _)| name.clone())
@@ -590,6 +596,13 @@ impl LaneJobs {
     /// Whether the instance may have no room for the next job.
     fn is_memory_full(&self) -> bool {
         !self.waiting.has_room(1, PAYLOAD_BYTES_MAX)
+    }
+
+    /// Whether other groups have more than half of the bytes that the lane may always have.
+    fn others_hold_most(&self, group: &WaitingGroup) -> bool {
+        let others = self.groups.iter().filter(|(name, _)| *name != group);
+        let others: usize = others.map(|(_, other)| other.memory()).sum();
+        2 * others > self.waiting.own()
     }
 
     /// The first of a group fits where others do not: none is kept from its turn by them. The first of all groups fits, however

@@ -56,6 +56,11 @@ impl WaitingShare {
         self.texts
     }
 
+    /// Bytes that it may have whatever the others have.
+    pub(super) const fn own(&self) -> usize {
+        self.own
+    }
+
     /// Whether there is room for one more job with such texts: in so many times the bytes of its own, or in what the instance
     /// has left.
     pub(super) fn has_room(&self, times: usize, texts: usize) -> bool {
@@ -81,7 +86,8 @@ impl WaitingShare {
         (self.jobs, self.texts) = (0, 0);
     }
 
-    const fn bytes(&self) -> usize {
+    /// What its jobs take in memory.
+    pub(super) const fn bytes(&self) -> usize {
         self.texts + self.jobs * JOB_BYTES
     }
 }

@@ -200,10 +200,13 @@ mod tests {
 
     use super::*;
     use crate::job::{Attempt, Due, JobVerdict};
-    use crate::lane::limits::GROUP_JOBS_ALONE_MAX;
+    use crate::lane::limits::{GROUP_JOBS_ALONE_MAX, JOB_BYTES, LANE_BYTES_OWN, REREAD_EVERY};
     use crate::lane::messages::{BatchId, Command, SlotsFound, Snapshot};
-    use crate::lane::testing::{Numbered, completion, job, own_lane, slot, submission, waiting, words};
-    use crate::{Timestamp, Token};
+    use crate::lane::testing::{
+        Numbered, completion, job, own_lane, settings, slot, submission, waiting, words,
+    };
+    use crate::lane::{LaneSettings, WaitingBytes};
+    use crate::{LaneId, Timestamp, Token};
 
     const AT: Timestamp = Timestamp::from_micros(1);
 
@@ -220,6 +223,47 @@ mod tests {
         let mut state = own_lane(1, now);
         assert_eq!(words(&state.reloaded(Token::new(1), snapshot(), now)), "read");
         state
+    }
+
+    /// A lane of an instance with so much memory for all of them, which reads its first page.
+    fn reading_with(memory: usize, groups: Vec<WaitingGroup>, now: Instant) -> LaneState<Numbered> {
+        let settings = LaneSettings { waiting: WaitingBytes::new(memory), ..settings(1, 1) };
+        let lane = LaneId::parse("instance:i").unwrap();
+        let mut state = LaneState::new(lane, Token::new(1), false, settings, now);
+        let effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
+        assert_eq!(words(&effects), "read");
+        state
+    }
+
+    /// Jobs of this group, from this number on, which fill the bytes that a lane may always have.
+    fn filling(state: &LaneState<Numbered>, group: &WaitingGroup, first: u64) -> Vec<LiveJob> {
+        let large = LANE_BYTES_OWN / 8;
+        let mut template = waiting(&state.lane, 1);
+        template.spec.tenant.clone_from(&group.tenant);
+        template.spec.payload = "7".repeat(large - JOB_BYTES).into();
+        (0..8).map(|n| LiveJob { id: job(first + n), ..template.clone() }).collect()
+    }
+
+    /// Everything that is asked for is read, where these jobs wait in the ledger, in their order.
+    fn read_all(
+        state: &mut LaneState<Numbered>,
+        mut effects: Vec<Effect<Numbered>>,
+        jobs: &[LiveJob],
+        now: Instant,
+    ) {
+        while let Some(effect) = effects.pop() {
+            match effect {
+                Effect::Read(Read::Attempts) => effects.extend(state.attempts_read(Ok(Vec::new()), now)),
+                Effect::Read(Read::Coming { .. }) => {
+                    effects.extend(state.coming_read(Ok(Default::default()), now));
+                }
+                Effect::Read(Read::Waiting { page, group, .. }) => {
+                    let page_jobs = jobs.iter().filter(|one| group_of(&one.spec) == group).cloned();
+                    effects.extend(state.waiting_read(page, Ok((page_jobs.collect(), true)), now));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn give(state: &mut LaneState<Numbered>, command: Command<Numbered>, now: Instant) -> String {
@@ -401,7 +445,7 @@ mod tests {
         let mut seen = vec![false; unserved + 1];
         let mut at = now;
         for _ in 0..20 {
-            at += crate::lane::limits::REREAD_EVERY * 2;
+            at += REREAD_EVERY * 2;
             effects = state.flush(at);
             while let Some(effect) = effects.pop() {
                 match effect {
@@ -421,6 +465,35 @@ mod tests {
         let unseen: Vec<_> = (0..=unserved).filter(|index| !seen[*index]).collect();
         assert!(unseen.is_empty(), "never in memory: {unseen:?}");
         assert!(inside(&state) < 200);
+    }
+
+    #[test]
+    fn a_group_is_not_kept_at_one_job_by_another_that_fills_the_lanes_own_memory() {
+        let now = Instant::now();
+        let (unserved, served) = (named(0), named(1));
+        let mut state = reading_with(0, vec![unserved.clone()], now);
+        let mut ledger = filling(&state, &unserved, 100);
+        let effects = state.waiting_read(PageId(1), Ok((ledger.clone(), true)), now);
+        assert_eq!(effects.len(), 8, "{}", words(&effects));
+        let small = (1..=10).map(|n| {
+            let mut one = waiting(&state.lane, n);
+            one.spec.tenant.clone_from(&served.tenant);
+            one
+        });
+        ledger.extend(small);
+        assert_eq!(give(&mut state, Command::LookForTransferred, now), "flush read");
+        let effects = state.groups_read(Ok(vec![served]), now);
+        read_all(&mut state, effects, &ledger, now);
+        let inside =
+            |state: &LaneState<Numbered>| (1..=10).filter(|n| state.jobs.get(job(*n)).is_some()).count();
+        assert_eq!(inside(&state), 1, "the other one has the rest");
+        let later = now + REREAD_EVERY * 2;
+        let effects = state.flush(later);
+        read_all(&mut state, effects, &ledger, later);
+        assert_eq!(inside(&state), 10);
+        let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
+        assert_eq!(give(&mut state, reserved, later), "flush commit(dispatch)");
+        assert_eq!(commit(&mut state, later), "notify dequeue dispatch", "no page is read for it");
     }
 
     #[test]
