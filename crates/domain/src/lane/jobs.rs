@@ -92,6 +92,8 @@ struct Group {
     enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in memory.
     outside: Option<Priority>,
+    /// One that was left in the ledger has a higher priority than those that were there before it, and perhaps than some inside.
+    is_overtaken: bool,
     /// No more than its first job fitted when it was read last, if that did; where the instance's memory was full and other
     /// groups had little of the lane's, not even that.
     has_no_room: bool,
@@ -269,8 +271,10 @@ impl LaneJobs {
         let (group, priority) = (group_of(&job.spec), job.spec.priority);
         let fits = self.fits_group(&group, &job);
         let known = self.groups.entry(group).or_default();
-        if !fits || known.outside.is_some_and(|outside| priority <= outside) {
-            known.outside = Some(known.outside.map_or(priority, |outside| outside.max(priority)));
+        let is_higher = known.outside.is_none_or(|outside| priority > outside);
+        if !fits || !is_higher {
+            known.outside = known.outside.max(Some(priority));
+            known.is_overtaken |= is_higher;
             return false;
         }
         self.insert_waiting(job);
@@ -407,32 +411,27 @@ impl LaneJobs {
     }
 
     /// Where a group has no room, the largest others give up half of the room in memory, or of what the lane has there while
-    /// the instance's memory is full, and are read again after it, as if they had been asked for by this page. Answers the
-    /// jobs that left.
+    /// the instance's memory is full, and are read again after it, as if they had been asked for by this page. So do jobs that
+    /// are before others of their group which have a higher priority and are in the ledger alone. Answers the jobs that left.
     pub(super) fn make_room(&mut self, page: u64, may_leave: impl Fn(JobId) -> bool) -> Vec<JobId> {
-        if !self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
+        let overtaken = self.groups.iter_mut().filter_map(|(name, group)| {
+            let is_overtaken = std::mem::take(&mut group.is_overtaken);
+            group.outside.filter(|_| is_overtaken).map(|outside| (name.clone(), outside))
+        });
+        let overtaken: HashMap<_, _> = overtaken.collect();
+        let largest = match self.groups.values().any(|group| group.has_no_room && group.outside.is_some()) {
+            true => self.largest_groups(),
+            false => HashSet::new(),
+        };
+        if largest.is_empty() && overtaken.is_empty() {
             return Vec::new();
         }
-        let is_full = self.is_memory_full();
-        let held = |group: &Group| if is_full { group.memory() } else { group.bytes };
-        let mut largest: Vec<_> =
-            self.groups.iter().filter(|(_, group)| group.inside > 1 || group.bytes > 0).collect();
-        largest.sort_by_key(|(_, group)| std::cmp::Reverse((held(group), group.inside)));
-        let room = if is_full { JOBS_BYTES_MAX.min(self.waiting.bytes()) } else { JOBS_BYTES_MAX };
-        let (mut jobs, mut bytes) = (0, 0);
-        let leaving: HashSet<_> = largest
-            .into_iter()
-            .take_while(|(_, group)| {
-                let is_enough = jobs >= JOBS_MAX / 2 || bytes >= room.div_ceil(2);
-                (jobs, bytes) = (jobs + group.inside, bytes + held(group));
-                !is_enough
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
         let waiting = self.entries.iter().filter(|(job, entry)| entry.is_in_group && may_leave(**job));
         let gone: Vec<_> = waiting
             .map(|(job, entry)| (*job, entry.job.spec.priority, group_of(&entry.job.spec)))
-            .filter(|(.., group)| leaving.contains(group))
+            .filter(|(_, priority, group)| {
+                largest.contains(group) || overtaken.get(group).is_some_and(|outside| priority < outside)
+            })
             .collect();
         let left = gone.into_iter().map(|(job, priority, group)| {
             let known = self.groups.entry(group).or_default();
@@ -442,6 +441,26 @@ impl LaneJobs {
             job
         });
         left.collect()
+    }
+
+    /// The largest groups that together have half of the room.
+    fn largest_groups(&self) -> HashSet<WaitingGroup> {
+        let is_full = self.is_memory_full();
+        let held = |group: &Group| if is_full { group.memory() } else { group.bytes };
+        let mut largest: Vec<_> =
+            self.groups.iter().filter(|(_, group)| group.inside > 1 || group.bytes > 0).collect();
+        largest.sort_by_key(|(_, group)| std::cmp::Reverse((held(group), group.inside)));
+        let room = if is_full { JOBS_BYTES_MAX.min(self.waiting.bytes()) } else { JOBS_BYTES_MAX };
+        let (mut jobs, mut bytes) = (0, 0);
+        largest
+            .into_iter()
+            .take_while(|(_, group)| {
+                let is_enough = jobs >= JOBS_MAX / 2 || bytes >= room.div_ceil(2);
+                (jobs, bytes) = (jobs + group.inside, bytes + held(group));
+                !is_enough
+            })
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Whether it waits for a slot.
@@ -621,7 +640,7 @@ impl LaneJobs {
             known.inside < shares * share && known.bytes + weight(job) <= shares * GROUP_BYTES_MAX;
         let is_first = known.inside == 0 && (self.in_groups == 0 || self.has_memory(2, job));
         (is_first && self.has_times_the_room(2, job))
-            || (has_share && self.has_times_the_room(1, job) && self.has_memory(1, job))
+            || (has_share && self.has_times_the_room(1, job) && self.has_memory(shares, job))
     }
 
     /// As if no job more would fit.

@@ -20,7 +20,7 @@ pub const WAITING_BYTES_MAX: usize = 512 << 20;
 /// What a job that waits takes in memory beside its texts, as it is reckoned.
 pub const JOB_BYTES: usize = 1 << 10;
 /// Bytes of jobs that wait, which an instance's lane or a plan's may always keep; and as much again for the first jobs of its
-/// groups.
+/// groups, and for those of a higher priority than the ones that are in the ledger alone.
 pub const LANE_BYTES_OWN: usize = 8 << 20;
 /// The same of a session's lane, of which there may be many.
 pub const SESSION_BYTES_OWN: usize = 64 << 10;

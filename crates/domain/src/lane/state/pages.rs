@@ -200,7 +200,9 @@ mod tests {
 
     use super::*;
     use crate::job::{Attempt, Due, JobVerdict};
-    use crate::lane::limits::{GROUP_JOBS_ALONE_MAX, JOB_BYTES, LANE_BYTES_OWN, REREAD_EVERY};
+    use crate::lane::limits::{
+        GROUP_JOBS_ALONE_MAX, JOB_BYTES, LANE_BYTES_OWN, REREAD_EVERY, WAITING_BYTES_MAX,
+    };
     use crate::lane::messages::{BatchId, Command, SlotsFound, Snapshot};
     use crate::lane::testing::{
         Numbered, completion, job, own_lane, settings, slot, submission, waiting, words,
@@ -574,22 +576,51 @@ mod tests {
         assert_eq!(words(&state.waiting_read(PageId(3), Ok((page, true)), now)), "enqueue");
     }
 
+    /// Has a job of a higher priority accepted; what follows from its commit.
+    fn submit_higher(state: &mut LaneState<Numbered>, n: u64, now: Instant) -> Vec<Effect<Numbered>> {
+        let mut higher = submission(n, Due::Now, None, now);
+        higher.submission.spec.priority = Priority::new(1).unwrap();
+        assert_eq!(give(state, Command::Submit(vec![higher]), now), "flush find(0,1)");
+        assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(submit)");
+        state.committed(BatchId(state.last_batch), AT, &[JobVerdict::Written], now)
+    }
+
     #[test]
     fn higher_jobs_do_not_wait_behind_a_group_that_is_full() {
         let now = Instant::now();
-        let mut state = reading(now);
-        let template = waiting(&state.lane, 1);
-        let jobs =
-            (0..=GROUP_JOBS_ALONE_MAX as u64).map(|n| LiveJob { id: job(1_000 + n), ..template.clone() });
-        state.waiting_read(PageId(1), Ok((jobs.collect(), true)), now);
-        assert!(state.jobs.has_more_outside());
-        submit(&mut state, 1, now);
-        assert_eq!(commit(&mut state, now), "accepted notify");
-        let mut higher = submission(2, Due::Now, None, now);
-        higher.submission.spec.priority = Priority::new(1).unwrap();
-        assert_eq!(give(&mut state, Command::Submit(vec![higher]), now), "flush find(0,1)");
-        assert_eq!(words(&state.slots_found(SlotsFound::default(), now)), "commit(submit)");
-        assert_eq!(commit(&mut state, now), "accepted notify enqueue");
+        for memory in [WAITING_BYTES_MAX, 0] {
+            let mut state = reading_with(memory, vec![group()], now);
+            let template = waiting(&state.lane, 1);
+            let jobs =
+                (0..=GROUP_JOBS_ALONE_MAX as u64).map(|n| LiveJob { id: job(1_000 + n), ..template.clone() });
+            state.waiting_read(PageId(1), Ok((jobs.collect(), true)), now);
+            assert!(state.jobs.has_more_outside());
+            submit(&mut state, 1, now);
+            assert_eq!(commit(&mut state, now), "accepted notify");
+            assert_eq!(words(&submit_higher(&mut state, 2, now)), "accepted notify enqueue", "{memory}");
+        }
+    }
+
+    #[test]
+    fn a_higher_job_that_found_no_room_is_before_the_others_after_the_next_look() {
+        let now = Instant::now();
+        let mut state = reading_with(0, vec![group()], now);
+        let lower = filling(&state, &group(), 100);
+        let effects = state.waiting_read(PageId(1), Ok((lower.clone(), true)), now);
+        assert_eq!(effects.len(), 8, "{}", words(&effects));
+        let mut higher = waiting(&state.lane, 2);
+        higher.spec.priority = Priority::new(1).unwrap();
+        let mut ledger = vec![higher];
+        ledger.extend(lower);
+        let effects = submit_higher(&mut state, 2, now);
+        read_all(&mut state, effects, &ledger, now);
+        assert!(state.jobs.get(job(2)).is_none(), "there is no room");
+        let later = now + REREAD_EVERY * 2;
+        let effects = state.flush(later);
+        read_all(&mut state, effects, &ledger, later);
+        assert!(state.jobs.get(job(2)).is_some());
+        let inside = ledger.iter().filter(|one| state.jobs.get(one.id).is_some()).count();
+        assert_eq!(inside, 8, "the last of the others has no room");
     }
 
     #[test]
