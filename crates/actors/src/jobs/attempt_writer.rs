@@ -13,7 +13,7 @@ use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
 use super::job_metrics::JOB_METRICS;
 use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
-use crate::panic_guard::again_after_panics;
+use crate::panic_guard::{again_after_panics, guarded};
 use crate::pause::jittered;
 
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
@@ -87,10 +87,12 @@ impl AttemptWriter {
                 key: None,
             };
             let batch = JobBatch { lane: None, writes: chunk.iter().map(write).collect() };
-            if let Err(error) = self.ledger.commit_jobs(batch).await {
-                tracing::debug!(%error, "freed slots could not be written yet");
-                attempts.not_released(chunk);
+            match guarded("the writes of freed slots", self.ledger.commit_jobs(batch)).await {
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => tracing::debug!(%error, "freed slots could not be written yet"),
+                None => {}
             }
+            attempts.not_released(chunk);
         }
     }
 }

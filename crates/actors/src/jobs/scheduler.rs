@@ -66,6 +66,29 @@ pub(super) struct QueuedJob {
     since: Instant,
 }
 
+/// A job that a pass has taken out of the queue. Unless it gets a slot it goes back to its lane's owner, which puts it where it
+/// was: so does every job of a pass that panics.
+struct TakenOut {
+    job: JobId,
+    queued: QueuedJob,
+    has_slot: bool,
+}
+
+impl TakenOut {
+    fn placed(mut self, slot: ReservedSlot) {
+        self.has_slot = true;
+        self.queued.lane.send(LaneCommand::SlotReserved(self.job, self.queued.attempt, slot));
+    }
+}
+
+impl Drop for TakenOut {
+    fn drop(&mut self) {
+        if !self.has_slot {
+            self.queued.lane.send(LaneCommand::SlotUnavailable(self.job));
+        }
+    }
+}
+
 /// Of one instance.
 pub(super) struct Scheduler {
     registry: Registry,
@@ -252,9 +275,11 @@ impl Scheduler {
                     break;
                 }
                 let Some((job, queued)) = queue.pop(class) else { break };
-                let choice = self.choose_another(choice, &needs, &queued);
-                let claim = Claim { slot: Slot { job, attempt: queued.attempt }, token: queued.token };
-                picks.push(Pick { needs, claim, since: Some(queued.since), choice, of: queued });
+                let taken = TakenOut { job, queued, has_slot: false };
+                let choice = self.choose_another(choice, &needs, &taken.queued);
+                let QueuedJob { attempt, token, since, .. } = taken.queued;
+                let claim = Claim { slot: Slot { job, attempt }, token };
+                picks.push(Pick { needs, claim, since: Some(since), choice, of: taken });
             }
             queue.unblock();
         }
@@ -263,17 +288,11 @@ impl Scheduler {
         }
         let picked = picks.len();
         let mut unanswered = 0;
-        for (job, queued, answer) in self.reserve(picks).await {
+        for (_, taken, answer) in self.reserve(picks).await {
             match answer {
-                Answer::Placed(slot) => {
-                    queued.lane.send(LaneCommand::SlotReserved(job, queued.attempt, slot))
-                }
-                // Back to its lane's owner, which puts it where it was.
-                Answer::Taken => queued.lane.send(LaneCommand::SlotUnavailable(job)),
-                Answer::None => {
-                    unanswered += 1;
-                    queued.lane.send(LaneCommand::SlotUnavailable(job));
-                }
+                Answer::Placed(slot) => taken.placed(slot),
+                Answer::Taken => {}
+                Answer::None => unanswered += 1,
             }
         }
         if unanswered == picked {

@@ -187,28 +187,53 @@ async fn a_panic_of_a_look_for_lanes_without_an_owner_costs_that_look_alone() {
     let panics = &lanes.plan.holds.next_look_for_lanes_panics;
     panics.store(true, Ordering::SeqCst);
     until("a look panics", async || !panics.load(Ordering::SeqCst)).await;
+    let (id, _) = left_by_another(&lanes, None).await;
+    let owner_now = async || lanes.ledger.lease(id.lease()).await.unwrap().and_then(|lease| lease.owner);
+    until("it is adopted", async || owner_now().await.is_some_and(|owner| owner.as_str() == "me-1")).await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_of_a_write_about_attempts_loses_no_slot_that_was_freed() {
+    let lanes = open().await;
+    let node = NodeId::parse("n").unwrap();
+    let placed = Assignment { node: node.clone(), holder: lanes.jobs.me().clone() };
+    let (_, job) = left_by_another(&lanes, Some(placed)).await;
+    lanes.jobs.cancel(job).await.unwrap();
+    lanes.plan.next_jobs_panic();
+    let is_released = async || {
+        // It counts once the attempt is called off.
+        lanes.jobs.slot_freed(&node, job, Attempt::new(1));
+        let finished = lanes.ledger.job(job).await.unwrap().unwrap().finished;
+        finished.is_some_and(|finished| finished.released_at.is_some())
+    };
+    until("that its slot is free is written", is_released).await;
+    lanes.jobs.stop().await;
+}
+
+/// A session with one job, placed so, whose owner was another instance and has left it; with the job.
+async fn left_by_another(lanes: &Lanes, placed: Option<Assignment>) -> (LaneId, JobId) {
     let (needs, ordering) = (Requirements::default(), session::Ordering::Strict);
     let spec = session::Spec { tenant: None, needs, ordering, idle_ms: 60_000 };
     let session = lanes.jobs.open_session(&spec, None, None).await.unwrap();
     let (id, owner) = (LaneId::session(&session), InstanceId::parse("other-1").unwrap());
+    let job = JobId::from_u128(1);
     let acquired = lanes.ledger.acquire(id.lease(), &owner, 60_000).await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("nobody else has it") };
     let new = NewJob {
-        id: JobId::from_u128(1),
+        id: job,
         spec: Spec { session: Some(session), ..Spec::new("{}") },
         seq: Some(1),
         client_ref: None,
         due: Due::Now,
         retry: None,
-        placed: None,
+        placed,
     };
     let write = JobWrite { change: Change::Submit(Box::new(new)), key: None };
     let lane = ledger::Lane { id: id.clone(), owner: owner.clone(), token };
     lanes.ledger.commit_jobs(JobBatch { lane: Some(lane), writes: [write].into() }).await.unwrap();
     lanes.ledger.release(id.lease(), &owner, token).await.unwrap();
-    let owner_now = async || lanes.ledger.lease(id.lease()).await.unwrap().and_then(|lease| lease.owner);
-    until("it is adopted", async || owner_now().await.is_some_and(|owner| owner.as_str() == "me-1")).await;
-    lanes.jobs.stop().await;
+    (id, job)
 }
 
 /// A job of another instance's lane, whose first attempt is at a node.

@@ -13,6 +13,7 @@ use crate::jobs::fixture::{
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
 use crate::jobs::progress_store::ProgressStore;
+use crate::panic_guard::guarded;
 
 const RESERVATION: Duration = NodeTimeouts::DEFAULT.reservation;
 /// After so many yields every task of a test has come to where it waits.
@@ -220,6 +221,35 @@ async fn a_slot_is_passed_on_behind_many_jobs_that_its_node_does_not_serve() {
     let (found, _) = here.scheduler.pass_on(&instance("a"), &own, search, false);
     let passed: Vec<_> = found.passed.iter().map(|(job, ..)| *job).collect();
     assert_eq!(passed, [job(100)]);
+}
+
+#[tokio::test]
+async fn a_pass_that_panics_gives_the_jobs_that_it_took_out_back_to_their_lanes_owner() {
+    // There is no time at which such a reservation at a node of this instance ends.
+    let here = here_with(NodeTimeouts { reservation: Duration::MAX, ..NodeTimeouts::DEFAULT }).await;
+    for name in ["n", "m"] {
+        here.scheduler.registry.recorded(node_record(name, "a", here.epoch, 0), Instant::now());
+    }
+    here.scheduler.registry.reindex();
+    let (lanes, own) = (Directory::default(), lane("instance:a"));
+    let mut owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&own).unwrap();
+    for number in [1, 2] {
+        let job = Arc::new(LiveJob::created(job(number), own.clone(), spec()));
+        let (token, since) = (Token::new(1), Instant::now());
+        let (avoid, prefer, is_back) = (None, None, false);
+        let enqueue = Enqueue { job, attempt: FIRST, token, avoid, prefer, since, is_back };
+        here.scheduler.enqueue(&handle, &own, enqueue);
+    }
+    assert!(guarded("a test", here.scheduler.pass()).await.is_none(), "it panics");
+    assert_eq!((here.scheduler.waiting(), owner.left()), (0, 2));
+    let mut back = Vec::new();
+    for _ in 0..2 {
+        let Some(LaneCommand::SlotUnavailable(job)) = owner.recv().await else { panic!("it has no slot") };
+        back.push(job);
+    }
+    back.sort_unstable();
+    assert_eq!(back, [job(1), job(2)]);
 }
 
 #[tokio::test]
