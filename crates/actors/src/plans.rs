@@ -396,8 +396,9 @@ impl Inner {
         rows: NewRows,
         reserved: Option<PlanShare>,
     ) -> Result<PlanId, Refusal> {
+        let deadline = Instant::now() + self.config.request_timeout;
         let (body_hash, taken) = (rows.key.as_ref().map(|key| key.body_hash), rows.take.len());
-        let created = tokio::time::timeout(self.config.request_timeout, self.ledger.create_plan(rows));
+        let created = tokio::time::timeout_at(deadline.into(), self.ledger.create_plan(rows));
         let created = created.await.map_err(|_late| Refusal::LedgerUnavailable);
         let created = created.and_then(|answer| answer.map_err(Refusal::from));
         match created.inspect_err(|_| step::count_asked("error", taken))? {
@@ -405,11 +406,13 @@ impl Inner {
                 let id = plan.id;
                 step::count_locks(&plan, &locks, at, self.config.lock_ms());
                 plan.locked(locks);
-                if let Some(share) = reserved
-                    && let Err(error) = self.open(id, Some((plan, Clock::new(at), share))).await
-                {
-                    // It is adopted like any other, and somebody has to resume it.
-                    tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
+                if let Some(share) = reserved {
+                    let opening = self.open(id, Some((plan, Clock::new(at), share)));
+                    let opened = tokio::time::timeout_at(deadline.into(), opening).await;
+                    if let Err(error) = opened.unwrap_or(Err(Refusal::LedgerUnavailable)) {
+                        // It is adopted like any other. After an owner that has begun it, somebody has to resume it.
+                        tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
+                    }
                 }
                 Ok(id)
             }

@@ -313,6 +313,30 @@ async fn commands_that_wait_for_a_plans_lease_are_refused_in_time_and_none_of_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_that_are_started_as_they_are_made_are_answered_in_time_and_begun_once_there_are_leases() {
+    const ACQUIRING: Duration = Duration::from_secs(8);
+    let lanes = open().await;
+    let plans = start_with(&lanes, |config| config.request_timeout = Duration::from_secs(2));
+    let holds = &lanes.plan.holds;
+    *holds.acquires_fail_after.lock().unwrap() = Some(ACQUIRING);
+    let create = async |number: usize| {
+        let tenant = TenantId::parse(&format!("t{number}")).unwrap();
+        let tasks = vec![TaskSpec::new(tenant, [StageSpec::new("only", "1")])];
+        let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: true, key: None };
+        plans.create(new, Author::default()).await.unwrap()
+    };
+    let made = tokio::time::timeout(ACQUIRING, join_all((0..10).map(create))).await;
+    let made = made.expect("none of them waits for its lease");
+    assert_ne!(holds.failed_acquires(), 0);
+    *holds.acquires_fail_after.lock().unwrap() = None;
+    for plan in made {
+        until("its stage begins", async || task(&lanes, plan).await.in_flight().is_some()).await;
+    }
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let lanes = open().await;
     let plans = start_with(&lanes, |config| config.owned_bytes_max = 15_000);
