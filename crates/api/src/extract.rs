@@ -142,10 +142,18 @@ async fn within_limits(
     }
 }
 
-/// The bytes of the body that was read, if they are counted: they count as being read until this is dropped. For work that keeps
-/// what was read also where the caller leaves.
-pub fn kept_bytes(request: &HttpRequest) -> Option<Share> {
-    request.extensions_mut().remove::<Share>()
+/// The bytes of the body that was read, which had so many: they count as being read until this is dropped, be they few. For work
+/// that keeps what was read also where the caller leaves.
+///
+/// # Errors
+/// The limit that is reached, for a body that was not counted before.
+pub fn kept_bytes(request: &HttpRequest, shares: &Shares, bytes: usize) -> Result<Share, Refusal> {
+    let counted = request.extensions_mut().remove::<Share>();
+    if let Some(share) = counted {
+        return Ok(share);
+    }
+    let principal = Principal::of(request);
+    Ok(shares.take(Kind::Reading, principal.used(), bytes)?)
 }
 
 /// The bytes of one body, as far as they are counted.

@@ -46,7 +46,7 @@ pub const CALLER_KEYS_DEFAULT: u64 = 100_000_000;
 /// Of ten connections so many may be sockets, so that requests find room.
 pub const SOCKETS_OF_TEN_CONNECTIONS: usize = 9;
 /// Bodies, answers, and parts of a socket's messages of so many bytes are not counted: the numbers of requests and sockets
-/// bound them.
+/// bound them. Those of a plan that is being made count all the same: its making outlives the request.
 pub const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// A body of unknown length takes its share in steps of so many bytes.
 pub const READING_STEP_BYTES: usize = 64 << 10;

@@ -48,7 +48,10 @@ type Forwarding = web::Data<Forwarder>;
 pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
-    let asked: shape::PlanRequest = extract::body(&request, payload, state.plan_limits()).await?;
+    let body = extract::bytes(&request, payload, state.plan_limits()).await?;
+    let asked: shape::PlanRequest = extract::object(&request, &body)?;
+    let length = body.len();
+    drop(body);
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "plan", key, body_hash(&asked)));
     admit(&state, &principal, key.as_ref())?;
@@ -60,7 +63,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
     let (plans, author) = (state.incarnation().plans.clone(), author(&request, None));
-    let bytes = extract::kept_bytes(&request);
+    let bytes = extract::kept_bytes(&request, &state.shares, length)?;
     // The plan is in memory until it is made, also where the caller leaves.
     let made = uncut(async move { (plans.create(plan, author).await, bytes) });
     let (made, _bytes) = state.call(made).await;

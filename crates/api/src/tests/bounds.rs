@@ -244,6 +244,16 @@ async fn a_large_answer_counts_until_its_reader_has_taken_it() {
 
 #[actix_web::test]
 async fn a_plan_takes_its_bytes_until_it_is_made_also_where_its_caller_leaves() {
+    takes_its_bytes_until_made(50_000).await;
+}
+
+#[actix_web::test]
+async fn a_plan_whose_body_is_too_short_to_be_counted_takes_its_bytes_until_it_is_made() {
+    takes_its_bytes_until_made(1_000).await;
+}
+
+/// A plan whose only stage has a payload of so many bytes.
+async fn takes_its_bytes_until_made(payload: usize) {
     let dir = TempDir::new().unwrap();
     // What is begun there goes on once a thread runs it.
     let held = runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -252,7 +262,7 @@ async fn a_plan_takes_its_bytes_until_it_is_made_also_where_its_caller_leaves() 
     state.open(services(&dir).await);
     let state = Arc::new(state);
     let service = init_service(app(&forwarder(&state))).await;
-    let stage = serde_json::json!({ "name": "only", "payload": "1".repeat(50_000) });
+    let stage = serde_json::json!({ "name": "only", "payload": "1".repeat(payload) });
     let plan = serde_json::json!({ "tasks": [{ "tenant": "x", "stages": [stage] }] });
     let request = TestRequest::post().uri("/v1/plans").insert_header(LOCAL).set_json(plan);
     let before = held.metrics().num_alive_tasks();
@@ -265,7 +275,7 @@ async fn a_plan_takes_its_bytes_until_it_is_made_also_where_its_caller_leaves() 
     };
     tokio::time::timeout(Duration::from_secs(20), begun).await.expect("the plan is to be made");
     drop(call);
-    assert!(state.shares.in_use(Kind::Reading) >= 50_000, "the plan is in memory");
+    assert!(state.shares.in_use(Kind::Reading) >= payload, "the plan is in memory");
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = std::thread::spawn(move || held.block_on(stopped));
