@@ -163,6 +163,10 @@ async fn callers_that_wait_for_a_sessions_lease_are_refused_in_time_and_none_of_
     assert!(answers.iter().all(is_refused), "{answers:?}");
     let tried = holds.failed_acquires();
     assert!((1..10).contains(&tried), "{tried} callers asked for it, one after the other");
+    // As long as three tries more would take. The last one may have begun meanwhile.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let later = holds.failed_acquires();
+    assert!(later <= tried + 1, "{later} callers asked for it, {tried} of them in time");
     *holds.acquires_fail_after.lock().unwrap() = None;
     submit(&lanes, &other, &["c1"]).await.remove(0).unwrap();
     lanes.jobs.stop().await;
