@@ -235,6 +235,9 @@ fn the_nonce_of_a_sender_that_follows_the_readme_and_crashes_before_it_settles_i
          fencepost nonce show {SIGNER} 0\nfencepost nonce grant {SIGNER} --key another-order --json\n"
     );
     let said = typed(&blocks);
+    // The transaction is mined for good before the hold that the policy gives expires.
+    let lasts = said.lines().any(|line| line.split_whitespace().eq(["hold", "60", "min"]));
+    assert!(lasts, "{said}");
     let granted = said.lines().next_back().unwrap_or_default();
     let granted: serde_json::Value =
         serde_json::from_str(granted).unwrap_or_else(|error| panic!("{error}: {said}"));
