@@ -23,6 +23,8 @@ use crate::pause::jittered;
 const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
+/// The longest pause after a count that failed, before jitter: what it took says nothing of the next one.
+const FAILED_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Jobs that one statement counts: some 20 ms of the ledger's time, on the slow side.
 const COUNTED_AT_ONCE: u32 = 20_000;
@@ -106,6 +108,7 @@ impl Statistics {
             while counting.lifetime.is_serving() {
                 let (took, counted) =
                     counting.unfinished.renew(counting.ledger.unfinished_counts(COUNTED_AT_ONCE)).await;
+                let pause = pause(UNFINISHED_EVERY, took, counted.is_ok());
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the unfinished jobs could not be counted");
                 } else {
@@ -116,7 +119,7 @@ impl Statistics {
                 let (used, all) = counting.registry.slots();
                 metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
                 metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
-                tokio::time::sleep(pause(UNFINISHED_EVERY, took)).await;
+                tokio::time::sleep(pause).await;
             }
         });
         let counting = Arc::clone(&this);
@@ -124,10 +127,11 @@ impl Statistics {
             while counting.lifetime.is_serving() {
                 let (took, counted) =
                     counting.finished.renew(counting.ledger.finished_counts(COUNTED_AT_ONCE)).await;
+                let pause = pause(FINISHED_EVERY, took, counted.is_ok());
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the finished jobs could not be counted");
                 }
-                tokio::time::sleep(pause(FINISHED_EVERY, took)).await;
+                tokio::time::sleep(pause).await;
             }
         });
         this
@@ -187,8 +191,10 @@ fn set(pool: &str, waiting: u64, oldest_ms: u64) {
     metrics::gauge!("fencepost_pool_oldest_seconds", "pool" => pool.to_owned()).set(oldest);
 }
 
-fn pause((at_least, multiple): (Duration, u32), took: Duration) -> Duration {
-    jittered(at_least.max(took * multiple))
+/// Until the next count, after one that took so long.
+fn pause((at_least, multiple): (Duration, u32), took: Duration, is_counted: bool) -> Duration {
+    let pause = at_least.max(took * multiple);
+    jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
 }
 
 /// Brings the counts and the rates together. Configured pools are there even if they have no jobs.

@@ -121,7 +121,19 @@ fn a_slow_count_is_taken_seldom() {
     for (took, least) in
         [(Duration::ZERO, 3.0), (Duration::from_millis(50), 3.0), (Duration::from_secs(1), 30.0)]
     {
-        let pause = pause(UNFINISHED_EVERY, took).as_secs_f64();
+        let pause = pause(UNFINISHED_EVERY, took, true).as_secs_f64();
         assert!((least * 0.5..least * 1.5).contains(&pause), "{took:?}: {pause}");
+    }
+}
+
+#[test]
+fn a_count_that_failed_is_soon_repeated_however_long_it_took() {
+    let minutes = Duration::from_secs(120);
+    for every in [UNFINISHED_EVERY, FINISHED_EVERY] {
+        for (took, most) in [(Duration::ZERO, every.0), (minutes, FAILED_PAUSE_MAX)] {
+            let pause = pause(every, took, false);
+            assert!(pause >= every.0 / 2 && pause <= most * 3 / 2, "{took:?}: {pause:?}");
+        }
+        assert!(pause(every, minutes, true) > Duration::from_secs(1_200), "one that did not is not");
     }
 }
