@@ -36,11 +36,6 @@ impl<T> Counted<T> {
         (since.elapsed(), counted)
     }
 
-    /// The newest count, unless there was none yet.
-    pub(crate) fn known(&self) -> Option<Arc<Count<T>>> {
-        self.0.borrow().clone()
-    }
-
     /// The newest count. Waits for the first.
     pub(crate) async fn newest(&self) -> Arc<Count<T>> {
         let mut counts = self.0.subscribe();

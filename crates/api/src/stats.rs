@@ -29,7 +29,8 @@ use crate::to_wire;
 ///
 /// The numbers of jobs, plans and tasks by state are those of the whole cluster, as the instance last counted them in
 /// the ledger, usually a few seconds ago: `counted_ms_ago`, `finished_counted_ms_ago` and `plans_counted_ms_ago` say
-/// when. An instance that has just started says `null` for FINISHED and `finished_counted_ms_ago` until it has counted these.
+/// when. An instance that has just started waits 0.1 s at most until it has counted the FINISHED jobs: where these are many,
+/// it says `null` for FINISHED and `finished_counted_ms_ago` meanwhile.
 /// The rates, over the last 1, 5 and 15 minutes, and the history are the sum of what each live instance has counted in
 /// its memory: the jobs that it accepted, and those whose end it wrote. The instance that answers asks the others once a second
 /// at most; one that says nothing within a second has a `problem` in `instances`. A request reads nothing from the ledger.
@@ -41,7 +42,7 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
     Query::read(&request, &[])?;
     let state = forwarder.state();
     let incarnation = state.incarnation();
-    // An instance that has just started waits for its first counts, but not for that of the finished jobs.
+    // An instance that has just started waits for its first counts, but for that of the finished jobs only a moment.
     let (jobs, plans) = state
         .read(async { Ok(tokio::join!(incarnation.jobs.statistics(), incarnation.plans.statistics())) })
         .await?;

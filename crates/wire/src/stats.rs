@@ -48,8 +48,8 @@ pub struct Stats {
     /// How long ago the unfinished jobs were counted, in milliseconds: usually a few seconds. With a million jobs it may be a
     /// minute, and it grows while the ledger does not answer.
     pub counted_ms_ago: u64,
-    /// How long ago the FINISHED jobs were counted, in milliseconds. With millions of them it may be minutes. `null` until the
-    /// instance has counted them for the first time.
+    /// How long ago the FINISHED jobs were counted, in milliseconds. With millions of them it may be minutes. `null` while an
+    /// instance that has just started counts them for the first time, and that takes longer than 0.1 s.
     #[schema(required)]
     pub finished_counted_ms_ago: Option<u64>,
     /// How long ago plans and tasks were counted, in milliseconds: usually up to 15 s.
@@ -133,8 +133,7 @@ pub struct JobStates {
     pub dispatched: u64,
     /// The node has acknowledged the newest attempt.
     pub running: u64,
-    /// The job has its one result, and was not purged yet. `null` until the instance that answers has counted these for the first
-    /// time.
+    /// The job has its one result, and was not purged yet. `null` as long as `finished_counted_ms_ago` is.
     #[schema(required)]
     pub finished: Option<u64>,
 }
