@@ -278,8 +278,10 @@ pub const CLAIM_ASKED_MAX: Duration = Duration::from_secs(3);
 pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
 /// How old the numbers of leases in `/v1/cluster` may be, at least, before they are counted anew.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
-/// So many times as long as the last count took they may be as well.
+/// So many times as long as the last count took they may be as well,
 pub const LEASE_COUNTS_PAUSES: u32 = 30;
+/// but no older than this.
+pub const LEASE_COUNTS_AGE_LIMIT: Duration = Duration::from_secs(300);
 /// How long `/v1/cluster` waits for a count that is under way, before it answers with the last one.
 pub const LEASE_COUNTS_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Leases that one statement counts: some 20 ms of the ledger's time, on the slow side.

@@ -71,6 +71,11 @@ impl<T: Clone, E: Clone> Recent<T, E> {
         lock(&self.0).known.clone()
     }
 
+    /// Whether the last result was a failure.
+    pub fn has_failed(&self) -> bool {
+        matches!(lock(&self.0).last, Some((_, Err(_))))
+    }
+
     fn last_or_looking(
         &self,
         age_max: Duration,
@@ -148,7 +153,9 @@ mod tests {
         let fails = || finds(Err("away"));
         assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails()).await, Some(Err("away")));
         assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, finds(Ok(1))).await, Some(Ok(1)));
+        assert!(!recent.has_failed());
         assert_eq!(recent.get_or_older(Duration::ZERO, HOUR, fails()).await, Some(Ok(1)));
+        assert!(recent.has_failed(), "the last one has, although an older one did");
         assert_eq!(recent.get_or_older(HOUR, HOUR, nobody_looks).await, Some(Ok(1)), "kept, too");
     }
 

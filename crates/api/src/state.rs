@@ -21,8 +21,9 @@ use crate::event_feeds::EventFeeds;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
-    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, LEASE_COUNTS_PAUSES, LEASE_COUNTS_WAIT_MAX,
-    LEASES_COUNTED_AT_ONCE, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX, RETRY_DRY_RUNS_AT_ONCE,
+    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_LIMIT, LEASE_COUNTS_AGE_MAX, LEASE_COUNTS_PAUSES,
+    LEASE_COUNTS_WAIT_MAX, LEASES_COUNTED_AT_ONCE, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
+    RETRY_DRY_RUNS_AT_ONCE,
 };
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
@@ -294,7 +295,8 @@ impl State {
     }
 
     /// The newest count of the leases; `None` while there is none. Counting reads the whole table: so one count runs at a time,
-    /// in the background, and the longer it took, the later the next one begins. A request waits a moment for it.
+    /// in the background, and the longer it took, the later the next one begins, unless it failed. A request waits a
+    /// moment for it.
     pub async fn lease_counts(&self) -> Option<LeaseCounts> {
         let ledger = ledger::Handle::clone(&self.ledger);
         let count = |look: Look<LeaseCounts, ()>| {
@@ -309,7 +311,7 @@ impl State {
             });
         };
         let took = self.lease_counts.known().map_or(Duration::ZERO, |counts| counts.took);
-        let age_max = LEASE_COUNTS_AGE_MAX.max(took * LEASE_COUNTS_PAUSES);
+        let age_max = lease_counts_age_max(took, self.lease_counts.has_failed());
         self.lease_counts.get_or_older(age_max, LEASE_COUNTS_WAIT_MAX, count).await?.ok()
     }
 
@@ -347,7 +349,28 @@ impl State {
     }
 }
 
+/// How old the last count of the leases may be, where the last one that did not fail took so long.
+fn lease_counts_age_max(took: Duration, has_failed: bool) -> Duration {
+    if has_failed {
+        return LEASE_COUNTS_AGE_MAX;
+    }
+    (took * LEASE_COUNTS_PAUSES).clamp(LEASE_COUNTS_AGE_MAX, LEASE_COUNTS_AGE_LIMIT)
+}
+
 /// The refusal of what the ledger was asked for a bounded time.
 pub fn unanswered() -> Refusal {
     Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_leases_that_took_long_is_kept_for_minutes_and_one_that_failed_for_seconds() {
+        for (took, counted, failed) in [(0, 2, 2), (1, 30, 2), (60, 300, 2)] {
+            let age_max = |has_failed| lease_counts_age_max(Duration::from_secs(took), has_failed).as_secs();
+            assert_eq!((age_max(false), age_max(true)), (counted, failed), "{took} s");
+        }
+    }
 }

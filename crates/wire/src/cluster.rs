@@ -57,7 +57,8 @@ pub struct Instance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
     /// The number of live leases that the instance holds, without its own `instance:` lease, as they were last counted: some
-    /// seconds ago, and minutes ago where there are millions. 0 until they are counted for the first time.
+    /// seconds ago, and minutes ago where there are millions: 5 minutes, and what the count takes. 0 until they are
+    /// counted for the first time.
     pub resources: u64,
     /// Whether the instance is on the ring, as the instance that answers sees it. A newcomer joins after three seconds.
     #[serde(default)]
