@@ -512,7 +512,7 @@ impl JobFilter {
     }
 
     /// Whether all of them are jobs that nodes have, which are few next to those that wait; those of a session are fewer still.
-    fn is_on_nodes(&self) -> bool {
+    pub(crate) fn is_on_nodes(&self) -> bool {
         self.session.is_none() && matches!(self.state, Some(State::Dispatched | State::Running))
     }
 

@@ -36,6 +36,7 @@ const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
 const STATE: Statement = statement!(both "job_state");
 const STATE_FINISHED: Statement = statement!(both "job_state_finished");
 const LIST: Statement = statement!("job_list");
+const LIST_NEWEST: Statement = statement!(both "job_list_newest");
 const LIST_FINISHED: Statement = statement!(both "job_list_finished");
 const IN_FLIGHT: Statement = statement!("job_in_flight");
 const UNDER_WAY: Statement = statement!(both "job_under_way");
@@ -119,16 +120,24 @@ impl Jobs for Store {
                 .bind(filter.pool.as_ref().map(PoolName::as_str))
                 .bind(filter.kind.as_ref().map(JobKind::as_str))
         };
-        let unfinished =
-            filter.allows_unfinished().then(|| list(&LIST).bind(filter.state.map(State::as_str)));
+        let of_state = |statement: &Statement| list(statement).bind(filter.state.map(State::as_str));
+        // Those that nodes have are all read only where a page of them is not among the newest jobs.
+        let newest = (filter.is_on_nodes() && filter.allows_unfinished()).then(|| of_state(&LIST_NEWEST));
+        let unfinished = filter.allows_unfinished().then(|| of_state(&LIST));
+        let page = filter.limit as usize;
         let finished =
             filter.allows_finished().then(|| list(&LIST_FINISHED).bind(filter.outcome.map(Outcome::as_str)));
         let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
             .with(Way::Reads, move |mut session| {
                 Box::pin(async move {
                     let (mut unfinished_rows, mut finished_rows) = (Vec::new(), Vec::new());
+                    if let Some(list) = newest {
+                        unfinished_rows = session.all(list).await?;
+                    }
                     // In this order, since a job moves one way only.
-                    if let Some(list) = unfinished {
+                    if let Some(list) = unfinished
+                        && unfinished_rows.len() < page
+                    {
                         unfinished_rows = session.all(list).await?;
                     }
                     if let Some(list) = finished {

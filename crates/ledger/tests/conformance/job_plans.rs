@@ -4,7 +4,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use domain::job::Retry;
+use domain::job::{Retry, State};
 use ledger::{JobFilter, LAST_NODE_PLACES, WaitingGroup};
 
 use crate::bench::{BY_KEYS, Bench, owner};
@@ -146,6 +146,9 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let on_nodes = listed_on_nodes(include_str!("../../sql/sqlite/job_list.sql"));
     let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
     assert!(plan.contains("job_in_flight"), "{plan}");
+    let newest = with_mark(include_str!("../../sql/both/job_list_newest.sql"), "tenant");
+    let plan = explained_by_sqlite(&mut asks, &newest, ON_NODES).await;
+    assert!(plan.contains("SEARCH job ") && !plan.contains("SCAN job"), "{plan}");
 }
 
 async fn explained_by_sqlite(asks: &mut SqliteConnection, statement: &str, values: &str) -> String {
@@ -409,6 +412,27 @@ async fn neither_trains_nor_loads_read_whole_tables() {
     let read = "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname ~ '^(job|session|lease)')::bigint
                      + (SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'job_node')";
     assert_eq!(b.counted_at_last(read).await, 0, "rows that nobody asked for were read");
+}
+
+/// Where nodes have many jobs and few wait, a page of those that nodes have is read without the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_the_jobs_that_nodes_have_does_not_read_all_of_them() {
+    let b = Bench::postgres().await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    for chunk in 0..4 {
+        b.does(of_lane(&lane, (chunk * 1_000..(chunk + 1) * 1_000).map(|n| submit_placed(job(n))))).await;
+    }
+    let mut hand = PgConnection::connect(&b.options.url).await.unwrap();
+    sqlx::raw_sql("ANALYZE job").execute(&mut hand).await.unwrap();
+    hand.close().await.unwrap();
+    let on_nodes = JobFilter { state: Some(State::Dispatched), limit: 10, ..JobFilter::default() };
+    let listed = b.ledger.jobs(&on_nodes).await.unwrap();
+    assert!(listed.iter().map(|record| record.id).eq((3_990..4_000).rev().map(job)));
+    let read = "SELECT (SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_user_tables WHERE relname = 'job')::bigint
+                     + (SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes
+                        WHERE indexrelname IN ('job_in_flight', 'job_node'))::bigint";
+    let read = b.counted_at_last(read).await;
+    assert!(read < 1_000, "{read} rows of 4,000 were read for a page of 10");
 }
 
 /// A client that has seen all of a session of a hundred thousand jobs asks for more, among many sessions of a few: as

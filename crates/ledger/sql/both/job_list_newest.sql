@@ -1,0 +1,16 @@
+-- As job_list, but only jobs that are among the newest ones that are not finished: where nodes have many of these, a page of
+-- jobs that nodes have needs no others. A line with a mark is there only if the filter asks for it.
+-- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state
+SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
+       past_attempts,
+       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
+       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
+       state, held, '' AS payload, CAST(NULL AS text) AS stage
+FROM (SELECT * FROM job WHERE id < $1 ORDER BY id DESC LIMIT 10000) AS newest
+WHERE state = $7
+  AND tenant = $4 --? tenant
+  AND pool = $5 --? pool
+  AND kind = $6 --? kind
+  AND stage IS NULL --? no_stage
+ORDER BY id DESC
+LIMIT $2
