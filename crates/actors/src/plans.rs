@@ -214,6 +214,7 @@ impl Plans {
     /// the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
+        let deadline = Instant::now() + inner.config.request_timeout;
         let task_id = || TaskId::from_u128(inner.jobs.new_id().as_u128());
         let tasks = new.tasks.into_iter().map(|task| TaskState::new(task_id(), Arc::new(task)));
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
@@ -244,7 +245,7 @@ impl Plans {
         };
         let inner = Arc::clone(inner);
         // A caller that gives up must not leave a plan that was made and not begun.
-        uncut(async move { inner.make(plan, rows, reserved).await }).await
+        uncut(async move { inner.make(plan, rows, reserved, deadline).await }).await
     }
 
     /// Whether the plan's owner is here.
@@ -395,8 +396,8 @@ impl Inner {
         mut plan: PlanState,
         rows: NewRows,
         reserved: Option<PlanShare>,
+        deadline: Instant,
     ) -> Result<PlanId, Refusal> {
-        let deadline = Instant::now() + self.config.request_timeout;
         let (body_hash, taken) = (rows.key.as_ref().map(|key| key.body_hash), rows.take.len());
         let created = tokio::time::timeout_at(deadline.into(), self.ledger.create_plan(rows));
         let created = created.await.map_err(|_late| Refusal::LedgerUnavailable);

@@ -94,8 +94,8 @@ struct Group {
     outside: Option<Priority>,
     /// One that was left in the ledger has a higher priority than those that were there before it, and perhaps than some inside.
     is_overtaken: bool,
-    /// No more than its first job fitted when it was read last, if that did; where the instance's memory was full and other
-    /// groups had little of the lane's, not even that.
+    /// No more than its first job fitted when it was read last, if that did. Where the instance's memory was full: not even that,
+    /// or, where other groups had most of the lane's, not enough for it not to be low.
     has_no_room: bool,
     /// The number of the last page of it that was asked for; 0 before the first.
     asked: u64,
@@ -316,15 +316,21 @@ impl LaneJobs {
             new.push(job.id);
             self.insert_waiting(Arc::new(job));
         }
-        // Where the instance's memory is full and other groups have little of the lane's, they make room only for one that has
-        // nothing there.
-        let few = usize::from(!self.is_memory_full() || self.others_hold_most(group));
+        // Where the instance's memory is full, those that have most of the lane's own make room for each group that is low, and
+        // others only for one that has nothing there.
+        let few = match self.is_memory_full() {
+            true if self.others_hold_most(group) => GROUP_JOBS_LOW - 1,
+            true => 0,
+            false => 1,
+        };
         let known = self.groups.entry(group.clone()).or_default();
         let behind = if is_all && !is_full { None } else { last.or(known.outside) };
         known.outside = behind.max(left);
         let is_enough = (new.is_empty() && !is_outdated && left.is_none()) || is_full;
         known.enough = is_enough.then_some(known.inside);
         known.has_no_room = is_full && known.inside <= few;
+        // What is next outside may be before some that are inside.
+        known.is_overtaken |= is_full;
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }

@@ -146,9 +146,6 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let on_nodes = listed_on_nodes(include_str!("../../sql/sqlite/job_list.sql"));
     let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
     assert!(plan.contains("job_in_flight"), "{plan}");
-    let newest = with_mark(include_str!("../../sql/both/job_list_newest.sql"), "tenant");
-    let plan = explained_by_sqlite(&mut asks, &newest, ON_NODES).await;
-    assert!(plan.contains("SEARCH job ") && !plan.contains("SCAN job"), "{plan}");
 }
 
 async fn explained_by_sqlite(asks: &mut SqliteConnection, statement: &str, values: &str) -> String {

@@ -199,7 +199,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::job::{Attempt, Due, JobVerdict};
+    use crate::job::{Attempt, Due, JobVerdict, PromotedJob};
     use crate::lane::limits::{
         GROUP_JOBS_ALONE_MAX, JOB_BYTES, LANE_BYTES_OWN, REREAD_EVERY, WAITING_BYTES_MAX,
     };
@@ -470,32 +470,36 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_not_kept_at_one_job_by_another_that_fills_the_lanes_own_memory() {
+    fn a_group_is_not_kept_at_few_jobs_by_another_that_fills_the_lanes_own_memory() {
         let now = Instant::now();
         let (unserved, served) = (named(0), named(1));
-        let mut state = reading_with(0, vec![unserved.clone()], now);
-        let mut ledger = filling(&state, &unserved, 100);
-        let effects = state.waiting_read(PageId(1), Ok((ledger.clone(), true)), now);
-        assert_eq!(effects.len(), 8, "{}", words(&effects));
-        let small = (1..=10).map(|n| {
-            let mut one = waiting(&state.lane, n);
-            one.spec.tenant.clone_from(&served.tenant);
-            one
-        });
-        ledger.extend(small);
-        assert_eq!(give(&mut state, Command::LookForTransferred, now), "flush read");
-        let effects = state.groups_read(Ok(vec![served]), now);
-        read_all(&mut state, effects, &ledger, now);
-        let inside =
-            |state: &LaneState<Numbered>| (1..=10).filter(|n| state.jobs.get(job(*n)).is_some()).count();
-        assert_eq!(inside(&state), 1, "the other one has the rest");
-        let later = now + REREAD_EVERY * 2;
-        let effects = state.flush(later);
-        read_all(&mut state, effects, &ledger, later);
-        assert_eq!(inside(&state), 10);
-        let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
-        assert_eq!(give(&mut state, reserved, later), "flush commit(dispatch)");
-        assert_eq!(commit(&mut state, later), "notify dequeue dispatch", "no page is read for it");
+        for (left, few) in [(0, 1), (3 * JOB_BYTES, 2)] {
+            let mut state = reading_with(0, vec![unserved.clone()], now);
+            let mut ledger = filling(&state, &unserved, 100);
+            let payload = &mut ledger[0].spec.payload;
+            *payload = "7".repeat(payload.len() - left).into();
+            let effects = state.waiting_read(PageId(1), Ok((ledger.clone(), true)), now);
+            assert_eq!(effects.len(), 8, "{}", words(&effects));
+            let small = (1..=10).map(|n| {
+                let mut one = waiting(&state.lane, n);
+                one.spec.tenant.clone_from(&served.tenant);
+                one
+            });
+            ledger.extend(small);
+            assert_eq!(give(&mut state, Command::LookForTransferred, now), "flush read");
+            let effects = state.groups_read(Ok(vec![served.clone()]), now);
+            read_all(&mut state, effects, &ledger, now);
+            let inside =
+                |state: &LaneState<Numbered>| (1..=10).filter(|n| state.jobs.get(job(*n)).is_some()).count();
+            assert_eq!(inside(&state), few, "the other one has the rest");
+            let later = now + REREAD_EVERY * 2;
+            let effects = state.flush(later);
+            read_all(&mut state, effects, &ledger, later);
+            assert_eq!(inside(&state), 10, "{left}");
+            let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
+            assert_eq!(give(&mut state, reserved, later), "flush commit(dispatch)");
+            assert_eq!(commit(&mut state, later), "notify dequeue dispatch", "no page is read for it");
+        }
     }
 
     #[test]
@@ -604,23 +608,32 @@ mod tests {
     #[test]
     fn a_higher_job_that_found_no_room_is_before_the_others_after_the_next_look() {
         let now = Instant::now();
-        let mut state = reading_with(0, vec![group()], now);
-        let lower = filling(&state, &group(), 100);
-        let effects = state.waiting_read(PageId(1), Ok((lower.clone(), true)), now);
-        assert_eq!(effects.len(), 8, "{}", words(&effects));
-        let mut higher = waiting(&state.lane, 2);
-        higher.spec.priority = Priority::new(1).unwrap();
-        let mut ledger = vec![higher];
-        ledger.extend(lower);
-        let effects = submit_higher(&mut state, 2, now);
-        read_all(&mut state, effects, &ledger, now);
-        assert!(state.jobs.get(job(2)).is_none(), "there is no room");
-        let later = now + REREAD_EVERY * 2;
-        let effects = state.flush(later);
-        read_all(&mut state, effects, &ledger, later);
-        assert!(state.jobs.get(job(2)).is_some());
-        let inside = ledger.iter().filter(|one| state.jobs.get(one.id).is_some()).count();
-        assert_eq!(inside, 8, "the last of the others has no room");
+        for is_promoted in [false, true] {
+            let mut state = reading_with(0, vec![group()], now);
+            let lower = filling(&state, &group(), 100);
+            let effects = state.waiting_read(PageId(1), Ok((lower.clone(), true)), now);
+            assert_eq!(effects.len(), 8, "{}", words(&effects));
+            let mut higher = waiting(&state.lane, 2);
+            higher.spec.priority = Priority::new(1).unwrap();
+            let promoted =
+                PromotedJob { job: higher.id, priority: higher.spec.priority, group: group_of(&higher.spec) };
+            let mut ledger = vec![higher];
+            ledger.extend(lower);
+            let effects = if is_promoted {
+                state.start_promotion(&mut Vec::new());
+                state.promoted(Ok(vec![promoted]), now)
+            } else {
+                submit_higher(&mut state, 2, now)
+            };
+            read_all(&mut state, effects, &ledger, now);
+            assert!(state.jobs.get(job(2)).is_none(), "there is no room");
+            let later = now + REREAD_EVERY * 2;
+            let effects = state.flush(later);
+            read_all(&mut state, effects, &ledger, later);
+            assert!(state.jobs.get(job(2)).is_some(), "{is_promoted}");
+            let inside = ledger.iter().filter(|one| state.jobs.get(one.id).is_some()).count();
+            assert_eq!(inside, 8, "the last of the others has no room");
+        }
     }
 
     #[test]
