@@ -11,7 +11,7 @@ use ledger::Peer;
 /// How many of its own renewals in a row an instance must make while the other's lease does not move. A
 /// stalled ledger stops all renewals alike, so only an instance that keeps renewing may declare another dead.
 const UNMOVED_MIN: u32 = 2;
-/// In so many looks in a row nobody is seen of whom nobody knows any more: who lives renews itself meanwhile.
+/// In so many looks in a row nobody is seen that nobody knows of any more: an instance that lives renews itself meanwhile.
 const UNSEEN_MIN: u32 = 4;
 
 /// An instance that has not reached the ledger for this long withdraws its presence: the others go on without it.

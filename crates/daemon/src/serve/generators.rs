@@ -66,7 +66,7 @@ pub fn numbers(
         may_take_from: Box::new(move |other: &InstanceId, is_over: bool| {
             is_alone || others.is_forgotten(other) || is_over && others.may_take()
         }),
-        // By then this instance finds dead whom nobody else has.
+        // By then this instance finds an instance dead that nobody else has found dead.
         inherits_until: Instant::now() + 2 * Duration::from_millis(config.lease.instance_ms),
     })
 }
