@@ -2,7 +2,7 @@
 
 import { until } from './daemon';
 import { enter, expect, KIND, test, visit } from './world';
-import type { Page } from '@playwright/test';
+import type { Locator, Page } from '@playwright/test';
 
 /** Presses a button that opens a dialog, fills it in, and confirms. */
 async function act(page: Page, button: string, values: Record<string, string> = {}, confirm = button): Promise<void> {
@@ -400,9 +400,8 @@ test('a quarantined nonce is resolved only by who types its number', async ({ pa
     expect(await daemon.audited('resolve_nonce', `signer:${signer} nonce ${first}`)).toBe(1);
 });
 
-test('a dialog stays until it knows what became of its action', async ({ page, world, watch }) => {
-    watch.allowsFailures = true;
-    await enter(page, world, 'root', `#/jobs/${world.running}`);
+/** Confirms that the job of the page is cancelled, which is refused once `answer` is called. */
+async function refusedLate(page: Page): Promise<{ dialog: Locator; answer: () => void }> {
     let answer = (): void => undefined;
     const answered = new Promise<void>((resolve) => (answer = resolve));
     await page.route('**/cancel', async (route) => {
@@ -413,6 +412,13 @@ test('a dialog stays until it knows what became of its action', async ({ page, w
     const dialog = page.getByRole('dialog');
     await dialog.getByRole('button', { name: 'Cancel job' }).click();
     await expect(dialog.getByRole('button', { name: 'Working…' })).toBeVisible();
+    return { dialog, answer };
+}
+
+test('a dialog stays until it knows what became of its action', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', `#/jobs/${world.running}`);
+    const { dialog, answer } = await refusedLate(page);
     await expect(dialog.getByRole('button', { name: 'Back' })).toBeDisabled();
     for (let press = 0; press < 3; press += 1) await page.keyboard.press('Escape');
     await expect(dialog).toBeVisible();
@@ -426,16 +432,7 @@ test('a dialog says why its action was refused, although the button that opened 
     watch.allowsFailures = true;
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
     await enter(page, world, 'root', `#/jobs/${id}`);
-    let answer = (): void => undefined;
-    const answered = new Promise<void>((resolve) => (answer = resolve));
-    await page.route('**/cancel', async (route) => {
-        await answered;
-        await route.fulfill({ status: 409, json: { code: 'conflict', detail: 'it is too late' } });
-    });
-    await page.getByRole('button', { name: 'Cancel job' }).click();
-    const dialog = page.getByRole('dialog');
-    await dialog.getByRole('button', { name: 'Cancel job' }).click();
-    await expect(dialog.getByRole('button', { name: 'Working…' })).toBeVisible();
+    const { dialog, answer } = await refusedLate(page);
     await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
     await expect(page.locator('main .bar .badge').first()).toHaveText('cancelled');
     answer();

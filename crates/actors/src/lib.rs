@@ -13,7 +13,7 @@ mod job_ids;
 pub mod jobs;
 mod ledger_failure;
 mod mailbox;
-mod panic_guard;
+pub mod panic_guard;
 mod pause;
 pub mod plans;
 mod queue_meter;

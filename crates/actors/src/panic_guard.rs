@@ -11,7 +11,7 @@ use crate::pause::jittered;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Does the work until it returns. After a panic it begins anew, and what it remembers is made anew. `name` is for the log.
-pub(crate) async fn again_after_panics<W: Future<Output = ()>>(name: &'static str, work: impl Fn() -> W) {
+pub async fn again_after_panics<W: Future<Output = ()>>(name: &'static str, work: impl Fn() -> W) {
     while guarded(name, work()).await.is_none() {
         tokio::time::sleep(jittered(AGAIN_AFTER)).await;
     }

@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::panic_guard::again_after_panics;
 use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk, jittered};
+use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;
@@ -26,9 +27,7 @@ use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, body_hash};
 use crate::job_fields;
-use crate::limits::{
-    BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SCAN_ROWS, BULK_SEEN_PAGE,
-};
+use crate::limits::{BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::read_turn::ReadTurn;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -326,7 +325,8 @@ pub fn start(forwarder: &Arc<Forwarder>) {
     let (started, forwarder) = (Started(Arc::clone(forwarder.state())), Arc::clone(forwarder));
     actix_web::rt::spawn(async move {
         let _started = started;
-        again_after_panics(|| runner::run(Arc::clone(&forwarder))).await;
+        // No other instance would go on with what this one owns while it lives.
+        again_after_panics("the bulk operations", || runner::run(Arc::clone(&forwarder))).await;
     });
 }
 
@@ -339,34 +339,9 @@ impl Drop for Started {
     }
 }
 
-/// Does the work until it returns. No other instance would go on with what this one owns while it lives.
-async fn again_after_panics<F: Future<Output = ()> + 'static>(work: impl Fn() -> F) {
-    while let Err(error) = actix_web::rt::spawn(work()).await {
-        tracing::error!(%error, "the work on bulk operations stopped because of a defect, and begins anew");
-        tokio::time::sleep(jittered(BULK_ROUND_PAUSE)).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
     use super::*;
-
-    #[actix_web::test]
-    async fn the_work_begins_anew_after_a_panic() {
-        let begun = Rc::new(Cell::new(0));
-        again_after_panics(|| {
-            let begun = Rc::clone(&begun);
-            async move {
-                begun.set(begun.get() + 1);
-                assert!(begun.get() > 1, "a defect");
-            }
-        })
-        .await;
-        assert_eq!(begun.get(), 2);
-    }
 
     #[test]
     fn each_action_takes_the_filters_that_mean_something_for_it() {

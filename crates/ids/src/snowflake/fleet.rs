@@ -133,6 +133,17 @@ impl Fleet {
         self.start_with(node, offset_ms, options, true)
     }
 
+    /// A process that was killed, and started again by its file while the ledger is away; and the number that both have.
+    pub(super) async fn restarted_by_its_file(self: &Arc<Self>, file: PathBuf) -> (Process, u16) {
+        let options = Options { lead_ms: 60_000, ..with_file(file) };
+        let process = self.start("a", 0, options.clone());
+        let before = process.makes().await;
+        process.crash().await;
+        let restarted = self.start_cut_off("a", 0, options);
+        assert_eq!(restarted.makes().await, before, "by the file");
+        (restarted, before)
+    }
+
     fn start_with(self: &Arc<Self>, node: &str, offset_ms: i64, options: Options, is_away: bool) -> Process {
         let clock = Watch::new(self.begun, offset_ms);
         let (snowflakes, keeping) = Snowflakes::start(options.clone(), clock.clone());

@@ -602,12 +602,7 @@ async fn once_another_ledger_is_reached_no_id_is_made_by_the_file_and_none_of_it
 async fn the_files_generator_is_closed_when_another_number_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::new();
-    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
-    let process = fleet.start("a", 0, options.clone());
-    let before = process.makes().await;
-    process.crash().await;
-    let restarted = fleet.start_cut_off("a", 0, options);
-    assert_eq!(restarted.makes().await, before);
+    let (restarted, before) = fleet.restarted_by_its_file(folder.path().join("worker")).await;
     let by_file = restarted.snowflakes.shared.current.load_full().unwrap();
     restarted.numbers.is_away.store(false, Ordering::Relaxed);
     pass(3_000).await;

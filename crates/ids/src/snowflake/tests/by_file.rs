@@ -216,12 +216,7 @@ async fn a_recall_after_a_number_was_taken_by_another_deletes_the_file_that_stil
 async fn after_a_start_by_the_file_a_caller_at_the_limit_of_a_lost_number_is_served_under_another() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::new();
-    let options = Options { lead_ms: 60_000, ..with_file(folder.path().join("worker")) };
-    let process = fleet.start("a", 0, options.clone());
-    let before = process.makes().await;
-    process.crash().await;
-    let restarted = fleet.start_cut_off("a", 0, options);
-    assert_eq!(restarted.makes().await, before, "by the file");
+    let (restarted, before) = fleet.restarted_by_its_file(folder.path().join("worker")).await;
     restarted.numbers.is_away.store(false, Ordering::Relaxed);
     pass(3_000).await;
     let lost = restarted.makes().await;

@@ -171,19 +171,27 @@ fn a_plan_that_runs_is_resumed_without_the_tasks_that_were_paused_alone() {
     assert_eq!(rig.begun(), [(1, 1)]);
 }
 
-#[test]
-fn a_retry_in_a_paused_plan_starts_that_task_alone() {
-    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+/// A plan of three tasks with so many stages each, of which one runs at a time: the first two have failed, the third runs, and the
+/// first, which is retried, waits behind it.
+fn retried_behind_a_running_task(stages: usize) -> Rig {
+    let mut rig =
+        Rig::new(3, stages, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
     rig.must(Command::Start);
     rig.fail(0);
     rig.fail(1);
-    // Nothing of them runs any more, and the first waits for its turn behind the third.
+    // Nothing of them runs any more.
     for at in [0, 1] {
         let job = rig.task(at).waits_for.unwrap();
         rig.must(Command::OlderEnded { task: id(at), job });
     }
     rig.retry(0, |_| {}).unwrap();
     assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Pending, TaskStatus::Running]);
+    rig
+}
+
+#[test]
+fn a_retry_in_a_paused_plan_starts_that_task_alone() {
+    let mut rig = retried_behind_a_running_task(2);
     rig.must(Command::Pause);
     rig.complete(2);
     assert_eq!([rig.status(0), rig.status(2)], [TaskStatus::Paused; 2]);
@@ -200,16 +208,7 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 #[test]
 fn a_retry_in_a_paused_plan_starts_that_task_alone_however_often_the_others_have_changed() {
     for ends_before in [true, false] {
-        let mut rig =
-            Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
-        rig.must(Command::Start);
-        rig.fail(0);
-        rig.fail(1);
-        for at in [0, 1] {
-            let job = rig.task(at).waits_for.unwrap();
-            rig.must(Command::OlderEnded { task: id(at), job });
-        }
-        rig.retry(0, |_| {}).unwrap();
+        let mut rig = retried_behind_a_running_task(3);
         for at in [0, 2] {
             Arc::make_mut(&mut rig.state.tasks[at]).version = TASK_CHANGES_MAX;
         }
