@@ -74,6 +74,15 @@ impl Inner {
         let lease_ms = self.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
         let sent = Instant::now();
+        // An acquire would take what has run out. A lease of basic mode is renewed by nobody.
+        if mode == Mode::WorkerQueue
+            && !self.failure_detector.may_take()
+            && let Some(lease) = self.ledger.lease(resource).await?
+            && lease.owner.is_some_and(|owner| owner != self.config.owner)
+            && lease.expires_in_ms == 0
+        {
+            return Ok((Acquired::Lapsed, sent));
+        }
         let mut acquired = self.ledger.acquire(resource, &self.config.owner, lease_ms).await;
         if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
             && self.failure_detector.is_dead(dead)

@@ -1,11 +1,15 @@
 //! An instance's own lease over a real SQLite ledger: acquires and renewals whose answers come late, or never.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cluster::{Identity, JoinOptions, Membership, Process};
-use domain::{InstanceId, Mode, Resource, Timestamp, Token};
+use actors::arbiters::Arbiters;
+use actors::database_clock::SharedClock;
+use actors::signers::{GrantRequest, Limits, Refusal, Signers};
+use cluster::{ClusterView, Identity, JoinOptions, Membership, Process};
+use domain::{InstanceId, Mode, Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Handle, Lease, RECOVERED_TOKENS};
 
 use crate::flaky::Plan;
@@ -152,4 +156,44 @@ async fn a_lease_however_long_it_is_is_renewed_without_waiting_for_a_look_at_the
     }
     let (begun, awaited) = looks.slow_looks();
     assert!(begun >= 2 && awaited == 0, "{awaited} of {begun} looks held up the next renewal");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signers_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joining() {
+    let joined = Joined::with(bus::Hub::default().join(), Duration::from_secs(60)).await;
+    let (signer, other) = (SignerId::parse("s").unwrap(), InstanceId::parse("other-1").unwrap());
+    let resource = Resource::signer(&signer);
+    let limits = Limits {
+        idle: Duration::from_secs(30),
+        lease: Duration::from_secs(15),
+        hold_ms: 60_000,
+        lease_wait: Duration::from_millis(50),
+        lease_kept_max: Duration::from_millis(100),
+        request_timeout: Duration::from_secs(1),
+        queue_max: 100,
+        in_flight_max: 1_000,
+    };
+    let me = Identity { id: joined.me.clone(), url: "http://me".to_owned() };
+    let signers = Signers::start(
+        Arbiters::start(NonZeroUsize::MIN).unwrap(),
+        joined.ledger.clone(),
+        joined.me.clone(),
+        joined.membership.failure_detector(),
+        ClusterView::alone(&me, Mode::WorkerQueue),
+        SharedClock::new(Duration::from_secs(1)),
+        limits,
+    );
+    let grant = || signers.grant(&signer, GrantRequest { count: 1, hold_ms: None, key: None });
+    let taken = joined.ledger.acquire(&resource, &other, 1).await.unwrap();
+    assert!(matches!(taken, Acquisition::Acquired { .. }), "{taken:?}");
+    let lease = async || joined.ledger.lease(&resource).await.unwrap().unwrap();
+    until("it has run out", async || !lease().await.is_live()).await;
+    let left = lease().await;
+    let refused = grant().await;
+    assert!(matches!(refused, Err(Refusal::LedgerUnavailable)), "{refused:?}");
+    assert_eq!((lease().await.owner, lease().await.token), (left.owner, left.token));
+    // What is given back is taken at once.
+    joined.ledger.release(&resource, &other, left.token).await.unwrap();
+    grant().await.unwrap();
+    signers.stop().await;
 }

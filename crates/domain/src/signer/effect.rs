@@ -63,6 +63,8 @@ pub enum Acquired {
         /// How long it still runs, in milliseconds.
         expires_in_ms: u64,
     },
+    /// It has run out under another instance, which may live and renew it: it is not to be taken yet.
+    Lapsed,
 }
 
 /// What happened, for metrics and log.

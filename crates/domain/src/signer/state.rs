@@ -28,6 +28,8 @@ const OVERDUE_LOOK_AGAIN: Duration = Duration::from_secs(1);
 const OVERDUE_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at a lease that another instance has, before jitter.
 const LOOK_PAUSE: Duration = Duration::from_millis(15);
+/// Between two looks at a lease that has run out under another instance, before jitter.
+const LAPSED_PAUSE: Duration = Duration::from_millis(100);
 /// After a turn that ran its full length, before jitter.
 const TURN_PAUSE: Duration = Duration::from_millis(20);
 /// Between two tries at a ledger that does not answer, before jitter: doubled each time, from this one …
@@ -246,6 +248,11 @@ impl<R: Caller> SignerState<R> {
                 self.refuse_where(|ticket| moment.now >= ticket.patience, &refusal, &mut effects);
                 if !self.waiting.is_empty() {
                     self.pause_until = Some(moment.now + (self.config.sources.jittered)(LOOK_PAUSE));
+                }
+            }
+            Ok(Acquired::Lapsed) => {
+                if !self.waiting.is_empty() {
+                    self.pause_until = Some(moment.now + (self.config.sources.jittered)(LAPSED_PAUSE));
                 }
             }
             Err(LedgerFailure::Away) => self.away(moment, &mut effects),

@@ -138,6 +138,21 @@ fn a_lease_that_another_has_is_waited_for_in_basic_mode_and_named_at_once_in_wor
 }
 
 #[test]
+fn a_lease_that_ran_out_under_another_is_waited_for_until_it_may_be_taken() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    (world.owner, world.is_lapsed) = (Owner::Other, true);
+    let number = world.ask(grant(1));
+    world.complete(0, Fate::Well);
+    assert!(world.outcomes.is_empty() && world.calls.is_empty(), "its owner may live, and nobody knows");
+    let at = world.wake_at.expect("it is looked at again");
+    world.pass(at.saturating_duration_since(world.now));
+    assert!(matches!(world.calls[..], [Call::Acquire]));
+    world.owner = Owner::Nobody;
+    world.settle_down();
+    assert_eq!(granted(&world, number), [0]);
+}
+
+#[test]
 fn a_taken_key_is_answered_with_what_it_was_kept_for() {
     // Two states of one signer, as on two instances: the second commits the key in between.
     let mut world = World::new(Mode::WorkerQueue, 1);

@@ -97,6 +97,8 @@ pub struct World {
     new_owner: Option<InstanceId>,
     // The ledger.
     pub owner: Owner,
+    /// The other one's lease has run out, and is not to be taken yet.
+    pub is_lapsed: bool,
     pub token: i64,
     my_token: Option<Token>,
     pub rows: BTreeMap<Nonce, Row>,
@@ -153,6 +155,7 @@ impl World {
             reclaims: 0,
             new_owner: None,
             owner: Owner::Nobody,
+            is_lapsed: false,
             token: 0,
             my_token: None,
             rows: BTreeMap::new(),
@@ -486,6 +489,7 @@ impl World {
                         self.lease_until = Some(sent + LEASE);
                         Ok(Acquired::Lease(Token::new(self.token)))
                     }
+                    None if self.is_lapsed => Ok(Acquired::Lapsed),
                     None => {
                         let owner = InstanceId::parse("other").unwrap();
                         Ok(Acquired::Held { owner, expires_in_ms: 1_000 })
