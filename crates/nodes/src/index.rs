@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use domain::job::Route;
 use domain::{InstanceId, Label, Language, NodeId, PoolName};
-use tokio::sync::watch;
 
 use crate::entry::Entry;
 use crate::pools::{DEFAULT_POOL, Pool, Pools};
@@ -49,8 +48,6 @@ pub(crate) struct Index {
 pub(crate) struct Members {
     pub(crate) name: PoolName,
     pub(crate) nodes: Set,
-    /// Notified when a slot may have come free.
-    pub(crate) openings: watch::Sender<()>,
     /// Nothing is dispatched to it.
     is_paused: AtomicBool,
 }
@@ -105,16 +102,11 @@ impl Roster {
 
 impl Index {
     pub(crate) fn empty() -> Self {
-        Self::build(Vec::new(), &Pools::unconfigured(), None, None)
+        Self::build(Vec::new(), &Pools::unconfigured(), None)
     }
 
-    /// Of these nodes. The listeners of pools that were there before stay with them.
-    pub(crate) fn build(
-        mut entries: Vec<Arc<Entry>>,
-        pools: &Pools,
-        me: Option<&InstanceId>,
-        before: Option<&Self>,
-    ) -> Self {
+    /// Of these nodes.
+    pub(crate) fn build(mut entries: Vec<Arc<Entry>>, pools: &Pools, me: Option<&InstanceId>) -> Self {
         entries.sort_unstable_by(|a, b| a.profile.node.cmp(&b.profile.node));
         let configured = configured(pools);
         let mut own = Builder::default();
@@ -140,9 +132,6 @@ impl Index {
         let members = configured.iter().zip(members).map(|(pool, nodes)| Members {
             name: pool.name.clone(),
             nodes: nodes.build(count),
-            openings: before
-                .and_then(|before| before.pool(&pool.name))
-                .map_or_else(|| watch::Sender::new(()), |at| before_openings(before, at)),
             is_paused: AtomicBool::new(false),
         });
         let mut by_route: HashMap<&Route, Vec<(usize, &Pool)>> = HashMap::new();
@@ -227,9 +216,9 @@ impl Index {
     }
 
     /// The same for an entry that may have left the index, or not be in it yet; it is then left to the next one.
-    pub(crate) fn refresh_entry(&self, entry: &Arc<Entry>) -> Option<usize> {
-        let position = self.position(&entry.profile.node)?;
-        (Arc::ptr_eq(&self.nodes[position], entry) && self.refresh(position)).then_some(position)
+    pub(crate) fn refresh_entry(&self, entry: &Arc<Entry>) -> bool {
+        let position = self.position(&entry.profile.node);
+        position.is_some_and(|at| Arc::ptr_eq(&self.nodes[at], entry) && self.refresh(at))
     }
 
     /// Notes which pools are paused, and no others.
@@ -255,10 +244,6 @@ fn configured(pools: &Pools) -> Vec<Pool> {
     }
     list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     list
-}
-
-fn before_openings(before: Option<&Index>, at: usize) -> watch::Sender<()> {
-    before.expect("it was just asked").pools[at].openings.clone()
 }
 
 fn by_language(labels: &HashMap<Label, Arc<Set>>, prefix: &str) -> HashMap<Language, Arc<Set>> {

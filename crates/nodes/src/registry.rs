@@ -408,7 +408,7 @@ impl Registry {
     /// Whether the bus answers. While it does not, only this instance's own nodes are selected.
     pub fn link(&self, is_up: bool) {
         if self.inner.is_alone.swap(!is_up, SeqCst) && is_up {
-            self.inner.tell_openings();
+            self.inner.openings.send_replace(());
         }
     }
 
@@ -485,7 +485,7 @@ impl Registry {
         drop(known);
         if is_news {
             // Nodes of a pool that is not paused any more may have free slots.
-            inner.tell_openings();
+            inner.openings.send_replace(());
         }
         true
     }
@@ -494,7 +494,7 @@ impl Registry {
     pub(crate) fn index_of(&self, nodes: Vec<Record>) -> Index {
         let now = Instant::now();
         let entries = nodes.into_iter().map(|node| Arc::new(Entry::new(node, now, now))).collect();
-        let index = Index::build(entries, &self.pools(), None, None);
+        let index = Index::build(entries, &self.pools(), None);
         let pauses = self.pauses();
         index.pause(|pool| is_among(pool, &pauses));
         index
@@ -512,8 +512,7 @@ impl Registry {
         let inner = &*self.inner;
         let _building = inner.building.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = self.entries();
-        let before = inner.index.load();
-        let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me), Some(&before)));
+        let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me)));
         // With the pauses that are known now, also where others became known while it was built.
         let pauses = inner.pauses();
         // Before anybody selects from it.
@@ -522,7 +521,7 @@ impl Registry {
         drop(pauses);
         // Who changed a node before this index was there noted it in the last one.
         index.refresh_all();
-        inner.tell_openings();
+        inner.openings.send_replace(());
     }
 
     /// Comes back when the index no longer has all that is known.
@@ -530,13 +529,10 @@ impl Registry {
         self.inner.index_is_old.notified().await;
     }
 
-    /// Notified when a slot may have come free in this pool, or, without a pool, in any. A pool that is not there is any,
-    /// until it is there; the sender is gone when a pool that was there is there no more.
+    /// Notified when a slot may have come free.
     #[must_use]
-    pub fn openings(&self, pool: Option<&PoolName>) -> watch::Receiver<()> {
-        let index = self.inner.index.load();
-        let pool = pool.and_then(|name| index.pool(name)).map(|at| &index.pools[at].openings);
-        pool.unwrap_or(&self.inner.openings).subscribe()
+    pub fn openings(&self) -> watch::Receiver<()> {
+        self.inner.openings.subscribe()
     }
 
     /// Subscribes to every end of a connection. A subscriber that is too slow learns that it missed some.
@@ -684,14 +680,9 @@ impl Inner {
         !left.is_empty()
     }
 
-    /// A node has changed: updates the index, and, if the node is open again, notifies the waiters of its
-    /// pools.
+    /// A node has changed: updates the index, and, if the node is open again, notifies those who wait for a slot.
     pub(crate) fn refresh(&self, entry: &Arc<Entry>) {
-        let index = self.index.load();
-        if let Some(position) = index.refresh_entry(entry) {
-            for pool in index.pools.iter().filter(|pool| pool.nodes.contains(position)) {
-                pool.openings.send_replace(());
-            }
+        if self.index.load().refresh_entry(entry) {
             self.openings.send_replace(());
         }
     }
@@ -705,13 +696,6 @@ impl Inner {
         // Nobody may be listening.
         let _ = self.changes.send(NodeChange { node: changed, holder: by, what: Changed::Ended(how) });
         let _ = self.departures.send(Departure { node, holder, epoch: entry.epoch, how });
-    }
-
-    fn tell_openings(&self) {
-        for pool in &self.index.load().pools {
-            pool.openings.send_replace(());
-        }
-        self.openings.send_replace(());
     }
 
     fn pauses(&self) -> MutexGuard<'_, Arc<Vec<PoolPause>>> {

@@ -569,7 +569,7 @@ impl Drop for Scheduler {
 
 /// Places waiting jobs as long as another handle to the scheduler exists. `woken` is what the scheduler notifies.
 async fn place_all(scheduler: Weak<Scheduler>, woken: Arc<Notify>) {
-    let Some(mut openings) = scheduler.upgrade().map(|this| this.registry.openings(None)) else { return };
+    let Some(mut openings) = scheduler.upgrade().map(|this| this.registry.openings()) else { return };
     let mut next_look = Instant::now();
     loop {
         let Some(this) = scheduler.upgrade() else { return };

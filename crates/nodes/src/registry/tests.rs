@@ -260,7 +260,7 @@ fn the_nodes_of_an_instance_that_is_not_there_get_no_work_until_it_is() {
     assert_eq!(chosen(&mut rng), Some(far.clone()), "nobody has looked yet");
     there(&["b", "c", "other"]);
     assert_eq!(chosen(&mut rng), Some(far.clone()));
-    let mut openings = registry.openings(None);
+    let mut openings = registry.openings();
     looked(&["c"], Duration::ZERO);
     looked(&["c"], absent_after - Duration::from_millis(1));
     assert_eq!(chosen(&mut rng), Some(far.clone()), "it may be about to show itself");
@@ -299,34 +299,24 @@ fn shown_silent(registry: &Registry, now: Instant) -> NodeState {
 }
 
 #[test]
-fn whoever_waits_for_a_pool_hears_of_its_openings_only() {
-    let registry = registry([
-        record("x").labelled(&["x"]).used(4),
-        record("y").labelled(&["y"]).used(4),
-        record("z").labelled(&["y"]),
-    ]);
-    adopt(&registry, 1, vec![pool("x", &[], &["x"]), pool("y", &[], &["y"])]);
-    let mut all = registry.openings(None);
-    let (mut x, mut y) = (registry.openings(Some(&pool_name("x"))), registry.openings(Some(&pool_name("y"))));
-    let mut later = registry.openings(Some(&pool_name("later")));
+fn whoever_waits_hears_of_a_node_that_opens_and_of_a_new_index() {
+    let registry = registry([record("x").used(4), record("z")]);
+    let mut openings = registry.openings();
     let mut heard = || {
-        [&mut all, &mut x, &mut y, &mut later].map(|openings| {
-            let is_new = openings.has_changed().unwrap();
-            openings.mark_unchanged();
-            is_new
-        })
+        let is_new = openings.has_changed().unwrap();
+        openings.mark_unchanged();
+        is_new
     };
-    apply(&registry, record("x").labelled(&["x"]).at(1, 2).used(3));
-    assert_eq!(heard(), [true, true, false, true]);
-    apply(&registry, record("x").labelled(&["x"]).at(1, 3).used(2));
-    assert_eq!(heard(), [false; 4], "it was open before");
-    apply(&registry, record("z").labelled(&["y"]).at(1, 2).with(|status| status.state = NodeState::Draining));
-    assert_eq!(heard(), [false; 4]);
-    apply(&registry, record("z").labelled(&["y"]).at(1, 3));
-    assert_eq!(heard(), [true, false, true, true]);
-    adopt(&registry, 2, vec![pool("x", &[], &["x"]), pool("later", &[], &[])]);
-    assert_eq!([&all, &x, &later].map(|openings| openings.has_changed().unwrap()), [true; 3]);
-    assert!(y.has_changed().is_err(), "its pool is gone");
+    apply(&registry, record("x").at(1, 2).used(3));
+    assert!(heard());
+    apply(&registry, record("x").at(1, 3).used(2));
+    assert!(!heard(), "it was open before");
+    apply(&registry, record("z").at(1, 2).with(|status| status.state = NodeState::Draining));
+    assert!(!heard());
+    apply(&registry, record("z").at(1, 3));
+    assert!(heard());
+    adopt(&registry, 1, vec![pool("later", &[], &[])]);
+    assert!(heard());
 }
 
 #[test]

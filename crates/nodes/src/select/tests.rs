@@ -125,9 +125,9 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     // The pause outlasts a new index, and so does its end.
     registry.reindex();
     assert!(chosen(Some("a")).is_empty());
-    let openings = registry.openings(Some(&pool_name("a")));
+    let openings = registry.openings();
     assert!(registry.adopt_pauses(&registry.pauses(), vec![]));
-    assert!(openings.has_changed().unwrap(), "who waits for the pool looks again");
+    assert!(openings.has_changed().unwrap(), "those who wait look again");
     assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
 }
 
@@ -302,7 +302,7 @@ fn a_choice_that_is_dropped_gives_its_slot_back() {
         (&instance("a"), Epoch::new(1), &pool_name("default"))
     );
     assert!(anybody(&registry, &mut rng).is_none());
-    let mut openings = registry.openings(None);
+    let mut openings = registry.openings();
     drop(choice);
     assert!(openings.has_changed().unwrap(), "whoever found it taken hears that it is free");
     openings.mark_unchanged();
@@ -344,7 +344,7 @@ fn a_full_node_serves_what_it_could_be_chosen_for_if_it_were_not() {
 fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyond_it() {
     let registry = registry([record("only").capacity(1)]);
     let mut rng = seeded();
-    let mut openings = registry.openings(None);
+    let mut openings = registry.openings();
     anybody(&registry, &mut rng).unwrap().reserved();
     openings.mark_unchanged();
     registry.unreserved(&node("only"));
@@ -385,7 +385,7 @@ fn while_the_bus_is_away_only_own_nodes_are_chosen() {
     assert!(anybody(&registry, &mut rng).is_none());
     let explanation = registry.explain(&Wanted::new(&Requirements::default()), &mut rng);
     assert_eq!(explanation.rejected, [(Reason::Unreachable, 1), (Reason::Full, 1)]);
-    let mut openings = registry.openings(None);
+    let mut openings = registry.openings();
     openings.mark_unchanged();
     registry.link(true);
     assert!(openings.has_changed().unwrap());

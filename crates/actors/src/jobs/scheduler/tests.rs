@@ -98,7 +98,7 @@ fn lent_here() -> AttachedNode {
 async fn a_scheduler_that_waits_for_jobs_ends_with_its_last_handle() {
     let here = here().await;
     let registry = here.scheduler.registry.clone();
-    let mut openings = registry.openings(None);
+    let mut openings = registry.openings();
     let (known, woken) = (Arc::downgrade(&here.scheduler), Arc::downgrade(&here.scheduler.queued));
     let others_take_turns = async || {
         for _ in 0..YIELDS {
