@@ -210,21 +210,6 @@ impl Jobs {
         let scheduler =
             Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway), reach.clone()));
         scheduler.start(arbiters.common());
-        let (deaths, reported) = mpsc::unbounded_channel();
-        let services = Arc::new(LaneServices {
-            ledger: ledger.clone(),
-            bus: bus.clone(),
-            me: me.clone(),
-            registry: registry.clone(),
-            cluster_view: cluster_view.clone(),
-            reach,
-            scheduler: Arc::clone(&scheduler),
-            directory: Arc::clone(&directory),
-            passing_on: PassingOn::default(),
-            waiting: WaitingBytes::new(WAITING_BYTES_MAX),
-            clock: clock.clone(),
-            deaths,
-        });
         let waiters = Arc::<Waiters>::default();
         let (watches, outgoing) = Watches::new(is_alone);
         let watches = Arc::new(watches);
@@ -263,11 +248,25 @@ impl Jobs {
             watches: Arc::clone(&watches),
             rates: Arc::clone(&rates),
         };
+        let (deaths, reported) = mpsc::unbounded_channel();
+        let services = Arc::new(LaneServices {
+            ledger: ledger.clone(),
+            bus: bus.clone(),
+            me: me.clone(),
+            registry: registry.clone(),
+            cluster_view: cluster_view.clone(),
+            reach,
+            scheduler: Arc::clone(&scheduler),
+            directory: Arc::clone(&directory),
+            host,
+            passing_on: PassingOn::default(),
+            waiting: WaitingBytes::new(WAITING_BYTES_MAX),
+            clock: clock.clone(),
+            deaths,
+        });
         let keeper = Arc::new(LaneKeeper {
             arbiters,
             services,
-            host: Arc::new(host),
-            directory: Arc::clone(&directory),
             adopting: Adopting::new(me, config.lease, ledger.clone(), failure_detector.clone()),
             own: Arc::new(OwnLease::new(instance_lease, failure_detector.clone())),
             lifetime: lifetime.clone(),
@@ -394,7 +393,7 @@ impl Jobs {
     /// [`Self::wind_down`] before, and stop the plans in between.
     pub async fn release_others(&self) {
         let keeper = &self.keeper;
-        keeper.directory.until_none(|lane| !keeper.is_own(lane), || LaneCommand::Stop).await;
+        keeper.directory().until_none(|lane| !keeper.is_own(lane), || LaneCommand::Stop).await;
     }
 
     /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other
@@ -417,7 +416,7 @@ impl Jobs {
 
     async fn end(&self, phase: Phase) {
         self.enter(phase);
-        self.keeper.directory.until_empty(|| LaneCommand::Stop).await;
+        self.keeper.directory().until_empty(|| LaneCommand::Stop).await;
     }
 
     /// Never back to an earlier one.

@@ -198,7 +198,7 @@ impl Adopter {
     }
 
     fn serves(&self, lane: &LaneId) -> bool {
-        self.keeper.directory.contains_key(lane)
+        self.keeper.directory().contains_key(lane)
     }
 
     /// Empties a dead instance's inbox. Whether it is closed by now.

@@ -156,7 +156,7 @@ impl Jobs {
             }
             let (reply, answer) = oneshot::channel();
             let command = LaneCommand::Cancel(id, job.spec.class(), reply);
-            let sent = keeper.directory.try_send(&job.lane, command);
+            let sent = keeper.directory().try_send(&job.lane, command);
             if let Err(undelivered) = sent {
                 if undelivered.is_full {
                     return Err(Refusal::Overloaded);
@@ -168,7 +168,7 @@ impl Jobs {
                     }
                     _ => self.adopt_unserved(&job.lane, deadline).await?,
                 }
-                if keeper.directory.get(&job.lane).is_none() {
+                if keeper.directory().get(&job.lane).is_none() {
                     tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
                 }
                 continue;

@@ -10,8 +10,8 @@ use super::delivery::{Dispatch, Withdrawal};
 use super::instance_message::InstanceMessage;
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
-use super::lane::{Ends, LaneHost};
 use super::lifetime::Lifetime;
+use super::messages::Ends;
 use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
 use super::results::ResultWriter;
@@ -29,28 +29,34 @@ pub(super) struct InstanceHost {
     pub(super) rates: Arc<RateCounter>,
 }
 
-impl LaneHost for InstanceHost {
-    fn is_over(&self) -> bool {
+impl InstanceHost {
+    /// Whether this incarnation is over, so that nothing is written any more.
+    pub(super) fn is_over(&self) -> bool {
         self.lifetime.is_over()
     }
 
-    fn dispatch(&self, dispatch: Dispatch) {
+    /// Sends an attempt to its node.
+    pub(super) fn dispatch(&self, dispatch: Dispatch) {
         self.gateway.deliver(dispatch);
     }
 
-    fn withdraw(&self, withdrawal: Withdrawal) {
+    /// Has an attempt called off at its node.
+    pub(super) fn withdraw(&self, withdrawal: Withdrawal) {
         self.gateway.withdraw(withdrawal);
     }
 
-    fn left(&self, lane: &LaneId, heir: InstanceId) {
+    /// Tells another instance that a session's lease is free, and that it is to go on with the session.
+    pub(super) fn left(&self, lane: &LaneId, heir: InstanceId) {
         self.inter_instance.post(heir, InstanceMessage::Left(lane.clone()));
     }
 
-    fn results_written(&self, ends: Ends) {
+    /// Answers results that were written, each with the attempt that gets its slot.
+    pub(super) fn results_written(&self, ends: Ends) {
         self.results.answer(ends);
     }
 
-    fn notify(&self, lane: &LaneId, notice: JobNotice) {
+    /// Tells those who watch what became of a job.
+    pub(super) fn notify(&self, lane: &LaneId, notice: JobNotice) {
         let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
             let node = placed.map(|placed| placed.node);
             self.watches.tell_change(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });

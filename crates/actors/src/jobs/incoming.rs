@@ -144,7 +144,7 @@ impl Incoming {
 /// Serves a session from now on that another instance has left to this one.
 async fn open_left(keeper: Arc<LaneKeeper>, opening: Arc<Semaphore>, lane: LaneId) {
     let Ok(_turn) = opening.acquire().await else { return };
-    if !keeper.lifetime.takes_work() || keeper.directory.contains_key(&lane) {
+    if !keeper.lifetime.takes_work() || keeper.directory().contains_key(&lane) {
         return;
     }
     if let Err(error) = keeper.adopt_for("left", &lane).await {

@@ -9,7 +9,7 @@ use nodes::{Ended, Registry};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
-use super::lane::{self, LaneHost, LaneServices, Opening};
+use super::lane::{self, LaneServices, Opening};
 use super::lease::{Adopting, Adoption, LaneLease, Lost, OwnLease};
 use super::lifetime::Lifetime;
 use super::messages::{Directory, LaneCommand, LaneHandle};
@@ -26,8 +26,6 @@ const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct LaneKeeper {
     pub(super) arbiters: Arbiters,
     pub(super) services: Arc<LaneServices>,
-    pub(super) host: Arc<dyn LaneHost>,
-    pub(super) directory: Arc<Directory>,
     pub(super) adopting: Adopting,
     pub(super) own: Arc<OwnLease>,
     pub(super) lifetime: Lifetime,
@@ -38,6 +36,11 @@ pub(super) struct LaneKeeper {
 impl LaneKeeper {
     pub(super) fn me(&self) -> &InstanceId {
         self.adopting.me()
+    }
+
+    /// The lanes that are served here.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.services.directory
     }
 
     /// The lanes of this very incarnation, by the numbers of their arbiters.
@@ -75,7 +78,7 @@ impl LaneKeeper {
     }
 
     async fn acquire(&self, lane: &LaneId) -> ledger::Result<Adoption<()>> {
-        match self.directory.find(lane) {
+        match self.directory().find(lane) {
             Found::Served(_) => return Ok(Adoption::Taken(())),
             Found::Ending => return Ok(Adoption::Missed),
             Found::None => {}
@@ -115,7 +118,7 @@ impl LaneKeeper {
         let number = lane.shard(self.arbiters.count());
         let is_own = self.is_own(&lane);
         let opening = Opening { lane, lease, token };
-        let handle = lane::start(&self.arbiters, number, &self.services, Arc::clone(&self.host), opening);
+        let handle = lane::start(&self.arbiters, number, &self.services, opening);
         // An owner that starts while this incarnation ends has missed the command to stop.
         let stays = if is_own { self.lifetime.is_serving() } else { self.lifetime.keeps_others() };
         if !stays {
@@ -140,7 +143,7 @@ impl LaneKeeper {
                 Err(Lost) => break,
             }
         }
-        self.directory.remove(lane, died);
+        self.directory().remove(lane, died);
     }
 
     /// Cleans up after the owners that panic, as long as another handle to this exists.
@@ -164,7 +167,8 @@ impl LaneKeeper {
                         let Some(this) = this.upgrade() else { return };
                         // A node that has connected anew, or may have, reports itself what it still has.
                         if !matches!(departure.how, Ended::Replaced | Ended::Unseen) {
-                            this.directory.send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
+                            this.directory()
+                                .send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
                         }
                     }
                     // A missed departure is found when the owners look for old attempts.

@@ -22,18 +22,15 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use cluster::{ClusterView, Reach};
-use domain::lane::{
-    CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WaitingBytes, WrittenBatch,
-};
+use domain::lane::{CommitFailure, Effect, LaneSettings, LaneState, Snapshot, WaitingBytes, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobVerdict, JobsVerdict};
 use nodes::Registry;
 use tokio::sync::mpsc;
 
-use super::delivery::{Dispatch, Withdrawal};
+use super::host::InstanceHost;
 use super::lease::{LaneLease, Lost};
 use super::limits::{LANE_COMMITS_MAX, LANE_MAILBOX_MESSAGES_MAX};
-pub(super) use super::messages::Ends;
 use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
 use super::passing_on::PassingOn;
 use super::scheduler::Scheduler;
@@ -59,6 +56,8 @@ pub(super) struct LaneServices {
     pub(super) reach: Reach,
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
+    /// Where owners tell what is for nodes, and what became of jobs.
+    pub(super) host: InstanceHost,
     pub(super) passing_on: PassingOn,
     /// The memory of the instance for jobs that wait.
     pub(super) waiting: WaitingBytes,
@@ -68,26 +67,9 @@ pub(super) struct LaneServices {
     pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
 }
 
-/// What owners of lanes tell the rest of the instance.
-pub(super) trait LaneHost: Send + Sync {
-    /// Whether this incarnation is over, so that nothing is written any more.
-    fn is_over(&self) -> bool;
-    /// Sends an attempt to its node.
-    fn dispatch(&self, dispatch: Dispatch);
-    /// Has an attempt called off at its node.
-    fn withdraw(&self, withdrawal: Withdrawal);
-    /// Tells another instance that a session's lease is free, and that it is to go on with the session.
-    fn left(&self, lane: &LaneId, heir: InstanceId);
-    /// Answers results that were written, each with the attempt that gets its slot.
-    fn results_written(&self, ends: Ends);
-    /// Tells those who watch what became of a job.
-    fn notify(&self, lane: &LaneId, notice: JobNotice);
-}
-
 /// The owner of a lane: of an instance's, or of a session's, whose state has a session in it.
 pub(super) struct LaneActor {
     services: Arc<LaneServices>,
-    host: Arc<dyn LaneHost>,
     lane: LaneId,
     lease: Arc<LaneLease>,
     state: LaneState<Waiting>,
@@ -125,7 +107,6 @@ pub(super) fn start(
     arbiters: &Arbiters,
     number: usize,
     services: &Arc<LaneServices>,
-    host: Arc<dyn LaneHost>,
     opening: Opening,
 ) -> LaneHandle {
     let sent = Arc::<AtomicU64>::default();
@@ -138,19 +119,14 @@ pub(super) fn start(
     };
     let make = move |context: &mut Context<LaneActor>| {
         let handle = LaneHandle::new(context.address().recipient(), its_sent);
-        LaneActor::new(services, host, opening, handle)
+        LaneActor::new(services, opening, handle)
     };
     // An owner that ends at once finds its entry, and removes it.
     arbiters.start_entered(number, LANE_MAILBOX_MESSAGES_MAX, enter, make)
 }
 
 impl LaneActor {
-    fn new(
-        services: Arc<LaneServices>,
-        host: Arc<dyn LaneHost>,
-        opening: Opening,
-        handle: LaneHandle,
-    ) -> Self {
+    fn new(services: Arc<LaneServices>, opening: Opening, handle: LaneHandle) -> Self {
         let Opening { lane, lease, token } = opening;
         let settings = LaneSettings {
             commits_max: LANE_COMMITS_MAX,
@@ -164,7 +140,6 @@ impl LaneActor {
         let obituary = Obituary::new(lane.clone(), handle.clone(), services.deaths.clone());
         Self {
             services,
-            host,
             lane,
             lease: Arc::new(lease),
             state,
@@ -183,7 +158,6 @@ impl LaneActor {
     fn loader(&self) -> reads::Loader {
         reads::Loader {
             services: Arc::clone(&self.services),
-            host: Arc::clone(&self.host),
             lane: self.lane.clone(),
             lease: Arc::clone(&self.lease),
         }
@@ -406,7 +380,7 @@ fn end(actor: &mut LaneActor, handled: Option<u64>, context: &mut Context<LaneAc
     spawn(context, released, move |(), actor, context| {
         actor.stage = OwnerStage::Released;
         if let Some(heir) = heir {
-            actor.host.left(&actor.lane, heir);
+            actor.services.host.left(&actor.lane, heir);
         }
         actor.services.directory.remove(&actor.lane, &actor.handle);
         stop_if_all_is_handled(actor, context);

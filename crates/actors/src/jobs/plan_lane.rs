@@ -109,7 +109,7 @@ impl PlanLane {
     /// Has the lane served here. Jobs from before, if there can be any, are held first: the answer says whether they may be.
     /// To be called before the plan's owner adds jobs to the lane.
     pub(crate) async fn open(&self) -> Result<bool, Lost> {
-        let (directory, was_opened) = (&self.keeper().directory, self.was_opened.load(Ordering::Acquire));
+        let (directory, was_opened) = (self.keeper().directory(), self.was_opened.load(Ordering::Acquire));
         if was_opened && self.is_open() {
             return Ok(false);
         }
@@ -121,7 +121,6 @@ impl PlanLane {
         let is_to_hold = self.token() > Token::FIRST;
         let loader = Loader {
             services: Arc::clone(&self.keeper().services),
-            host: Arc::clone(&self.keeper().host),
             lane: self.id.clone(),
             lease: Arc::clone(&self.lease),
         };
@@ -147,7 +146,7 @@ impl PlanLane {
 
     /// Whether the lane is served here. Until the plan's owner releases it, it ends only with its lease or of a defect.
     pub(crate) fn is_open(&self) -> bool {
-        self.keeper().directory.get(&self.id).is_some()
+        self.keeper().directory().get(&self.id).is_some()
     }
 
     /// The plan's owner has added jobs of these pools to the ledger.
@@ -175,7 +174,7 @@ impl PlanLane {
 
     /// The plan's owner has added these jobs under this token, at this time by the database's clock.
     pub(crate) fn added(&self, token: Token, at: Timestamp, jobs: Vec<NewJob>) {
-        if let Some(owner) = self.keeper().directory.get(&self.id) {
+        if let Some(owner) = self.keeper().directory().get(&self.id) {
             let live = |job: NewJob| {
                 let new = LiveJob { created_at: at, ..LiveJob::created(job.id, self.id.clone(), job.spec) };
                 match job.placed {
@@ -194,7 +193,7 @@ impl PlanLane {
 
     /// The plan's owner may have added these jobs: the lane is to look for them.
     pub(crate) fn written(&self, jobs: Vec<JobId>) {
-        if let Some(owner) = self.keeper().directory.get(&self.id) {
+        if let Some(owner) = self.keeper().directory().get(&self.id) {
             owner.send(LaneCommand::Written(jobs));
         }
     }
@@ -217,7 +216,7 @@ impl PlanLane {
     /// The plan's owner dies of a defect, or ends: the lane ends too, and its share of the lease keeps the plan from no other
     /// owner.
     pub(crate) fn stop(&self) {
-        if let Some(owner) = self.keeper().directory.get(&self.id) {
+        if let Some(owner) = self.keeper().directory().get(&self.id) {
             owner.send(LaneCommand::Stop);
         }
     }

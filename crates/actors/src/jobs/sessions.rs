@@ -109,7 +109,7 @@ impl Jobs {
     /// Whether its owner is here.
     #[must_use]
     pub fn serves_session(&self, id: &SessionId) -> bool {
-        self.keeper.directory.contains_key(&LaneId::session(id))
+        self.keeper.directory().contains_key(&LaneId::session(id))
     }
 
     /// Accepts jobs of a session, in this order, each on its own; an answer for each. All of them are refused where
@@ -151,7 +151,8 @@ impl Jobs {
             }
             let lane = callers.session_lane(id, deadline).await?;
             let (reply, answer) = oneshot::channel();
-            if let Err(undelivered) = self.keeper.directory.try_send(&lane, LaneCommand::CloseSession(reply))
+            if let Err(undelivered) =
+                self.keeper.directory().try_send(&lane, LaneCommand::CloseSession(reply))
                 && undelivered.is_full
             {
                 return Err(Refusal::Overloaded);
@@ -226,7 +227,7 @@ impl Callers {
     /// A session's lane, served here: from now on, if no other instance has it.
     async fn session_lane(&self, id: &SessionId, deadline: Instant) -> Result<LaneId, Refusal> {
         let lane = LaneId::session(id);
-        if self.keeper.directory.get(&lane).is_some() {
+        if self.keeper.directory().get(&lane).is_some() {
             return Ok(lane);
         }
         self.session_record(id).await?;

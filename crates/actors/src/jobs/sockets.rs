@@ -100,7 +100,7 @@ impl Jobs {
     fn end_elsewhere(&self, node: &NodeId, attempts: Vec<Slot>, why: Revoked, reason: &'static str) {
         let is_here = |slot: &Slot| {
             let lane = self.sockets.gateway.attempts().lane(slot.job, slot.attempt);
-            lane.is_some_and(|lane| self.keeper.directory.contains_key(&lane))
+            lane.is_some_and(|lane| self.keeper.directory().contains_key(&lane))
         };
         let elsewhere: Vec<_> = attempts.into_iter().filter(|slot| !is_here(slot)).collect();
         let reach = self.keeper.services.reach.clone();

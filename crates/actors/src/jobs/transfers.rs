@@ -116,7 +116,7 @@ impl Transfers {
             return Ok(());
         };
         if given != known.given
-            && let Some(lane) = self.keeper.directory.get(&LaneId::instance(self.keeper.me(), 0))
+            && let Some(lane) = self.keeper.directory().get(&LaneId::instance(self.keeper.me(), 0))
         {
             lane.send(LaneCommand::LookForTransferred);
             known.given = given;

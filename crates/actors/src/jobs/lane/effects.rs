@@ -59,14 +59,14 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
                 ends.over.push((one.job, one.is_written, one.reply));
                 ends.next.extend(one.next.map(|order| (one.job, dispatch(&order))));
             }
-            actor.host.results_written(ends);
+            services.host.results_written(ends);
         }
-        Effect::Dispatch(order) => actor.host.dispatch(dispatch(&order)),
+        Effect::Dispatch(order) => services.host.dispatch(dispatch(&order)),
         Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }) => {
             let tell = is_awaited.then(|| actor.handle.clone());
             let claim = Claim { slot: Slot { job, attempt }, token };
             services.scheduler.take_back(&placed.node, claim, tell);
-            actor.host.withdraw(Withdrawal { job, attempt, placed });
+            services.host.withdraw(Withdrawal { job, attempt, placed });
         }
         Effect::ReleaseSlot { node, job, attempt, token } => {
             let claim = Claim { slot: Slot { job, attempt }, token };
@@ -105,7 +105,7 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
         }
         Effect::Dequeue(job) => services.scheduler.forget(job),
         Effect::DequeueAll => services.scheduler.forget_lane(&actor.lane),
-        Effect::Notify(notice) => actor.host.notify(&actor.lane, notice),
+        Effect::Notify(notice) => services.host.notify(&actor.lane, notice),
         Effect::Waited(lengths) => lengths.into_iter().for_each(|length| actor.queue.waited(length)),
         Effect::Read(read) => reads::start(actor, read, context),
         Effect::AcquireAnew => {

@@ -13,7 +13,7 @@ use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
 use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup};
 
-use super::{LaneActor, LaneHost, LaneServices, RELOAD_EVERY, fenced, run, spawn};
+use super::{LaneActor, LaneServices, RELOAD_EVERY, fenced, run, spawn};
 use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
@@ -27,7 +27,6 @@ const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Acquires leases anew and reads lanes.
 pub(in crate::jobs) struct Loader {
     pub(in crate::jobs) services: Arc<LaneServices>,
-    pub(in crate::jobs) host: Arc<dyn LaneHost>,
     pub(in crate::jobs) lane: LaneId,
     pub(in crate::jobs) lease: Arc<LaneLease>,
 }
@@ -44,7 +43,7 @@ impl Loader {
     /// Has the lane's jobs held that ask for it. Tries until it surely is so; answers the token under which it is.
     pub(in crate::jobs) async fn hold(&self, mut token: Token) -> Result<Token, Lost> {
         loop {
-            if self.host.is_over() {
+            if self.services.host.is_over() {
                 return Err(Lost);
             }
             let lane = ledger::Lane { id: self.lane.clone(), owner: self.services.me.clone(), token };
@@ -78,7 +77,7 @@ impl Loader {
     /// The lease is acquired anew, above this token, and everything read again.
     pub(super) async fn anew(&self, before: Token) -> Result<(Token, Snapshot), Lost> {
         loop {
-            if self.host.is_over() {
+            if self.services.host.is_over() {
                 return Err(Lost);
             }
             match self.lease.acquire_anew(before).await? {
@@ -91,7 +90,7 @@ impl Loader {
     /// Reads what the ledger has of this lane, after an acquire that was answered. Tries until it does.
     pub(super) async fn load(&self, mut token: Token) -> Result<(Token, Snapshot), Lost> {
         loop {
-            if self.host.is_over() {
+            if self.services.host.is_over() {
                 return Err(Lost);
             }
             match self.read_all(token).await {
