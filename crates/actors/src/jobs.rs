@@ -36,7 +36,6 @@ mod messages;
 mod node_gateway;
 mod older_attempts;
 mod orphaned_attempts;
-mod outgoing_bytes;
 mod own_lanes;
 mod passing_on;
 mod plan_lane;

@@ -11,7 +11,7 @@ use domain::job::{Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::HeldAttempt;
 use nodes::{GivenBack, HolderSlots, Registry};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
 use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
@@ -24,7 +24,6 @@ use super::limits::{
 };
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
-use super::outgoing_bytes::{OutgoingBytes, OutgoingShare};
 use super::progress_store::ProgressStore;
 use crate::pause::jittered;
 
@@ -61,8 +60,8 @@ pub(super) struct NodeGateway {
     sockets: DashMap<NodeId, Socket>,
     /// Nodes with closed sockets that are not given up yet, each with how many of them.
     departing: DashMap<NodeId, usize>,
-    /// The bytes of attempts that are on their way to sockets.
-    outgoing_bytes: Arc<OutgoingBytes>,
+    /// How many more bytes of attempts may be on their way to sockets.
+    outgoing_bytes: Arc<Semaphore>,
     attempts: LocalAttempts,
     /// When a node connected here last.
     attached: Mutex<Option<Instant>>,
@@ -114,7 +113,7 @@ impl Yielding {
 /// What is for a node, and its share of the bytes that may be on their way.
 struct Outgoing {
     message: ToNode,
-    _share: Option<OutgoingShare>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// What is for one node comes out of it, at the node's socket. Dropping it disconnects the node from the gateway.
@@ -209,7 +208,7 @@ impl NodeGateway {
         progress: Arc<ProgressStore>,
     ) -> Arc<Self> {
         let (sockets, departing, attempts) = (DashMap::new(), DashMap::new(), LocalAttempts::default());
-        let outgoing_bytes = OutgoingBytes::new(OUTGOING_BYTES_MAX);
+        let outgoing_bytes = Arc::new(Semaphore::new(OUTGOING_BYTES_MAX));
         let attached = Mutex::new(None);
         Arc::new(Self {
             ledger,
@@ -615,13 +614,19 @@ impl NodeGateway {
 
     fn send_to(&self, socket: &Socket, message: ToNode) -> bool {
         let share = match &message {
-            ToNode::Dispatch(dispatch) => match self.outgoing_bytes.take(dispatch) {
+            ToNode::Dispatch(dispatch) => match self.share_of(dispatch) {
                 Some(share) => Some(share),
                 None => return false,
             },
             _ => None,
         };
         socket.outbox.try_send(Outgoing { message, _share: share }).is_ok()
+    }
+
+    /// An attempt's share of the bytes that may be on their way; `None` where too many are.
+    fn share_of(&self, dispatch: &Dispatch) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(dispatch.node_job.text_bytes()).ok()?;
+        Arc::clone(&self.outgoing_bytes).try_acquire_many_owned(bytes).ok()
     }
 }
 
