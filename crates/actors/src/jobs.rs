@@ -216,6 +216,7 @@ impl Jobs {
         let results = Arc::new(ResultWriter {
             ledger: ledger.clone(),
             gateway: Arc::clone(&gateway),
+            inter_instance: Arc::clone(&inter_instance),
             lanes: Arc::clone(&directory),
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),

@@ -14,7 +14,6 @@ pub mod jobs;
 mod ledger_failure;
 mod mailbox;
 pub mod panic_guard;
-mod pause;
 pub mod plans;
 mod queue_meter;
 mod releases;

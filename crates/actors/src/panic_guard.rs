@@ -4,8 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-
-use crate::pause::jittered;
+use ledger::jittered;
 
 /// The pause before work begins anew, before jitter.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

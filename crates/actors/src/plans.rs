@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use cluster::{ClusterView, FailureDetector, KeyOwner};
 use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
 use domain::{AuditEntry, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
-use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey};
+use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated, RetryKey, jittered};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::arbiters::Arbiters;
@@ -32,7 +32,6 @@ use crate::database_clock::SharedClock;
 use crate::directory::{Directory, Found};
 use crate::jobs::{Adoption, Jobs};
 use crate::mailbox::Handle;
-use crate::pause::jittered;
 use crate::row_locks::RowLocks;
 use crate::uncut::uncut;
 use actor::{Opening, PlanActor};

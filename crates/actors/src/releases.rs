@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
+use ledger::jittered;
 use tokio::sync::{mpsc, oneshot};
-
-use crate::pause::jittered;
 
 /// Between two tries of what did not come back, before jitter.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
-use ledger::{Renewal, Renewed};
+use ledger::{Renewal, Renewed, jittered};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::panic_guard::guarded;
-use crate::pause::jittered;
 
 /// A lease is renewed when this part of it is over.
 const RENEW_AT: u32 = 3;

@@ -21,6 +21,7 @@ use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, 
 use domain::signer::{Answer, Command, Phase, ResolveRequest, SignerConfig, Sources, Ticket, still_live};
 pub use domain::signer::{Grant, GrantRequest, Grants, Refusal, RequestKey};
 use domain::{AuditEntry, HoldId, InstanceId, Mode, Nonce, Resource, SignerId};
+use ledger::jittered;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -31,7 +32,6 @@ pub use upkeep::{PURGE_EVERY, Upkeep, UpkeepSettings};
 
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
-use crate::pause::jittered;
 use crate::releases::Releases;
 use crate::renewals::Renewals;
 use crate::replies::reply_channel;

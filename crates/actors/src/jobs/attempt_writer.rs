@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use domain::job::{Attempt, Change, State};
 use domain::limits::BATCH_JOBS_MAX;
 use domain::{JobId, NodeId};
-use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
+use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict, jittered};
 
 use super::job_metrics::JOB_METRICS;
 use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::panic_guard::{again_after_panics, guarded};
-use crate::pause::jittered;
 
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
 /// commit, an attempt that runs for two seconds is RUNNING.

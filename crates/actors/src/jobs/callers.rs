@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use domain::job::State;
 use domain::lane::{Accepted, Submission};
 use domain::{InstanceId, JobId, LaneId};
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 use tokio::sync::oneshot;
 
 use super::keeper::LaneKeeper;
@@ -18,7 +18,6 @@ use super::submission_limits::TokenSubmissions;
 use super::submissions::Submissions;
 use super::waiters::Waiters;
 use super::{Jobs, Refusal};
-use crate::pause::jittered;
 
 /// How soon a waiter first reads the ledger if the other instances may not know yet that callers wait here; before jitter.
 const LOOK_FIRST: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use domain::JobId;
 use domain::job::{Attempt, State};
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 use nodes::connection::Progress;
 use rand::RngExt;
 use tokio::sync::watch::Receiver;
@@ -14,7 +14,6 @@ use super::lifetime::Phase;
 use super::limits::FOLLOWER_LOOKS;
 use super::watches::{JobEventKind, Notification, Topic, Watch};
 use super::{Jobs, Refusal};
-use crate::pause::jittered;
 
 /// Followers that may have missed an event read the ledger within this time, spread at random so that they do
 /// not all read at once.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bus::limits::{INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
 use bus::{Channel, EntryId, Event};
 use domain::{InstanceId, LaneId};
+use ledger::jittered;
 use tokio::sync::Semaphore;
 
 use super::delivery::Noticed;
@@ -20,7 +21,6 @@ use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
 use super::watches::Watches;
 use crate::panic_guard::guarded;
-use crate::pause::jittered;
 
 /// How long after it was read an unsettled entry is read again.
 const INBOX_IDLE: Duration = Duration::from_millis(INBOX_IDLE_MS_DEFAULT);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{InstanceId, LaneId, Token};
+use ledger::jittered;
 use nodes::{Ended, Registry};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -15,7 +16,6 @@ use super::lifetime::Lifetime;
 use super::messages::{Directory, LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
 use crate::directory::Found;
-use crate::pause::jittered;
 use crate::row_locks::RowLocks;
 use crate::uncut::uncut;
 

@@ -24,7 +24,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use cluster::{ClusterView, Reach};
 use domain::lane::{CommitFailure, Effect, LaneSettings, LaneState, Snapshot, WaitingBytes, WrittenBatch};
 use domain::{InstanceId, LaneId, Token};
-use ledger::{JobBatch, JobVerdict, JobsVerdict};
+use ledger::{JobBatch, JobVerdict, JobsVerdict, jittered};
 use nodes::Registry;
 use tokio::sync::mpsc;
 
@@ -37,7 +37,6 @@ use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
 use crate::mailbox::{Deliver, Obituary};
-use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
 
 /// How often a commit is tried again while its lease row is locked, before the owner acquires the lease

@@ -9,7 +9,7 @@ use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
-use ledger::HeldAttempt;
+use ledger::{HeldAttempt, jittered};
 use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
@@ -25,7 +25,6 @@ use super::limits::{
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
 use super::progress_store::ProgressStore;
-use crate::pause::jittered;
 
 /// What is for a node.
 #[derive(Debug)]
@@ -596,16 +595,6 @@ impl NodeGateway {
     /// The same of an attempt that was dispatched to another instance.
     pub(super) fn report_to_lane(&self, lane: LaneId, job: JobId, attempt: Attempt, event: AttemptEvent) {
         self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
-    }
-
-    /// Tells the other instances that a job has finished, whose lane's owner on this instance wrote that itself.
-    pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
-        self.inter_instance.finished(lane, job, attempt);
-    }
-
-    /// Whether any other instance is live of which this is so. A new one may be missed for a moment.
-    pub(super) fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
-        self.inter_instance.has_other(which)
     }
 
     fn send_to_node(&self, node: &NodeId, message: ToNode) -> bool {

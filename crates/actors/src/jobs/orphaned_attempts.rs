@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::limits::BATCH_JOBS_MAX;
+use ledger::jittered;
 
 use super::limits::AWAY_REMEMBERED;
 use super::node_gateway::NodeGateway;
 use crate::panic_guard::guarded;
-use crate::pause::jittered;
 
 /// Between two looks, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

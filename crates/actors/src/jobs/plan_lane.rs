@@ -11,7 +11,7 @@ use bus::{Claim, Slot};
 use domain::job::{CurrentAttempt, LiveJob, NewJob};
 use domain::lane::PlacementRequest;
 use domain::{JobId, LaneId, PlanId, PoolName, Timestamp, Token};
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 
 use super::keeper::LaneKeeper;
 use super::lane::reads::Loader;
@@ -20,7 +20,6 @@ use super::messages::LaneCommand;
 use super::older_attempts;
 use super::waiters::Waiter;
 use super::{Jobs, Refusal};
-use crate::pause::jittered;
 
 /// Between two tries to open a plan's lane, before jitter.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(50);

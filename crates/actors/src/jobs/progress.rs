@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::job::{Attempt, State};
 use domain::{InstanceId, JobId, NodeId};
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 use nodes::Registry;
 use nodes::connection::Progress;
 
@@ -16,7 +16,6 @@ use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::panic_guard::guarded;
-use crate::pause::jittered;
 
 /// Of one instance.
 pub(super) struct ProgressReporter {

@@ -15,11 +15,12 @@ use domain::job::{
     Attempt, Change, Class, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide,
 };
 use domain::{JobId, LaneId, NodeId};
-use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict, LiveJob};
+use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict, LiveJob, jittered};
 use rand::RngExt;
 use tokio::sync::oneshot;
 
 use super::delivery::{Dispatch, RetryPolicy};
+use super::inter_instance::InterInstance;
 use super::late_results::{LateOfWriter, LateResults};
 use super::limits::OWNER_WAIT;
 use super::live_job::live_job;
@@ -30,7 +31,6 @@ use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};
-use crate::pause::jittered;
 
 /// Between two tries of a commit of results, before jitter: at first, and at most.
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -76,6 +76,7 @@ pub enum Answer {
 pub(super) struct ResultWriter {
     pub(super) ledger: ledger::Handle,
     pub(super) gateway: Arc<NodeGateway>,
+    pub(super) inter_instance: Arc<InterInstance>,
     pub(super) lanes: Arc<Directory>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
@@ -422,10 +423,10 @@ impl ResultWriter {
         // Other instances get a notice if callers wait there. They also do if the node may have connected there meanwhile: it
         // must stop.
         let is_wanted = self.watches.any_wants_finish_notices()
-            || self.gateway.has_other(&|other| self.watches.wants_finish_notices(other))
+            || self.inter_instance.has_other(&|other| self.watches.wants_finish_notices(other))
             || !self.gateway.is_attached(node);
         if is_wanted {
-            self.gateway.finished(lane, job, attempt);
+            self.inter_instance.finished(lane, job, attempt);
         }
     }
 

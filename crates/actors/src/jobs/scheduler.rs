@@ -15,6 +15,7 @@ use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
+use ledger::jittered;
 use nodes::{Choice, GivenBack, Registry, Wanted};
 use rand::RngExt;
 use rand::seq::IteratorRandom;
@@ -26,7 +27,6 @@ use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
 use crate::panic_guard::again_after_panics;
-use crate::pause::jittered;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use domain::session::Spec;
 use domain::{InstanceId, LaneId, SessionId};
-use ledger::{JobKey, Opened, Opener, SessionCounts, SessionRecord, SessionResults};
+use ledger::{JobKey, Opened, Opener, SessionCounts, SessionRecord, SessionResults, jittered};
 use tokio::sync::oneshot;
 
 use super::callers::{Callers, OWNER_LOOK_EVERY};
 use super::lease::Adoption;
 use super::messages::LaneCommand;
 use super::{Accepted, Jobs, Refusal, Submission, TokenSubmissions};
-use crate::pause::jittered;
 
 /// A session as it stands.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bus::Slot;
 use domain::job::{Attempt, Revoked};
 use domain::{JobId, NodeId};
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 use nodes::HolderSlots;
 use nodes::connection::Progress;
 
@@ -17,7 +17,6 @@ use super::limits::REREAD_EVERY;
 use super::node_gateway::{Departing, HolderNote, NodeGateway, NodeOutbox, OnNode};
 use super::progress::ProgressReporter;
 use super::results::{Answer, NodeResult, ResultWriter};
-use crate::pause::jittered;
 
 /// What the sockets of one instance use.
 pub(super) struct Sockets {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::PoolName;
-use ledger::{FinishedCounts, UnfinishedCount};
+use ledger::{FinishedCounts, UnfinishedCount, jittered};
 use nodes::Registry;
 
 use super::Jobs;
@@ -17,7 +17,6 @@ use super::lifetime::Lifetime;
 use super::limits::POOLS_SHOWN_MAX;
 use super::rates::{JobHistory, JobRates, RateCounter, Rates};
 use crate::counted::Counted;
-use crate::pause::jittered;
 
 /// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the last one took.
 const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);

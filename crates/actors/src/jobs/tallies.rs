@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use bus::{Channel, Event};
 use domain::InstanceId;
+use ledger::jittered;
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::limits::{TALLIED_EVERY, WANTED_AGAIN_EVERY, WANTED_FOR};
-use crate::pause::jittered;
 
 /// Numbers of events of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use domain::job::Requirements;
 use domain::{InstanceId, JobId, LaneId};
-use ledger::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX};
+use ledger::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, jittered};
 use nodes::{NodesElsewhere, Registry, Spare};
 
 use super::keeper::LaneKeeper;
@@ -22,7 +22,6 @@ use super::lifetime::Lifetime;
 use super::limits::{SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED};
 use super::messages::{LaneCommand, LaneHandle};
 use super::scheduler::Scheduler;
-use crate::pause::jittered;
 
 /// What one instance gives and is given through the ledger.
 pub(super) struct Transfers {

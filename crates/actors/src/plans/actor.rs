@@ -22,6 +22,7 @@ use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, Token};
+use ledger::jittered;
 
 use super::clock::{self, Clock};
 use super::owned_bytes::PlanShare;
@@ -30,7 +31,6 @@ use super::step::{self, Outcome};
 use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle, Obituary};
-use crate::pause::jittered;
 use crate::queue_meter::{QueueKind, QueueMeter};
 
 /// How many times in their length the tenants' locks are renewed, before jitter.

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use cluster::KeyOwner;
 use domain::plan::{StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
+use ledger::jittered;
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
 use crate::panic_guard::{again_after_panics, guarded};
-use crate::pause::jittered;
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -6,11 +6,10 @@ use std::time::Duration;
 use domain::job::NewJob;
 use domain::plan::{PlanState, Writes};
 use domain::{Resource, Timestamp, Token};
-use ledger::{Locker, PlanBatch, PlanVerdict};
+use ledger::{Locker, PlanBatch, PlanVerdict, jittered};
 
 use super::{By, Inner, stage};
 use crate::jobs::PlanLane;
-use crate::pause::jittered;
 
 /// How often a commit is tried again while a lease's row is locked, before the owner acquires the lease again.
 const COMMIT_TRIES_MAX: usize = 20;

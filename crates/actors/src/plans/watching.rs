@@ -8,11 +8,10 @@ use domain::JobId;
 use domain::job::{Outcome, State};
 use domain::plan::{Command, PlanState, StageEnd};
 use futures_util::future::join_all;
-use ledger::JobRecord;
+use ledger::{JobRecord, jittered};
 
 use super::{Inner, stage};
 use crate::jobs::{self, Waiter};
-use crate::pause::jittered;
 
 /// How long one wait for a job's end lasts, before the next.
 const WAIT: Duration = Duration::from_secs(30);

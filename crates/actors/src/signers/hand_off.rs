@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use cluster::KeyOwner;
 use dashmap::DashMap;
 use domain::{InstanceId, Mode, Resource, SignerId};
+use ledger::jittered;
 
 use super::Inner;
 use crate::panic_guard::guarded;
-use crate::pause::jittered;
 
 /// Between two looks when nothing has changed, before jitter: a signer may have been acquired by a request
 /// that was on its way when the ring changed.

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use domain::signer::Refusal;
+use ledger::jittered;
 
 use crate::ledger_failure::refusal_of;
-use crate::pause::jittered;
 
 /// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
 /// the second.

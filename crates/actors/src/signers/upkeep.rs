@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use domain::SignerId;
 use futures_util::{StreamExt, stream};
-use ledger::OverdueSigners;
+use ledger::{OverdueSigners, jittered};
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
-use crate::pause::jittered;
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]

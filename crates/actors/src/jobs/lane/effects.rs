@@ -13,7 +13,7 @@ use domain::lane::{
 };
 use domain::{InstanceId, JobId, KeyScope, SessionId};
 use futures_util::FutureExt;
-use ledger::{KeptJobKey, PromotedJob, Unwritten};
+use ledger::{KeptJobKey, PromotedJob, Unwritten, jittered};
 
 use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn, stop_if_all_is_handled};
 use crate::handed_on;
@@ -21,7 +21,6 @@ use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, PendingSubmission, Waiting};
 use crate::jobs::older_attempts;
 use crate::jobs::{Accepted, Refusal};
-use crate::pause::jittered;
 
 /// How long the bus remembers which node a session used last, at least.
 const BINDING_KEPT: Duration = Duration::from_secs(3_600);

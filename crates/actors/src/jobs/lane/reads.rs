@@ -11,7 +11,7 @@ use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup};
+use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered};
 
 use super::{LaneActor, LaneServices, RELOAD_EVERY, fenced, run, spawn};
 use crate::database_clock::SharedClock;
@@ -19,7 +19,6 @@ use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
 use crate::jobs::messages::LaneCommand;
 use crate::jobs::scheduler::Scheduler;
-use crate::pause::jittered;
 
 /// Between two tries to hold jobs while the lane's lease row is locked, before jitter.
 const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);

@@ -12,7 +12,6 @@ use crate::jobs::fixture::{
     FIRST, KnownOwners, LabelCounts, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve,
     slot, spec,
 };
-use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::progress_store::ProgressStore;
 
 fn succeeded(number: u128) -> NodeResult {
@@ -98,10 +97,11 @@ impl Here {
         let sends = InterInstance::start(instance("a"), bus, false, lanes.clone(), owners);
         let registry = nodes::Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);
         let store = Arc::<ProgressStore>::default();
-        let gateway = NodeGateway::new(ledger.handle.clone(), registry, sends, store);
+        let gateway = NodeGateway::new(ledger.handle.clone(), registry, Arc::clone(&sends), store);
         let writer = ResultWriter {
             ledger: ledger.handle.clone(),
             gateway,
+            inter_instance: sends,
             lanes: lanes.clone(),
             waiters: Arc::default(),
             watches: Arc::new(Watches::new(true).0),

@@ -9,6 +9,7 @@ use bus::{Channel, Event};
 use domain::job::{Attempt, Outcome, State};
 use domain::limits::PROGRESS_NOTE_CHARS_MAX;
 use domain::{InstanceId, JobId, LaneId, NodeId};
+use ledger::jittered;
 use nodes::connection::{Percent, Progress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -16,7 +17,6 @@ use tokio::sync::mpsc;
 use super::finish_interest::Listed;
 use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
-use crate::pause::jittered;
 
 /// Notices that are sent at once.
 const NOTICES_SENT_AT_ONCE: usize = 512;
