@@ -73,7 +73,6 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use crate::arbiters::Arbiters;
 use crate::database_clock::SharedClock;
 use crate::job_ids::JobIds;
-use crate::panic_guard::again_after_panics;
 use crate::row_locks::RowLocks;
 use adoption::Adopter;
 use callers::Callers;
@@ -290,7 +289,7 @@ impl Jobs {
             own_lanes.ids().for_each(|lane| keeper.open_own(lane.clone(), token));
         }
         let left_plans = broadcast::Sender::new(LEFT_PLANS_MAX);
-        let adopter = Arc::new(Adopter {
+        let adopter = Adopter {
             ledger: ledger.clone(),
             bus: bus.clone(),
             cluster_view,
@@ -299,19 +298,19 @@ impl Jobs {
             incoming: Arc::clone(&incoming),
             left_plans: left_plans.clone(),
             lifetime: lifetime.clone(),
-        });
-        tokio::spawn(again_after_panics("the adoption of lanes", move || Arc::clone(&adopter).run()));
+        };
+        adopter.start();
         if ledger.kind() == ledger::Kind::Postgres {
-            let transfers = Arc::new(Transfers {
+            let transfers = Transfers {
                 ledger: ledger.clone(),
                 registry: registry.clone(),
                 keeper: Arc::clone(&keeper),
                 lifetime: lifetime.clone(),
-            });
-            tokio::spawn(again_after_panics("the transfers of jobs", move || Arc::clone(&transfers).run()));
+            };
+            transfers.start();
         }
         pools::start(ledger.clone(), bus.clone(), registry.clone(), lifetime.clone());
-        let upkeep = Arc::new(Upkeep {
+        let upkeep = Upkeep {
             ledger: ledger.clone(),
             bus,
             scheduler: Arc::clone(&scheduler),
@@ -320,8 +319,8 @@ impl Jobs {
             purge_every: config.purge_every,
             clock: clock.clone(),
             lifetime: lifetime.clone(),
-        });
-        tokio::spawn(again_after_panics("the upkeep of jobs", move || Arc::clone(&upkeep).run()));
+        };
+        upkeep.start();
         let statistics = Statistics::start(ledger.clone(), registry.clone(), rates, lifetime.clone());
         // SQLite has one writer.
         let overlapping = (ledger.kind() == ledger::Kind::Postgres).then(|| registry.clone());

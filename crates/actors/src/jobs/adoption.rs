@@ -15,6 +15,7 @@ use super::incoming::Incoming;
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
 use super::limits::{ADOPTED_MAX, ADOPTIONS_EVERY, OPENED_AT_ONCE, PASSED_ON_OPENED_MAX};
+use crate::panic_guard::again_after_panics;
 
 /// How long a lane is left to the instance that the ring names.
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);
@@ -49,7 +50,12 @@ struct Found {
 
 impl Adopter {
     /// Adopts lanes as long as the instance serves.
-    pub(super) async fn run(self: Arc<Self>) {
+    pub(super) fn start(self) {
+        let this = Arc::new(self);
+        tokio::spawn(again_after_panics("the adoption of lanes", move || Arc::clone(&this).run()));
+    }
+
+    async fn run(self: Arc<Self>) {
         let mut found = Found::default();
         loop {
             tokio::time::sleep(jittered(ADOPTIONS_EVERY)).await;

@@ -22,6 +22,7 @@ use super::lifetime::Lifetime;
 use super::limits::{SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED};
 use super::messages::{LaneCommand, LaneHandle};
 use super::scheduler::Scheduler;
+use crate::panic_guard::again_after_panics;
 
 /// What one instance gives and is given through the ledger.
 pub(super) struct Transfers {
@@ -59,7 +60,12 @@ type Others = Vec<(InstanceId, NodesElsewhere)>;
 
 impl Transfers {
     /// Gives and takes as long as the instance serves.
-    pub(super) async fn run(self: Arc<Self>) {
+    pub(super) fn start(self) {
+        let this = Arc::new(self);
+        tokio::spawn(again_after_panics("the transfers of jobs", move || Arc::clone(&this).run()));
+    }
+
+    async fn run(self: Arc<Self>) {
         let mut known = Known::default();
         loop {
             tokio::time::sleep(jittered(TRANSFERS_EVERY)).await;

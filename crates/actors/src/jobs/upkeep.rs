@@ -13,6 +13,7 @@ use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
+use crate::panic_guard::again_after_panics;
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -46,7 +47,12 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Runs as long as the instance serves.
-    pub(super) async fn run(self: Arc<Self>) {
+    pub(super) fn start(self) {
+        let this = Arc::new(self);
+        tokio::spawn(again_after_panics("the upkeep of jobs", move || Arc::clone(&this).run()));
+    }
+
+    async fn run(self: Arc<Self>) {
         let mut purge_at = Instant::now() + jittered(self.purge_every);
         // The start has looked, and may have failed.
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_AGAIN);
