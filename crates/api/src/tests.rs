@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
 
+mod batches;
 mod bounds;
 mod bulks;
 mod cursors;

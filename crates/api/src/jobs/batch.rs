@@ -69,9 +69,6 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             Err(refusal) => results[at] = Some(refused(refusal)),
         }
     }
-    if let Some(whole) = &whole {
-        keep_body(state, whole, !free.is_empty() || !sessions.is_empty()).await?;
-    }
     let mut refused_sessions = Vec::new();
     for session in sessions.keys() {
         if let Err(refusal) = visibility::of_new_in(state, principal.sees(), session).await {
@@ -83,6 +80,10 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         for part in sessions.remove(&session).unwrap_or_default() {
             results[part.at] = Some(answer.clone());
         }
+    }
+    if let Some(whole) = &whole {
+        let submits = !free.is_empty() || any_may_take_jobs(state, &sessions).await;
+        keep_body(state, whole, submits).await?;
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
     if !places.is_empty()
@@ -118,8 +119,8 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
 }
 
 /// Refuses a batch under the key of another one. What its jobs are is kept before any of them is, each under a key of its own:
-/// if the instance dies in between, a repetition goes on. A batch that submits nothing keeps nothing. A release that keeps
-/// only the keys of the jobs has none of it, and its batches are judged job by job.
+/// if the instance dies in between, a repetition goes on. A batch of which no job can be accepted keeps nothing. A release that
+/// keeps only the keys of the jobs has none of it, and its batches are judged job by job.
 async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), Refusal> {
     let kept = if submits {
         Some(state.read(state.ledger.keep_selection(whole, &[])).await?)
@@ -130,6 +131,19 @@ async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), R
         return Err(actors::jobs::Refusal::KeyReused.into());
     }
     Ok(())
+}
+
+/// Whether one of these sessions may take jobs. A closed one stays closed, and one that does not exist never will: no id is given
+/// twice. One that cannot be read may.
+async fn any_may_take_jobs(state: &State, sessions: &BTreeMap<SessionId, Vec<Part>>) -> bool {
+    for session in sessions.keys() {
+        let found = state.read(state.ledger.session(session)).await;
+        let takes_none = found.is_ok_and(|found| found.is_none_or(|found| found.closed_at.is_some()));
+        if !takes_none {
+            return true;
+        }
+    }
+    false
 }
 
 /// The hash of what a batch asks for, each job in the form in which its own key counts. One that cannot be read is none,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use testkit::instance::fencepost;
 
 use super::rig::{PATIENCE, Rig, echo, hold, past, with};
+use super::sessions::open;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_with_nothing_beside_it_runs_jobs() {
@@ -135,6 +136,37 @@ async fn a_key_is_one_job_on_every_instance() {
     assert_eq!(ask(1, "/v1/jobs", "k", &echo(1)).await.body, first.body);
     let all = rig.get(0, "/v1/jobs?limit=1000").await;
     assert_eq!(all["items"].as_array().unwrap().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_sessions_take_no_job_leaves_its_key_free() {
+    let rig = Rig::alone().await;
+    let (session, closed) = (open(&rig, 0, json!({})).await, open(&rig, 0, json!({})).await);
+    let reply = rig.ask(0, "DELETE", &format!("/v1/sessions/{closed}"), None).await;
+    assert_eq!(reply.status, 204, "{}", reply.text);
+    let url = format!("{}/v1/jobs/batch", rig.urls[0]);
+    let ask = async |key: &str, sessions: &[&str]| {
+        let jobs: Vec<_> =
+            sessions.iter().map(|session| with(echo(1), json!({ "session": session }))).collect();
+        rig.http.request("POST", &url, Some(key), Some(&json!({ "jobs": jobs }))).await.unwrap()
+    };
+    for (key, of, code) in [("unknown", "mistyped", "not_found"), ("closed", closed.as_str(), "conflict")] {
+        for jobs in [&[of][..], &[of, of]] {
+            let refused = ask(key, jobs).await;
+            assert_eq!(
+                (refused.status, &refused.body["results"][0]["code"]),
+                (202, &json!(code)),
+                "{}",
+                refused.text
+            );
+        }
+        let accepted = ask(key, &[of, &session]).await;
+        assert_eq!(accepted.body["results"][0]["code"], code, "{}", accepted.text);
+        assert!(accepted.body["results"][1]["id"].is_string(), "{}", accepted.text);
+        assert_eq!(ask(key, &[of, &session]).await.body, accepted.body);
+        let other = ask(key, &[of]).await;
+        assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
