@@ -72,8 +72,18 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         Some(text) => job_fields::time_of("before", text)?.min(now),
         None => now,
     };
+    let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
+    let (key_hash, body_hash) = (key.map(|key| hex(of_caller(&key))), hex(body_hash(&asked)));
+    let is_dry_run = asked.dry_run == Some(true);
+    // A repetition waits for no count.
+    if let Some(key_hash) = key_hash.as_deref().filter(|_| !is_dry_run)
+        && let Some(kept) = state.read(state.ledger.kept_bulk(key_hash)).await?
+    {
+        return repeated(&state, &kept, &body_hash);
+    }
     let matched = matched(&state, &principal, action, &filter, before).await?;
-    if asked.dry_run == Some(true) {
+    if is_dry_run {
         return Ok(HttpResponse::Ok().json(shape::BulkAccepted {
             id: None,
             matched: matched.jobs,
@@ -81,8 +91,6 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
             before: Some(to_wire::time(before)),
         }));
     }
-    let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
     let new = NewBulk {
         id: BulkId::from_u128(state.incarnation().jobs.new_id().as_u128()),
         principal: principal.name().to_owned(),
@@ -92,32 +100,41 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         rate: asked.rate.unwrap_or(BULK_RATE_DEFAULT),
         matched: matched.jobs,
         owner: state.incarnation().identity.id.clone(),
-        key_hash: key.map(|key| hex(of_caller(&key))),
-        body_hash: hex(body_hash(&asked)),
+        key_hash,
+        body_hash,
     };
     let by = audit::operators_entry(&request, audit_action(action), format!("bulk:{}", new.id));
     let what = serde_json::to_string(&asked).map_err(|_| Refusal::internal())?;
     let by = by.map(|entry| entry.changed(None::<String>, what));
-    let made = match state.read(state.ledger.create_bulk(&new, by.as_ref())).await? {
-        BulkMade::Made(made) => made,
-        BulkMade::Kept(kept) if kept.body_hash == new.body_hash => kept,
-        BulkMade::Kept(_) => return Err(actors::jobs::Refusal::KeyReused.into()),
-        BulkMade::TooMany => {
-            return Err(Refusal::new(
-                Code::Overloaded,
-                "as many bulk operations are under way, in all or of this token, as may be",
-            ));
-        }
-    };
+    match state.read(state.ledger.create_bulk(&new, by.as_ref())).await? {
+        BulkMade::Made(made) => Ok(accepted(&state, &made, !matched.is_all)),
+        BulkMade::Kept(kept) => repeated(&state, &kept, &new.body_hash),
+        BulkMade::TooMany => Err(Refusal::new(
+            Code::Overloaded,
+            "as many bulk operations are under way, in all or of this token, as may be",
+        )),
+    }
+}
+
+/// The answer to a request under a key that has made this operation.
+fn repeated(state: &State, kept: &BulkRecord, body_hash: &str) -> Answer {
+    if kept.body_hash != body_hash {
+        return Err(actors::jobs::Refusal::KeyReused.into());
+    }
+    Ok(accepted(state, kept, false))
+}
+
+/// The answer that names an operation. Wakes the runner, to which it may be new.
+fn accepted(state: &State, made: &BulkRecord, at_least: bool) -> HttpResponse {
     state.bulk_woken.notify_one();
     let location = (LOCATION, format!("/v1/bulk/{}", made.id));
     let accepted = shape::BulkAccepted {
         id: Some(made.id.to_string()),
         matched: made.matched,
-        at_least: made.id == new.id && !matched.is_all,
+        at_least,
         before: Some(to_wire::time(made.before)),
     };
-    Ok(HttpResponse::Accepted().insert_header(location).json(accepted))
+    HttpResponse::Accepted().insert_header(location).json(accepted)
 }
 
 /// Lists bulk operations

@@ -282,6 +282,12 @@ pub trait Bulks: Send + Sync {
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be made.
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade>;
 
+    /// The one that was made under a key, by [`NewBulk::key_hash`], as long as the key is kept.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn kept_bulk(&self, key_hash: &str) -> Result<Option<BulkRecord>>;
+
     /// One of them.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
-    AuditEntry, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag,
-    SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
+    AuditEntry, ClientRef, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource,
+    SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
 
@@ -450,12 +450,7 @@ impl Sessions for Flaky {
     async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
         self.real.unfinished_places(id, after_seq, limit).await
     }
-    async fn session_refs(
-        &self,
-        id: &SessionId,
-        after_seq: u64,
-        limit: u32,
-    ) -> Result<Vec<domain::ClientRef>> {
+    async fn session_refs(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<ClientRef>> {
         self.real.session_refs(id, after_seq, limit).await
     }
     async fn idle_sessions(
@@ -641,6 +636,9 @@ impl Bulks for Flaky {
     }
     async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
         self.real.create_bulk(new, by).await
+    }
+    async fn kept_bulk(&self, key_hash: &str) -> Result<Option<BulkRecord>> {
+        self.real.kept_bulk(key_hash).await
     }
     async fn bulk(&self, id: domain::BulkId) -> Result<Option<BulkRecord>> {
         self.real.bulk(id).await

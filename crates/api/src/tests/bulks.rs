@@ -161,6 +161,31 @@ async fn jobs_are_counted_for_few_requests_at_once_and_for_one_of_a_token() {
 }
 
 #[actix_web::test]
+async fn a_repetition_under_a_key_waits_for_no_count() {
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("ops", Scope::Submit)]);
+    let settings = Settings { request_timeout: Duration::from_secs(2), ..Settings::new(auth) };
+    let state = state_with(&dir, settings).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let begun = async |rate: u32| {
+        let dismiss = serde_json::json!({"action": "dismiss", "filter": {}, "rate": rate});
+        let request = TestRequest::post().uri("/v1/bulk").set_json(dismiss);
+        let request = request.insert_header((AUTHORIZATION, "Bearer ops"));
+        let answer =
+            call_service(&service, request.insert_header(("idempotency-key", "k")).to_request()).await;
+        let (status, body): (_, Value) = (answer.status().as_u16(), read_body_json(answer).await);
+        (status, body)
+    };
+    let (status, made) = begun(1).await;
+    assert!(status == 202 && made["id"].is_string(), "{status} {made}");
+    let ops = state.settings.auth.named("ops").unwrap();
+    let _under_way = ops.used().unwrap().bulk_count.lock().await;
+    assert_eq!(begun(1).await, (202, made), "jobs are counted for the token");
+    let (status, problem) = begun(2).await;
+    assert!(status == 422 && problem["code"] == "key_reused", "{status} {problem}");
+}
+
+#[actix_web::test]
 async fn an_operation_has_an_id_with_the_time_of_the_databases_clock() {
     const HOUR_MS: u64 = 3_600_000;
     let dir = TempDir::new().unwrap();

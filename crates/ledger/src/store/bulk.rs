@@ -153,14 +153,16 @@ impl Bulks for Store {
         if let Some(row) = made {
             return Ok(BulkMade::Made(Box::new(row.try_into()?)));
         }
-        let kept: Option<BulkRow> = match &new.key_hash {
-            Some(hash) => self.optional(Way::KeyReads, self.ask(&KEPT).bind(hash.as_str())).await?,
+        let kept = match &new.key_hash {
+            Some(hash) => self.kept_bulk(hash).await?,
             None => None,
         };
-        Ok(match kept {
-            Some(row) => BulkMade::Kept(Box::new(row.try_into()?)),
-            None => BulkMade::TooMany,
-        })
+        Ok(kept.map_or(BulkMade::TooMany, |kept| BulkMade::Kept(Box::new(kept))))
+    }
+
+    async fn kept_bulk(&self, key_hash: &str) -> Result<Option<BulkRecord>> {
+        let row: Option<BulkRow> = self.optional(Way::KeyReads, self.ask(&KEPT).bind(key_hash)).await?;
+        row.map(BulkRecord::try_from).transpose()
     }
 
     async fn bulk(&self, id: BulkId) -> Result<Option<BulkRecord>> {

@@ -90,7 +90,9 @@ pub async fn a_key_makes_one_bulk_operation(b: Bench) {
     let first = made(&b, &asked).await;
     let again = NewBulk { id: BulkId::from_u128(2), body_hash: "other".to_owned(), ..asked };
     let kept = b.ledger.create_bulk(&again, Some(&by())).await.unwrap();
-    assert_eq!(kept, BulkMade::Kept(Box::new(first)));
+    assert_eq!(kept, BulkMade::Kept(Box::new(first.clone())));
+    assert_eq!(b.ledger.kept_bulk("k").await.unwrap(), Some(first));
+    assert_eq!(b.ledger.kept_bulk("other").await.unwrap(), None);
     assert!(b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap().is_empty());
 }
 
