@@ -15,6 +15,7 @@ mod json_file;
 pub mod lease;
 mod look;
 pub mod migrate;
+mod new_items;
 pub mod node;
 pub mod nodes;
 pub mod nonce;

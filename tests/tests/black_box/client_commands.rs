@@ -525,6 +525,50 @@ async fn what_is_watched_is_printed_whenever_it_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lines_that_are_watched_are_all_that_come_between_two_looks_however_many_pages_they_are() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let job = |number: u64| json!({ "payload": number });
+    let mut expected = Vec::new();
+    for number in 0..3 {
+        expected.push(rig.submit(0, job(number)).await);
+    }
+    // The first look shows one page.
+    expected.remove(0);
+    let set_policy = async |signer: String| {
+        let (path, policy) = (format!("/v1/signers/{signer}/policy"), json!({"hold_ms": 60_000}));
+        let reply = rig.ask(0, "PUT", &path, Some(&policy)).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    };
+    set_policy("s-0".to_owned()).await;
+    let watch = |command: &'static str, limit: &str| {
+        let setup = Setup::command(command).env("FENCEPOST_URL", url).arg("list").arg("-w").arg("--json");
+        setup.arg("--limit").arg(limit).start_command().unwrap()
+    };
+    let (jobs, changes) = (watch("job", "2"), watch("audit", "1"));
+    let lines = |of: &Running| of.stdout().matches('\n').count();
+    until("both have begun", async || lines(&jobs) >= 2 && lines(&changes) >= 1).await;
+    expected.extend(rig.submit_all(0, &(3..10).map(job).collect::<Vec<_>>()).await);
+    for number in 1..6 {
+        set_policy(format!("s-{number}")).await;
+    }
+    until("all that is new is printed", async || lines(&jobs) >= expected.len() && lines(&changes) >= 6)
+        .await;
+    let printed = |of: &Running, field: &str| {
+        let field =
+            |line: &str| serde_json::from_str::<Value>(line).unwrap()[field].as_str().unwrap().to_owned();
+        let mut printed: Vec<_> = of.stdout().lines().map(field).collect();
+        printed.sort_unstable();
+        printed
+    };
+    expected.sort_unstable();
+    assert_eq!(printed(&jobs, "id"), expected, "each once");
+    let subjects: Vec<_> = (0..6).map(|number| format!("signer:s-{number}")).collect();
+    assert_eq!(printed(&changes, "subject"), subjects, "each once");
+    rig.end(0, Signal::Terminate).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_of_many_ids_that_is_refused_keeps_no_other_from_being_done() {
     let rig = Rig::alone().await;
     let url = &rig.urls[0];

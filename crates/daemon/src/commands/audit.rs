@@ -1,8 +1,8 @@
 //! `fencepost audit …`: what operators changed.
 
-use client::AuditQuery;
 use client::wire::List;
 use client::wire::audit::AuditRecord;
+use client::{AuditQuery, Page};
 
 use super::look::Look;
 use super::{connect, page, shown};
@@ -16,8 +16,10 @@ use crate::exit::Failure;
 pub async fn run(command: Audit) -> Result<(), Failure> {
     let Audit::List { principal, action, subject, since, paged, shown } = command;
     let client = connect(&shown.remote)?;
-    let query = AuditQuery { principal, action, subject, since, page: page(paged) };
-    Look::list(table).run(&shown, async || client.audit(&query).await).await
+    let query = AuditQuery { principal, action, subject, since, page: Page::default() };
+    let place = |entry: &AuditRecord| format!("{:020}", entry.id);
+    let read = async |page| client.audit(&AuditQuery { page, ..query.clone() }).await;
+    Look::list(table).run_newest_first(&shown, page(paged), place, read).await
 }
 
 fn table(list: &List<AuditRecord>) -> String {

@@ -29,8 +29,10 @@ pub async fn run(command: Job) -> Result<(), Failure> {
     match command {
         Job::List { state, filter, paged, shown } => {
             let client = connect(&shown.remote)?;
-            let query = JobQuery { state, ..query(filter, page(paged)) };
-            Look::list(jobs_shown::jobs).run(&shown, async || client.jobs().list(&query).await).await
+            let query = JobQuery { state, ..query(filter, Page::default()) };
+            let place = |job: &Shown| job.id.clone();
+            let read = async |page| client.jobs().list(&JobQuery { page, ..query.clone() }).await;
+            Look::list(jobs_shown::jobs).run_newest_first(&shown, page(paged), place, read).await
         }
         Job::Show { job, shown } => {
             let client = connect(&shown.remote)?;

@@ -2,14 +2,16 @@
 //!
 //! What must never live here: how a particular answer is read or looks.
 
+use std::collections::HashSet;
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use client::Result;
 use client::wire::List;
+use client::{Page, Result};
 use serde::Serialize;
 
 use super::absence::Absence;
+use super::new_items::{LOOK_PAGES_MAX, Looked, NewItems};
 use super::screen::Screen;
 use super::shown::{self, About};
 use crate::cli::Shown;
@@ -58,6 +60,37 @@ impl<T: Serialize> Look<'_, List<T>> {
             about: About::NOTHING,
         }
     }
+
+    /// The same as [`Self::run`] for a list that begins with the newest: `read` reads a page of it, and `place` gives an item a
+    /// text that is the greater the newer the item is. As JSON, `-w` prints each line that comes after the first look, on
+    /// whatever page it is; what is behind [`LOOK_PAGES_MAX`] pages is left out, and stderr says so.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_newest_first(
+        self,
+        how: &Shown,
+        page: Page,
+        place: fn(&T) -> String,
+        mut read: impl AsyncFnMut(Page) -> Result<List<T>>,
+    ) -> std::result::Result<(), Failure> {
+        let is_followed = how.watch && how.remote.json;
+        let mut new = NewItems::new(place);
+        self.run(how, async || {
+            if !is_followed {
+                return read(page.clone()).await;
+            }
+            let Looked { list, is_cut } = new.look(page.clone(), &mut read).await?;
+            if is_cut {
+                let more = shown::more(list.next_cursor.as_ref());
+                shown::note(&format!(
+                    "more than {LOOK_PAGES_MAX} pages are new; the rest is left out\n{more}"
+                ));
+            }
+            Ok(list)
+        })
+        .await
+    }
 }
 
 impl<'a, T> Look<'a, T> {
@@ -82,7 +115,7 @@ impl<'a, T> Look<'a, T> {
         if !watch {
             let answer = read().await.map_err(|error| shown::failure_about(about, json, error))?;
             if json {
-                shown::print(&self.json_text(&answer, &[]));
+                shown::print(&self.json_text(&answer, &HashSet::new()));
                 shown::note(&(self.more)(&answer));
             } else {
                 shown::print(&(self.people)(&answer));
@@ -91,7 +124,7 @@ impl<'a, T> Look<'a, T> {
         }
         let mut screen = (stdout().is_terminal() && !json).then(Screen::default);
         let mut absence = Absence::default();
-        let (mut before, mut lines_before) = (String::new(), Vec::new());
+        let (mut before, mut lines_before) = (String::new(), HashSet::new());
         let mut has_begun = false;
         loop {
             match read().await {
@@ -101,7 +134,7 @@ impl<'a, T> Look<'a, T> {
                     let is_over = (self.is_over)(&answer);
                     let is_read = if json {
                         let is_read = shown::print(&self.json_text(&answer, &lines_before));
-                        lines_before = (self.json)(&answer);
+                        lines_before = (self.json)(&answer).into_iter().collect();
                         is_read
                     } else {
                         let text = (self.people)(&answer);
@@ -134,7 +167,7 @@ impl<'a, T> Look<'a, T> {
     }
 
     /// The lines that are not among those printed before.
-    fn json_text(&self, answer: &T, before: &[String]) -> String {
+    fn json_text(&self, answer: &T, before: &HashSet<String>) -> String {
         let lines = (self.json)(answer).into_iter().filter(|line| !before.contains(line));
         lines.fold(String::new(), |text, line| text + &line + "\n")
     }

@@ -5,7 +5,7 @@ mod reader;
 
 use client::wire::Object;
 use client::wire::plans::{
-    Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task, TaskStatus,
+    Checkpoint, Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task, TaskStatus,
 };
 use client::{PlanQuery, Plans, Tasks};
 
@@ -55,8 +55,9 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         }
         Plan::List { status, paged, shown } => {
             let client = connect(&shown.remote)?;
-            let query = PlanQuery { status, page: page(paged) };
-            Look::list(tasks_shown::plans).run(&shown, async || client.plans().list(&query).await).await?;
+            let place = |plan: &Shown| plan.id.clone();
+            let read = async |page| client.plans().list(&PlanQuery { status, page }).await;
+            Look::list(tasks_shown::plans).run_newest_first(&shown, page(paged), place, read).await?;
         }
         Plan::Show { plan, shown } => {
             let client = connect(&shown.remote)?;
@@ -87,9 +88,11 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             Look::one(tasks_shown::task).about(About::task(&task)).run(&shown, read).await?;
         }
         Plan::Checkpoints { task, paged, shown } => {
-            let (client, page) = (connect(&shown.remote)?, page(paged));
-            let read = async || client.tasks().checkpoints(&task, &page).await;
-            Look::list(tasks_shown::checkpoints).about(About::task(&task)).run(&shown, read).await?;
+            let client = connect(&shown.remote)?;
+            let place = |checkpoint: &Checkpoint| format!("{:010}", checkpoint.version);
+            let read = async |page| client.tasks().checkpoints(&task, &page).await;
+            let look = Look::list(tasks_shown::checkpoints).about(About::task(&task));
+            look.run_newest_first(&shown, page(paged), place, read).await?;
         }
         Plan::PauseTask(change) => {
             change_task(change, async |tasks, id, why| tasks.pause(id, why).await).await?

@@ -1,6 +1,6 @@
 //! `fencepost tenant …`: shows tenants, retries their tasks, breaks their locks.
 
-use client::wire::plans::UnlockRequest;
+use client::wire::plans::{Task, UnlockRequest};
 
 use super::look::Look;
 use super::task_retry::TaskRetry;
@@ -19,9 +19,10 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
             Look::one(tasks_shown::tenant).run(&shown, async || client.tenants().get(&tenant).await).await?;
         }
         Tenant::History { tenant, paged, shown } => {
-            let (client, page) = (connect(&shown.remote)?, page(paged));
-            let read = async || client.tenants().tasks(&tenant, &page).await;
-            Look::list(tasks_shown::history).run(&shown, read).await?;
+            let client = connect(&shown.remote)?;
+            let place = |task: &Task| task.id.clone();
+            let read = async |page| client.tenants().tasks(&tenant, &page).await;
+            Look::list(tasks_shown::history).run_newest_first(&shown, page(paged), place, read).await?;
         }
         Tenant::Retry { tenant, options, remote } => {
             let mut retry = TaskRetry::of(options)?;

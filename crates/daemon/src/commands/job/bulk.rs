@@ -30,8 +30,10 @@ pub async fn run(command: Bulk) -> Result<(), Failure> {
         Bulk::Delete(begun) => begin(BulkAction::Delete, begun).await,
         Bulk::Dismiss(begun) => begin(BulkAction::Dismiss, begun).await,
         Bulk::List { paged, shown } => {
-            let (client, page) = (connect(&shown.remote)?, page(paged));
-            Look::list(list).run(&shown, async || client.bulks().list(&page).await).await
+            let client = connect(&shown.remote)?;
+            let place = |bulk: &Shown| bulk.id.clone();
+            let read = async |page| client.bulks().list(&page).await;
+            Look::list(list).run_newest_first(&shown, page(paged), place, read).await
         }
         Bulk::Show { id, shown } => {
             let client = connect(&shown.remote)?;

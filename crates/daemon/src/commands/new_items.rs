@@ -1,0 +1,160 @@
+//! What is new in a list that begins with the newest, from one look at it to the next, on however many pages.
+//!
+//! What must never live here: how a particular list is read or looks.
+
+use client::wire::List;
+use client::{Page, Result};
+
+/// Pages that one look reads at most.
+pub const LOOK_PAGES_MAX: usize = 100;
+
+/// Reads a list again and again.
+pub struct NewItems<T> {
+    /// A text for an item: the newer the item, the greater the text.
+    place: fn(&T) -> String,
+    /// The next look reads on to here. It is in the middle of the last look's first page: what was being written then may come
+    /// behind the newest item of that page. `None` while no look has shown where the list begins.
+    known: Option<String>,
+}
+
+/// What one look at a list has read.
+pub struct Looked<T> {
+    /// The first page; and, unless this is the first look, the items behind it that are new, with some that are known.
+    pub list: List<T>,
+    /// Whether [`LOOK_PAGES_MAX`] were read and more are new: they are on the next page of the list.
+    pub is_cut: bool,
+}
+
+impl<T> NewItems<T> {
+    /// Of a list whose items have these places, by which it is sorted, the greatest first.
+    pub const fn new(place: fn(&T) -> String) -> Self {
+        Self { place, known: None }
+    }
+
+    /// Looks at the list from this page on. A look that fails is as if it had not been.
+    ///
+    /// # Errors
+    /// What `read` says, which reads one page.
+    pub async fn look(
+        &mut self,
+        from: Page,
+        mut read: impl AsyncFnMut(Page) -> Result<List<T>>,
+    ) -> Result<Looked<T>> {
+        let place = self.place;
+        let limit = from.limit;
+        let mut list = read(from).await?;
+        let known_next = match list.items.get(list.items.len() / 2) {
+            Some(middle) => Some(place(middle)),
+            // All that comes into an empty list is new.
+            None if list.next_cursor.is_none() => self.known.clone().or_else(|| Some(String::new())),
+            None => self.known.clone(),
+        };
+        let mut is_cut = false;
+        if let Some(known) = &self.known {
+            let reaches = |items: &[T]| items.last().is_some_and(|last| place(last) <= *known);
+            let (mut is_reached, mut pages) = (reaches(&list.items), 1);
+            while !is_reached && let Some(cursor) = list.next_cursor.clone() {
+                is_cut = pages == LOOK_PAGES_MAX;
+                if is_cut {
+                    break;
+                }
+                let page = read(Page { limit, cursor: Some(cursor) }).await?;
+                is_reached = reaches(&page.items);
+                list.items.extend(page.items.into_iter().filter(|item| place(item) >= *known));
+                list.next_cursor = page.next_cursor;
+                pages += 1;
+            }
+        }
+        self.known = known_next;
+        Ok(Looked { list, is_cut })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of numbers, looked at again and again, in pages of so many.
+    struct Watched {
+        all: Vec<u64>,
+        new: NewItems<u64>,
+        limit: u32,
+    }
+
+    impl Watched {
+        fn new(all: impl IntoIterator<Item = u64>, limit: u32) -> Self {
+            Self {
+                all: all.into_iter().collect(),
+                new: NewItems::new(|number| format!("{number:03}")),
+                limit,
+            }
+        }
+
+        /// Puts these in, and looks. What was read, and whether more is new.
+        async fn look(&mut self, new: impl IntoIterator<Item = u64>) -> (Vec<u64>, bool) {
+            self.all.extend(new);
+            self.all.sort_unstable();
+            let all = &self.all;
+            let read = async |page: Page| {
+                let limit = page.limit.unwrap() as usize;
+                let below = page.cursor.map_or(u64::MAX, |cursor| cursor.parse().unwrap());
+                let mut items: Vec<_> = all.iter().rev().copied().filter(|number| *number < below).collect();
+                let next_cursor = (items.len() > limit).then(|| items[limit - 1].to_string());
+                items.truncate(limit);
+                Ok(List { items, next_cursor })
+            };
+            let looked = self.new.look(Page { limit: Some(self.limit), cursor: None }, read).await.unwrap();
+            (looked.list.items, looked.is_cut)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_between_two_looks_is_read_on_however_many_pages_it_is() {
+        let mut watched = Watched::new(0..10, 2);
+        assert_eq!(watched.look([]).await, (vec![9, 8], false), "the first look reads one page");
+        assert_eq!(watched.look(10..17).await, ((8..17).rev().collect::<Vec<_>>(), false));
+        assert_eq!(watched.look([]).await, (vec![16, 15], false), "nothing is new");
+        assert_eq!(watched.look([17]).await, (vec![17, 16, 15], false));
+    }
+
+    #[tokio::test]
+    async fn what_comes_late_behind_the_newest_is_read_too() {
+        let mut watched = Watched::new([10, 20, 30, 40], 4);
+        assert_eq!(watched.look([]).await.0, [40, 30, 20, 10]);
+        assert_eq!(watched.look([35, 50, 60, 70]).await.0, [70, 60, 50, 40, 35, 30, 20]);
+    }
+
+    #[tokio::test]
+    async fn all_that_comes_into_an_empty_list_is_new() {
+        let mut watched = Watched::new([], 2);
+        assert!(watched.look([]).await.0.is_empty());
+        assert_eq!(watched.look(0..5).await, (vec![4, 3, 2, 1, 0], false));
+    }
+
+    /// As a token gets it that sees few of many.
+    #[tokio::test]
+    async fn where_the_first_page_is_empty_and_not_the_last_nothing_is_known() {
+        let (mut new, mut asked) = (NewItems::<u64>::new(|number| number.to_string()), 0);
+        for _ in 0..2 {
+            let read = async |_| {
+                asked += 1;
+                Ok(List { items: Vec::new(), next_cursor: Some("n".to_owned()) })
+            };
+            let looked = new.look(Page::default(), read).await.unwrap();
+            assert!(looked.list.items.is_empty() && !looked.is_cut);
+        }
+        assert_eq!(asked, 2);
+    }
+
+    #[tokio::test]
+    async fn a_look_reads_so_many_pages_at_most_and_says_that_more_is_new() {
+        let mut watched = Watched::new([0], 1);
+        watched.look([]).await;
+        let many = LOOK_PAGES_MAX as u64;
+        let first = (1..=many).rev().collect::<Vec<_>>();
+        assert_eq!(watched.look(1..=many).await, (first, true), "the known one is not reached");
+        assert!(!watched.look(many + 1..2 * many).await.1);
+        let (items, is_cut) = watched.look(2 * many..4 * many).await;
+        assert_eq!((items.len(), items[0], is_cut), (LOOK_PAGES_MAX, 4 * many - 1, true));
+    }
+}
