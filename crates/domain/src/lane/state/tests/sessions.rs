@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::job::{Requirements, RevokedAttempt};
+use crate::lane::limits::SESSION_JOBS_MAX;
 use crate::limits::JOB_LABELS_MAX;
 use crate::session::Spec;
 use crate::{ClientRef, Label, TenantId};
@@ -80,6 +81,32 @@ fn a_job_that_requires_too_many_labels_with_its_session_is_refused_and_takes_no_
     assert_eq!(state.session().map(SessionState::unfinished), Some(2));
     let labels: Vec<_> = new_jobs(&effects).iter().map(|new| new.spec.needs.requires.len()).collect();
     assert_eq!(labels, [JOB_LABELS_MAX, JOB_LABELS_MAX - 1]);
+}
+
+#[test]
+fn a_job_beyond_the_most_that_a_session_may_have_unfinished_is_refused_and_takes_no_place() {
+    let now = Instant::now();
+    let submit = |numbers: &[u64]| {
+        let delayed = |number: &u64| submission(*number, Due::InMs(60_000), None, now);
+        Command::Submit(numbers.iter().map(delayed).collect())
+    };
+    let (mut state, _) = session_with(SESSION_JOBS_MAX, Ordering::Free, now);
+    let effects = give(&mut state, submit(&[1]), now);
+    assert_eq!(words(&effects), "refused(SessionFull)");
+    assert_eq!(state.session().map(SessionState::unfinished), Some(SESSION_JOBS_MAX));
+    // Of two the first has the last place that is left.
+    let (mut state, _) = session_with(SESSION_JOBS_MAX - 1, Ordering::Free, now);
+    let effects = give(&mut state, submit(&[1, 2]), now);
+    assert_eq!(words(&effects), "refused(SessionFull) commit(submit)");
+    assert_eq!((new_jobs(&effects)[0].id, places(&effects)), (job(1), vec![5]));
+    assert_eq!(state.session().map(SessionState::unfinished), Some(SESSION_JOBS_MAX));
+    // Its end makes room for another one, which comes next.
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, command("cancel", now), now);
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, submit(&[3, 4]), now);
+    assert_eq!(words(&effects), "refused(SessionFull) commit(submit)");
+    assert_eq!((new_jobs(&effects)[0].id, places(&effects)), (job(3), vec![6]));
 }
 
 /// A strict session whose owner has two jobs, took the first one's attempt back, and does not know whether that is written.
