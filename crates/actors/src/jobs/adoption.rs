@@ -119,8 +119,7 @@ impl Adopter {
                 };
                 seen.insert(lane.clone());
                 let is_its_place = is_mine || self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
-                let is_due = is_its_place || now.duration_since(since) >= LEFT_TO_ITS_PLACE;
-                if is_due && adopted < ADOPTED_MAX {
+                if is_due(is_its_place, now.duration_since(since)) && adopted < ADOPTED_MAX {
                     adopted += 1;
                     free.push(lane);
                 }
@@ -217,5 +216,24 @@ impl Adopter {
             self.incoming.take(dead, entries).await?;
         }
         self.bus.close_inbox(dead).await
+    }
+}
+
+/// Whether this instance adopts a lane that it has known for so long to have no live owner: at once where it is the lane's place,
+/// otherwise after [`LEFT_TO_ITS_PLACE`].
+fn is_due(is_its_place: bool, left_for: Duration) -> bool {
+    is_its_place || left_for >= LEFT_TO_ITS_PLACE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_adopted_at_its_place_at_once_and_elsewhere_after_three_seconds() {
+        let after = Duration::from_millis;
+        assert!(is_due(true, Duration::ZERO));
+        assert!(!is_due(false, Duration::ZERO) && !is_due(false, after(2_999)));
+        assert!(is_due(false, after(3_000)) && is_due(false, after(60_000)));
     }
 }
