@@ -77,30 +77,18 @@ impl PresencePublisher {
                     if self.bus.kind() != bus::Kind::Local {
                         is_up.send_replace(Some(link.is_up()));
                     }
-                    shown = self.show(shown).await;
+                    shown = show(&self.bus, &self.presence, &self.failure_detector, shown).await;
                 }
                 () = tokio::time::sleep_until(next) => {
                     next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
                     next = next.max(tokio::time::Instant::now());
-                    shown = self.show(shown).await;
+                    shown = show(&self.bus, &self.presence, &self.failure_detector, shown).await;
                 }
             }
         }
         if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {
             tracing::debug!(%error, "this instance's presence could not be withdrawn; it expires by itself");
         }
-    }
-
-    /// Shows this instance, or, when it has not reached the ledger for long, shows it no more. Answers whether
-    /// it may be shown now.
-    async fn show(&self, shown: bool) -> bool {
-        if self.failure_detector.is_silent_for(SILENCE_MAX) {
-            return shown && self.bus.withdraw(&self.presence.instance).await.is_err();
-        }
-        if let Err(error) = self.bus.announce(&self.presence, PRESENCE_TTL).await {
-            tracing::debug!(%error, "this instance's presence could not be announced");
-        }
-        true
     }
 
     async fn tell_link(&self, link: Link) {
@@ -124,6 +112,22 @@ impl PresencePublisher {
             }
         }
     }
+}
+
+/// Shows the instance, or, when it has not reached the ledger for long, shows it no more. Answers whether it may be shown now.
+async fn show(
+    bus: &bus::Handle,
+    presence: &Presence,
+    failure_detector: &FailureDetector,
+    shown: bool,
+) -> bool {
+    if failure_detector.is_silent_for(SILENCE_MAX) {
+        return shown && bus.withdraw(&presence.instance).await.is_err();
+    }
+    if let Err(error) = bus.announce(presence, PRESENCE_TTL).await {
+        tracing::debug!(%error, "this instance's presence could not be announced");
+    }
+    true
 }
 
 /// Notes in the ledger whether the bus is up, and nothing else does. However long that takes, only the newest word of it is noted
@@ -185,5 +189,42 @@ impl PublishingTask {
 pub async fn tell(bus: &bus::Handle) {
     if let Err(error) = bus.publish(Channel::Cluster, NOTICE).await {
         tracing::debug!(%error, "a notice was not published; the others read the ledger soon");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use domain::Timestamp;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_instance_that_has_not_reached_the_ledger_for_long_is_shown_no_more_until_it_reaches_it() {
+        let bus = bus::Hub::default().join();
+        let me = InstanceId::parse("a").unwrap();
+        let presence = Presence {
+            instance: me.clone(),
+            started_at: Timestamp::from_micros(0),
+            hostname: "h".to_owned(),
+            pid: 1,
+            version: "v".to_owned(),
+            address: "http://a".to_owned(),
+        };
+        let detector = FailureDetector::member(Duration::from_secs(2));
+        let is_present = async || bus.present(std::slice::from_ref(&me)).await.unwrap().contains_key(&me);
+        let mut shown = false;
+        for (ago, expected) in [
+            (Duration::ZERO, true),
+            (SILENCE_MAX / 2, true),
+            (SILENCE_MAX, false),
+            (SILENCE_MAX * 2, false),
+            (Duration::ZERO, true),
+        ] {
+            detector.renewed(Instant::now().checked_sub(ago).unwrap());
+            shown = show(&bus, &presence, &detector, shown).await;
+            assert_eq!((shown, is_present().await), (expected, expected), "{ago:?}");
+        }
     }
 }
