@@ -217,7 +217,8 @@ impl Scheduler {
         (found, left)
     }
 
-    /// Reserves slots for jobs that have no other job before them in the queue; jobs without one are left out.
+    /// Reserves slots for jobs before which no other with the same needs waits; jobs without a slot are left out. One with other
+    /// needs may wait at a higher priority: no node had a slot for it when it was last asked for.
     pub(super) async fn place_now(&self, wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
         let mut picks = Vec::new();
         for PlacementRequest { job, attempt, token, needs, priority, prefer } in wants {
@@ -250,7 +251,7 @@ impl Scheduler {
         next
     }
 
-    /// In which pool the node serves a new job, unless others would have to be served before.
+    /// In which pool the node serves a new job, unless others with the same needs would have to be served before.
     fn would_take(&self, node: &NodeId, needs: &Requirements, priority: Priority) -> Option<PoolName> {
         let is_first = !self.queue().has_before(needs, priority);
         is_first.then(|| self.registry.serves(node, needs)).flatten()
