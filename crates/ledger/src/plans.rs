@@ -224,7 +224,7 @@ pub struct CheckpointRecord {
 /// An event for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedEvent {
-    /// Its number in the plan, from 1.
+    /// Its number in the plan, from 1. A recovery of the ledger leaves numbers out.
     pub seq: u64,
     /// When.
     pub at: Timestamp,

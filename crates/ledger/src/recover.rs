@@ -13,7 +13,8 @@ use crate::{Ledger, Migrate, Options, Result};
 /// By how much each fencing token is raised at least: more takeovers than a resource has while a backup is the newest one. The
 /// database's time in milliseconds is the least token then, so that a second recovery of the same backup raises them further.
 pub const RECOVERED_TOKENS: i64 = 1_000_000;
-/// The least number of numbers of each sequence, of ids of each segment, and of places in each open session, to be skipped,
+/// The least number of numbers of each sequence, of ids of each segment, of places in each open session, and of events of each
+/// plan, to be skipped,
 pub const RECOVERED_NUMBERS_MIN: i64 = 1_000_000;
 /// and the largest.
 pub const RECOVERED_NUMBERS_MAX: i64 = 1_000_000_000_000;
@@ -27,8 +28,8 @@ pub const RECOVERED_MARK_MS: i64 = 5_000;
 /// How far a recovery goes past what the ledger knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Margins {
-    /// So many ids of each segment, numbers of each sequence, and places in each session, at most were given since the
-    /// ledger's state; within [`RECOVERED_NUMBERS_MIN`] and [`RECOVERED_NUMBERS_MAX`].
+    /// So many ids of each segment, numbers of each sequence, places in each session, and numbers of events of each plan, at
+    /// most were given since the ledger's state; within [`RECOVERED_NUMBERS_MIN`] and [`RECOVERED_NUMBERS_MAX`].
     pub numbers: i64,
     /// How far ahead of the clock an instance may make snowflakes at most, in milliseconds.
     pub lead_ms: i64,
@@ -41,6 +42,8 @@ pub struct Recovery {
     pub leases: u64,
     /// Open sessions in which the next place was raised.
     pub sessions: u64,
+    /// Plans of which the number of the next event was raised.
+    pub plans: u64,
     /// Signers that grant nothing until their next nonce is confirmed. So do all that the ledger does not know.
     pub signers: u64,
     /// Segments that were raised.
@@ -51,7 +54,7 @@ pub struct Recovery {
     pub workers: u64,
 }
 
-/// How long a recovery may take: it writes every lease and every signer.
+/// How long a recovery may take: it writes every lease and every signer, and an event of every plan.
 const RECOVERY_MAX: Duration = Duration::from_secs(3_600);
 
 /// Recovers the ledger, in one transaction. On SQLite no daemon may have the file.

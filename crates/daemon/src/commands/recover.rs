@@ -37,12 +37,13 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
 }
 
 fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) -> String {
-    let Recovery { leases, sessions, signers, segments, sequences, workers } = recovery;
+    let Recovery { leases, sessions, plans, signers, segments, sequences, workers } = recovery;
     let mark_ms = lead_ms + RECOVERED_MARK_MS;
     format!(
         "{what}\n\
          leases     {leases} ended, tokens raised, also of those to come\n\
          sessions   {sessions} raised by {numbers} places\n\
+         plans      {plans} raised by {numbers} numbers of events\n\
          signers    {signers} grant nothing until their next nonce is confirmed, nor do those that the ledger does not know\n\
          sequences  {sequences} raised by {numbers} numbers\n\
          segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n\

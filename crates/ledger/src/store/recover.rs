@@ -15,6 +15,7 @@ const FLOOR: Statement = statement!("recover_floor");
 const LEASES: Statement = statement!("recover_leases");
 const OWNED: Statement = statement!("recover_owned");
 const SESSIONS: Statement = statement!("recover_sessions");
+const PLANS: Statement = statement!("recover_plans");
 const BULKS: Statement = statement!("recover_bulks");
 const SIGNERS: Statement = statement!(both "recover_signers");
 const SEGMENTS: Statement = statement!("recover_segments");
@@ -45,6 +46,7 @@ impl Store {
                 let recovery = Recovery {
                     leases,
                     sessions: transaction.touch(SESSIONS.on(kind).bind(numbers)).await?,
+                    plans: transaction.touch(PLANS.on(kind).bind(numbers)).await?,
                     signers: transaction.touch(SIGNERS.on(kind)).await?,
                     segments: transaction.touch(segments.bind(SEGMENT_STEP_GROWN_MAX as i64)).await?,
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
@@ -59,11 +61,11 @@ impl Store {
 
     /// See [`crate::try_recovery`].
     pub(crate) async fn try_recovery(&self) -> Result<Recovery> {
-        let counted: (i64, i64, i64, i64, i64) = self.one(Way::Reads, self.ask(&TRIAL)).await?;
-        let [leases, sessions, signers, segments, sequences] =
-            <[i64; 5]>::from(counted).map(i64::cast_unsigned);
+        let counted: (i64, i64, i64, i64, i64, i64) = self.one(Way::Reads, self.ask(&TRIAL)).await?;
+        let [leases, sessions, plans, signers, segments, sequences] =
+            <[i64; 6]>::from(counted).map(i64::cast_unsigned);
         let workers = u64::from(ID_WORKER_MAX) + 1;
-        Ok(Recovery { leases, sessions, signers, segments, sequences, workers })
+        Ok(Recovery { leases, sessions, plans, signers, segments, sequences, workers })
     }
 
     /// See [`crate::let_new_signers_grant`].

@@ -107,6 +107,7 @@ on_every_ledger! {
         a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed,
         leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_were_given,
         sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_have_had,
+        who_follows_a_plan_misses_nothing_that_a_recovered_ledger_adds,
         no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed,
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
         a_trial_changes_nothing_and_migrates_no_tables,

@@ -79,7 +79,7 @@ impl<'b> PlanOwner<'b> {
         Self::acquire(bench, "a", plan.id).await
     }
 
-    async fn acquire(bench: &'b Bench, me: &str, plan: PlanId) -> Self {
+    pub async fn acquire(bench: &'b Bench, me: &str, plan: PlanId) -> Self {
         let me = owner(me);
         let acquired = bench.ledger.acquire(&Resource::plan(plan), &me, LONG_MS).await.unwrap();
         let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };

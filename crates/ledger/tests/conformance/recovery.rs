@@ -5,6 +5,7 @@ use domain::limits::SEGMENT_STEP_MAX;
 use domain::nonce::{
     Allocator, Change, Outcome, Policy, Resolution, SettleRefusal, Settlement, Status, resolve, settle,
 };
+use domain::plan::Command;
 use domain::{
     BulkId, PlanId, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token, TxHash, WorkerNumber,
 };
@@ -19,7 +20,7 @@ use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant
 use crate::bulks;
 use crate::nonces::moves;
 use crate::opening::execute;
-use crate::plan_steps::{PlanOwner, new, plan};
+use crate::plan_steps::{PlanOwner, new, plan, plan_id};
 use crate::sessions::spec;
 use crate::shop::{
     cancel, complete, forms, in_session, job, of_lane, release, run, said, session, session_id, submit,
@@ -583,6 +584,34 @@ pub async fn sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_h
     b.by_hand(format!("UPDATE session SET purged_seq = {} WHERE session = 's'", i64::MAX - 1)).await;
     let (b, _) = recovered(b, false).await;
     assert_eq!(b.ledger.lane_seq(&session("s")).await.unwrap(), i64::MAX as u64);
+}
+
+pub async fn who_follows_a_plan_misses_nothing_that_a_recovered_ledger_adds(b: Bench) {
+    PlanOwner::started(&b, plan(1, &["x"])).await;
+    PlanOwner::of(&b, plan(2, &["y"])).await.step(&Command::Cancel).await;
+    b.ledger.create_plan(new(&plan(3, &["z"]))).await.unwrap();
+    let before = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    let last = before.last().unwrap().seq;
+    let (b, trial) = recovered(b, true).await;
+    assert_eq!(trial.plans, 3);
+    assert_eq!(b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap(), before);
+    let (b, recovery) = recovered(b, false).await;
+    assert_eq!(recovery.plans, 3);
+    let events = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    assert_eq!(events[..before.len()], before[..], "what is told stays as it is");
+    // Somebody has seen events of each plan that the ledger has lost.
+    for (n, status) in [(1, "RUNNING"), (2, "CANCELLED"), (3, "CREATED")] {
+        let added = b.ledger.plan_events(plan_id(n), None, last + 10, 100).await.unwrap();
+        let [added] = &added[..] else { panic!("{n}: {added:?}") };
+        let told =
+            format!(r#"{{"kind":"status","before":"{status}","after":"{status}","reason":"the ledger "#);
+        assert!(added.document.starts_with(&told), "{added:?}");
+        assert!(added.seq >= SKIPPED as u64 && added.task.is_none(), "{n}: {added:?}");
+    }
+    assert_eq!(events.last().unwrap().seq, last + SKIPPED as u64);
+    PlanOwner::acquire(&b, "b", plan_id(3)).await.step(&Command::Start).await;
+    let next = b.ledger.plan_events(plan_id(3), None, SKIPPED as u64, 100).await.unwrap();
+    assert_eq!(next[0].seq, SKIPPED as u64 + 1, "what follows has the numbers behind");
 }
 
 async fn acquired_number(b: &Bench, number: u16) -> WorkerClaim {

@@ -266,7 +266,7 @@ pub struct TenantLock {
 /// An event of a plan: something that happened to it, or to one of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanEvent {
-    /// The event's number in the plan, counted from 1.
+    /// The event's number in the plan, counted from 1. A recovery of the ledger leaves numbers out.
     pub seq: u64,
     /// When it happened.
     #[schema(format = DateTime)]
