@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use domain::JobId;
 use domain::job::{Attempt, State};
+use domain::{JobId, NodeId};
 use ledger::{JobRecord, jittered};
 use nodes::connection::Progress;
 use rand::RngExt;
@@ -37,11 +37,20 @@ pub struct Following {
     phase: Receiver<Phase>,
     /// As it was shown last.
     shown: Option<(State, Attempt)>,
+    /// The node of its newest attempt, as the ledger had it last.
+    node: Option<NodeId>,
     shown_progress: Option<(Attempt, Progress)>,
     /// The newest progress that came, of an attempt that may not have been shown yet.
-    heard: Option<(Attempt, Progress)>,
+    heard: Option<Heard>,
     look_at: Instant,
     pause: Duration,
+}
+
+/// What a node says of an attempt, which may not be its own.
+struct Heard {
+    attempt: Attempt,
+    node: Option<NodeId>,
+    progress: Progress,
 }
 
 impl Jobs {
@@ -56,6 +65,7 @@ impl Jobs {
             ledger: self.callers.ledger.clone(),
             job,
             shown: None,
+            node: None,
             shown_progress: None,
             heard: None,
             look_at: Instant::now(),
@@ -104,17 +114,13 @@ impl Following {
     /// Progress of the attempt that is shown, unless it was a step already.
     fn progress(&mut self) -> Option<Step> {
         let (_, newest) = self.shown?;
-        let (attempt, progress) = self.heard.take_if(|(of, _)| *of <= newest)?;
-        if attempt < newest
-            || self
-                .shown_progress
-                .as_ref()
-                .is_some_and(|shown_progress| *shown_progress == (attempt, progress.clone()))
-        {
+        let Heard { attempt, node, progress } = self.heard.take_if(|heard| heard.attempt <= newest)?;
+        let progress = (attempt, progress);
+        if attempt < newest || node != self.node || self.shown_progress.as_ref() == Some(&progress) {
             return None;
         }
-        self.shown_progress = Some((attempt, progress.clone()));
-        Some(Step::Progress(attempt, progress))
+        self.shown_progress = Some(progress.clone());
+        Some(Step::Progress(attempt, progress.1))
     }
 
     fn hear(&mut self, notification: Notification) {
@@ -128,8 +134,9 @@ impl Following {
             JobEventKind::Changed(state, _) if self.shown == Some((*state, seen.attempt)) => {}
             JobEventKind::Changed(..) => self.look_at = now,
             JobEventKind::Progressed(progress) => {
-                if self.heard.as_ref().is_none_or(|(of, _)| *of <= seen.attempt) {
-                    self.heard = Some((seen.attempt, progress.clone()));
+                if self.heard.as_ref().is_none_or(|heard| heard.attempt <= seen.attempt) {
+                    let (attempt, node) = (seen.attempt, seen.node.clone());
+                    self.heard = Some(Heard { attempt, node, progress: progress.clone() });
                 }
                 if self.shown.is_none_or(|(_, newest)| newest < seen.attempt) {
                     self.look_at = now;
@@ -151,6 +158,11 @@ impl Following {
             }
             Err(error) => return Err(error.into()),
         };
+        self.node = job.placed.as_ref().map(|placed| placed.node.clone());
+        // What was heard of an attempt that the ledger does not have is not true.
+        if self.heard.as_ref().is_some_and(|heard| heard.attempt > job.attempt) {
+            self.heard = None;
+        }
         let found = (job.state, job.attempt);
         if self.shown == Some(found) {
             return Ok(None);
@@ -167,5 +179,49 @@ impl Following {
         }
         self.shown = Some(found);
         Ok(Some(Step::Job(Box::new(job))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nodes::connection::Percent;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::jobs::fixture::{FIRST, Ledger, job, node};
+    use crate::jobs::watches::{JobEvent, Watches};
+
+    #[tokio::test]
+    async fn a_follower_hears_of_an_attempt_from_its_node_alone() {
+        let ledger = Ledger::open().await;
+        ledger.dispatch_all("b", &[1], "n", "b").await;
+        let watches = Arc::new(Watches::new(true).0);
+        let (_phase, phase) = watch::channel(Phase::Serving);
+        let mut following = Following {
+            ledger: ledger.handle.clone(),
+            job: job(1),
+            watch: watches.watch(Topic::Job(job(1))).unwrap(),
+            phase,
+            shown: None,
+            node: None,
+            shown_progress: None,
+            heard: None,
+            look_at: Instant::now(),
+            pause: FOLLOWER_LOOKS.0,
+        };
+        assert!(matches!(following.next().await, Ok(Some(Step::Job(_)))));
+        let progress = |percent| Progress { percent: Percent::new(percent), note: None };
+        for (of, attempt, percent) in
+            [("liar", FIRST, 66.0), ("liar", Attempt::new(9), 67.0), ("n", FIRST, 5.0)]
+        {
+            let kind = JobEventKind::Progressed(progress(percent));
+            watches.tell_progress(JobEvent { job: job(1), attempt, lane: None, node: Some(node(of)), kind });
+        }
+        match following.next().await {
+            Ok(Some(Step::Progress(attempt, shown))) => assert_eq!((attempt, shown), (FIRST, progress(5.0))),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -100,9 +100,14 @@ impl ProgressReporter {
         }
     }
 
-    /// How far a job is whose node is connected here, as an event.
+    /// How far a job is whose node is connected here, as an event. If it has no lane, nobody has looked up whether the node that
+    /// says so has the attempt.
     pub(super) fn event(&self, job: JobId) -> Option<JobEvent> {
         let Known { attempt, node, progress, lane } = self.store.known(job)?;
+        // A node may have spoken of the attempt before it went to its own.
+        if self.gateway.attempts().is_anothers(&node, job, attempt) {
+            return None;
+        }
         let lane = self.gateway.attempts().lane(job, attempt).or(match lane {
             Lane::Found(lane) => Some(lane),
             Lane::NotSought | Lane::Unknown => None,
@@ -122,7 +127,7 @@ impl ProgressReporter {
         // The node may have connected to another instance since.
         let holder = self.registry.get(&placed.node).map(|record| record.profile.holder.clone());
         let holder = holder.filter(|holder| *holder != self.me)?;
-        self.watches.ask(job.id, job.attempt, &holder).await
+        self.watches.ask(job.id, job.attempt, &placed.node, &holder).await
     }
 }
 

@@ -136,9 +136,16 @@ struct Watched {
     /// [`Watches::asked`].
     asked_until: Option<Instant>,
     /// The newest progress that came.
-    progress: Option<(Attempt, Progress)>,
+    progress: Option<Reported>,
     /// The last jobs that were told to be finished, the newest at the end.
     finished: VecDeque<JobId>,
+}
+
+/// Progress as it came. A node may have spoken of an attempt that is not its own.
+struct Reported {
+    attempt: Attempt,
+    node: Option<NodeId>,
+    progress: Progress,
 }
 
 impl Topic {
@@ -173,8 +180,11 @@ impl Watched {
         is_known
     }
 
-    fn progress_of(&self, attempt: Attempt) -> Option<Progress> {
-        self.progress.as_ref().filter(|(of, _)| *of == attempt).map(|(_, progress)| progress.clone())
+    /// What the node that has the attempt says of it.
+    fn progress_of(&self, attempt: Attempt, node: &NodeId) -> Option<Progress> {
+        let reported = self.progress.as_ref()?;
+        let is_its = reported.attempt == attempt && reported.node.as_ref() == Some(node);
+        is_its.then(|| reported.progress.clone())
     }
 }
 
@@ -272,9 +282,16 @@ impl Watches {
         self.hand_to(&Topic::Lane(lane.clone()), &seen);
     }
 
-    /// How far a job is, asked of the instance that holds its node's socket, if it answers within moments. After the first
-    /// question that instance sends each progress for a while. Beyond [`ASKED_TOPICS_MAX`] it is asked about no more jobs.
-    pub(super) async fn ask(&self, job: JobId, attempt: Attempt, holder: &InstanceId) -> Option<Progress> {
+    /// How far a job's attempt is that this node has, asked of the instance that holds the node's socket, if it answers within
+    /// moments. After the first question that instance sends each progress for a while. Beyond [`ASKED_TOPICS_MAX`] it is asked
+    /// about no more jobs.
+    pub(super) async fn ask(
+        &self,
+        job: JobId,
+        attempt: Attempt,
+        node: &NodeId,
+        holder: &InstanceId,
+    ) -> Option<Progress> {
         self.outgoing.as_ref()?;
         let topic = Topic::Job(job);
         let has_room = self.asked.load(Ordering::Relaxed) < ASKED_TOPICS_MAX;
@@ -282,27 +299,36 @@ impl Watches {
         {
             let mut watched = self.here.get_mut(&topic)?;
             let now = Instant::now();
+            // What another node says must not stand for a newer attempt, and keep out what the job's own says.
+            if watched.progress.as_ref().is_some_and(|reported| reported.node.as_ref() != Some(node)) {
+                watched.progress = None;
+            }
             if watched.asked_until.is_some_and(|until| now < until) {
-                return watched.progress_of(attempt);
+                return watched.progress_of(attempt, node);
             }
             if watched.asked_until.is_none() {
                 if !has_room {
-                    return watched.progress_of(attempt);
+                    return watched.progress_of(attempt, node);
                 }
                 self.asked.fetch_add(1, Ordering::Relaxed);
             }
             watched.asked_until = Some(now + WANTED_FOR);
             if watched.progress.is_some() {
-                let known = watched.progress_of(attempt);
+                let known = watched.progress_of(attempt, node);
                 drop(watched);
                 self.want_all(&[topic], true);
                 return known;
             }
         }
         self.want(&topic, Some(holder.clone()));
-        // Any notification ends the wait, also that nothing is known.
-        let _ = tokio::time::timeout(PROGRESS_ASKED, notifications.recv()).await;
-        self.here.get(&topic)?.progress_of(attempt)
+        let answered = async {
+            // That nothing is known ends the wait as well; what another node says does not.
+            while let Ok(Notification::Event(seen)) = notifications.recv().await
+                && seen.node.as_ref() != Some(node)
+            {}
+        };
+        let _ = tokio::time::timeout(PROGRESS_ASKED, answered).await;
+        self.here.get(&topic)?.progress_of(attempt, node)
     }
 
     fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<Notification>> {
@@ -351,16 +377,21 @@ impl Watches {
         if let Some(lane) = &seen.lane {
             self.hand_to(&Topic::Lane(lane.clone()), &seen);
         }
-        self.hand_to(&Topic::All, &seen);
+        // Whether its node has the attempt was looked up with the lane. Who follows the job knows its node.
+        let is_doubtful = seen.lane.is_none() && matches!(seen.kind, JobEventKind::Progressed(_));
+        if !is_doubtful {
+            self.hand_to(&Topic::All, &seen);
+        }
     }
 
     fn hand_to(&self, topic: &Topic, seen: &Arc<JobEvent>) {
         if let (Topic::Job(_), JobEventKind::Progressed(progress)) = (topic, &seen.kind)
             && let Some(mut watched) = self.here.get_mut(topic)
         {
-            let is_older = watched.progress.as_ref().is_some_and(|(of, _)| *of > seen.attempt);
+            let is_older = watched.progress.as_ref().is_some_and(|known| known.attempt > seen.attempt);
             if !is_older {
-                watched.progress = Some((seen.attempt, progress.clone()));
+                let (attempt, node) = (seen.attempt, seen.node.clone());
+                watched.progress = Some(Reported { attempt, node, progress: progress.clone() });
             }
         }
         // An instance that wants a job's events may hear of its end twice: by the notice for callers that wait, and by its

@@ -17,6 +17,16 @@ fn seen(n: u128, kind: JobEventKind) -> JobEvent {
     JobEvent { job: JobId::from_u128(n), attempt: Attempt::new(1), lane: Some(lane()), node: None, kind }
 }
 
+fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+/// What a node says of an attempt, before anybody has looked up whether it has that.
+fn says(of: &str, attempt: u32, percent: f64) -> JobEvent {
+    let kind = JobEventKind::Progressed(Progress { percent: Percent::new(percent), note: None });
+    JobEvent { attempt: Attempt::new(attempt), lane: None, node: Some(node(of)), ..seen(1, kind) }
+}
+
 fn running(n: u128) -> JobEvent {
     seen(n, JobEventKind::Changed(State::Running, None))
 }
@@ -131,8 +141,8 @@ async fn topics_are_bounded() {
 #[tokio::test]
 async fn jobs_that_are_asked_about_are_bounded_and_take_no_room_of_watches() {
     let (watches, _to_tell) = Watches::new(false);
-    let holder = InstanceId::parse("holder").unwrap();
-    let ask = |n: u128| watches.ask(JobId::from_u128(n), Attempt::new(1), &holder);
+    let (node, holder) = (node("n"), InstanceId::parse("holder").unwrap());
+    let ask = |n: u128| watches.ask(JobId::from_u128(n), Attempt::new(1), &node, &holder);
     futures_util::future::join_all((0..ASKED_TOPICS_MAX as u128).map(ask)).await;
     assert_eq!(ask(ASKED_TOPICS_MAX as u128).await, None);
     assert_eq!(watches.here.len(), ASKED_TOPICS_MAX, "it asks about no more jobs");
@@ -156,19 +166,53 @@ async fn jobs_that_are_asked_about_are_bounded_and_take_no_room_of_watches() {
 #[tokio::test]
 async fn progress_is_asked_for_once_and_known_for_a_while() {
     let (watches, mut to_tell) = Watches::new(false);
-    let (id, holder) = (JobId::from_u128(1), InstanceId::parse("holder").unwrap());
+    let (node, holder) = (node("n"), InstanceId::parse("holder").unwrap());
+    let ask = |job, attempt| watches.ask(JobId::from_u128(job), Attempt::new(attempt), &node, &holder);
     let progress = Progress { percent: Percent::new(5.0), note: None };
-    let ask = watches.ask(id, Attempt::new(1), &holder);
     let answer = async {
         assert!(matches!(to_tell.recv().await, Some(Notice::Want { ask: Some(_), again: false, .. })));
-        watches.hand_out(seen(1, JobEventKind::Progressed(progress.clone())));
+        watches.hand_out(says("n", 1, 5.0));
     };
-    assert_eq!(tokio::join!(ask, answer).0, Some(progress.clone()));
-    assert_eq!(watches.ask(id, Attempt::new(1), &holder).await, Some(progress));
-    assert_eq!(watches.ask(id, Attempt::new(2), &holder).await, None, "it is of another attempt");
+    assert_eq!(tokio::join!(ask(1, 1), answer).0, Some(progress.clone()));
+    assert_eq!(ask(1, 1).await, Some(progress));
+    assert_eq!(ask(1, 2).await, None, "it is of another attempt");
     assert!(to_tell.try_recv().is_err());
     assert_eq!(watches.sweep(), [job(1)], "the others learn that it is wanted still");
-    assert_eq!(watches.ask(JobId::from_u128(2), Attempt::new(1), &holder).await, None, "nobody answers");
+    assert_eq!(ask(2, 1).await, None, "nobody answers");
+}
+
+#[tokio::test]
+async fn what_another_node_says_of_an_attempt_is_not_shown() {
+    let (watches, mut to_tell) = Watches::new(false);
+    let (node, holder) = (node("n"), InstanceId::parse("holder").unwrap());
+    let ask = |job| watches.ask(JobId::from_u128(job), Attempt::new(2), &node, &holder);
+    let percent = |progress: Option<Progress>| progress.and_then(|it| it.percent).map(Percent::get);
+    let mut of_all = watches.listen(&Topic::All).unwrap();
+    let lie = async {
+        to_tell.recv().await.unwrap();
+        watches.hand_out(JobEvent { job: JobId::from_u128(2), ..says("liar", 2, 66.0) });
+    };
+    assert_eq!(tokio::join!(ask(2), lie).0, None);
+    let answer = async {
+        to_tell.recv().await.unwrap();
+        watches.hand_out(says("liar", 2, 66.0));
+        watches.hand_out(says("n", 2, 5.0));
+    };
+    assert_eq!(
+        percent(tokio::join!(ask(1), answer).0),
+        Some(5.0),
+        "it waits for the node that has the attempt"
+    );
+    for attempt in [2, 9] {
+        watches.hand_out(says("liar", attempt, 66.0));
+        assert_eq!(percent(ask(1).await), None, "{attempt}");
+        watches.hand_out(says("n", 2, 6.0));
+        assert_eq!(percent(ask(1).await), Some(6.0), "{attempt}");
+    }
+    assert!(heard(&mut of_all).is_empty(), "nobody has looked up whose the attempt is");
+    let looked_up = JobEvent { lane: Some(lane()), ..says("n", 2, 7.0) };
+    watches.hand_out(looked_up.clone());
+    assert_eq!(heard(&mut of_all), [looked_up]);
 }
 
 #[test]
