@@ -232,7 +232,7 @@ impl Jobs {
         });
         progress.start();
         let reporter = Arc::downgrade(&progress);
-        let known_progress = Box::new(move |job| reporter.upgrade()?.event(job));
+        let known_progress = Box::new(move |job| reporter.upgrade()?.event_for_others(job));
         watches::start(&watches, &bus, &me, outgoing, known_progress);
         tallies::start(watches.tallies(), &bus, &me);
         attempt_writer::start(ledger.clone(), &gateway, &watches);

@@ -102,7 +102,7 @@ impl ProgressReporter {
 
     /// How far a job is whose node is connected here, as an event. If it has no lane, nobody has looked up whether the node that
     /// says so has the attempt.
-    pub(super) fn event(&self, job: JobId) -> Option<JobEvent> {
+    fn event(&self, job: JobId) -> Option<JobEvent> {
         let Known { attempt, node, progress, lane } = self.store.known(job)?;
         // A node may have spoken of the attempt before it went to its own.
         if self.gateway.attempts().is_anothers(&node, job, attempt) {
@@ -115,19 +115,29 @@ impl ProgressReporter {
         Some(JobEvent { job, attempt, lane, node: Some(node), kind: JobEventKind::Progressed(progress) })
     }
 
+    /// The same for other instances: nothing where the node has connected to another one since.
+    pub(super) fn event_for_others(&self, job: JobId) -> Option<JobEvent> {
+        let event = self.event(job)?;
+        let has_left = event.node.as_ref().is_some_and(|node| self.other_holder(node).is_some());
+        (!has_left).then_some(event)
+    }
+
+    /// The other instance that holds the socket of a node, if one does.
+    fn other_holder(&self, node: &NodeId) -> Option<InstanceId> {
+        let holder = self.registry.get(node)?.profile.holder.clone();
+        (holder != self.me).then_some(holder)
+    }
+
     /// See [`super::Jobs::progress`].
     pub(super) async fn of(&self, job: &JobRecord) -> Option<Progress> {
         if !matches!(job.state, State::Dispatched | State::Running) {
             return None;
         }
         let placed = job.placed.as_ref()?;
-        if let Some(progress) = self.store.of(job.id, job.attempt, &placed.node) {
-            return Some(progress);
-        }
+        let told_here = self.store.of(job.id, job.attempt, &placed.node);
         // The node may have connected to another instance since.
-        let holder = self.registry.get(&placed.node).map(|record| record.profile.holder.clone());
-        let holder = holder.filter(|holder| *holder != self.me)?;
-        self.watches.ask(job.id, job.attempt, &placed.node, &holder).await
+        let Some(holder) = self.other_holder(&placed.node) else { return told_here };
+        self.watches.ask(job.id, job.attempt, &placed.node, &holder).await.or(told_here)
     }
 }
 
@@ -136,27 +146,34 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::jobs::fixture::{FIRST, Ledger, dispatch, gateway, instance, job, lane, node, slot};
+    use crate::jobs::fixture::{
+        FIRST, Ledger, dispatch, gateway, instance, job, lane, node, node_record, slot,
+    };
     use crate::jobs::watches::{Notification, Topic};
 
     fn percent(percent: u8) -> Progress {
         Progress { percent: nodes::connection::Percent::new(f64::from(percent)), note: None }
     }
 
+    /// Of instance `a`.
+    fn reporter(ledger: &Ledger, watches: &Arc<Watches>) -> ProgressReporter {
+        let store = Arc::<ProgressStore>::default();
+        ProgressReporter {
+            me: instance("a"),
+            ledger: ledger.handle.clone(),
+            registry: Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT),
+            gateway: gateway(ledger, Arc::clone(&store)),
+            store,
+            watches: Arc::clone(watches),
+        }
+    }
+
     #[tokio::test]
     async fn progress_reaches_the_watches_of_the_jobs_lane() {
         let ledger = Ledger::open().await;
         ledger.dispatch_all("b", &[1, 2], "n", "b").await;
-        let store = Arc::<ProgressStore>::default();
         let watches = Arc::new(Watches::new(true).0);
-        let reporter = ProgressReporter {
-            me: instance("a"),
-            ledger: ledger.handle.clone(),
-            registry: Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT),
-            gateway: gateway(&ledger, Arc::clone(&store)),
-            store,
-            watches: Arc::clone(&watches),
-        };
+        let reporter = reporter(&ledger, &watches);
         let mut watch = watches.watch(Topic::Lane(lane("instance:b"))).unwrap();
         let mut seen = || match watch.next_now() {
             Some(Notification::Event(event)) => Some((event.job, event.kind.clone())),
@@ -178,5 +195,29 @@ mod tests {
         percents.sort_by_key(|kind| *kind == JobEventKind::Progressed(percent(20)));
         assert_eq!(percents, [11, 20].map(|n| JobEventKind::Progressed(percent(n))));
         assert_eq!(reporter.event(job(2)).unwrap().lane, Some(lane("instance:b")), "it is known now");
+    }
+
+    #[tokio::test]
+    async fn what_a_node_has_said_here_gives_way_to_what_it_says_elsewhere() {
+        let ledger = Ledger::open().await;
+        ledger.dispatch_all("b", &[1], "n", "a").await;
+        let (watches, _outgoing) = Watches::new(false);
+        let watches = Arc::new(watches);
+        let reporter = reporter(&ledger, &watches);
+        let record = ledger.handle.job(job(1)).await.unwrap().unwrap();
+        let at = |holder, epoch| {
+            let now = Instant::now();
+            reporter.registry.apply(node_record("n", holder, bus::Epoch::new(epoch), 1), now, now)
+        };
+        assert_eq!(at("a", 1), nodes::Applied::New);
+        reporter.progressed(&node("n"), job(1), FIRST, percent(50));
+        let event = reporter.event_for_others(job(1)).unwrap();
+        assert_eq!(event.kind, JobEventKind::Progressed(percent(50)));
+        assert_eq!(reporter.of(&record).await, Some(percent(50)));
+        assert_eq!(at("b", 2), nodes::Applied::New);
+        assert_eq!(reporter.event_for_others(job(1)), None, "the other instance answers");
+        assert_eq!(reporter.of(&record).await, Some(percent(50)), "it does not answer");
+        watches.tell_progress(JobEvent { kind: JobEventKind::Progressed(percent(90)), ..event });
+        assert_eq!(reporter.of(&record).await, Some(percent(90)));
     }
 }
