@@ -4,6 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{InstanceId, Resource, ResourceKind};
 use wire::Code;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -12,13 +13,14 @@ use crate::to_wire;
 /// Shows the cluster
 ///
 /// The answer lists the live instances by their leases in the ledger, each with its number of leases as it was last counted,
-/// the ring as the answering instance sees it, and the mode.
+/// the ring as the answering instance sees it, and the mode, with those of its signers that the caller sees.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The live instances", body = wire::cluster::Cluster)),
 )]
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
+    let caller = Principal::of(&request);
     let instances = state.read(state.ledger.live_instances()).await?;
     let counts = state.lease_counts().await;
     let leases = |id: &InstanceId| counts.as_ref().and_then(|counts| counts.of.get(id)).copied().unwrap_or(0);
@@ -28,7 +30,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     Ok(HttpResponse::Ok().json(wire::cluster::Cluster {
         instance: incarnation.identity.id.to_string(),
         mode: to_wire::mode(view.modes().mode),
-        only: to_wire::only(view.modes()),
+        only: to_wire::only(view.modes(), &caller.sees().signers),
         ring_version: view.ring().version(),
         instances: instances
             .iter()

@@ -10,7 +10,7 @@ use bus::NodeState;
 use domain::job::{Outcome, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::session::Ordering;
-use domain::{Mode, Modes, PoolPause, SignerId, Timestamp};
+use domain::{Mode, Modes, Names, PoolPause, Resource, SignerId, Timestamp};
 use ledger::{
     BulkAction, BulkRecord, BulkStatus, Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord,
     SessionRecord, SignerRecord,
@@ -401,14 +401,16 @@ pub const fn mode(mode: Mode) -> wire::cluster::Mode {
     }
 }
 
-/// The signers of a canary.
-pub fn only(modes: &Modes) -> Option<Vec<String>> {
-    modes.only.as_ref().map(|only| only.iter().map(ToString::to_string).collect())
+/// The signers of a canary that are seen; `None` where all signers are in one mode.
+pub fn only(modes: &Modes, seen: &Names) -> Option<Vec<String>> {
+    let is_seen = |signer: &&Resource| seen.have(Some(signer.id()));
+    modes.only.as_ref().map(|only| only.iter().filter(is_seen).map(ToString::to_string).collect())
 }
 
 /// The modes.
 pub fn modes(modes: &Modes) -> wire::cluster::ModeSetting {
-    wire::cluster::ModeSetting { mode: mode(modes.mode), only: only(modes), version: modes.version }
+    let only = only(modes, &Names::All);
+    wire::cluster::ModeSetting { mode: mode(modes.mode), only, version: modes.version }
 }
 
 /// A live instance with so many leases, on the ring or not yet.

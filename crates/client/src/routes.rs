@@ -220,6 +220,9 @@ mod tests {
         assert!(canary.owner("x").is_some() && canary.owner("y").is_none());
         let but_one = routes(cluster(&["a"], Mode::Basic, Some("signer:x")));
         assert!(but_one.owner("x").is_none() && but_one.owner("y").is_some());
+        // None of the named ones is shown to a token that sees none of them.
+        let others = |mode| routes(Cluster { only: Some(Vec::new()), ..cluster(&["a"], mode, None) });
+        assert!(others(Mode::WorkerQueue).owner("y").is_none() && others(Mode::Basic).owner("y").is_some());
         assert_eq!(Routes::default().owner("x"), None);
     }
 

@@ -23,7 +23,8 @@ pub struct Cluster {
     pub instance: String,
     /// How requests find their owner.
     pub mode: Mode,
-    /// Only these signers are in that mode, and all others in the other mode. Absent when all are in it.
+    /// Of the signers that the caller sees, only these are in that mode, and all others in the other mode. Absent when all
+    /// signers are in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<String>>,
     /// The fingerprint of the ring: equal on all instances that see the same members. It does not count up.

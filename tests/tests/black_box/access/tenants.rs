@@ -59,6 +59,13 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
     let mut node = world::node(&daemon, "acme", "acme-1", "acme").await;
     let acme = world::furnish(&daemon, "acme").await;
     world::furnish(&daemon, "evil").await;
+    let (both, own) = (json!(["signer:acme:1", "signer:evil:1"]), json!(["signer:evil:1"]));
+    let canary = json!({"mode": "worker-queue", "only": both, "version": 1});
+    daemon.done("root", "PUT", "/v1/config/mode", canary).await;
+    for (token, only) in [("root", &both), ("evil", &own), ("operator", &own)] {
+        let (_, cluster) = daemon.ask(token, "GET", "/v1/cluster", None).await;
+        assert_eq!(cluster["only"], *only, "{token}: {cluster}");
+    }
     let running = json!({"payload": "secret", "tenant": "acme", "pool": "acme"});
     let running = daemon.done("acme", "POST", "/v1/jobs", running).await["id"].as_str().unwrap().to_owned();
     let dispatch = world::frame(&mut node, "dispatch").await;
