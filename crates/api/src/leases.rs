@@ -67,6 +67,9 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     };
     let unknown =
         || Refusal::new(Code::NotFound, "this resource was never leased, or this token does not see it");
-    let lease = lease.filter(|_| is_seen).ok_or_else(unknown)?;
-    Ok(HttpResponse::Ok().json(to_wire::lease(&lease)))
+    match lease {
+        Some(lease) if is_seen => Ok(HttpResponse::Ok().json(to_wire::lease(&lease))),
+        Some(_) => Err(visibility::hidden(unknown())),
+        None => Err(unknown()),
+    }
 }

@@ -70,7 +70,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let id = made?;
     // Under a key it may have been made long ago: its stages may be in other pools since.
     if has_key && !visibility::plan(&state, principal.sees(), id).await? {
-        return Err(actors::plans::Refusal::UnknownPlan.into());
+        return Err(visibility::hidden(actors::plans::Refusal::UnknownPlan));
     }
     let location = (LOCATION, format!("/v1/plans/{id}"));
     Ok(HttpResponse::Created().insert_header(location).json(records::plan(&state, id).await?))

@@ -107,9 +107,15 @@ pub async fn admit_job(state: &State, sees: &Sees, id: JobId) -> Result<(), Refu
     if sees.everything() || job_of_id(state, sees, id).await? {
         return Ok(());
     }
-    let refusal = unseen();
+    Err(hidden(unseen()))
+}
+
+/// A refusal by a handler because its caller does not see what it asked for. It is logged here: the gate logs what it refuses
+/// itself, and only `forbidden` of what handlers refuse.
+pub fn hidden(refusal: impl Into<Refusal>) -> Refusal {
+    let refusal = refusal.into();
     tracing::info!(%refusal, "access is refused");
-    Err(refusal)
+    refusal
 }
 
 /// Checks that the caller may see or change what belongs to all.
@@ -455,9 +461,7 @@ pub fn of_node(sees: &Sees, node: &NodeId, pools: Option<&[PoolName]>) -> Result
 }
 
 fn not_seen(what: &str, name: &str) -> Refusal {
-    let refusal = not_found(&format!("this token sees no {what} {name:?}"));
-    tracing::info!(%refusal, "access is refused");
-    refusal
+    hidden(not_found(&format!("this token sees no {what} {name:?}")))
 }
 
 fn unseen() -> Refusal {

@@ -400,7 +400,7 @@ async fn retriable(
     let unknown = || Refusal::new(Code::NotFound, "no such job, or this token does not see it");
     let mut record = record.ok_or_else(unknown)?;
     if !visibility::job(state, sees, &record).await? {
-        return Err(unknown());
+        return Err(visibility::hidden(unknown()));
     }
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());

@@ -141,16 +141,15 @@ pub async fn tenant_tasks(
     }
 }
 
-/// The newest task of a tenant that is seen.
+/// The newest task of a tenant that is seen. The gate has found that the tenant's name is.
 pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
     let newest = tenant_tasks(state, sees, tenant, None, 1).await?;
     let unknown = || {
-        let detail = if sees.everything() {
-            "no task was ever made for this tenant"
-        } else {
-            "no task was ever made for this tenant, or this token sees none"
-        };
-        Refusal::new(Code::NotFound, detail)
+        if sees.pools.is_all() {
+            return Refusal::new(Code::NotFound, "no task was ever made for this tenant");
+        }
+        let detail = "no task was ever made for this tenant, or this token sees none";
+        visibility::hidden(Refusal::new(Code::NotFound, detail))
     };
     newest.into_iter().next().ok_or_else(unknown)
 }
@@ -166,7 +165,7 @@ pub async fn locker(
     let Some(record) = state.read(state.ledger.plan_task(task)).await? else { return Ok(None) };
     if !sees.pools.is_all() && !visibility::task(sees, &record) {
         let detail = "this token does not see the task that has the tenant's lock";
-        return Err(Refusal::new(Code::NotFound, detail));
+        return Err(visibility::hidden(Refusal::new(Code::NotFound, detail)));
     }
     Ok(Some((lock.token, record.plan)))
 }

@@ -202,7 +202,7 @@ async fn would_be(
 async fn accepted(request: &HttpRequest, state: &State, task: TaskId) -> Answer {
     let record = records::task_record(state, task).await?;
     if !visibility::task(Principal::of(request).sees(), &record) {
-        return Err(actors::plans::Refusal::UnknownTask.into());
+        return Err(visibility::hidden(actors::plans::Refusal::UnknownTask));
     }
     Ok(HttpResponse::Accepted().json(records::shown_task(state, &record).await?))
 }

@@ -1,12 +1,12 @@
 //! Every route under every scope, as the contract says it; the document names the same scopes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::operations::{self, Names, Operation};
-use crate::bad_input::socket::{Answer, converse};
-use crate::patient;
-use crate::tokens::{Guarded, first};
+use crate::bad_input::socket::{Answer, Request, converse};
+use crate::tokens::{Guarded, first, root};
 use crate::web_pages::{head, status};
+use crate::{patient, until};
 
 /// What a request needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,6 +113,14 @@ async fn every_route_takes_the_scopes_of_the_contract_and_no_others() {
     }
 }
 
+/// The lines of a log that say that access was refused to the request with this id.
+fn refusals(log: &str, id: &str) -> Vec<Value> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|line| line.to_string().contains(id) && line.to_string().contains("access is refused"))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_access_is_logged_with_who_what_and_the_request_and_without_a_secret() {
     let entry = |name: &str, scopes: &[&str]| json!({"name": name, "token": format!("secret-{name}"), "scopes": scopes});
@@ -148,11 +156,7 @@ async fn refused_access_is_logged_with_who_what_and_the_request_and_without_a_se
         assert!(turned_away.contains(known), "{known}: {turned_away}");
     }
     for (id, _, method, path, principal, _) in cases {
-        let lines: Vec<_> = log
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .filter(|line| line.to_string().contains(id) && line.to_string().contains("access is refused"))
-            .collect();
+        let lines = refusals(&log, id);
         assert_eq!(lines.len(), 1, "{id}: {lines:?}");
         let line = lines[0].to_string();
         assert_eq!(lines[0]["level"], "INFO", "{line}");
@@ -161,4 +165,89 @@ async fn refused_access_is_logged_with_who_what_and_the_request_and_without_a_se
         assert!(principal.is_empty() || line.contains(&format!("\"principal\":\"{principal}\"")), "{line}");
     }
     assert!(!log.contains("secret-"), "a secret is in the log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_is_not_is_not() {
+    let some = json!({"name": "some", "token": "some", "scopes": ["admin"], "pools": ["a"]});
+    let daemon = Guarded::start(&json!([root(), some])).await;
+    let stages = |pool: &str| json!([{"name": "s", "payload": 1, "pool": pool}]);
+    let plan = |tenant: &str, pool: &str, starts: bool| {
+        let task = json!({"tenant": tenant, "stages": stages(pool)});
+        json!({"start": starts, "tasks": [task]})
+    };
+    // The task that has the lock of `t` is in another pool than the tenant's newest task.
+    for asked in [plan("t", "b", true), plan("t", "a", false), plan("u", "b", false)] {
+        daemon.done("root", "POST", "/v1/plans", asked).await;
+    }
+    let job = json!({"payload": 1, "pool": "b", "delay_ms": 600_000});
+    let job = daemon.done("root", "POST", "/v1/jobs", job).await["id"].clone();
+    let address = daemon.instance.url().strip_prefix("http://").unwrap();
+    let ask = async |token: &str, id: &str, method: &str, path: &str, body: &Value| {
+        let request = Request::new(method, path).token(token);
+        let mut request = request.header("x-request-id", id).header("idempotency-key", "k");
+        if !body.is_null() {
+            request = request.json(body.to_string());
+        }
+        let answer = request.send(address).await;
+        (answer.status, answer.json())
+    };
+    // What the token made, and ran again, is given to another pool.
+    let (made, again) = (plan("v", "a", true), json!({"from": "start", "reason": "again"}));
+    let (status, own) = ask("some", "made", "POST", "/v1/plans", &made).await;
+    assert_eq!(status, 201, "{own}");
+    let tasks = format!("/v1/plans/{}/tasks", own["id"].as_str().unwrap());
+    let (_, tasks) = daemon.ask("root", "GET", &tasks, None).await;
+    let task = format!("/v1/tasks/{}", tasks["items"][0]["id"].as_str().unwrap());
+    let cancel = async || {
+        daemon.done("root", "POST", &format!("{task}/cancel"), json!({})).await;
+        until("the task is cancelled", async || {
+            daemon.ask("root", "GET", &task, None).await.1["lock"].is_null()
+        })
+        .await;
+    };
+    cancel().await;
+    let (status, retried) = ask("some", "retried", "POST", "/v1/tenants/v/retry", &again).await;
+    assert_eq!(status, 202, "{retried}");
+    cancel().await;
+    let elsewhere = json!({"from": "start", "reason": "moved", "stages": stages("b")});
+    daemon.done("root", "POST", &format!("{task}/retry"), elsewhere).await;
+
+    for (token, id, path) in
+        [("some", "not-leased", "/v1/leases/signer:never"), ("root", "not-made", "/v1/tenants/never")]
+    {
+        let (status, answer) = ask(token, id, "GET", path, &Value::Null).await;
+        assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{path}: {answer}");
+    }
+    let unlock = json!({"token": 1, "reason": "stuck"});
+    let cases = [
+        ("hidden-lock", "POST", "/v1/tenants/t/unlock", "/v1/tenants/{tenant}/unlock", unlock),
+        ("hidden-lease", "GET", "/v1/leases/tenant:t", "/v1/leases/{resource}", Value::Null),
+        ("hidden-task", "GET", "/v1/tenants/u", "/v1/tenants/{tenant}", Value::Null),
+        ("hidden-plan", "POST", "/v1/plans", "/v1/plans", made),
+        ("hidden-retry", "POST", "/v1/tenants/v/retry", "/v1/tenants/{tenant}/retry", again),
+    ];
+    for &(id, method, path, _, ref body) in &cases {
+        let (status, answer) = ask("some", id, method, path, body).await;
+        assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{method} {path}: {answer}");
+    }
+    let (status, answer) = ask("some", "hidden-job", "POST", "/v1/jobs/retry", &json!({"ids": [job]})).await;
+    assert_eq!((status, &answer["not_retried"][0]["code"]), (202, &json!("not_found")), "{answer}");
+    until("each is in the log", async || {
+        let log = daemon.instance.whole_log();
+        let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-job"]);
+        ids.all(|id| refusals(&log, id).len() == 1)
+    })
+    .await;
+    let log = daemon.instance.whole_log();
+    for &(id, method, _, route, _) in &cases {
+        let line = refusals(&log, id)[0].to_string();
+        for known in [r#""level":"INFO""#, r#""principal":"some""#] {
+            assert!(line.contains(known), "{known}: {line}");
+        }
+        assert!(line.contains(&format!("\"{route}\"")) && line.contains(&format!("\"{method}\"")), "{line}");
+    }
+    for id in ["not-leased", "not-made"] {
+        assert!(refusals(&log, id).is_empty(), "{id}");
+    }
 }
