@@ -266,7 +266,7 @@ impl Worker {
         if page.is_empty() {
             // Nothing matched that the caller sees: the next owner need not look at these rows again.
             let noted = state.read(state.ledger.note_progress(bulk, behind, &BulkStep::default())).await?;
-            *bulk = noted.ok_or(Stop::Lost)?;
+            *bulk = self.written(bulk, noted).await?;
             // Half of the time is for others.
             self.sleep(begun.elapsed()).await;
             return Ok(false);
@@ -294,7 +294,7 @@ impl Worker {
                 state.read(state.ledger.note_progress(bulk, behind, &step)).await?
             }
         };
-        *bulk = noted.ok_or(Stop::Lost)?;
+        *bulk = self.written(bulk, noted).await?;
         let due = Duration::from_secs_f64(f64::from(jobs) / f64::from(bulk.rate.max(1)));
         self.sleep(due.saturating_sub(begun.elapsed())).await;
         Ok(false)
@@ -347,13 +347,30 @@ impl Worker {
 
     /// Reads the row again, as it is now.
     async fn look_again(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
-        match self.state().read(self.state().ledger.bulk(self.id)).await? {
-            Some(now) if now.token == bulk.token && !now.status.is_over() => {
-                *bulk = now;
-                Ok(false)
-            }
-            _ => Err(Stop::Lost),
+        *bulk = self.unless_lost(bulk).await?.ok_or(Stop::Lost)?;
+        Ok(false)
+    }
+
+    /// The row as a write left it.
+    async fn written(&self, bulk: &BulkRecord, row: Option<BulkRecord>) -> Result<BulkRecord, Stop> {
+        if row.is_none()
+            && let Err(refusal) = self.unless_lost(bulk).await
+        {
+            tracing::debug!(bulk = %self.id, %refusal, "it is not known whether a write was fenced");
         }
+        row.ok_or(Stop::Lost)
+    }
+
+    /// The row as it is after a write that found none, unless the operation is over or another owner's. That of a later owner has
+    /// fenced the write.
+    async fn unless_lost(&self, bulk: &BulkRecord) -> Result<Option<BulkRecord>, Refusal> {
+        let row = self.state().read(self.state().ledger.bulk(self.id)).await?;
+        if row.as_ref().is_some_and(|row| row.token > bulk.token) {
+            metrics::counter!("fencepost_fence_reject_total", "op" => "bulk").increment(1);
+            let (resource, token, instance) = (format!("bulk:{}", self.id), bulk.token, &bulk.owner);
+            tracing::warn!(%resource, operation = "bulk", %token, %instance, "a stale owner was fenced");
+        }
+        Ok(row.filter(|row| row.token == bulk.token && !row.status.is_over()))
     }
 
     /// Leaves the operation to an instance that knows its token, which may have newer ones. Ends it where that has been tried
@@ -363,7 +380,7 @@ impl Worker {
             return self.finish(bulk, BulkStatus::Failed, Some(why)).await;
         }
         let left = self.state().read(self.state().ledger.leave_bulk(bulk)).await?;
-        left.ok_or(Stop::Lost)?;
+        self.written(bulk, left).await?;
         // Only now: while the ledger takes no writes, no other instance can take it.
         self.doubts.borrow_mut().note(self.id, &bulk.principal, Instant::now());
         tracing::warn!(
@@ -375,7 +392,7 @@ impl Worker {
 
     async fn finish(&self, bulk: &BulkRecord, status: BulkStatus, why: Option<&str>) -> Result<bool, Stop> {
         let ended = self.state().read(self.state().ledger.finish_bulk(bulk, status, why)).await?;
-        let ended = ended.ok_or(Stop::Lost)?;
+        let ended = self.written(bulk, ended).await?;
         tracing::info!(
             bulk = %ended.id, action = ended.action.as_str(), status = status.as_str(), done = ended.done,
             skipped = ended.skipped, failed = ended.failed, "a bulk operation is over"

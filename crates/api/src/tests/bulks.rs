@@ -285,3 +285,36 @@ async fn an_operation_that_is_over_is_purged_at_its_age() {
         running.await.unwrap();
     }
 }
+
+#[actix_web::test]
+async fn a_write_of_an_owner_before_the_last_is_counted_as_fenced_and_one_to_what_is_over_is_not() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::tokens(vec![token("ops", Scope::Submit)])).await;
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    for (n, is_over) in [(1, true), (2, false)] {
+        let id = orphaned(&state, n, "ops").await.id;
+        let mut turns = Vec::new();
+        while let Ok(turn) = state.bulk_scans.try_acquire() {
+            turns.push(turn);
+        }
+        let (forwarder, mut kept) = (forwarder(&state), Kept::default());
+        take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+        // Its owner waits for a turn.
+        let owned = state.ledger.bulk(id).await.unwrap().unwrap();
+        assert_eq!(owned.owner, state.incarnation().identity.id);
+        if is_over {
+            state.ledger.finish_bulk(&owned, BulkStatus::Done, None).await.unwrap().unwrap();
+        } else {
+            // This raises the token as a takeover does.
+            state.ledger.leave_bulk(&owned).await.unwrap().unwrap();
+        }
+        drop(turns);
+        while !kept.running.borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let shown = counted.render();
+        assert_eq!(shown.contains(r#"fencepost_fence_reject_total{op="bulk"} 1"#), !is_over, "{shown}");
+    }
+}

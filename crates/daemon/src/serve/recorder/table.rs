@@ -71,6 +71,7 @@ const FENCED_OPERATIONS: &[&str] = &[
     "result",
     "plan",
     "tenant_lock",
+    "bulk",
     "open_id_mark",
     "id_mark",
     "id_lower",
