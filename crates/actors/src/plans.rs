@@ -228,7 +228,10 @@ impl Plans {
         if new.is_started {
             let now = inner.now().await?;
             let step = plan.apply(&Command::Start, now, &mut || inner.jobs.new_id());
-            let step = step.map_err(Refusal::Refused)?;
+            let mut step = step.map_err(Refusal::Refused)?;
+            if let Some(span) = author.traceparent {
+                step.continue_span(&Command::Start, span);
+            }
             events.extend(step.writes.events);
             take = step.writes.take;
             // Its rows are new, whatever was decided before they were written.

@@ -28,7 +28,7 @@ use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::state::State;
-use crate::visibility;
+use crate::{traces, visibility};
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -248,13 +248,14 @@ async fn reason(
     Ok((body, asked.reason))
 }
 
-/// Who asks, for the history.
+/// Who asks, for the history, and the span that the request continues.
 fn author(request: &HttpRequest, reason: Option<&str>) -> Author {
     let principal = Principal::of(request);
     Author {
         principal: Some(principal.name()).filter(|name| !name.is_empty()).map(Arc::from),
         request_id: Some(Arc::from(RequestId::of(request.headers()).to_string())),
         reason: reason.map(Arc::from),
+        traceparent: traces::of_request(request.headers()),
     }
 }
 

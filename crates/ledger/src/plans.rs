@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use domain::job::{Attempt, NewJob};
 use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus, Writes};
-use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{
+    AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, TraceParent,
+};
 
 use crate::jobs::JobKey;
 use crate::train::Link;
@@ -27,6 +29,8 @@ pub struct Author {
     pub request_id: Option<Arc<str>>,
     /// Why, in the author's words.
     pub reason: Option<Arc<str>>,
+    /// The span of the request, which is not in the history: the stages of what it starts or retries continue it.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A plan to be made.

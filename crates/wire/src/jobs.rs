@@ -443,7 +443,8 @@ pub struct Job {
     #[serde(default)]
     #[schema(required)]
     pub metadata: BTreeMap<String, String>,
-    /// The span that submitted the job, as the header `traceparent` of W3C Trace Context. Absent for a job without a trace.
+    /// The span that submitted the job, or started the plan or retried the task of its stage, as the header `traceparent` of W3C
+    /// Trace Context. Absent for a job without a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// The input of the job, as it was submitted.

@@ -420,7 +420,13 @@ impl PlanActor {
     fn decide(&self, taken: &[Pending]) -> Result<domain::plan::Step, domain::plan::Refused> {
         let mut new_job = || self.inner.jobs.new_id();
         match taken {
-            [one] => self.state.apply(&one.command, self.clock.now(), &mut new_job),
+            [one] => {
+                let mut step = self.state.apply(&one.command, self.clock.now(), &mut new_job)?;
+                if let Some(span) = one.by.author.traceparent {
+                    step.continue_span(&one.command, span);
+                }
+                Ok(step)
+            }
             many => {
                 let ends = many.iter().filter_map(Pending::shared_end);
                 Ok(self.state.apply_ends(ends, self.clock.now(), &mut new_job))

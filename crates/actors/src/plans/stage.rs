@@ -109,6 +109,7 @@ pub(super) fn job(plan: &PlanState, start: &StageStart) -> Option<NewJob> {
         backoff: stage.backoff,
         on_recovery: OnRecovery::Hold,
         stage: Some(serde_json::to_string(&document).ok()?.into()),
+        traceparent: task.traceparent.or(plan.traceparent),
         ..Spec::new(Arc::clone(&stage.payload))
     };
     Some(NewJob {

@@ -18,6 +18,7 @@ use crate::id::{JobId, PlanId, TaskId};
 use crate::job::Outcome;
 use crate::lease::Token;
 use crate::time::Timestamp;
+use crate::trace_parent::TraceParent;
 pub use retry::{From, Retry, Seen};
 use step_builder::StepBuilder;
 
@@ -73,6 +74,8 @@ pub struct TaskState {
     pub failing: Option<Arc<str>>,
     /// Why it failed or was interrupted.
     pub reason: Option<Arc<str>>,
+    /// The span of the last request for a retry that had one, which its stages continue; `None` where that of the plan counts.
+    pub traceparent: Option<TraceParent>,
     /// The version of its row, which every write raises by one.
     pub version: u64,
 }
@@ -95,6 +98,8 @@ pub struct PlanState {
     pub is_untimed: bool,
     /// When it was started.
     pub started_at: Option<Timestamp>,
+    /// The span of the request that started it, which the stages of its tasks continue.
+    pub traceparent: Option<TraceParent>,
     /// The tasks, in their order.
     pub tasks: Vec<Arc<TaskState>>,
     /// The version of its row.
@@ -318,6 +323,22 @@ pub struct Writes {
     pub events: Vec<PlanEvent>,
 }
 
+impl Step {
+    /// Has the stages of what this command starts, or runs again, continue a span.
+    pub fn continue_span(&mut self, command: &Command, span: TraceParent) {
+        match command {
+            // The start of a plan that was started before takes no locks.
+            Command::Start if !self.writes.take.is_empty() => self.next.traceparent = Some(span),
+            Command::Retry(task, _) => {
+                if let Some(at) = self.next.place_of(*task) {
+                    Arc::make_mut(&mut self.next.tasks[at]).traceparent = Some(span);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Writes {
     /// Whether there is nothing to write.
     #[must_use]
@@ -374,6 +395,7 @@ impl TaskState {
             waits_for: None,
             failing: None,
             reason: None,
+            traceparent: None,
             version: 1,
         }
     }
@@ -439,6 +461,7 @@ impl PlanState {
             is_over_time: false,
             is_untimed: false,
             started_at: None,
+            traceparent: None,
             tasks: tasks.into_iter().map(Arc::new).collect(),
             version: 1,
         }

@@ -9,7 +9,7 @@ use domain::plan::{
     Checkpoint, Intent, OnFailure, OnUnknown, PlanEvent, PlanSpec, PlanState, PlanStatus, StageSpec,
     StageState, StageStatus, TaskSpec, TaskState, TaskStatus,
 };
-use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token};
+use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token, TraceParent};
 use serde::{Deserialize, Serialize};
 
 use super::{Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
@@ -97,6 +97,9 @@ struct PlanDocument {
     /// Microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<i64>,
+    /// An owner of 0.1.0 leaves it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
 }
 
 /// What only the owner of a plan reads of a task's row.
@@ -121,6 +124,9 @@ struct TaskDocument {
     failing: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Box<str>>,
+    /// An owner of 0.1.0 leaves it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -252,6 +258,7 @@ pub(crate) fn plan_document(plan: &PlanState) -> String {
         is_over_time: plan.is_over_time,
         is_untimed: plan.is_untimed,
         started_at: plan.started_at.map(Timestamp::as_micros),
+        traceparent: plan.traceparent.map(|parent| parent.to_string()),
     })
 }
 
@@ -278,6 +285,7 @@ pub(crate) fn task_document(task: &TaskState) -> String {
         waits_for: task.waits_for.map(|job| job.to_string()),
         failing: boxed(task.failing.as_deref()),
         reason: boxed(task.reason.as_deref()),
+        traceparent: task.traceparent.map(|parent| parent.to_string()),
     })
 }
 
@@ -360,6 +368,7 @@ impl TryFrom<PlanRow> for PlanRecord {
             is_over_time: document.is_over_time,
             is_untimed: document.is_untimed,
             started_at: document.started_at.map(Timestamp::from_micros),
+            traceparent: document.traceparent.as_deref().and_then(TraceParent::parse),
             version: number(row.version)?,
             ..PlanState::new(row.id.0, Arc::new(spec), Vec::new())
         };
@@ -417,6 +426,7 @@ impl TryFrom<TaskRow> for TaskRecord {
             waits_for: optional(document.waits_for.as_ref(), job)?,
             failing: document.failing.map(Arc::from),
             reason: document.reason.map(Arc::from),
+            traceparent: document.traceparent.as_deref().and_then(TraceParent::parse),
             version: number(row.version)?,
         };
         let (plan, place) = (row.plan.0, number(row.place)?);

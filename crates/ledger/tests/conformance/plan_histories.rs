@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use domain::Resource;
 use domain::job::Outcome;
 use domain::plan::{Command, From, PlanStatus, Retry, StageEnd};
+use domain::{Resource, TraceParent};
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -84,4 +84,18 @@ pub async fn what_the_time_ends_has_no_author(b: Bench) {
     for own in [over_time, status] {
         assert!(!["ops", "r-1", "because"].iter().any(|author| own.contains(author)), "{own}");
     }
+}
+
+pub async fn the_spans_that_stages_continue_are_kept(b: Bench) {
+    let span = |trace: u32| TraceParent::parse(&format!("00-{trace:032x}-00f067aa0ba902b7-01"));
+    let mut made = plan(1, &["x", "y"]);
+    made.traceparent = span(1);
+    let mut owner = PlanOwner::of(&b, made).await;
+    Arc::make_mut(&mut owner.state.tasks[1]).traceparent = span(2);
+    owner.step(&Command::Start).await;
+    owner.step(&Command::Advance).await;
+    let loaded = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
+    assert_eq!(loaded, owner.state);
+    let spans = [loaded.traceparent, loaded.tasks[0].traceparent, loaded.tasks[1].traceparent];
+    assert_eq!(spans, [span(1), None, span(2)]);
 }

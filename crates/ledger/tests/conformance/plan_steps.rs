@@ -100,7 +100,7 @@ impl<'b> PlanOwner<'b> {
     }
 
     fn batch_of(&self, step: &Step) -> PlanBatch {
-        let text = |text: &str| Some(Arc::from(text));
+        let [principal, request_id, reason] = ["ops", "r-1", "because"].map(|text| Some(Arc::from(text)));
         let job = |start: &StageStart| {
             let task = step.next.tasks[start.task].id;
             let stage = Some(format!(r#"{{"plan":"{}","task":"{task}","run":1}}"#, step.next.id).into());
@@ -115,7 +115,7 @@ impl<'b> PlanOwner<'b> {
             writes: step.writes.clone(),
             lock_ms: HOUR_MS,
             key: None,
-            author: Author { principal: text("ops"), request_id: text("r-1"), reason: text("because") },
+            author: Author { principal, request_id, reason, traceparent: None },
             audit: None,
         }
     }
@@ -648,7 +648,7 @@ pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: 
 pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench) {
     let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
     let (tenant, held) = (TenantId::parse("x").unwrap(), owner.state.tasks[0].lock.unwrap());
-    let author = Author { principal: Some("boss".into()), request_id: None, reason: Some("stuck".into()) };
+    let author = Author { principal: Some("boss".into()), reason: Some("stuck".into()), ..Author::default() };
     let break_at = async |token| b.ledger.break_lock(&tenant, token, &author).await.unwrap();
     assert_eq!(break_at(Token::new(held.get() + 1)).await, LockBreak::OtherToken(held));
     let broken = LockBreak::Broken { task: task_id(1, 0), plan: Some(plan_id(1)) };

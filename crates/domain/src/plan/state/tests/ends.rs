@@ -1,5 +1,7 @@
 //! How a task ends that has nothing left to do, or no room for what it does; and what it holds until nothing of it goes on.
 
+use std::num::{NonZeroU64, NonZeroU128};
+
 use super::*;
 
 /// The first stages that a rig's tasks have.
@@ -167,4 +169,25 @@ fn the_status_that_a_person_gave_a_plan_stands_before_the_one_that_the_time_give
         (EventKind::Status, Some("RUNNING"), Some("ATTENTION"), true),
     ];
     assert_eq!(acts, expected);
+}
+
+#[test]
+fn stages_continue_the_span_that_started_their_plan_or_has_retried_their_task() {
+    let span = |trace| TraceParent::new(trace, NonZeroU64::MIN, 1);
+    let [first, second] = [1, 2].map(|trace| span(NonZeroU128::new(trace).unwrap()));
+    let mut rig = Rig::new(2, 1, |_| {});
+    let follow = |rig: &mut Rig, command: &Command, span| {
+        let mut step = rig.state.apply(command, START, &mut || unreachable!()).unwrap();
+        step.continue_span(command, span);
+        rig.commit(step, command);
+    };
+    follow(&mut rig, &Command::Start, first);
+    rig.must(Command::Advance);
+    // It was started before.
+    follow(&mut rig, &Command::Start, second);
+    assert_eq!(rig.state.traceparent, Some(first));
+    rig.fail(0);
+    follow(&mut rig, &Command::Retry(id(0), retry()), second);
+    let of_tasks = [rig.task(0).traceparent, rig.task(1).traceparent];
+    assert_eq!((rig.state.traceparent, of_tasks), (Some(first), [Some(second), None]));
 }
