@@ -81,6 +81,8 @@ pub struct Socket {
     unsent: Option<Share>,
     heard: Instant,
     pinged: Instant,
+    /// When it is looked next whether the client may still be here, however much happens meanwhile.
+    tick_at: Instant,
     /// A job that is refused for now in a session with an order, with its name: the client hears of it behind the answers to
     /// the jobs before it.
     refused: Option<(Option<String>, Code, String)>,
@@ -152,6 +154,7 @@ impl Socket {
             unsent: None,
             heard: now,
             pinged: now,
+            tick_at: now + CLIENT_TICK,
             refused: None,
             closing: None,
         }
@@ -168,8 +171,7 @@ impl Socket {
             // While a look is under way the next one waits for it, not for a time that may have passed.
             let ping_at = self.pinged + CLIENT_PING_EVERY;
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
-            let tick = if self.closing.is_none() { CLIENT_TICK } else { Duration::ZERO };
-            let wake_at = wake_at.min(Instant::now() + tick);
+            let wake_at = if self.closing.is_none() { wake_at.min(self.tick_at) } else { Instant::now() };
             tokio::select! {
                 message = messages.recv(), if takes_more => self.on_messages(message, &mut messages).await,
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
@@ -595,13 +597,14 @@ impl Socket {
     }
 
     async fn on_tick(&mut self) {
+        let now = Instant::now();
+        self.tick_at = now + CLIENT_TICK;
         if self.state.incarnation().identity.id != self.incarnation.identity.id {
             return self.end(CloseCode::Away, "this instance continues under a new id; connect again");
         }
         if !self.is_welcome() {
             return;
         }
-        let now = Instant::now();
         if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {
             return self.end(CloseCode::Away, "nothing was received from the client");
         }

@@ -254,6 +254,46 @@ async fn a_token_that_is_taken_away_expires_or_may_do_less_loses_what_is_open() 
     }
 }
 
+/// A client that listens to a session in which jobs end all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_away_loses_a_socket_that_is_never_idle() {
+    let steady = entry("steady", &["steady".to_owned()], &["admin"]);
+    let removed = entry("removed", &["removed".to_owned()], &["read"]);
+    let daemon = Guarded::start(&json!([steady, removed])).await;
+    let session = daemon.done("steady", "POST", "/v1/sessions", json!({"ordering": "none"})).await;
+    let session = session["id"].as_str().unwrap();
+    let mut socket = world::session_socket(daemon.instance.url(), "removed", session).await;
+    let goes_on = async {
+        loop {
+            let job = json!({"session": session, "payload": 1, "delay_ms": 600_000});
+            let job = daemon.done("steady", "POST", "/v1/jobs", job).await;
+            let cancel = format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+            daemon.done("steady", "POST", &cancel, json!({})).await;
+        }
+    };
+    let ends = async {
+        // Results come.
+        while !matches!(socket.next().await.unwrap().unwrap(), Message::Text(_)) {}
+        change(&daemon, &json!([steady]), true, ("removed", false)).await;
+        let closed = async {
+            loop {
+                match socket.next().await {
+                    Some(Ok(Message::Close(Some(frame)))) => break u16::from(frame.code),
+                    Some(Ok(_)) => {}
+                    other => panic!("the socket ended with {other:?}"),
+                }
+            }
+        };
+        // Much earlier than the daemon's next ping.
+        let code = tokio::time::timeout(Duration::from_secs(5), closed).await;
+        assert_eq!(code.expect("the socket is closed"), close::UNAUTHORIZED);
+    };
+    tokio::select! {
+        () = goes_on => {}
+        () = ends => {}
+    }
+}
+
 /// A time since 1970 as RFC 3339 in UTC.
 fn date(at: Duration) -> String {
     let seconds = format!("@{}", at.as_secs());
