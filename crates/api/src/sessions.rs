@@ -2,6 +2,7 @@
 
 mod cursor;
 mod looks;
+mod silence;
 mod socket;
 
 use std::cell::LazyCell;

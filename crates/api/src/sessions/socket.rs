@@ -22,14 +22,14 @@ use wire::{Code, Object};
 
 use super::cursor::Cursor;
 use super::looks::{self, InLedger, Look, Room};
+use super::silence::Silence;
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
-    CLIENT_TICK,
+    CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
@@ -79,7 +79,7 @@ pub struct Socket {
     out: VecDeque<SessionFrame>,
     /// The bytes of the results in there, if they are many.
     unsent: Option<Share>,
-    heard: Instant,
+    silence: Silence,
     pinged: Instant,
     /// When it is looked next whether the client may still be here, however much happens meanwhile.
     tick_at: Instant,
@@ -152,7 +152,7 @@ impl Socket {
             is_over: false,
             out: VecDeque::new(),
             unsent: None,
-            heard: now,
+            silence: Silence::since(now),
             pinged: now,
             tick_at: now + CLIENT_TICK,
             refused: None,
@@ -168,6 +168,7 @@ impl Socket {
             self.submit();
             self.look();
             let takes_more = self.takes_more();
+            let not_reading_since = (!takes_more).then(Instant::now);
             // While a look is under way the next one waits for it, not for a time that may have passed.
             let ping_at = self.pinged + CLIENT_PING_EVERY;
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
@@ -183,9 +184,12 @@ impl Socket {
             if !takes_more {
                 pauses.end();
             }
+            // Nor is anything read until the frames that wait are sent.
+            let not_reading_since = not_reading_since.unwrap_or_else(Instant::now);
             if !self.flush().await {
                 self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");
             }
+            self.silence.not_reading(not_reading_since.elapsed());
         }
         let Self { id, outlet, closing, .. } = self;
         let reason = match closing {
@@ -222,7 +226,7 @@ impl Socket {
     }
 
     async fn on_message(&mut self, message: AggregatedMessage) {
-        self.heard = Instant::now();
+        self.silence.heard(Instant::now());
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
@@ -605,7 +609,7 @@ impl Socket {
         if !self.is_welcome() {
             return;
         }
-        if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {
+        if self.silence.is_too_long(now) {
             return self.end(CloseCode::Away, "nothing was received from the client");
         }
         if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {
