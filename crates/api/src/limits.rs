@@ -245,6 +245,9 @@ pub const CLIENT_FRAMES_BYTES_MAX: usize = 8 << 20;
 pub const CLIENT_RESULTS_AT_ONCE: u32 = 100;
 /// Notifications of finished jobs that wait to be read from the ledger.
 pub const CLIENT_JOBS_KNOWN_MAX: usize = 100;
+/// Jobs that a session's client has sent again and whose results it is still to get again. While there are so many, its
+/// socket reads nothing.
+pub const CLIENT_REPEATED_MAX: usize = 20_000;
 /// How often a session's socket reads the ledger in case a notification was lost: with unfinished jobs, and
 /// without.
 pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(15));
@@ -336,6 +339,10 @@ const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);
 const _: () = assert!(CLIENT_FRAMES_MAX < wire::limits::BATCH_JOBS_MAX);
+const _: () = assert!(
+    CLIENT_REPEATED_MAX as u64 >= 2 * actors::jobs::limits::SESSION_JOBS_MAX,
+    "some of so many jobs have ended: their results make room"
+);
 const _: () = assert!(wire::limits::CLIENT_REF_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
 const _: () = assert!(wire::limits::HELLO_WITHIN_MS == nodes::limits::HELLO_MS);
 const _: () = assert!(wire::limits::CHECKPOINT_VERSION_MAX == domain::limits::CHECKPOINTS_MAX as u64);

@@ -1,6 +1,7 @@
 //! Reads what a session's client is to be sent. What ends between two reads is read by the next look, and nothing is taken
 //! for sent that may be missing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use actors::jobs::{Jobs, Refusal as JobsRefusal};
@@ -22,10 +23,19 @@ pub(super) enum Look {
     Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
     /// Results that may be sent, and up to which place there will be no others.
     Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool, room: Room },
-    /// Results that are sent once more.
-    Repeated { results: Vec<SessionResult>, is_all: bool, room: Room },
+    /// Results that are sent once more, and jobs of which there is none to send.
+    Repeated { results: Vec<SessionResult>, forgotten: HashSet<JobId>, is_all: bool, room: Room },
     /// The session is closed, and nothing is left to be sent.
     Over,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub(super) enum Found {
+    Result(SessionResult),
+    Unfinished,
+    /// It was purged or deleted.
+    Forgotten,
 }
 
 /// The room for results that are about to be sent.
@@ -50,8 +60,8 @@ pub(super) trait Source {
     async fn unfinished_places(&self, after: u64, limit: u32) -> Result<Vec<u64>, Refusal>;
     /// Whether it takes no more jobs.
     async fn is_closed(&self) -> Result<bool, Refusal>;
-    /// What came of a job; `None` while it is unfinished, and when it is forgotten.
-    async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal>;
+    /// What came of a job.
+    async fn result(&self, job: JobId) -> Result<Found, Refusal>;
 }
 
 /// A session in the ledger.
@@ -86,14 +96,14 @@ impl Source for InLedger<'_> {
         }
     }
 
-    async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal> {
+    async fn result(&self, job: JobId) -> Result<Found, Refusal> {
         let record = match self.jobs.get(job).await {
             Ok(record) => record,
-            Err(JobsRefusal::UnknownJob) => return Ok(None),
+            Err(JobsRefusal::UnknownJob) => return Ok(Found::Forgotten),
             Err(refusal) => return Err(refusal.into()),
         };
-        let (Some(seq), Some(finished)) = (record.seq, record.finished) else { return Ok(None) };
-        Ok(Some(SessionResult {
+        let (Some(seq), Some(finished)) = (record.seq, record.finished) else { return Ok(Found::Unfinished) };
+        Ok(Found::Result(SessionResult {
             id: record.id,
             seq,
             client_ref: record.client_ref,
@@ -117,12 +127,12 @@ impl Room {
 
     /// Counts a result. `false` where there is no room for it now.
     fn takes(&mut self, result: &SessionResult) -> bool {
-        self.takes_bytes(result.result.as_ref().map_or(0, String::len))
+        self.takes_bytes(bytes_of(result))
     }
 
     /// As [`Self::takes`], for results that were read together.
     pub(super) fn takes_all(&mut self, results: &[SessionResult]) -> bool {
-        self.takes_bytes(results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum())
+        self.takes_bytes(results.iter().map(bytes_of).sum())
     }
 
     fn takes_bytes(&mut self, bytes: usize) -> bool {
@@ -196,7 +206,7 @@ pub(super) async fn in_order(source: &impl Source, after: u64) -> Result<Look, R
             }
         }
         let count = read.results.len();
-        let bytes: usize = read.results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
+        let bytes: usize = read.results.iter().map(bytes_of).sum();
         // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
         // is closed.
         let is_page_full = count == CLIENT_RESULTS_AT_ONCE as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
@@ -214,7 +224,7 @@ pub(super) async fn named(
     jobs: impl IntoIterator<Item = JobId>,
     room: Room,
 ) -> Result<Look, Refusal> {
-    let Gathered { results, cut_off, room } = gather(source, jobs, room).await?;
+    let Gathered { results, cut_off, room, .. } = gather(source, jobs, room).await?;
     Ok(Look::Free { results, settled: None, is_all: cut_off.is_none(), is_idle: false, room })
 }
 
@@ -224,8 +234,8 @@ pub(super) async fn repeated(
     jobs: impl IntoIterator<Item = JobId>,
     room: Room,
 ) -> Result<Look, Refusal> {
-    let Gathered { results, cut_off, room } = gather(source, jobs, room).await?;
-    Ok(Look::Repeated { results, is_all: cut_off.is_none(), room })
+    let Gathered { results, forgotten, cut_off, room } = gather(source, jobs, room).await?;
+    Ok(Look::Repeated { results, forgotten, is_all: cut_off.is_none(), room })
 }
 
 /// The first results that are not sent yet.
@@ -251,7 +261,7 @@ pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Res
         if !is_end {
             settled = settled.min(wanted.last().map_or(0, |(seq, _)| *seq));
         }
-        let Gathered { results, cut_off, room } =
+        let Gathered { results, cut_off, room, .. } =
             gather(source, wanted.iter().map(|(_, job)| *job), room).await?;
         if let Some((seq, _)) = cut_off.and_then(|at| wanted.get(at)) {
             settled = settled.min(seq - 1);
@@ -266,31 +276,42 @@ pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Res
 /// Results that were read one by one.
 struct Gathered {
     results: Vec<SessionResult>,
+    forgotten: HashSet<JobId>,
     /// The first of those asked for that was left to the next look, counted from 0.
     cut_off: Option<usize>,
     room: Room,
 }
 
-/// Reads results until they are many bytes, or there is no room for more.
+/// Reads results until they are many, or many bytes, or there is no room for more.
 async fn gather(
     source: &impl Source,
     jobs: impl IntoIterator<Item = JobId>,
     mut room: Room,
 ) -> Result<Gathered, Refusal> {
-    let mut results = Vec::new();
+    let (mut results, mut forgotten) = (Vec::new(), HashSet::new());
     for (at, job) in jobs.into_iter().enumerate() {
-        if room.bytes >= CLIENT_FRAMES_BYTES_MAX {
-            return Ok(Gathered { results, cut_off: Some(at), room });
+        if results.len() == CLIENT_RESULTS_AT_ONCE as usize || room.bytes >= CLIENT_FRAMES_BYTES_MAX {
+            return Ok(Gathered { results, forgotten, cut_off: Some(at), room });
         }
         match source.result(job).await {
-            Ok(None) => {}
-            Ok(Some(result)) if room.takes(&result) => results.push(result),
+            Ok(Found::Unfinished) => {}
+            Ok(Found::Forgotten) => {
+                forgotten.insert(job);
+            }
+            Ok(Found::Result(result)) if room.takes(&result) => results.push(result),
             // What was read is sent.
             Err(refusal) if results.is_empty() => return Err(refusal),
-            Ok(Some(_)) | Err(_) => return Ok(Gathered { results, cut_off: Some(at), room }),
+            Ok(Found::Result(_)) | Err(_) => {
+                return Ok(Gathered { results, forgotten, cut_off: Some(at), room });
+            }
         }
     }
-    Ok(Gathered { results, cut_off: None, room })
+    Ok(Gathered { results, forgotten, cut_off: None, room })
+}
+
+/// The bytes of what came of a job.
+fn bytes_of(result: &SessionResult) -> usize {
+    [&result.result, &result.error].into_iter().flatten().map(String::len).sum()
 }
 
 /// The first finished jobs whose results were not sent, as many as are sent at once, and whether these are all.

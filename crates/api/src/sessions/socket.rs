@@ -29,7 +29,8 @@ use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
+    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
+    CLIENT_TICK,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
@@ -204,7 +205,9 @@ impl Socket {
     }
 
     fn takes_more(&self) -> bool {
-        self.asked.len() < CLIENT_FRAMES_MAX && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX
+        self.asked.len() < CLIENT_FRAMES_MAX
+            && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX
+            && self.repeated.len() < CLIENT_REPEATED_MAX
     }
 
     /// A message, and those that are there already: jobs that came together are submitted together.
@@ -532,17 +535,18 @@ impl Socket {
                 }
                 self.look_again(is_all, is_idle);
             }
-            Look::Repeated { results, is_all, room } => {
+            Look::Repeated { results, forgotten, is_all, room } => {
                 let is_full = room.is_full();
                 self.unsent = room.share();
                 for result in results {
                     self.repeated.remove(&result.seq);
                     self.result(result);
                 }
+                self.repeated.retain(|_, job| !forgotten.contains(job));
                 if is_full || !is_all {
                     self.asks_repeated = true;
                 } else if self.is_over {
-                    // What has no result by now was purged.
+                    // No result of the others will come.
                     self.repeated.clear();
                 }
                 self.look_at = Instant::now() + if is_full { CLIENT_ROOM_PAUSE } else { Duration::ZERO };

@@ -21,6 +21,7 @@ struct Scripted {
     /// What happens before the read of this number.
     due: RefCell<BTreeMap<usize, Vec<Event>>>,
     bytes: usize,
+    error_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ impl Scripted {
             client_ref: None,
             outcome: Outcome::Succeeded,
             result: Some("x".repeat(self.bytes)),
-            error: None,
+            error: (self.error_bytes > 0).then(|| "x".repeat(self.error_bytes)),
         }
     }
 }
@@ -119,10 +120,13 @@ impl Source for Scripted {
         Ok(self.is_closed.get())
     }
 
-    async fn result(&self, job: JobId) -> Result<Option<SessionResult>, Refusal> {
+    async fn result(&self, job: JobId) -> Result<Found, Refusal> {
         self.read()?;
         let seq = job.as_u128() as u64;
-        Ok(self.finished.borrow().contains(&seq).then(|| self.result_of(seq)))
+        if self.finished.borrow().contains(&seq) {
+            return Ok(Found::Result(self.result_of(seq)));
+        }
+        Ok(if self.unfinished.borrow().contains(&seq) { Found::Unfinished } else { Found::Forgotten })
     }
 }
 
@@ -255,6 +259,35 @@ async fn results_that_are_more_than_there_is_room_for_come_one_after_the_other()
     let mut reader = Reader::from_the_beginning(false);
     reader.looks(&source).await;
     assert_eq!(reader.got.len(), CLIENT_FRAMES_BYTES_MAX / (1 << 20));
+}
+
+#[actix_web::test]
+async fn a_look_at_jobs_that_were_sent_again_ends_with_a_page_and_with_the_room() {
+    const COUNT: u64 = 500;
+    const ERROR_BYTES: usize = 8_192;
+    const ROOM: usize = 10 * ERROR_BYTES;
+    let ended = || Scripted::with((0..COUNT).map(|_| Event::Accepted).chain((1..=COUNT).map(Event::Ended)));
+    for (error_bytes, room) in [(0, usize::MAX), (ERROR_BYTES, ROOM)] {
+        let source = Scripted { error_bytes, ..ended() };
+        let look = repeated(&source, (1..=COUNT).map(job), Room::of(&shares(room), None)).await.unwrap();
+        let Look::Repeated { results, is_all, room, .. } = look else { panic!("{look:?}") };
+        let places: Vec<_> = results.iter().map(|result| result.seq).collect();
+        let is_bounded = match error_bytes {
+            0 => places.len() == CLIENT_RESULTS_AT_ONCE as usize,
+            // Few bytes are not counted.
+            bytes => !places.is_empty() && places.len() * bytes <= ROOM + UNCOUNTED_BYTES_MAX,
+        };
+        assert!(is_bounded && places.iter().copied().eq(1..=places.len() as u64), "{places:?}");
+        assert_eq!((is_all, room.is_full()), (false, error_bytes > 0));
+    }
+}
+
+#[actix_web::test]
+async fn a_look_at_jobs_that_were_sent_again_names_those_of_which_no_result_will_come() {
+    let source = Scripted::with([Event::Accepted, Event::Accepted, Event::Ended(2)]);
+    let look = repeated(&source, (1..=3).map(job), Room::of(&shares(usize::MAX), None)).await.unwrap();
+    let Look::Repeated { results, forgotten, is_all, .. } = look else { panic!("{look:?}") };
+    assert_eq!((results, forgotten, is_all), (vec![source.result_of(2)], HashSet::from([job(3)]), true));
 }
 
 #[actix_web::test]
