@@ -110,7 +110,7 @@ pub struct SessionResult {
 /// Results of a session, as of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionResults {
-    /// In the order of their places.
+    /// In the order of their places, all below `first_unfinished`.
     pub results: Vec<SessionResult>,
     /// The lowest place of an unfinished job. What is missing below it never was, or was purged.
     pub first_unfinished: Option<u64>,
@@ -186,8 +186,9 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>>;
 
-    /// The finished jobs of a session in the order of their places behind `after_seq`, and its lowest unfinished place.
-    /// Both are as of one moment: a job is in one of them, whatever ends meanwhile.
+    /// The finished jobs of a session in the order of their places behind `after_seq`, below its lowest unfinished place, and
+    /// that place. Both are as of one moment: no job is passed over, whatever ends meanwhile. No result behind that place is
+    /// read.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

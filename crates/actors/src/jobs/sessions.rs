@@ -168,7 +168,7 @@ impl Jobs {
         }
     }
 
-    /// Results of a session behind a place, and the lowest place of an unfinished job.
+    /// Results of a session behind a place and below the lowest place of an unfinished job, and that place.
     ///
     /// # Errors
     /// What the ledger says.

@@ -20,7 +20,7 @@ const PLACES_AT_ONCE: u32 = 1_000;
 #[derive(Debug)]
 pub(super) enum Look {
     /// Results in their order, those that may be sent.
-    Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
+    Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool, room: Room },
     /// Results that may be sent, and up to which place there will be no others.
     Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool, room: Room },
     /// Results that are sent once more, and jobs of which there is none to send.
@@ -52,7 +52,7 @@ pub(super) struct Room {
 pub(super) trait Source {
     /// The last place given.
     async fn last_seq(&self) -> Result<u64, Refusal>;
-    /// Results behind a place, and the lowest place of an unfinished job, as of one moment.
+    /// Results behind a place and below the lowest place of an unfinished job, and that place, as of one moment.
     async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal>;
     /// Finished jobs behind a place, in the order of their places.
     async fn finished_places(&self, after: u64, limit: u32) -> Result<Vec<(u64, JobId)>, Refusal>;
@@ -127,15 +127,7 @@ impl Room {
 
     /// Counts a result. `false` where there is no room for it now.
     fn takes(&mut self, result: &SessionResult) -> bool {
-        self.takes_bytes(bytes_of(result))
-    }
-
-    /// As [`Self::takes`], for results that were read together.
-    pub(super) fn takes_all(&mut self, results: &[SessionResult]) -> bool {
-        self.takes_bytes(results.iter().map(bytes_of).sum())
-    }
-
-    fn takes_bytes(&mut self, bytes: usize) -> bool {
+        let bytes = bytes_of(result);
         let counted = self.share.as_ref().map_or(0, Share::amount);
         let uncounted = self.bytes + bytes - counted;
         if uncounted > UNCOUNTED_BYTES_MAX {
@@ -189,13 +181,18 @@ pub(super) async fn begin(source: &impl Source, is_ordered: bool) -> Result<Curs
     }
 }
 
-/// The results behind a place that may be sent in order.
-pub(super) async fn in_order(source: &impl Source, after: u64) -> Result<Look, Refusal> {
+/// The results behind a place that may be sent in order, `limit` at most: the first of them for which there is room.
+pub(super) async fn in_order(
+    source: &impl Source,
+    after: u64,
+    limit: u32,
+    mut room: Room,
+) -> Result<Look, Refusal> {
     let mut is_closed = false;
     loop {
-        let read = source.results(after, CLIENT_RESULTS_AT_ONCE).await?;
-        let is_idle = read.first_unfinished.is_none();
-        if read.results.is_empty() && is_idle {
+        let SessionResults { mut results, first_unfinished } = source.results(after, limit).await?;
+        let is_idle = first_unfinished.is_none();
+        if results.is_empty() && is_idle {
             // A job may have been accepted, and have ended, before the session was closed and after the results were read.
             if is_closed {
                 return Ok(Look::Over);
@@ -205,16 +202,15 @@ pub(super) async fn in_order(source: &impl Source, after: u64) -> Result<Look, R
                 continue;
             }
         }
-        let count = read.results.len();
-        let bytes: usize = read.results.iter().map(bytes_of).sum();
+        let bytes: usize = results.iter().map(bytes_of).sum();
         // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
         // is closed.
-        let is_page_full = count == CLIENT_RESULTS_AT_ONCE as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
-        let may_be_over = is_idle && count > 0;
-        let may_go = |result: &SessionResult| read.first_unfinished.is_none_or(|first| result.seq < first);
-        let results: Vec<_> = read.results.into_iter().filter(may_go).collect();
-        let is_all = results.len() < count || !(is_page_full || may_be_over);
-        return Ok(Look::Ordered { results, is_all, is_idle });
+        let is_page_full = results.len() == limit as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
+        let may_be_over = is_idle && !results.is_empty();
+        let fit = results.iter().take_while(|result| room.takes(result)).count();
+        results.truncate(fit);
+        let is_all = !(room.is_full() || is_page_full || may_be_over);
+        return Ok(Look::Ordered { results, is_all, is_idle, room });
     }
 }
 

@@ -29,8 +29,8 @@ use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
-    CLIENT_TICK,
+    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR,
+    CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
@@ -68,6 +68,9 @@ pub struct Socket {
     has_looked: bool,
     /// A result was read whose job is not known to be accepted.
     is_held_back: bool,
+    /// There was no room for a result of the last look at everything in order: the next one reads a single result, and not a
+    /// whole page in vain.
+    is_cramped: bool,
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
     /// Jobs of places behind which the client began, or whose results it was sent: it has sent them again, and is sent their
@@ -147,6 +150,7 @@ impl Socket {
             full_at: now,
             has_looked: false,
             is_held_back: false,
+            is_cramped: false,
             known: HashSet::new(),
             repeated: BTreeMap::new(),
             asks_repeated: false,
@@ -455,13 +459,14 @@ impl Socket {
         let (state, incarnation, id) =
             (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
         let room = Room::of(&self.state.shares, self.caller.principal.used());
+        let at_once = if self.is_cramped { 1 } else { CLIENT_RESULTS_AT_ONCE };
         let look = async move {
             let source = InLedger { jobs: &incarnation.jobs, id: &id };
             let look = async {
                 match asked {
                     Asked::Repeated(jobs) => looks::repeated(&source, jobs, room).await,
                     Asked::Named(jobs) => looks::named(&source, jobs, room).await,
-                    Asked::All(Cursor::Ordered(low)) => looks::in_order(&source, low).await,
+                    Asked::All(Cursor::Ordered(low)) => looks::in_order(&source, low, at_once, room).await,
                     Asked::All(Cursor::Free(sent)) => looks::freely(&source, &sent, room).await,
                 }
             };
@@ -500,12 +505,8 @@ impl Socket {
             }
         };
         match look {
-            Look::Ordered { results, is_all, is_idle } => {
-                let mut room = Room::of(&self.state.shares, self.caller.principal.used());
-                if !room.takes_all(&results) {
-                    // The same is read again.
-                    return self.look_at_everything(CLIENT_ROOM_PAUSE);
-                }
+            Look::Ordered { results, is_all, is_idle, room } => {
+                self.is_cramped = room.is_full();
                 self.unsent = room.share();
                 for result in results {
                     if self.is_on_its_way(&result) {
@@ -514,6 +515,9 @@ impl Socket {
                         return;
                     }
                     self.result(result);
+                }
+                if self.is_cramped {
+                    return self.look_at_everything(CLIENT_ROOM_PAUSE);
                 }
                 self.look_again(is_all, is_idle);
             }

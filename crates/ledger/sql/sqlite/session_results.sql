@@ -1,11 +1,12 @@
--- Finished jobs of a session by their places, and in each row, of which there is one at least, the lowest place of an
--- unfinished one: both as of one moment, so that a job that is being moved is in exactly one of them. A page ends
--- early when its results become too many bytes.
+-- Finished jobs of a session by their places, below the lowest place of an unfinished one, and in each row, of which there is
+-- one at least, that place: both as of one moment, so that no job that is being moved is passed over. What is behind that place
+-- is not read. A page ends early when its results become too many bytes.
 -- $1 session, $2 behind this place, $3 limit, $4 bytes after which a page ends
-SELECT first.unfinished AS first_unfinished, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
-FROM (
+WITH first AS MATERIALIZED (
     SELECT (SELECT seq FROM job WHERE session = $1 AND seq > 0 ORDER BY seq LIMIT 1) AS unfinished
-) AS first
+)
+SELECT first.unfinished AS first_unfinished, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
+FROM first
 LEFT JOIN (
     SELECT *
     FROM (
@@ -13,7 +14,7 @@ LEFT JOIN (
         FROM (
             SELECT id, seq, client_ref, outcome, result, error
             FROM job_finished
-            WHERE session = $1 AND seq > $2
+            WHERE session = $1 AND seq > $2 AND seq < coalesce((SELECT unfinished FROM first), 9223372036854775807)
             ORDER BY seq, id
             LIMIT $3
         ) AS j

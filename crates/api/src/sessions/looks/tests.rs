@@ -98,10 +98,12 @@ impl Source for Scripted {
 
     async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal> {
         self.read()?;
-        let results =
-            self.finished.borrow().range(after + 1..).map(|seq| self.result_of(*seq)).collect::<Vec<_>>();
-        let results = results.into_iter().take(limit as usize).collect();
-        Ok(SessionResults { results, first_unfinished: self.unfinished.borrow().first().copied() })
+        let first_unfinished = self.unfinished.borrow().first().copied();
+        let finished = self.finished.borrow();
+        let below =
+            finished.range(after + 1..).take_while(|seq| first_unfinished.is_none_or(|first| **seq < first));
+        let results = below.take(limit as usize).map(|seq| self.result_of(*seq)).collect();
+        Ok(SessionResults { results, first_unfinished })
     }
 
     async fn finished_places(&self, after: u64, limit: u32) -> Result<Vec<(u64, JobId)>, Refusal> {
@@ -155,7 +157,7 @@ impl Reader {
     async fn looks(&mut self, source: &Scripted) {
         let room = Room::of(&self.shares, None);
         let look = match &self.cursor {
-            Cursor::Ordered(low) => in_order(source, *low).await,
+            Cursor::Ordered(low) => in_order(source, *low, CLIENT_RESULTS_AT_ONCE, room).await,
             Cursor::Free(sent) => freely(source, sent, room).await,
         };
         match look {
@@ -250,15 +252,38 @@ async fn results_that_are_more_than_there_is_room_for_come_one_after_the_other()
     const COUNT: u64 = 40;
     let events = (0..COUNT).map(|_| Event::Accepted).chain((1..=COUNT).map(Event::Ended));
     let source = Scripted { bytes: 1 << 20, ..Scripted::with(events) };
-    let mut reader = Reader { shares: shares(2 << 20), ..Reader::from_the_beginning(false) };
-    for look in 1..=COUNT / 2 {
-        reader.looks(&source).await;
-        assert_eq!(reader.got, (1..=look * 2).collect::<Vec<_>>());
+    for is_ordered in [true, false] {
+        let mut reader = Reader { shares: shares(2 << 20), ..Reader::from_the_beginning(is_ordered) };
+        for look in 1..=COUNT / 2 {
+            reader.looks(&source).await;
+            assert_eq!(reader.got, (1..=look * 2).collect::<Vec<_>>(), "ordered: {is_ordered}");
+        }
     }
     // With plenty of room they come in pages of so many bytes.
     let mut reader = Reader::from_the_beginning(false);
     reader.looks(&source).await;
     assert_eq!(reader.got.len(), CLIENT_FRAMES_BYTES_MAX / (1 << 20));
+}
+
+#[actix_web::test]
+async fn a_look_in_order_says_whether_more_may_be_sent_now() {
+    const COUNT: u64 = 150;
+    let events = (0..=COUNT + 2).map(|_| Event::Accepted).chain((1..=COUNT).map(Event::Ended));
+    let source = Scripted::with(events);
+    // What has ended behind an unfinished job is none of it.
+    source.happens(&Event::Ended(COUNT + 2));
+    let look = async |after, limit, room| {
+        let look = in_order(&source, after, limit, Room::of(&shares(room), None)).await.unwrap();
+        let Look::Ordered { results, is_all, room, .. } = look else { panic!("{look:?}") };
+        (results.len(), is_all, room.is_full())
+    };
+    assert_eq!(look(0, 100, usize::MAX).await, (100, false, false));
+    assert_eq!(look(100, 100, usize::MAX).await, (50, true, false));
+    assert_eq!(look(149, 1, usize::MAX).await, (1, false, false));
+    assert_eq!(look(150, 100, usize::MAX).await, (0, true, false));
+    let source = Scripted { bytes: 1 << 20, ..Scripted::with([Event::Accepted, Event::Ended(1)]) };
+    let look = in_order(&source, 0, 1, Room::of(&shares(1 << 19), None)).await.unwrap();
+    assert!(matches!(look, Look::Ordered { results, is_all: false, .. } if results.is_empty()));
 }
 
 #[actix_web::test]
