@@ -61,6 +61,16 @@ pub(super) enum Delivery {
     End(Result<()>),
 }
 
+impl Delivery {
+    /// The name of the job of which this says that it was refused.
+    pub(super) fn refused(self) -> Option<String> {
+        match self {
+            Self::Happening(Happening::Problem(problem), _) => problem.client_ref,
+            Self::Happening(..) | Self::End(_) => None,
+        }
+    }
+}
+
 /// How far the socket is on its way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -95,6 +105,8 @@ pub(super) struct SessionLoop {
     faults: u32,
     /// The caller got all results up to this place.
     reported_seq: u64,
+    /// The names of jobs that were refused when the caller had closed the socket.
+    refused: Vec<String>,
 }
 
 impl SessionLoop {
@@ -108,11 +120,12 @@ impl SessionLoop {
         pace: Pace,
     ) -> Self {
         let (client, id, reported_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
-        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, faults: 0, reported_seq }
+        let (phase, faults, refused) = (Phase::Open, 0, Vec::new());
+        Self { client, id, protocol, jobs, tell, stop, pace, phase, faults, reported_seq, refused }
     }
 
     /// Runs until the session is closed, the caller stops, or the error is lasting. Answers the `ref`s of the jobs that
-    /// are not accepted then.
+    /// are not accepted then: those first whose refusals it did not deliver.
     pub(super) async fn run(mut self) -> Vec<String> {
         let end = match self.keep_connected().await {
             Parted::Enough => None,
@@ -127,7 +140,9 @@ impl SessionLoop {
             }
             self.say(Delivery::End(end)).await;
         }
-        self.protocol.left()
+        let mut unaccepted = self.refused;
+        unaccepted.extend(self.protocol.left());
+        unaccepted
     }
 
     /// Connects, serves the connection, connects again. Ends where no connection would help, and where every instance
@@ -263,15 +278,22 @@ impl SessionLoop {
     }
 
     async fn say(&mut self, delivery: Delivery) {
-        if self.phase != Phase::Open {
-            return;
+        if self.phase == Phase::Open {
+            let phase = tokio::select! {
+                biased;
+                // A caller that has closed the socket hears nothing more.
+                phase = next_phase(self.phase, &mut self.stop, self.pace) => phase,
+                room = self.tell.reserve() => {
+                    // A socket that was dropped has no room.
+                    if let Ok(room) = room {
+                        room.send(delivery);
+                    }
+                    return;
+                }
+            };
+            self.enter(phase);
         }
-        tokio::select! {
-            biased;
-            // A caller that has closed the socket hears nothing more.
-            phase = next_phase(self.phase, &mut self.stop, self.pace) => self.enter(phase),
-            said = self.tell.send(delivery) => drop(said),
-        }
+        self.refused.extend(delivery.refused());
     }
 
     fn enter(&mut self, phase: Phase) {

@@ -21,7 +21,9 @@ pub struct Remains {
     /// The sequence number up to which the caller has all results, from which another socket continues. In a session with
     /// the ordering `none`, the other socket delivers the results after it again, also those that this one delivered.
     pub after_seq: u64,
-    /// The names of the jobs that may or may not have been accepted, in the order in which they were sent.
+    /// The names of the jobs that may or may not have been accepted, in the order in which they were sent. Before them those
+    /// that were refused and whose [`Happening::Problem`] the caller did not get. So every other job that was sent is accepted,
+    /// or the caller got its refusal.
     pub unaccepted: Vec<String>,
 }
 
@@ -128,13 +130,14 @@ impl SessionSocket {
         self.after_seq
     }
 
-    /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped.
+    /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped, but for what
+    /// [`Remains::unaccepted`] says of them.
     pub async fn close(self) -> Remains {
-        let Self { sender, deliveries, after_seq, is_over: _, stop, task } = self;
-        drop((sender, deliveries));
+        let Self { sender, mut deliveries, after_seq, is_over: _, stop, task } = self;
+        drop(sender);
         // It may be over already.
         let _ = stop.send(());
-        let unaccepted = match task.await {
+        let left = match task.await {
             Ok(unaccepted) => unaccepted,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -142,6 +145,11 @@ impl SessionSocket {
                 Err(_) => Vec::new(),
             },
         };
+        let mut unaccepted = Vec::new();
+        while let Ok(delivery) = deliveries.try_recv() {
+            unaccepted.extend(delivery.refused());
+        }
+        unaccepted.extend(left);
         Remains { after_seq, unaccepted }
     }
 }

@@ -16,6 +16,7 @@ use wire::worker::close;
 use wire::{Code, Json, Problem};
 
 use super::session_loop::Pace;
+use super::socket::WAITING_MAX;
 use super::*;
 use crate::Error;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
@@ -437,6 +438,32 @@ async fn a_close_waits_for_what_was_sent_and_names_what_was_not_accepted() {
     assert_eq!(peer.heard().await, "a");
     let (remains, heard) = tokio::join!(socket.close(), peer.hear());
     assert_eq!((remains.unaccepted, heard), (vec!["a".to_owned()], Err(Some(1000))));
+}
+
+#[tokio::test]
+async fn a_close_names_the_jobs_that_were_refused_and_of_which_the_caller_has_not_heard() {
+    let instance = Instance::new().await;
+    // Some refusals wait for the caller, one waits for room, and the others are heard when the caller closes the socket.
+    let names: Vec<_> = (0..WAITING_MAX + 10).map(|n| n.to_string()).collect();
+    let socket = open(&[&instance], Ordering::Free, 0, pace());
+    let mut peer = Peer::of(&instance).await;
+    for name in &names {
+        socket.send(name, job()).await.unwrap();
+        assert_eq!(peer.heard().await, *name);
+    }
+    for name in &names {
+        peer.say(&format!(r#"{{"type":"problem","ref":"{name}","code":"overloaded","detail":"no"}}"#)).await;
+    }
+    let (remains, heard) = tokio::join!(socket.close(), peer.hear());
+    assert_eq!((remains.unaccepted, heard), (names, Err(Some(1000))));
+
+    // The session is closed a moment before the socket.
+    let socket = open(&[&instance], Ordering::Strict, 0, pace());
+    socket.send("a", job()).await.unwrap();
+    let mut peer = Peer::of(&instance).await;
+    assert_eq!(peer.heard().await, "a");
+    stand_in::close(&mut peer.socket, 1000).await;
+    assert_eq!(socket.close().await.unaccepted, ["a"]);
 }
 
 /// A scheduler with one session, whose connections are cut again and again.
