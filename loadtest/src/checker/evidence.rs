@@ -83,6 +83,11 @@ impl Hold<'_> {
             .min_by_key(|settle| settle.ended_us)
     }
 
+    /// By when it was known that a settlement of it is done: it is over then, whatever it said.
+    pub fn settled_us(&self) -> Option<u64> {
+        self.settles.iter().filter(|settle| settle.is_done()).map(|settle| settle.ended_us).min()
+    }
+
     /// Nobody else can be granted the nonce before this.
     pub fn lives_until_us(&self) -> u64 {
         self.first_sent(Outcome::NeverSent).unwrap_or(u64::MAX).min(self.expires_us)

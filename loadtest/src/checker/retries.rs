@@ -2,7 +2,7 @@
 
 use super::evidence::{Attempts, Evidence};
 use super::{Rule, SLACK_US, Violation, accuse};
-use crate::history::{Answer, Asked, Granted, Outcome, Record};
+use crate::history::{Answer, Asked, Granted, Record};
 
 pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
     for grant in &evidence.attempts {
@@ -113,8 +113,8 @@ fn dead_is_stale(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<
             let hold = &evidence.holds[&(grant.signer, one.nonce, one.hold.as_str())];
             // Granted by `answered_us` at the latest, so run out by then.
             let ran_out = hold.answered_us + hold.hold_ms * 1_000 + SLACK_US;
-            let let_go = hold.first_done(Outcome::NeverSent).map(|settle| settle.ended_us);
-            if record.sent_us > ran_out || let_go.is_some_and(|at| record.sent_us > at) {
+            let over = hold.settled_us().map_or(ran_out, |settled| settled.min(ran_out));
+            if record.sent_us > over {
                 accuse(
                     found,
                     Rule::RetryAnswersTheSame,

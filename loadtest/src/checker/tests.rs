@@ -292,6 +292,28 @@ fn a_retry_that_is_given_a_hold_that_ran_out_is_found() {
     });
 }
 
+/// "g" was settled so at 2,400 ms, which was answered 10 ms later, or never. Its grant is asked for again at this moment, and
+/// answered as before.
+fn asked_again_when_settled(run: &mut Run, outcome: Outcome, is_answered: bool, sent: u64) {
+    run.records[15] = settle(4, "g", outcome, is_answered.then(|| outcome.status()), 2_400);
+    let tx_hash = (outcome == Outcome::Consumed).then_some("0xg");
+    run.tables.rows[4] = row(4, outcome.status(), "g", tx_hash);
+    run.records.push(record(ask(1, 60_000, Some("k2")), granted(3, &[(4, "g")], 57_000), sent, sent + 10));
+}
+
+#[test]
+fn a_retry_that_is_given_a_hold_that_was_settled_is_found() {
+    for outcome in [Outcome::Consumed, Outcome::NeverSent, Outcome::Unknown] {
+        convicts(Rule::RetryAnswersTheSame, |run| asked_again_when_settled(run, outcome, true, 2_411));
+        // Nobody knew that it was settled when the retry was sent, or ever.
+        for (is_answered, sent) in [(true, 2_410), (false, 2_411)] {
+            let mut run = lawful();
+            asked_again_when_settled(&mut run, outcome, is_answered, sent);
+            assert_eq!(run.verify(), [], "{outcome:?}");
+        }
+    }
+}
+
 #[test]
 fn a_consumed_settlement_that_is_refused_when_repeated_is_found() {
     convicts(Rule::RetryAnswersTheSame, |run| {

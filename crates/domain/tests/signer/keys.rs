@@ -48,18 +48,20 @@ fn one_callers_grant_is_never_answered_to_another_caller_under_the_same_key() {
 #[test]
 fn one_callers_stale_grant_refuses_no_other_caller() {
     for mode in Mode::ALL {
-        let mut world = World::new(mode, 1);
-        world.ask(keyed_by("a", 1, "k"));
-        world.serve();
-        let holds = world.granted.clone();
-        world.ask(settle(&holds, &Outcome::Consumed(None)));
-        world.serve();
-        let again = world.apply(keyed_by("a", 1, "k"));
-        let other = world.apply(keyed_by("b", 1, "k"));
-        world.proceed();
-        world.settle_down();
-        assert_eq!(world.outcomes[&again], Err(stale([0])));
-        assert_eq!(numbers(&world, other), [1], "{mode:?}");
+        for outcome in [Outcome::Consumed(None), Outcome::Unknown] {
+            let mut world = World::new(mode, 1);
+            world.ask(keyed_by("a", 1, "k"));
+            world.serve();
+            let holds = world.granted.clone();
+            world.ask(settle(&holds, &outcome));
+            world.serve();
+            let again = world.apply(keyed_by("a", 1, "k"));
+            let other = world.apply(keyed_by("b", 1, "k"));
+            world.proceed();
+            world.settle_down();
+            assert_eq!(world.outcomes[&again], Err(stale([0])), "{mode:?} {outcome:?}");
+            assert_eq!(numbers(&world, other), [1], "{mode:?} {outcome:?}");
+        }
     }
 }
 
