@@ -7,8 +7,9 @@
 //!   begins again only in a run that was retried from the start, or from an earlier checkpoint. A stage that failed begins
 //!   again in the next run. A stage that became UNKNOWN begins again only after somebody said that it did nothing, or in a
 //!   retry of a stage that was declared `rerun`.
-//! - Checkpoints have the versions 1 to n. Each covers one stage more than the one before it in its run; the first of a run
-//!   covers one more than the point from which the run continues. Its context is what the node said, or what a person said.
+//! - Checkpoints have the versions 1 to n. Each follows the end of a stage, and no other, and covers one stage more than the one
+//!   before it in its run; the first of a run covers one more than the point from which the run continues. Its context is what
+//!   the node said, or what a person said.
 //! - The statuses and intents of tasks and plans form chains, and a plan ends as its tasks did.
 //!
 //! The diaries must agree with the replay:

@@ -56,8 +56,10 @@ pub struct Replay<'e> {
     starts: Starts,
     /// A stage that somebody has just resolved: the next event must say what became of it.
     resolved: Option<(u64, Outcome, Option<Value>)>,
-    /// The context of the checkpoint that must come next.
-    completing: Option<Value>,
+    /// A stage was just completed: the next event must be its checkpoint.
+    is_completing: bool,
+    /// The context of that checkpoint, where it is known.
+    left: Option<Value>,
     /// Decisions about retries that were carried out.
     retries: BTreeSet<u64>,
     counts: Vec<&'static str>,
@@ -85,7 +87,8 @@ impl<'e> Replay<'e> {
             versions: 0,
             starts: Starts::new(),
             resolved: None,
-            completing: None,
+            is_completing: false,
+            left: None,
             retries: BTreeSet::new(),
             counts: Vec::new(),
             broken: Vec::new(),
@@ -101,9 +104,8 @@ impl<'e> Replay<'e> {
         if self.resolved.is_some() && event.kind != "stage" {
             self.wrong("a stage was resolved, and nothing became of it before", event);
         }
-        if self.completing.is_some() && event.kind != "checkpoint" {
+        if event.kind != "checkpoint" && std::mem::take(&mut self.is_completing) {
             self.wrong("a stage was completed, and no checkpoint was written before", event);
-            self.completing = None;
         }
         match event.kind.as_str() {
             "status" => self.status(event),
@@ -177,7 +179,8 @@ impl<'e> Replay<'e> {
                 self.wrong("nobody said that the stage did nothing, before", event);
             }
             "SUCCEEDED" => {
-                self.completing = match resolved {
+                self.is_completing = true;
+                self.left = match resolved {
                     Some((_, _, context)) => Some(context.unwrap_or_else(|| self.context.clone())),
                     None => self.result(event, key, before == "UNKNOWN"),
                 };
@@ -223,6 +226,10 @@ impl<'e> Replay<'e> {
 
     fn checkpoint(&mut self, event: &Event) {
         self.versions += 1;
+        if !std::mem::take(&mut self.is_completing) {
+            self.wrong("no stage was completed before this checkpoint:", event);
+        }
+        let left = self.left.take();
         let Some(found) = self.reported.1.get(self.versions - 1) else {
             return self.wrong("its checkpoint is not there:", event);
         };
@@ -236,7 +243,7 @@ impl<'e> Replay<'e> {
                 event,
             );
         }
-        if let Some(expected) = self.completing.take()
+        if let Some(expected) = left
             && expected != found.context
         {
             self.wrong(
@@ -301,6 +308,14 @@ impl<'e> Replay<'e> {
     /// After the last event: the task as it is told must be the one that its events lead to.
     pub fn finish(mut self, findings: &mut Findings) -> Starts {
         let (task, checkpoints) = self.reported;
+        // What follows from an event is written in its commit.
+        if self.is_completing {
+            self.broken
+                .push(format!("a stage was completed at last, and no checkpoint was written: {task:?}"));
+        }
+        if let Some(resolved) = &self.resolved {
+            self.broken.push(format!("{resolved:?} was decided at last, and nothing became of the stage"));
+        }
         let stages: Vec<_> = task.stages.iter().map(|stage| &stage.status).collect();
         let leads_to = (&self.status, &self.intent, self.run, self.stages.iter().collect());
         if leads_to != (&task.status, &task.intent, task.run, stages) {

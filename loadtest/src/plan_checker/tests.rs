@@ -322,6 +322,20 @@ fn a_checkpoint_that_does_not_follow_is_found() {
             e.plans[0].tasks[0].1.push(newest);
         }),
         ("no checkpoint was written", |e| remove(e, "checkpoint 2 - - -")),
+        ("no stage was completed before this checkpoint", |e| {
+            let (task, checkpoints) = &mut e.plans[0].tasks[0];
+            task.checkpoint_version = 3;
+            checkpoints.push(Checkpoint { version: 3, ..checkpoints[1].clone() });
+            insert(e, "status 2 - RUNNING SUCCEEDED", event("checkpoint 2 - - -", None));
+        }),
+        ("a stage was completed at last", |e| {
+            let written = at(e, "checkpoint 2 - - -");
+            e.plans[0].events.truncate(written);
+        }),
+        ("was decided at last", |e| {
+            let becomes = at(e, "stage 1 2 UNKNOWN PENDING");
+            e.plans[0].events.truncate(becomes);
+        }),
         ("the context that was left is", |e| e.plans[0].tasks[0].1[0].context = json!({ "n": 7 })),
         ("no node wrote down the result", |e| drop(e.diaries[0].lines.pop())),
         ("there is no such checkpoint", |e| {
