@@ -119,6 +119,11 @@ impl<'d> Diaries<'d> {
         }
         read
     }
+
+    /// Whether this node said that the attempt failed.
+    pub fn has_failed(&self, run: &Run, node: &str) -> bool {
+        matches!(self.said.get(run), Some((by, Said::Failure, _)) if *by == node)
+    }
 }
 
 fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
@@ -158,7 +163,7 @@ fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &m
                 wrong("the result of another");
             }
         }
-        "failed" if matches!(diaries.said.get(&newest), Some((node, Said::Failure, _)) if *node == by) => {}
+        "failed" if diaries.has_failed(&newest, by) => {}
         "failed" => wrong("its node did not say that it failed"),
         _ if !ended.is_empty() => wrong("it has a result all the same"),
         _ => {}

@@ -19,6 +19,7 @@
 //! - Attempts of one job count as one execution. A second one is allowed only if the first one does not count towards
 //!   `max_attempts`, and no two of them end with a result, but as for two that overlap.
 //! - What was confirmed to a node is there: an output is the result of its job, a failure the end of its attempt.
+//! - A job failed only if its node says so, or may have been lost with an attempt that counts.
 //! - Two attempts of one task never overlap, with one exception ([`Execution::may_be_ignored`]): the node of the older one
 //!   was out of reach when the newer one began, or for longer than the grace before. Nobody can tell such a node from one
 //!   that has died, so the attempt was given up.
@@ -26,6 +27,7 @@
 //!   lay in the socket of a node that stood still: fencing tokens exist for such a late stage.
 
 mod executions;
+mod failures;
 mod replay;
 pub mod reported;
 mod stages;
@@ -76,7 +78,8 @@ pub struct Evidence {
     pub listed: Vec<String>,
     /// Decisions that were answered 2xx, with the task that they are about.
     pub decided: Vec<(String, Decision)>,
-    /// What the instances tell of the stages' jobs, by id.
+    /// What the instances tell of the stages' jobs, by id: of those that nodes began, of those of the newest runs, and of all that
+    /// failed.
     pub jobs: HashMap<String, Value>,
     /// What the nodes wrote.
     pub diaries: Vec<Diary>,
@@ -128,6 +131,7 @@ pub fn check(evidence: &Evidence) -> Findings {
     // Attempts that were run beside others were looked at above.
     let diaries = Diaries::read(&evidence.diaries, &mut Vec::new());
     check_committed(&evidence.jobs, &diaries, &mut findings.broken);
+    failures::check(evidence, &executions, &diaries, &mut findings.broken);
     evidence.diaries.iter().for_each(|diary| check_diary(diary, &mut findings.broken));
     findings
 }

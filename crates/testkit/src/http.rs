@@ -125,7 +125,7 @@ impl Client {
         Ok(reply.body)
     }
 
-    /// All items of a list, page by page.
+    /// All items of a list, page by page. The URL may have a query.
     ///
     /// # Errors
     /// A page does not come, or has another shape.
@@ -134,7 +134,10 @@ impl Client {
         let mut cursor: Option<String> = None;
         loop {
             let page = match &cursor {
-                None => self.get(&format!("{url}?limit=1000")).await?,
+                None => {
+                    let mark = if url.contains('?') { '&' } else { '?' };
+                    self.get(&format!("{url}{mark}limit=1000")).await?
+                }
                 Some(cursor) => {
                     let reply = self.http.get(url).query(&[("limit", "1000"), ("cursor", cursor)]);
                     let reply = match &self.token {

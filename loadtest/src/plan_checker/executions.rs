@@ -11,6 +11,8 @@ use super::Findings;
 /// How long a node that is back may take until it hears that it lost an attempt, or until it has read what lay in its
 /// socket.
 const HEARS_WITHIN_US: u64 = 2_000_000;
+/// How long a node takes at most until it gives up a connection on which it hears nothing: three heartbeats, and some.
+const PARTS_WITHIN_US: u64 = 10_000_000;
 
 /// One attempt of a stage's job, as its node wrote it down.
 #[derive(Debug)]
@@ -64,6 +66,14 @@ impl<'d> Execution<'d> {
         self.ended.map_or(u64::MAX, |(at, _)| at)
     }
 
+    /// Until when its node may have been lost with it: until it was told to stop. It may owe a result for as long as it likes.
+    fn listed_until_us(&self) -> u64 {
+        match self.ended {
+            Some((at, Some(Said::Nothing))) => at,
+            _ => u64::MAX,
+        }
+    }
+
     /// Which of the task's attempts it is: a later one was dispatched later.
     fn place(&self) -> (u64, u64, u64) {
         (self.stage.run, self.stage.number, self.run.attempt)
@@ -109,8 +119,16 @@ impl Absences {
                 _ => {}
             }
         }
-        absences.out.extend(parted.map(|from| (from, u64::MAX)));
+        // It is so still.
+        absences.out.extend(parted.into_iter().chain(stopped).map(|from| (from, u64::MAX)));
         absences
+    }
+
+    /// Whether the node was out of reach while it had the attempt. The one that decides so may hear of the absence before the
+    /// node does, whose instance stands still, and the node hears of the decision later.
+    fn may_lose(&self, one: &Execution<'_>) -> bool {
+        let until = one.listed_until_us().saturating_add(PARTS_WITHIN_US);
+        self.out.iter().any(|(from, to)| *from <= until && to.saturating_add(HEARS_WITHIN_US) >= one.began_us)
     }
 
     fn has_just_woken(&self, at_us: u64) -> bool {
@@ -160,6 +178,13 @@ impl<'d> Executions<'d> {
     /// What nodes ran of a task, by when it began.
     pub fn of(&self, task: &str) -> &[Execution<'d>] {
         self.by_task.get(task).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether an attempt may have been lost with its node. Where no node has begun it, its dispatch may have been lost on the
+    /// way.
+    pub fn may_be_lost(&self, run: &Run) -> bool {
+        let mut began = self.by_task.values().flatten().filter(|one| one.run == run);
+        began.all(|one| self.absences[one.node].may_lose(one))
     }
 
     /// Looks at each pair of attempts of a task, the older one first.

@@ -51,14 +51,26 @@ pub fn check(
     if !tokens.values().is_sorted_by(|earlier, later| earlier < later) {
         wrong(format!("the tokens of its runs do not grow: {tokens:?}"));
     }
+    let held = starts.iter().filter(|(key, start)| start.unknown_at.is_some() && !jobs.contains_key(key));
+    let held = held.count();
+    // Those of the newest run are known where no node began them, too.
+    for (stage, number) in task.stages.iter().zip(1..) {
+        if let Some(job) = &stage.job {
+            jobs.entry((task.run, number)).or_insert(job);
+        }
+    }
     for (key, job) in &jobs {
-        let start = &starts[key];
+        let Some(start) = starts.get(key) else {
+            wrong(format!("stage {key:?} has the job {job}, and no event says that it began"));
+            continue;
+        };
         let Some(record) = evidence.jobs.get(*job) else {
             wrong(format!("the job {job} of stage {key:?} is nowhere to be found"));
             continue;
         };
         check_job(*key, record, start.has_failed, &mut wrong);
-        let dispatched = record["dispatched_at"].as_str();
+        let has_begun = ran.iter().any(|one| one.run.job == *job);
+        let dispatched = record["dispatched_at"].as_str().filter(|_| has_begun);
         if let (Some(unknown), Some(dispatched)) = (start.unknown_at.as_deref(), dispatched)
             && dispatched > unknown
         {
@@ -76,8 +88,6 @@ pub fn check(
             wrong(format!("stage {key:?} ran as the job {job}, and is told as {:?}", task.stages));
         }
     }
-    let held = starts.iter().filter(|(key, start)| start.unknown_at.is_some() && !jobs.contains_key(key));
-    let held = held.count();
     findings.count("further attempts of one job", more);
     findings.count("stages that became UNKNOWN, and that no node ever began", held);
     executions.check_pairs(&task.id, evidence.grace.as_micros() as u64, findings);

@@ -383,6 +383,120 @@ fn a_node_that_ran_something_else_is_found() {
     ]);
 }
 
+/// The job of the first run's second stage failed, as its one attempt is said to have ended.
+fn fails_as(evidence: &mut Evidence, ended: &str) {
+    evidence.jobs.get_mut("b").unwrap()["attempts"][0]["state"] = json!(ended);
+}
+
+/// That attempt's node says so of its end, and stays within reach.
+fn says(evidence: &mut Evidence, said: Said) {
+    let wrote = Wrote::Ended { run: attempt("b", 1), said };
+    evidence.diaries[1].lines[2] = Line { at_us: 9 * SECOND, wrote };
+}
+
+/// No node ever began that job.
+fn begins_nowhere(evidence: &mut Evidence) {
+    evidence.diaries[1].lines.truncate(1);
+}
+
+/// With that job the stage and the task failed, and were retried.
+fn is_told_as_failed(evidence: &mut Evidence) {
+    remove(evidence, "resolved 1 - - -");
+    remove(evidence, "stage 1 2 UNKNOWN PENDING");
+    for text in ["stage 1 2 RUNNING UNKNOWN", "status 1 - RUNNING INTERRUPTED"] {
+        let ends = at(evidence, text);
+        evidence.plans[0].events[ends].after = Some("FAILED".to_owned());
+    }
+    let retried = at(evidence, "retried 2 - INTERRUPTED PENDING");
+    evidence.plans[0].events[retried].before = Some("FAILED".to_owned());
+    evidence.plans[0].events.iter_mut().zip(1..).for_each(|(event, seq)| event.seq = seq);
+    evidence.decided.remove(0);
+}
+
+#[test]
+fn a_failure_that_its_node_does_not_bear_out_is_found() {
+    let lies: [fn(&mut Evidence); 7] = [
+        |e| fails_as(e, "failed"),
+        |e| fails_as(e, "not_acknowledged"),
+        |e| says(e, Said::Nothing),
+        |e| {
+            says(e, Said::Failure);
+            e.jobs.get_mut("b").unwrap()["attempts"] = json!([]);
+        },
+        |e| {
+            says(e, Said::Failure);
+            fails_as(e, "failed");
+            e.jobs.get_mut("b").unwrap()["node"] = json!("n3");
+        },
+        |e| {
+            begins_nowhere(e);
+            fails_as(e, "failed");
+        },
+        |e| {
+            begins_nowhere(e);
+            fails_as(e, "node_lost_unsent");
+        },
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let mut evidence = good();
+        is_told_as_failed(&mut evidence);
+        assert_eq!(check(&evidence).broken, Vec::<String>::new());
+        lie(&mut evidence);
+        let broken = check(&evidence).broken;
+        assert!(broken.len() == 1 && broken[0].contains("does not bear out"), "{number}: {broken:#?}");
+    }
+}
+
+#[test]
+fn a_failure_that_its_node_said_or_that_was_lost_with_it_is_believed() {
+    let truths: [fn(&mut Evidence); 5] = [
+        |e| {
+            says(e, Said::Failure);
+            fails_as(e, "failed");
+        },
+        // It dies before anybody hears that it failed.
+        |e| {
+            says(e, Said::Failure);
+            e.diaries[1].lines.push(Line { at_us: 10 * SECOND, wrote: Wrote::Died });
+        },
+        // It is told to stop before it notices that its instance has gone.
+        |e| {
+            says(e, Said::Nothing);
+            e.diaries[1].lines.push(Line { at_us: 12 * SECOND, wrote: Wrote::Parted });
+        },
+        // Its dispatch was lost with its connection.
+        begins_nowhere,
+        |e| fails_as(e, "unlisted"),
+    ];
+    for (number, truth) in truths.into_iter().enumerate() {
+        let mut evidence = good();
+        is_told_as_failed(&mut evidence);
+        truth(&mut evidence);
+        assert_eq!(check(&evidence).broken, Vec::<String>::new(), "{number}");
+    }
+}
+
+#[test]
+fn a_job_of_the_newest_run_that_no_node_began_is_looked_at() {
+    let unbegun = |e: &mut Evidence| e.diaries[2].lines.truncate(1);
+    let mut evidence = good();
+    unbegun(&mut evidence);
+    evidence.jobs.get_mut("c").unwrap()["state"] = json!("CREATED");
+    let broken = check(&evidence).broken;
+    assert!(
+        broken.iter().any(|line| line.contains("the job of stage (2, 2) is not finished")),
+        "{broken:#?}"
+    );
+    evidence.jobs.remove("c");
+    let broken = check(&evidence).broken;
+    assert!(broken.iter().any(|line| line.contains("the job c of stage (2, 2) is nowhere")), "{broken:#?}");
+    let mut evidence = good();
+    remove(&mut evidence, "stage 2 2 PENDING RUNNING");
+    unbegun(&mut evidence);
+    let broken = check(&evidence).broken;
+    assert!(broken.iter().any(|line| line.contains("has the job c, and no event says")), "{broken:#?}");
+}
+
 #[test]
 fn two_attempts_at_once_are_found_unless_the_older_ones_node_was_out_of_reach() {
     assert_found(&[("two attempts at once", let_it_live)]);

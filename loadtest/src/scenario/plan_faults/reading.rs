@@ -8,6 +8,7 @@ use anyhow::Result;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
+use serde::Deserialize;
 use serde_json::Value;
 use testkit::fault_nodes::{Diary, Wrote};
 
@@ -18,6 +19,13 @@ use crate::plan_checker::{Evidence, PlanStory};
 
 /// Plans and jobs that are read at once.
 const READS_AT_ONCE: usize = 16;
+
+/// A job in a list.
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+    lane: String,
+}
 
 /// Reads all of it, each part at any instance.
 ///
@@ -32,19 +40,24 @@ pub(super) async fn evidence(
     let mut dice = StdRng::seed_from_u64(seed);
     let made = shared.memory().made.clone();
     let stories = made.iter().map(|made| (made, StdRng::from_rng(&mut dice))).collect::<Vec<_>>();
-    let plans = futures_util::stream::iter(stories)
+    let plans: Vec<PlanStory> = futures_util::stream::iter(stories)
         .map(|(made, dice)| story(shared, made, dice))
         .buffered(READS_AT_ONCE)
         .try_collect()
         .await?;
     let lines = diaries.iter().flat_map(|diary| &diary.lines);
-    let jobs: BTreeSet<&str> = lines
+    let mut jobs: BTreeSet<String> = lines
         .filter_map(|line| match &line.wrote {
-            Wrote::Began { run, .. } => Some(run.job.as_str()),
+            Wrote::Began { run, .. } => Some(run.job.clone()),
             _ => None,
         })
         .collect();
-    let jobs: Vec<_> = jobs.into_iter().map(|job| (job.to_owned(), StdRng::from_rng(&mut dice))).collect();
+    // And those that no node began: of the newest runs, and of earlier ones where they failed.
+    let stages = plans.iter().flat_map(|story| &story.tasks).flat_map(|(task, _)| &task.stages);
+    jobs.extend(stages.filter_map(|stage| stage.job.clone()));
+    let failed = shared.list::<Listed>(&mut dice, "/v1/jobs?outcome=failed").await?.into_iter();
+    jobs.extend(failed.filter(|job| job.lane.starts_with("plan:")).map(|job| job.id));
+    let jobs: Vec<_> = jobs.into_iter().map(|job| (job, StdRng::from_rng(&mut dice))).collect();
     let jobs: HashMap<String, Value> = futures_util::stream::iter(jobs)
         .map(async |(job, mut dice)| {
             let reported = shared.show(&mut dice, &format!("/v1/jobs/{job}")).await?;
