@@ -203,7 +203,8 @@ impl<R> BatchBuilder<R> {
                 }
             }
             Command::SetPolicy(patch) => {
-                let before = grounds.allocator.policy().to_string();
+                let (was_known, before) =
+                    (grounds.allocator.is_known(), grounds.allocator.policy().to_string());
                 match grounds.allocator.set_policy(patch) {
                     Err(_) if !may_refuse => Decision::Deferred(queued),
                     Err(refusal) => Decision::Refused(
@@ -213,8 +214,12 @@ impl<R> BatchBuilder<R> {
                     Ok(policy) => {
                         self.must_reload |= patch.max_in_flight.is_some() || patch.shared_keys.is_some();
                         self.policy = Some(policy.clone());
-                        if let Some(by) = &queued.ticket.audit {
-                            self.audit.push(by.changed(before, policy.to_string()));
+                        let after = policy.to_string();
+                        // An earlier try of this change may have been written, with its entry.
+                        if let Some(by) = &queued.ticket.audit
+                            && (!was_known || before != after)
+                        {
+                            self.audit.push(by.changed(before, after));
                         }
                         self.plan(queued, PlannedAnswer::Ready(Answer::PolicySet(policy)))
                     }

@@ -610,3 +610,36 @@ fn a_policy_that_may_have_been_written_is_not_refused_as_if_it_was_not() {
     world.settle_down();
     assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
 }
+
+/// Asks for this policy as an operator; what its first commit has in the audit, and its second one after such an end of the
+/// first.
+fn audited(world: &mut World, policy: Command, fate: Fate) -> (usize, usize) {
+    let entry = Box::new(AuditEntry::new("ops", "set_policy", "signer:s"));
+    let number = world.apply_audited(policy, Some(entry));
+    world.proceed();
+    let mut entries = || {
+        until_commit(world);
+        let [Call::Commit { batch, .. }] = &world.calls[..] else { panic!("{:?}", world.calls) };
+        assert!(batch.policy.is_some());
+        let entries = batch.audit.len();
+        world.complete(0, fate);
+        entries
+    };
+    let both = (entries(), entries());
+    world.settle_down();
+    assert!(matches!(world.outcomes[&number], Ok(Answer::PolicySet(_))), "{:?}", world.outcomes[&number]);
+    both
+}
+
+#[test]
+fn a_policy_that_was_written_unheard_has_one_entry_in_the_audit() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        // The first one changes nothing of a signer that nobody knows, and makes it known.
+        for policy in [window(None), window(Some(9))] {
+            assert_eq!(audited(&mut world, policy, Fate::DoneUnheard), (1, 0), "{mode:?}");
+        }
+        assert_eq!(audited(&mut world, window(Some(8)), Fate::NotDone), (1, 1), "it was not written");
+        assert_eq!(audited(&mut world, window(Some(8)), Fate::NotDone), (0, 0), "nothing changes");
+    }
+}
