@@ -124,6 +124,16 @@ impl FaultNodes {
         self.plain.iter().flat_map(|node| node.lines_of(job)).collect()
     }
 
+    /// The names of those that do not stand still: each has a connection, or will have one again by itself. Waits for the faults
+    /// that are being done to processes.
+    pub async fn awake(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.plain.iter().filter_map(PlainNode::name_if_awake).collect();
+        for node in &self.commands {
+            names.push(node.lock().await.name().to_owned());
+        }
+        names
+    }
+
     /// A node dies with all that it had, and comes again, knowing nothing.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //! frozen, cut off and emptied?
 //!
 //! Clients submit jobs of all kinds at random instances, each under a key, again until it is answered. Nodes run them
-//! and keep diaries. When the last fault is healed, everything must be done within a minute, and nothing be left: no
-//! unfinished job, no slot that is taken, no inbox of the dead.
+//! and keep diaries. When the last fault is healed, everything must be done within a minute, every node be back, and nothing
+//! be left: no unfinished job, no slot that is taken, no inbox of the dead.
 //!
 //! With islands two of the instances reach the others by the ledger alone, and nodes connect to all of them.
 
@@ -226,7 +226,7 @@ async fn judge(
         sent.extend(client.sent);
         violations.extend(client.surprises);
     }
-    let remains = remains::until_none(fleet, &operator, healing, HEALED_WITHIN).await?;
+    let remains = remains::until_none(fleet, &operator, fault_nodes, healing, HEALED_WITHIN).await?;
     violations.extend(remains.for_good);
     let healed_ms = healing.elapsed().as_millis() as u64;
 

@@ -3,7 +3,7 @@
 //!
 //! Nodes run the stages and keep diaries. When the last fault is healed, the operators bring every plan to its end. Then the
 //! events, the checkpoints and the diaries are compared ([`crate::plan_checker`]), and nothing may be left: no unfinished
-//! job, no slot that is taken, no lock of a tenant.
+//! job, no slot that is taken, no lock of a tenant, no node that gets no work.
 
 mod asked;
 mod operator_state;
@@ -187,7 +187,9 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let mut violations = load.end().await?;
     let ended_ms = healing.elapsed().as_millis() as u64;
     let client = access.client(Role::Operator, Duration::from_secs(10))?;
-    let remains = remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?;
+    let nodes = load.nodes();
+    let remains =
+        remains::until_none(&fleet, &client, &[&nodes], Instant::now(), NOTHING_LEFT_WITHIN).await?;
     violations.extend(remains.for_good);
     let (evidence, Findings { broken, counts }) = load.judge(plan.node_grace).await?;
     violations.extend(broken);

@@ -1,4 +1,4 @@
-//! What may be left of jobs that are all done: nothing.
+//! What may be left of jobs that are all done: nothing. And who must be back: every node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use testkit::fault_nodes::FaultNodes;
 use testkit::fleet::Fleet;
 use testkit::http::Client;
 
@@ -21,16 +22,25 @@ pub(super) struct Remains {
     pub(super) last: Vec<String>,
 }
 
-/// Waits until nothing is left that should not be, or the time is over.
+/// The nodes that one instance shows.
+struct Shown<'f> {
+    url: &'f str,
+    /// No bus joins the instance with the others, so that it shows its own nodes alone.
+    is_island: bool,
+    nodes: Vec<Value>,
+}
+
+/// Waits until nothing is left that should not be and the nodes are back, or the time is over.
 pub(super) async fn until_none(
     fleet: &Arc<Fleet>,
     client: &Client,
+    nodes: &[&FaultNodes],
     since: Instant,
     limit: Duration,
 ) -> Result<Remains> {
     let mut remains = Remains::default();
     loop {
-        remains.last = match all_of(fleet, client).await {
+        remains.last = match all_of(fleet, client, nodes).await {
             Ok(left) if left.is_empty() => return Ok(remains),
             Ok(left) => left,
             Err(error) => vec![format!("{error:#}")],
@@ -44,16 +54,20 @@ pub(super) async fn until_none(
     }
 }
 
-async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
+async fn all_of(fleet: &Arc<Fleet>, client: &Client, nodes: &[&FaultNodes]) -> Result<Vec<String>> {
+    let mut expected = Vec::new();
+    for nodes in nodes {
+        expected.extend(nodes.awake().await);
+    }
     let mut left = Vec::new();
     let mut alive = Vec::new();
+    let mut shown = Vec::new();
     for (index, url) in fleet.urls().iter().enumerate() {
         client.get(&format!("{url}/readyz")).await?;
-        for node in client.list(&format!("{url}/v1/nodes")).await? {
-            if node["used"] != 0 {
-                left.push(format!("{url} shows {node}"));
-            }
-        }
+        let nodes = client.list(&format!("{url}/v1/nodes")).await?;
+        let taken = nodes.iter().filter(|node| node["used"] != 0);
+        left.extend(taken.map(|node| format!("{url} shows {node}")));
+        shown.push(Shown { url, is_island: fleet.is_island(index), nodes });
         let cluster = client.get(&format!("{url}/v1/cluster")).await?;
         let instances = cluster["instances"].as_array().context("a cluster has instances")?;
         if instances.len() != fleet.urls().len() {
@@ -67,6 +81,7 @@ async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
             alive.extend(joined.filter_map(|one| Some(one["instance_id"].as_str()?.to_owned())));
         }
     }
+    left.extend(not_back(&expected, &shown));
     let of = Arc::clone(fleet);
     let beside = tokio::task::spawn_blocking(move || {
         let mut left = unfinished(&of)?;
@@ -78,6 +93,24 @@ async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
         left.extend(nodes_shown(fleet.urls(), client).await?);
     }
     Ok(left)
+}
+
+/// Which of these nodes get no work yet. Each must be online on one instance at least; and where a bus joins that one with
+/// others, on all of them.
+fn not_back(expected: &[String], shown: &[Shown<'_>]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for name in expected {
+        let is_online =
+            |of: &&Shown<'_>| of.nodes.iter().any(|node| node["id"] == *name && node["state"] == "online");
+        let (there, elsewhere): (Vec<_>, Vec<_>) = shown.iter().partition(is_online);
+        if there.is_empty() {
+            missing.push(format!("{name} is not back"));
+        } else if there.iter().any(|of| !of.is_island) {
+            let ignorant = elsewhere.iter().filter(|of| !of.is_island);
+            missing.extend(ignorant.map(|of| format!("{} does not show that {name} is back", of.url)));
+        }
+    }
+    missing
 }
 
 /// Which instance holds the socket of each node, as each instance knows it.
@@ -153,4 +186,49 @@ pub(super) async fn keep_logs(fleet: &Fleet, dir: &Path) -> Result<()> {
         std::fs::write(dir.join(format!("instance-{index}.log")), log)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What instances show: two that a bus joins, and an island.
+    fn shown(nodes: [&[(&str, &str)]; 3]) -> Vec<Shown<'static>> {
+        let node = |(id, state): &(&str, &str)| json!({ "id": id, "state": state });
+        let of = |nodes: &[(&str, &str)]| nodes.iter().map(node).collect();
+        let [one, other, island] = nodes.map(of);
+        vec![
+            Shown { url: "one", is_island: false, nodes: one },
+            Shown { url: "other", is_island: false, nodes: other },
+            Shown { url: "island", is_island: true, nodes: island },
+        ]
+    }
+
+    fn missing(nodes: [&[(&str, &str)]; 3]) -> Vec<String> {
+        not_back(&["a".to_owned(), "b".to_owned()], &shown(nodes))
+    }
+
+    #[test]
+    fn a_node_that_is_nowhere_or_gets_no_work_is_not_back() {
+        let a = &[("a", "online")][..];
+        assert_eq!(missing([a, a, &[]]), ["b is not back"]);
+        for state in ["unhealthy", "draining", "offline"] {
+            let with_b = &[("a", "online"), ("b", state)][..];
+            assert_eq!(missing([with_b, with_b, &[("b", state)]]), ["b is not back"], "{state}");
+        }
+        assert_eq!(missing([&[], &[], &[]]), ["a is not back", "b is not back"]);
+    }
+
+    #[test]
+    fn all_instances_that_a_bus_joins_show_a_node_that_is_back_and_an_island_shows_its_own() {
+        let (a, both) = (&[("a", "online")][..], &[("a", "online"), ("b", "online")][..]);
+        assert_eq!(missing([both, both, &[]]), [""; 0]);
+        assert_eq!(missing([a, a, &[("b", "online")]]), [""; 0], "it is connected to the island");
+        assert_eq!(missing([a, both, &[]]), ["one does not show that b is back"]);
+        let late = &[("a", "online"), ("b", "unhealthy")][..];
+        assert_eq!(missing([both, late, a]), ["other does not show that b is back"]);
+        assert_eq!(missing([a, &[], &[("b", "online")]]), ["other does not show that a is back"]);
+    }
 }

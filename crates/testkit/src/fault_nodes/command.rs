@@ -105,6 +105,10 @@ impl CommandNode {
         Ok(())
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn kill(&mut self) {
         if let Some(status) = self.running.as_ref().and_then(Process::exited) {
             self.ends.push(format!("it had ended by itself: {status}"));

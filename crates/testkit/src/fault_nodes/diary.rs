@@ -67,6 +67,17 @@ impl Diary {
         };
         Self { lines: self.lines.iter().filter(is_kept).cloned().collect(), ..self.clone() }
     }
+
+    /// Whether the node stands still at the end of it. Only nodes in this process write that down.
+    #[must_use]
+    pub fn ends_standing_still(&self) -> bool {
+        let still = self.lines.iter().rev().find_map(|line| match line.wrote {
+            Wrote::Stopped => Some(true),
+            Wrote::Woke => Some(false),
+            _ => None,
+        });
+        still.unwrap_or_default()
+    }
 }
 
 /// A line of a diary.
@@ -180,5 +191,17 @@ mod tests {
         let diary = Diary { lines: lines.collect(), ..Diary::default() };
         let at = |stages| diary.only(stages).lines.iter().map(|line| line.at_us).collect::<Vec<_>>();
         assert_eq!((at(true), at(false)), (vec![0, 1, 3, 5], vec![0, 2, 4, 5]));
+    }
+
+    #[test]
+    fn a_node_stands_still_until_it_wakes() {
+        let still = |wrote: &[Wrote]| {
+            let lines = wrote.iter().map(|wrote| Line { at_us: 1, wrote: wrote.clone() });
+            Diary { lines: lines.collect(), ..Diary::default() }.ends_standing_still()
+        };
+        assert!(!still(&[Wrote::Joined]));
+        assert!(still(&[Wrote::Joined, Wrote::Stopped]));
+        assert!(!still(&[Wrote::Stopped, Wrote::Woke, Wrote::Parted]));
+        assert!(still(&[Wrote::Stopped, Wrote::Woke, Wrote::Stopped]));
     }
 }

@@ -93,6 +93,12 @@ impl PlainNode {
         self.diary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Its name, unless it stands still.
+    pub(super) fn name_if_awake(&self) -> Option<String> {
+        let diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        (!diary.ends_standing_still()).then(|| diary.node.clone())
+    }
+
     /// The lines about a job, each with the node's name.
     pub(super) fn lines_of(&self, job: &str) -> Vec<(String, DiaryLine)> {
         let diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);

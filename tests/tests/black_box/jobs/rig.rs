@@ -17,7 +17,7 @@ use testkit::process::Signal;
 use testkit::proxy::{Proxy, Replacement};
 use testkit::servers::{Database, Keyspace, Redis};
 use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::until;
 
@@ -100,6 +100,16 @@ pub struct Rig {
     pub database: Option<Database>,
     _keys: Option<Keyspace>,
     pub http: Client,
+    /// Those that [`Self::node`] has started.
+    nodes: Mutex<Vec<Started>>,
+}
+
+/// A node that was started, and goes on until its task has ended.
+struct Started {
+    name: String,
+    /// The instances that it connects to.
+    at: Vec<usize>,
+    task: AbortHandle,
 }
 
 impl Rig {
@@ -288,7 +298,7 @@ impl Rig {
         }
         let http = Client::new(PATIENCE).unwrap();
         let Servers { database, keys, redis } = servers;
-        let rig = Self { instances, urls, redis, database, _keys: keys, http };
+        let rig = Self { instances, urls, redis, database, _keys: keys, http, nodes: Mutex::default() };
         let count = rig.urls.len();
         for url in &rig.urls {
             until("all see each other", async || {
@@ -420,6 +430,8 @@ impl Rig {
     pub async fn node(&self, at: &[usize], name: &str, shape: impl FnOnce(&mut WorkerOptions)) -> Node {
         let urls: Vec<_> = at.iter().map(|index| self.urls[*index].clone()).collect();
         let node = Node::start(&urls, name, shape);
+        let (name_of, task) = (name.to_owned(), node.task.abort_handle());
+        self.nodes.lock().unwrap().push(Started { name: name_of, at: at.to_vec(), task });
         node.connected().await;
         for index in 0..self.urls.len() {
             if self.instance(index).await.is_started() {
@@ -429,18 +441,35 @@ impl Rig {
         node
     }
 
-    /// Waits until no node is shown with a slot taken, on any instance.
+    /// The nodes of [`Self::node`] that go on and have an instance to connect to, of those that run.
+    fn living(&self, running: &[usize]) -> Vec<String> {
+        let nodes = self.nodes.lock().unwrap();
+        let is_living =
+            |node: &&Started| !node.task.is_finished() && node.at.iter().any(|index| running.contains(index));
+        nodes.iter().filter(is_living).map(|node| node.name.clone()).collect()
+    }
+
+    /// Waits until no node is shown with a slot taken, on any instance, and every node that lives is shown by one of them.
     pub async fn nothing_is_held(&self) {
+        let mut running = Vec::new();
         for index in 0..self.urls.len() {
-            if !self.instance(index).await.is_started() {
-                continue;
+            if self.instance(index).await.is_started() {
+                running.push(index);
             }
-            until("no slot is taken", async || {
-                let nodes = self.get(index, "/v1/nodes?limit=1000").await;
-                nodes["items"].as_array().unwrap().iter().all(|node| node["used"] == 0)
-            })
-            .await;
         }
+        until("no slot is taken, and every node is there", async || {
+            let mut missing = self.living(&running);
+            for index in &running {
+                let nodes = self.get(*index, "/v1/nodes?limit=1000").await;
+                let nodes = nodes["items"].as_array().unwrap();
+                if nodes.iter().any(|node| node["used"] != 0) {
+                    return false;
+                }
+                missing.retain(|name| nodes.iter().all(|node| node["id"] != *name));
+            }
+            missing.is_empty()
+        })
+        .await;
     }
 
     /// No instance has logged a defect. That one was taken for dead is none.
