@@ -319,7 +319,7 @@ fn no_source_file_is_two_rooms_in_one() {
 }
 
 /// Pauses of an equal length each time, and why they may be so: their file and their constant, or a folder and none.
-const EQUAL_PAUSES: [(&str, &str); 12] = [
+const EQUAL_PAUSES: [(&str, &str); 14] = [
     // A person waits for one command.
     ("crates/daemon/src/commands/", ""),
     // Each begins when its caller asks.
@@ -329,6 +329,9 @@ const EQUAL_PAUSES: [(&str, &str); 12] = [
     // What others shall have time for.
     ("crates/actors/src/jobs/node_gateway.rs", "SLOTS_LEFT_FOR"),
     ("crates/cluster/src/membership.rs", "NOTICES_GATHERED"),
+    ("crates/nodes/src/follower.rs", "NODE_UPDATES_GATHERED_MS"),
+    // Between two makings of an index in memory.
+    ("crates/nodes/src/follower.rs", "INDEX_PAUSE_MS"),
     // Only what this process has itself is looked at after it.
     ("crates/daemon/src/serve/recorder.rs", "UPKEEP_EVERY"),
     ("crates/daemon/src/serve/signals.rs", "ECHO"),
@@ -338,11 +341,54 @@ const EQUAL_PAUSES: [(&str, &str); 12] = [
     ("crates/ids/src/snowflake/take.rs", "NEXT_MS"),
 ];
 
+/// The constant that a pause lasts, of what stands behind `sleep(`: the constant itself, with or without a path, or so many of
+/// a unit of time.
+fn constant_slept(slept: &str) -> Option<&str> {
+    let slept = slept.trim_start();
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    let is_unit = |(unit, _): &(&str, &str)| unit.contains("Duration::from_") && unit.chars().all(is_of_path);
+    let of_unit = slept.split_once('(').filter(is_unit);
+    let (said, end) = of_unit.map_or((slept, ")"), |(_, number)| (number.trim_start(), "))"));
+    let (path, behind) = said.split_at(said.find(|c: char| !is_of_path(c))?);
+    let behind = behind.chars().filter(|c| *c != ',' && !c.is_whitespace());
+    let name = path.rsplit(':').next().unwrap_or(path);
+    let is_constant = name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.chars().all(|c| matches!(c, 'A'..='Z' | '0'..='9' | '_'));
+    (is_constant && behind.take(end.len()).eq(end.chars())).then_some(name)
+}
+
+#[test]
+fn a_pause_that_a_constant_says_is_found_in_every_form() {
+    for slept in [
+        "PAUSE_MS).await;",
+        "limits::PAUSE_MS).await;",
+        "Self::PAUSE_MS) => {",
+        "Duration::from_millis(PAUSE_MS)).await;",
+        "std::time::Duration::from_secs(crate::limits::PAUSE_MS)).await;",
+        "\n                Duration::from_millis(PAUSE_MS),\n            )",
+    ] {
+        assert_eq!(constant_slept(slept), Some("PAUSE_MS"), "{slept}");
+    }
+    for slept in [
+        "pause).await;",
+        "self.pause).await;",
+        "jittered(PAUSE_MS)).await;",
+        "jittered(Duration::from_millis(PAUSE_MS))).await;",
+        "PAUSE_MS.mul_f64(jitter)).await;",
+        "Duration::from_millis(PAUSE_MS).mul_f64(jitter)).await;",
+        "Duration::from_millis(PAUSE_MS) + jitter).await;",
+        "PAUSE_MS - begun.elapsed()).await;",
+        "Duration::from_millis(pause_ms)).await;",
+        "Duration::from_millis(20)).await;",
+    ] {
+        assert_eq!(constant_slept(slept), None, "{slept}");
+    }
+}
+
 /// Instances that wait for the same ledger or the same bus would come back to it in step.
 #[test]
 fn no_retry_waits_equally_long_on_all_instances() {
     let root = root();
-    let may_be_in_one = |c: char| matches!(c, 'A'..='Z' | '0'..='9' | '_');
     for path in files(&root.join("crates"), &|path| has_extension(path, "rs")) {
         let text = std::fs::read_to_string(&path).unwrap();
         let path = path.strip_prefix(&root).unwrap().display().to_string();
@@ -350,11 +396,10 @@ fn no_retry_waits_equally_long_on_all_instances() {
             continue;
         }
         for slept in text.split("sleep(").skip(1) {
-            let (name, _) = slept.split_once(')').unwrap_or_default();
-            let is_constant = !name.is_empty() && name.chars().all(may_be_in_one);
+            let Some(name) = constant_slept(slept) else { continue };
             let may =
                 |(at, pause): &(&str, &str)| path.starts_with(at) && (pause.is_empty() || *pause == name);
-            assert!(!is_constant || EQUAL_PAUSES.iter().any(may), "{path}: sleep(jittered({name}))");
+            assert!(EQUAL_PAUSES.iter().any(may), "{path}: sleep(jittered({name}))");
         }
     }
 }
