@@ -4,15 +4,15 @@
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
 use domain::nonce::Change;
-use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
+use domain::{InstanceId, Resource, SequenceName, SignerId, Token, WorkerNumber};
 use ledger::{
     Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Options,
-    Renewal, Renewed, Verdict, WorkerClaim,
+    Renewal, Renewed, SequenceChange, Verdict, WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
-use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, eventually, new_grant, owner, signer};
 use crate::bulks;
 use crate::shop::{self, dispatch, job, of_lane, plain, submit};
 
@@ -532,6 +532,45 @@ async fn is_written_behind(observer: &mut PgConnection) -> bool {
     .fetch_one(observer)
     .await
     .unwrap()
+}
+
+/// Each session that writes into these tables notes its limits, in milliseconds.
+const NOTE_LIMITS: &str = "
+    CREATE TABLE limits_seen (session text, idle_ms bigint, lock_ms bigint, statement_ms bigint);
+    CREATE FUNCTION limit_ms(which text) RETURNS bigint LANGUAGE sql AS $$
+        SELECT setting::bigint FROM pg_settings WHERE name = which AND unit = 'ms'
+    $$;
+    CREATE FUNCTION note_limits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO limits_seen VALUES (current_setting('application_name'), limit_ms('idle_in_transaction_session_timeout'),
+                                  limit_ms('lock_timeout'), limit_ms('statement_timeout'));
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON lease EXECUTE FUNCTION note_limits();
+    CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON signer_nonce_allocation EXECUTE FUNCTION note_limits();
+    CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON id_sequence EXECUTE FUNCTION note_limits();";
+
+/// A client that stands still in its transaction, behind the fence, ends nothing itself. The server ends it within a second, and
+/// before a takeover gives up that waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_ends_what_hangs_in_each_session_that_writes() {
+    let b = Bench::postgres().await;
+    let mut hand = session(&b).await;
+    sqlx::raw_sql(NOTE_LIMITS).execute(&mut hand).await.unwrap();
+    let (a, s, q) = (owner("a-1"), signer("s"), SequenceName::parse("q").unwrap());
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
+    b.ledger.acquire(&Resource::instance(&a), &a, LONG_MS).await.unwrap();
+    b.ledger.put_sequence(&q, &SequenceChange::default(), &by()).await.unwrap();
+    b.ledger.grant_sequence(&q, 1).await.unwrap();
+    let seen: Vec<(String, i64, i64, i64)> =
+        sqlx::query_as("SELECT DISTINCT * FROM limits_seen ORDER BY 1").fetch_all(&mut hand).await.unwrap();
+    let sessions: Vec<_> = seen.iter().map(|(session, ..)| session.as_str()).collect();
+    assert_eq!(sessions, ["fencepost", "fencepost sequences", "fencepost trains", "fencepost vital"]);
+    for (session, idle_ms, lock_ms, statement_ms) in seen {
+        assert!((1..1_000).contains(&idle_ms), "{session}: {idle_ms} ms");
+        assert!((idle_ms + 1..=10_000).contains(&lock_ms), "{session}: {lock_ms} ms");
+        assert_eq!(u64::try_from(statement_ms), Ok(b.options.call_timeout_ms), "{session}");
+    }
 }
 
 /// A connection dies, its note of progress is carried out late, and the same owner takes the operation anew: it waits for
