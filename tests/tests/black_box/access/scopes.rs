@@ -232,7 +232,7 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
         assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{method} {path}: {answer}");
     }
     let (status, answer) = ask("some", "hidden-job", "POST", "/v1/jobs/retry", &json!({"ids": [job]})).await;
-    assert_eq!((status, &answer["not_retried"][0]["code"]), (202, &json!("not_found")), "{answer}");
+    assert_eq!((status, &answer["results"][0]["code"]), (202, &json!("not_found")), "{answer}");
     until("each is in the log", async || {
         let log = daemon.instance.whole_log();
         let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-job"]);
