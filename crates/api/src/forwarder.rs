@@ -211,6 +211,18 @@ enum Asked {
     Lost,
 }
 
+/// What remains to be done once an owner was asked.
+enum Next {
+    /// The owner has answered the caller.
+    Answered(HttpResponse),
+    /// The instance does not own the key. The owner that it names is to be asked; without one the caller gets this answer.
+    NotOwner(Option<Member>, HttpResponse),
+    /// The same instance is to be asked again.
+    Again,
+    /// The instance is avoided, and another one may own the key.
+    Away,
+}
+
 impl Forwarder {
     /// A forwarder with the services and settings of `state`.
     pub fn new(state: Arc<State>) -> Self {
@@ -298,85 +310,58 @@ impl Forwarder {
         let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.state.incarnation();
         let cluster_view = &incarnation.cluster_view;
-        let mut tries = 2;
-        let mut place = if is_forwarded {
-            // A forwarded request is served or refused here.
-            tries = 1;
-            KeyOwner::Here
-        } else if is_here(&incarnation) {
+        let mut place = if is_forwarded || is_here(&incarnation) {
             KeyOwner::Here
         } else {
             self.hint(key).map_or_else(|| cluster_view.owner_of(key), KeyOwner::Elsewhere)
         };
-        let mut first = true;
+        let mut is_first = true;
         loop {
-            tries -= 1;
-            let first = std::mem::take(&mut first);
+            // A forwarded request is served or refused here, any other one after two tries.
+            let is_last = is_forwarded || !is_first;
             place = match place {
-                KeyOwner::Here => match self.serve_here(serve(&incarnation), deadline, first).await {
+                KeyOwner::Here => match self.serve_here(serve(&incarnation), deadline, is_first).await {
                     Ok(served) => return Ok(Routed::Here(served)),
                     Err(refusal) => {
                         let known = refusal
                             .owner()
                             .and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
-                        match known.filter(|member| tries > 0 && member.id != incarnation.identity.id) {
+                        match known.filter(|member| !is_last && member.id != incarnation.identity.id) {
                             Some(member) => KeyOwner::Elsewhere(member),
                             None => return Err(self.state.refusal(refusal).await),
                         }
                     }
                 },
-                KeyOwner::Elsewhere(member) if self.redirects(&forwarded) => {
-                    metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
-                    return Err(redirect(&member));
-                }
                 KeyOwner::Elsewhere(member) => {
                     // Boxed: most requests stay here, and the future of each would have room for it, and be copied with it.
-                    let asked = Box::pin(self.ask_there(&incarnation, &forwarded, &member, deadline));
-                    match asked.await? {
-                        Asked::Answered(answer) => {
-                            if tries == 0 {
+                    let asked =
+                        Box::pin(self.ask_owner(&incarnation, &forwarded, &member, deadline, is_last));
+                    let next = asked.await?;
+                    match next {
+                        Next::Answered(answer) => {
+                            // The first try would have missed it.
+                            if !is_first {
                                 self.found(key, &member);
                             }
                             return Ok(Routed::Elsewhere(answer));
                         }
-                        Asked::NotOwner(owner, answer) => {
-                            let known =
-                                owner.and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
-                            match known.filter(|_| tries > 0) {
-                                Some(owner) if owner.id == incarnation.identity.id => KeyOwner::Here,
-                                Some(owner) => KeyOwner::Elsewhere(owner),
-                                None => return Ok(Routed::Elsewhere(answer)),
-                            }
+                        Next::NotOwner(Some(owner), _) if owner.id == incarnation.identity.id => {
+                            KeyOwner::Here
                         }
-                        Asked::Away => {
-                            cluster_view.avoid(&member.id);
-                            if tries == 0 {
-                                return Err(redirect(&member));
-                            }
-                            cluster_view.owner_of(key)
-                        }
-                        Asked::Again if tries > 0 => KeyOwner::Elsewhere(member),
-                        Asked::Again | Asked::Distrusts => return Err(redirect(&member)),
-                        Asked::Lost => return Err(lost(&member)),
+                        Next::NotOwner(Some(owner), _) => KeyOwner::Elsewhere(owner),
+                        Next::NotOwner(None, answer) => return Ok(Routed::Elsewhere(answer)),
+                        Next::Again => KeyOwner::Elsewhere(member),
+                        Next::Away => cluster_view.owner_of(key),
                     }
                 }
             };
+            is_first = false;
         }
     }
 
-    /// Forwards a request to the instance that can serve it, unless it was forwarded before. If that one names another instance,
+    /// Brings a request to the instance that can serve it, unless it was forwarded before. If that one names another instance,
     /// this one is asked once.
-    pub async fn pass_on(
-        &self,
-        request: &HttpRequest,
-        body: Vec<u8>,
-        to: &InstanceId,
-    ) -> Result<HttpResponse, Refusal> {
-        self.pass_to(&ForwardedRequest::of(request, body), to).await
-    }
-
-    /// As [`Self::pass_on`], for a request that is there already.
-    pub async fn pass_to(
+    pub async fn to_instance(
         &self,
         forwarded: &ForwardedRequest,
         to: &InstanceId,
@@ -389,33 +374,49 @@ impl Forwarder {
             let refusal = refusal.with(|problem| problem.owner = Some(to.to_string()));
             return Err(self.state.refusal(refusal).await);
         };
-        if self.redirects(forwarded) {
-            return Err(redirect(&member));
-        }
-        let mut tries = 2;
+        let mut is_last = false;
         loop {
-            tries -= 1;
-            match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
-                Asked::Answered(answer) => return Ok(answer),
-                Asked::NotOwner(owner, answer) => {
-                    let view = incarnation.cluster_view.view();
-                    let known = owner.and_then(|owner| view.member(owner.as_str()).cloned());
-                    // What this instance can serve its caller has tried here.
-                    match known.filter(|owner| tries > 0 && owner.id != incarnation.identity.id) {
-                        Some(owner) => member = owner,
-                        None => return Ok(answer),
-                    }
-                }
-                Asked::Again if tries > 0 => {}
-                Asked::Away | Asked::Again | Asked::Distrusts => return Err(redirect(&member)),
-                Asked::Lost => return Err(lost(&member)),
-            }
+            let next = self.ask_owner(&incarnation, forwarded, &member, deadline, is_last).await?;
+            member = match next {
+                Next::Answered(answer) => return Ok(answer),
+                // What this instance can serve its caller has tried here.
+                Next::NotOwner(Some(owner), _) if owner.id != incarnation.identity.id => owner,
+                Next::NotOwner(_, answer) => return Ok(answer),
+                Next::Again => member,
+                Next::Away => return Err(redirect(&member)),
+            };
+            is_last = true;
         }
     }
 
-    /// Whether the caller is sent to the owner of a key, who is not here.
-    fn redirects(&self, forwarded: &ForwardedRequest) -> bool {
-        !forwarded.is_own && self.state.settings.on_misroute == OnMisroute::Redirect
+    /// Asks the owner of a key, unless the caller is redirected there. After the last try nothing remains to be asked.
+    async fn ask_owner(
+        &self,
+        incarnation: &Incarnation,
+        forwarded: &ForwardedRequest,
+        owner: &Member,
+        deadline: Instant,
+        is_last: bool,
+    ) -> Result<Next, Refusal> {
+        if !forwarded.is_own && self.state.settings.on_misroute == OnMisroute::Redirect {
+            metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
+            return Err(redirect(owner));
+        }
+        match self.ask_there(incarnation, forwarded, owner, deadline).await? {
+            Asked::Answered(answer) => Ok(Next::Answered(answer)),
+            Asked::NotOwner(named, answer) => {
+                let view = incarnation.cluster_view.view();
+                let known = named.and_then(|named| view.member(named.as_str()).cloned());
+                Ok(Next::NotOwner(known.filter(|_| !is_last), answer))
+            }
+            Asked::Away => {
+                incarnation.cluster_view.avoid(&owner.id);
+                if is_last { Err(redirect(owner)) } else { Ok(Next::Away) }
+            }
+            Asked::Again if !is_last => Ok(Next::Again),
+            Asked::Again | Asked::Distrusts => Err(redirect(owner)),
+            Asked::Lost => Err(lost(owner)),
+        }
     }
 
     /// Another instance, as soon as this one knows it: one of the two may have joined a moment ago.

@@ -164,7 +164,9 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     }
     match state.call(state.incarnation().jobs.cancel(id)).await {
         Ok(record) => Ok(HttpResponse::Ok().json(job_fields::job(&record, None)?)),
-        Err(actors::jobs::Refusal::NotOwner { owner }) => forwarder.pass_on(&request, body, &owner).await,
+        Err(actors::jobs::Refusal::NotOwner { owner }) => {
+            forwarder.to_instance(&ForwardedRequest::of(&request, body), &owner).await
+        }
         Err(refusal) => Err(refusal.into()),
     }
 }

@@ -16,7 +16,7 @@ use crate::audit;
 use crate::auth::{Principal, Scope, Sees};
 use crate::cursors::Cursors;
 use crate::extract::{self, Query};
-use crate::forwarder::Forwarder;
+use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::Refusal;
@@ -108,7 +108,8 @@ async fn set_drained(
     let record = node(&request, state)?;
     let incarnation = state.incarnation();
     if record.profile.holder != incarnation.identity.id {
-        return forwarder.pass_on(&request, body, &record.profile.holder).await;
+        let forwarded = ForwardedRequest::of(&request, body);
+        return forwarder.to_instance(&forwarded, &record.profile.holder).await;
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node.clone());
     let (action, wanted) = if drained {

@@ -21,6 +21,7 @@ mod batches;
 mod bounds;
 mod bulks;
 mod cursors;
+mod forwards;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;

@@ -501,7 +501,7 @@ impl Worker {
             Err(actors::jobs::Refusal::NotOwner { owner }) => {
                 let own = ForwardedRequest::for_bulk(principal, bulk.id);
                 let passed = own.within("POST", format!("/v1/jobs/{id}/cancel"), Vec::new(), None);
-                let answer = self.forwarder.pass_to(&passed, &owner).await?;
+                let answer = self.forwarder.to_instance(&passed, &owner).await?;
                 let is_done = answer.status().is_success();
                 let body = answer.into_body().try_into_bytes().unwrap_or_default();
                 match serde_json::from_slice::<wire::jobs::Job>(&body) {

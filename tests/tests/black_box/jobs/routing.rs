@@ -147,5 +147,11 @@ async fn where_callers_are_redirected_each_refused_job_of_many_names_its_owner_a
     let retried = rig.post(other, "/v1/jobs/retry", Some(&ids), 202).await;
     assert_eq!((&retried["retried"], &retried["results"][0]["retry_of"]), (&json!(1), &json!(of_session)));
     assert!(names_it(&retried["results"][0]), "{retried}");
+
+    let redirected = r#"fencepost_forward_total{result="redirected"}"#;
+    let (job, before) = (rig.submit(at, free).await, rig.series(other, redirected).await);
+    let refused = rig.ask(other, "POST", &format!("/v1/jobs/{job}/cancel"), None).await;
+    assert!(refused.status == 409 && names_it(&refused.body), "{}", refused.text);
+    assert!(rig.series(other, redirected).await > before, "a cancel counts as well");
     rig.no_defect().await;
 }
