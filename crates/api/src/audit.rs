@@ -10,7 +10,7 @@ use wire::audit::AuditRecord;
 
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, Query};
-use crate::forwarder::ForwardedRequest;
+use crate::peer_credential;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::state::State;
@@ -28,7 +28,7 @@ pub fn entry(request: &HttpRequest, action: &'static str, subject: impl Into<Str
 /// What the ledger says; then it must not be done.
 pub async fn note(state: &State, request: &HttpRequest, entry: &AuditEntry) -> Result<(), Refusal> {
     // The instance that passed it on has noted it.
-    if ForwardedRequest::is_forwarded(request) {
+    if peer_credential::is_forwarded(request) {
         return state.read(state.ledger.audit_once(entry)).await;
     }
     note_here(state, entry).await
@@ -63,7 +63,7 @@ pub async fn note_operators(
 pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: String) -> Option<AuditEntry> {
     let principal = Principal::of(request);
     let is_operator = !principal.name().is_empty() && principal.has(Scope::Admin);
-    let is_noted = ForwardedRequest::is_for_bulk(request);
+    let is_noted = peer_credential::is_for_bulk(request);
     (is_operator && !is_noted).then(|| entry(request, action, subject))
 }
 

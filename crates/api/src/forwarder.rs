@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{self, Signers};
@@ -32,7 +32,7 @@ use wire::{
 
 use crate::auth::Principal;
 use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX};
-use crate::peer_credential::{ForBulk, PASSED_HEADERS, Subject};
+use crate::peer_credential::{self, PASSED_HEADERS, Subject};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
@@ -70,21 +70,11 @@ pub struct ForwardedRequest {
     principal: Arc<Principal>,
     /// Whether another instance has forwarded it already. The gate has checked that it did.
     is_forwarded: bool,
-    /// Whether nobody waits for it who could be redirected to the owner.
-    is_own: bool,
+    /// Whether its caller is sent to the owner instead where callers are redirected.
+    may_be_redirected: bool,
 }
 
 impl ForwardedRequest {
-    /// Whether another instance has passed the request on.
-    pub fn is_forwarded(request: &HttpRequest) -> bool {
-        request.headers().contains_key(FORWARDED_BY)
-    }
-
-    /// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
-    pub fn is_for_bulk(request: &HttpRequest) -> bool {
-        request.extensions().contains::<ForBulk>()
-    }
-
     /// A request, as it came in.
     pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
         let passed = Passed {
@@ -93,21 +83,21 @@ impl ForwardedRequest {
             headers: passed_headers(request.headers()),
             body,
         };
-        let (principal, is_forwarded) = (Principal::of(request), Self::is_forwarded(request));
-        Self { passed, principal, is_forwarded, is_own: false }
+        let (principal, is_forwarded) = (Principal::of(request), peer_credential::is_forwarded(request));
+        Self { passed, principal, is_forwarded, may_be_redirected: true }
     }
 
     /// A request that is brought to the owner also where callers are redirected: a socket, by which more comes, cannot be
     /// redirected, nor can what must be done whether or not its owner can be reached.
     pub fn brought(request: &HttpRequest, body: Vec<u8>) -> Self {
-        Self { is_own: true, ..Self::of(request, body) }
+        Self { may_be_redirected: false, ..Self::of(request, body) }
     }
 
     /// What this instance does by itself in the name of a caller, for [`Self::within`].
     pub fn own(principal: &Arc<Principal>, request_id: &str) -> Self {
         let headers = vec![(X_REQUEST_ID_NAME, request_id.as_bytes().to_vec())];
         let passed = Passed { method: "POST".to_owned(), path: "/".to_owned(), headers, body: Vec::new() };
-        Self { passed, principal: Arc::clone(principal), is_forwarded: false, is_own: true }
+        Self { passed, principal: Arc::clone(principal), is_forwarded: false, may_be_redirected: false }
     }
 
     /// The same for a bulk operation, which neither counts nor is noted as the caller's at the other instance.
@@ -123,13 +113,14 @@ impl ForwardedRequest {
     }
 
     /// Whether another instance has forwarded it.
-    pub const fn has_come_by_instance(&self) -> bool {
+    pub const fn is_forwarded(&self) -> bool {
         self.is_forwarded
     }
 
-    /// Whether this instance asks it in the name of a caller whom it cannot redirect.
-    pub const fn is_own(&self) -> bool {
-        self.is_own
+    /// Whether this instance makes it for a bulk operation of its caller.
+    pub fn is_for_bulk(&self) -> bool {
+        let mark = (FORWARDED_PLACES, FORWARDED_FOR_BULK.as_bytes());
+        self.passed.headers.iter().any(|(name, value)| (*name, value.as_slice()) == mark)
     }
 
     /// The span that it continues.
@@ -146,8 +137,8 @@ impl ForwardedRequest {
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
         let headers = kept.chain(typed).chain(key).collect();
         let passed = Passed { method: method.to_owned(), path: as_sent(&path), headers, body };
-        let (is_forwarded, is_own) = (self.is_forwarded, self.is_own);
-        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, is_own }
+        let (is_forwarded, may_be_redirected) = (self.is_forwarded, self.may_be_redirected);
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, may_be_redirected }
     }
 
     /// A part of a batch: the jobs at these places.
@@ -155,8 +146,8 @@ impl ForwardedRequest {
         let mut passed = Passed { body, ..self.passed.clone() };
         let places: Vec<_> = places.iter().map(ToString::to_string).collect();
         passed.headers.push((FORWARDED_PLACES, places.join(",").into_bytes()));
-        let (is_forwarded, is_own) = (self.is_forwarded, self.is_own);
-        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, is_own }
+        let (is_forwarded, may_be_redirected) = (self.is_forwarded, self.may_be_redirected);
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, may_be_redirected }
     }
 }
 
@@ -265,7 +256,7 @@ impl Forwarder {
             incarnation.cluster_view.mode(&key) == Mode::Basic || incarnation.signers.owns(signer)
         };
         let serve = async |incarnation: &Incarnation| serve(&incarnation.signers).await;
-        let is_forwarded = ForwardedRequest::is_forwarded(request);
+        let is_forwarded = peer_credential::is_forwarded(request);
         // Most requests are served here, and are not copied.
         let forwarded = LazyCell::new(|| ForwardedRequest::of(request, body));
         self.to_owner(forwarded, is_forwarded, &key, is_here, serve).await
@@ -398,7 +389,7 @@ impl Forwarder {
         deadline: Instant,
         is_last: bool,
     ) -> Result<Next, Refusal> {
-        if !forwarded.is_own && self.state.settings.on_misroute == OnMisroute::Redirect {
+        if forwarded.may_be_redirected && self.state.settings.on_misroute == OnMisroute::Redirect {
             metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
             return Err(redirect(owner));
         }

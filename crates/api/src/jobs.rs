@@ -279,7 +279,7 @@ async fn accept(
                 answers
             };
             let forwarded = forwarded();
-            let is_forwarded = forwarded.has_come_by_instance();
+            let is_forwarded = forwarded.is_forwarded();
             match forwarder.to_session(&forwarded, is_forwarded, &session, serve).await? {
                 Routed::Here(answers) => answers,
                 Routed::Elsewhere(answer) => return Ok(Routed::Elsewhere(answer)),

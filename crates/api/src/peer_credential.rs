@@ -10,8 +10,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderMap, HeaderName};
+use actix_web::{HttpMessage, HttpRequest};
 use actors::database_clock::SharedClock;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -212,6 +212,16 @@ impl Credentials {
 /// Whether a request says that an instance forwarded it.
 pub fn is_claimed(headers: &HeaderMap) -> bool {
     CLAIMING.iter().any(|name| headers.contains_key(name))
+}
+
+/// Whether another instance has forwarded the request. It has proven so, else the gate has taken its headers away.
+pub fn is_forwarded(request: &HttpRequest) -> bool {
+    request.headers().contains_key(FORWARDED_BY)
+}
+
+/// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
+pub fn is_for_bulk(request: &HttpRequest) -> bool {
+    request.extensions().contains::<ForBulk>()
 }
 
 /// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:

@@ -23,6 +23,7 @@ use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
+use crate::peer_credential;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -132,7 +133,7 @@ pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     extract::no_fields(&request, &body)?;
     let serve = async |jobs: &Jobs| jobs.close_session(&id).await;
-    let is_forwarded = ForwardedRequest::is_forwarded(&request);
+    let is_forwarded = peer_credential::is_forwarded(&request);
     let forwarded = LazyCell::new(|| ForwardedRequest::of(&request, body));
     match forwarder.to_session(forwarded, is_forwarded, &id, serve).await? {
         Routed::Here(()) => Ok(HttpResponse::NoContent().finish()),

@@ -19,6 +19,7 @@ use wire::stats::{
 use crate::extract::Query;
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::limits::{STATS_ASKED_MAX, STATS_OF_OTHERS_AGE_MAX};
+use crate::peer_credential;
 use crate::recent::Look;
 use crate::refusal::Refusal;
 use crate::routes;
@@ -49,7 +50,7 @@ pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Resu
     let pauses = incarnation.registry.pauses();
     let mut shown = own(&incarnation.identity.id, &jobs, &plans, &pauses);
     // An instance that asks wants this one's own alone.
-    if !ForwardedRequest::is_forwarded(&request) {
+    if !peer_credential::is_forwarded(&request) {
         let begin = |look: Look<StatsOfOthers>| {
             let (forwarder, question) = (forwarder.clone(), ForwardedRequest::of(&request, Vec::new()));
             // Another caller may wait for it when this one is gone.

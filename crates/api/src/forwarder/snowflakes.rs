@@ -11,6 +11,7 @@ use rand::seq::SliceRandom as _;
 
 use super::{Asked, ForwardedRequest, Forwarder};
 use crate::limits::{FORWARD_SLACK, RIGHT_CLOCK_AGE_MAX, RIGHT_CLOCKS_ASKED_MAX};
+use crate::peer_credential;
 use crate::services::Incarnation;
 
 impl Forwarder {
@@ -18,7 +19,7 @@ impl Forwarder {
     /// request that another instance has passed on is not passed on again.
     pub async fn to_a_right_clock(&self, request: &HttpRequest) -> Option<HttpResponse> {
         // Before the ledger is reached no other instance is known.
-        if ForwardedRequest::is_forwarded(request) || !self.state.is_open() {
+        if peer_credential::is_forwarded(request) || !self.state.is_open() {
             return None;
         }
         let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;

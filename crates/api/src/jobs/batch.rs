@@ -189,7 +189,7 @@ pub async fn submit_part(
     let places: Vec<_> = parts.iter().map(|part| part.place).collect();
     let (jobs, submissions): (Vec<_>, Vec<_>) =
         parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
-    let (continues, is_forwarded) = (forwarded.continues(), forwarded.has_come_by_instance());
+    let (continues, is_forwarded) = (forwarded.continues(), forwarded.is_forwarded());
     let of_token = forwarded.principal().submissions();
     // Jobs whose session is served here are not written again.
     let part = LazyCell::new(|| {

@@ -24,6 +24,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
+use crate::peer_credential;
 use crate::refusal::{Refusal, count_defect};
 use crate::shares::{Kind, Share};
 use crate::state::State;
@@ -59,7 +60,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
     // The keys of a bulk operation are its own, not its caller's.
-    if !ForwardedRequest::is_for_bulk(&request) {
+    if !peer_credential::is_for_bulk(&request) {
         admit(state, &principal, key.as_ref())?;
     }
     if let Some(key) = &key
@@ -325,7 +326,7 @@ impl<'f> Retries<'f> {
         let retry = Retry { of: record.id, once: self.once };
         let key = self.keys.of(record.id, record.spec.session.is_some(), self.once)?;
         // The keys of a bulk operation are its own, not its caller's.
-        if !self.forwarded.is_own() {
+        if !self.forwarded.is_for_bulk() {
             admit(self.forwarder.state(), &self.keys.principal, key.as_ref())?;
         }
         Ok(again(record, retry, key))
