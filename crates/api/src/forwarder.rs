@@ -129,14 +129,14 @@ impl ForwardedRequest {
         std::str::from_utf8(value).ok().and_then(TraceParent::parse)
     }
 
-    /// Another request in this one's name.
-    pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
+    /// Another request in this one's name, without a body.
+    pub fn within(&self, method: &str, path: String, key: Option<&IdempotencyKey>) -> Self {
         let is_kept = |name: &str| matches!(name, X_REQUEST_ID_NAME | TRACEPARENT_NAME | FORWARDED_PLACES);
         let kept = self.passed.headers.iter().filter(|(name, _)| is_kept(name)).cloned();
         let typed = [("content-type", b"application/json".to_vec())];
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
         let headers = kept.chain(typed).chain(key).collect();
-        let passed = Passed { method: method.to_owned(), path: as_sent(&path), headers, body };
+        let passed = Passed { method: method.to_owned(), path: as_sent(&path), headers, body: Vec::new() };
         let (is_forwarded, may_be_redirected) = (self.is_forwarded, self.may_be_redirected);
         Self { passed, principal: Arc::clone(&self.principal), is_forwarded, may_be_redirected }
     }

@@ -500,7 +500,7 @@ impl Worker {
             Err(actors::jobs::Refusal::UnknownJob) => Ok(false),
             Err(actors::jobs::Refusal::NotOwner { owner }) => {
                 let own = ForwardedRequest::for_bulk(principal, bulk.id);
-                let passed = own.within("POST", format!("/v1/jobs/{id}/cancel"), Vec::new(), None);
+                let passed = own.within("POST", format!("/v1/jobs/{id}/cancel"), None);
                 let answer = self.forwarder.to_instance(&passed, &owner).await?;
                 let is_done = answer.status().is_success();
                 let body = answer.into_body().try_into_bytes().unwrap_or_default();

@@ -24,8 +24,7 @@ impl Forwarder {
         deadline: Instant,
     ) {
         let incarnation = self.state.incarnation();
-        let question =
-            ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), Vec::new(), None);
+        let question = ForwardedRequest::of(request, Vec::new()).within("GET", path.to_owned(), None);
         let others = incarnation.others();
         let asked = others.iter().map(async |member| {
             while Instant::now() < deadline {
@@ -50,7 +49,7 @@ impl Forwarder {
         deadline: Instant,
     ) -> Vec<OtherAnswer> {
         let incarnation = self.state.incarnation();
-        let question = request.within("GET", path.to_owned(), Vec::new(), None);
+        let question = request.within("GET", path.to_owned(), None);
         let others = incarnation.others();
         let asked = others.iter().map(async |member| {
             let asked = self.ask_there(&incarnation, &question, member, deadline).await;

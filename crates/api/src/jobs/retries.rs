@@ -588,7 +588,7 @@ async fn retry_in_session(
     let id = retry.of;
     let key = again.key.as_ref().map(|known| known.scope.key.clone());
     let query = if retry.once { "?once=true" } else { "" };
-    let passed = || forwarded.within("POST", format!("/v1/jobs/{id}/retry{query}"), Vec::new(), key.as_ref());
+    let passed = || forwarded.within("POST", format!("/v1/jobs/{id}/retry{query}"), key.as_ref());
     let state = forwarder.state();
     match accept(forwarder, forwarded.principal(), forwarded.continues(), again, passed).await {
         Ok(Routed::Here(accepted)) => Ok(Some(accepted.id.to_string())),

@@ -335,8 +335,7 @@ impl Socket {
             let until = Instant::now() + CLIENT_SUBMIT_FOR;
             let mut parts = parts;
             loop {
-                let forwarded =
-                    caller.forwarded.within("POST", "/v1/jobs/batch".to_owned(), Vec::new(), None);
+                let forwarded = caller.forwarded.within("POST", "/v1/jobs/batch".to_owned(), None);
                 let answers = match submit_part(&forwarder, &forwarded, &id, parts).await {
                     Ok(answers) => answers,
                     Err(refusal) => {
