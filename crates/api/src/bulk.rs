@@ -180,8 +180,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 )]
 pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    extract::no_fields(&request, payload, state.body_limits()).await?;
     let id = found(&request, &state).await?.id;
     let by = audit::operators_entry(&request, "cancel_bulk", format!("bulk:{id}"));
     state.read(state.ledger.cancel_bulk(id, by.as_ref())).await?;

@@ -44,6 +44,20 @@ pub async fn body<T: DeserializeOwned>(
     object(request, &bytes(request, payload, limits).await?)
 }
 
+/// The body of a request that asks for nothing more than its path does, as it came: empty, or an object without fields.
+pub async fn no_fields(
+    request: &HttpRequest,
+    payload: web::Payload,
+    limits: BodyLimits<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    let body = bytes(request, payload, limits).await?;
+    optional_object::<Nothing>(request, &body)?;
+    Ok(body)
+}
+
 /// The object in a body, which must not be empty.
 pub fn object<T: DeserializeOwned>(request: &HttpRequest, body: &[u8]) -> Result<T, Refusal> {
     optional_object(request, body)?
@@ -241,14 +255,6 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     })?;
     reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
     Ok(value)
-}
-
-/// Checks that a body is empty, or an object without fields.
-pub fn no_fields(request: &HttpRequest, body: &[u8]) -> Result<(), Refusal> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Nothing {}
-    optional_object::<Nothing>(request, body).map(|_| ())
 }
 
 /// The signer in the path.

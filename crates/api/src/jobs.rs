@@ -151,8 +151,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let state = forwarder.state();
     let id = job(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    let body = extract::no_fields(&request, payload, state.body_limits()).await?;
     if let Some(entry) = audit::operators_entry(&request, "cancel_job", format!("job:{id}")) {
         let before = state.call(state.incarnation().jobs.get(id)).await?.state;
         // A finished job stays as it is.
@@ -183,8 +182,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
 pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let id = job(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    extract::no_fields(&request, payload, state.body_limits()).await?;
     let jobs = &state.incarnation().jobs;
     let mut record = state.call(jobs.get(id)).await?;
     if record.is_dead() {
@@ -215,8 +213,7 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
 pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let id = job(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    extract::no_fields(&request, payload, state.body_limits()).await?;
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());

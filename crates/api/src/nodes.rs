@@ -103,8 +103,7 @@ async fn set_drained(
 ) -> Answer {
     let state = forwarder.state();
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    let body = extract::no_fields(&request, payload, state.body_limits()).await?;
     let record = node(&request, state)?;
     let incarnation = state.incarnation();
     if record.profile.holder != incarnation.identity.id {
@@ -252,8 +251,7 @@ pub async fn pause_pool(request: HttpRequest, payload: web::Payload, state: Shar
 )]
 pub async fn resume_pool(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    extract::no_fields(&request, payload, state.body_limits()).await?;
     let pool = PoolName::parse(extract::segment(&request, "pool"))?;
     let is_paused = state.read(state.ledger.pool_pauses()).await?.iter().any(|pause| pause.pool == pool);
     // The pause of a pool that is configured no more can be ended too.

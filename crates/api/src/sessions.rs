@@ -130,8 +130,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let id = session(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    let body = extract::no_fields(&request, payload, forwarder.state().body_limits()).await?;
     let serve = async |jobs: &Jobs| jobs.close_session(&id).await;
     let is_forwarded = peer_credential::is_forwarded(&request);
     let forwarded = LazyCell::new(|| ForwardedRequest::of(&request, body));

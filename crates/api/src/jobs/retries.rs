@@ -54,8 +54,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let id = job(&request)?;
     let once = Query::read(&request, &["once"])?.flag("once")?.unwrap_or(false);
     let key = extract::idempotency_key(request.headers())?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
-    extract::no_fields(&request, &body)?;
+    let body = extract::no_fields(&request, payload, state.body_limits()).await?;
     let principal = Principal::of(&request);
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
