@@ -248,7 +248,7 @@ pub fn task(sees: &Sees, record: &TaskRecord) -> bool {
 }
 
 /// The same, by its id.
-async fn task_of_id(state: &State, sees: &Sees, id: TaskId) -> Result<bool, Refusal> {
+pub async fn task_of_id(state: &State, sees: &Sees, id: TaskId) -> Result<bool, Refusal> {
     let record = state.read(state.ledger.plan_task(id)).await?;
     Ok(record.is_some_and(|record| task(sees, &record)))
 }

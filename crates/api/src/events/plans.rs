@@ -71,10 +71,7 @@ impl PlanFollower {
         let sees = principal.sees();
         let is_seen = match self.task {
             _ if sees.everything() => return true,
-            Some(task) => match state.read(state.ledger.plan_task(task)).await {
-                Ok(record) => Ok(record.is_some_and(|record| visibility::task(sees, &record))),
-                Err(refusal) => Err(refusal),
-            },
+            Some(task) => visibility::task_of_id(state, sees, task).await,
             None => visibility::plan(state, sees, self.plan).await,
         };
         // A client whose stream ends asks again.
