@@ -248,10 +248,7 @@ impl State {
 
     /// Asks the ledger, for as long as a request may take. Giving up does not cut the call off.
     pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
-        match self.ask(self.settings.request_timeout, question).await {
-            Some(answer) => answer.map_err(Refusal::from),
-            None => Err(unanswered()),
-        }
+        answered(self.ask(self.settings.request_timeout, question).await)
     }
 
     /// Asks the ledger for a bounded time; `None` when that ran out.
@@ -357,9 +354,13 @@ fn lease_counts_age_max(took: Duration, has_failed: bool) -> Duration {
     (took * LEASE_COUNTS_PAUSES).clamp(LEASE_COUNTS_AGE_MAX, LEASE_COUNTS_AGE_LIMIT)
 }
 
-/// The refusal of what the ledger was asked for a bounded time.
-pub fn unanswered() -> Refusal {
-    Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
+/// What [`State::ask`] was answered.
+///
+/// # Errors
+/// The refusal of an error, or of a time that ran out.
+pub fn answered<T>(answer: Option<ledger::Result<T>>) -> Result<T, Refusal> {
+    let late = || Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
+    answer.ok_or_else(late)?.map_err(Refusal::from)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::limits::PIECE_RECORDS_MAX;
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
-use crate::state::{State, unanswered};
+use crate::state::{State, answered};
 
 /// The paths that show or change what belongs to all.
 static FOR_ALL: [&Route; 6] =
@@ -188,15 +188,15 @@ pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<Option
     Ok(Some(is_seen))
 }
 
-/// What [`State::ask`] was answered; `None` where that cannot be read. Any other error may be the whole ledger's, and tells
-/// nothing of one record.
+/// As [`answered`], but `None` for what cannot be read. Any other error may be the whole ledger's, and tells nothing of one
+/// record.
 fn readable<A>(answer: Option<ledger::Result<A>>) -> Result<Option<A>, Refusal> {
-    match answer.ok_or_else(unanswered)? {
-        Err(error @ ledger::Error::Impossible(_)) => {
+    match answer {
+        Some(Err(error @ ledger::Error::Impossible(_))) => {
             tracing::warn!(%error, "a record that cannot be read is passed over");
             Ok(None)
         }
-        answer => answer.map(Some).map_err(Refusal::from),
+        answer => answered(answer).map(Some),
     }
 }
 

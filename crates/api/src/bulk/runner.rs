@@ -33,7 +33,7 @@ use crate::limits::{
     BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
 };
 use crate::refusal::{Refusal, count_defect};
-use crate::state::{State, unanswered};
+use crate::state::{State, answered};
 use crate::visibility;
 
 /// The operations that this instance works on, with the tokens for which it does.
@@ -119,7 +119,7 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
             unreadable.insert(open.id);
             continue;
         }
-        let bulk = match taken.ok_or_else(unanswered).and_then(|taken| taken.map_err(Refusal::from)) {
+        let bulk = match answered(taken) {
             Ok(Some(bulk)) => bulk,
             Ok(None) => continue,
             // It keeps the others from nothing.
@@ -643,7 +643,7 @@ async fn in_time<T>(
             }
             continue;
         }
-        let found = found.ok_or_else(unanswered).and_then(|found| found.map_err(Refusal::from));
+        let found = answered(found);
         if found.is_err() {
             size.rows_max = rows_max;
         }
