@@ -12,9 +12,17 @@ pub const LOOK_PAGES_MAX: usize = 100;
 pub struct NewItems<T> {
     /// A text for an item: the newer the item, the greater the text.
     place: fn(&T) -> String,
-    /// The next look reads on to here. It is in the middle of the last look's first page: what was being written then may come
-    /// behind the newest item of that page. `None` while no look has shown where the list begins.
-    known: Option<String>,
+    /// `None` while no look has shown where the list begins.
+    known: Option<Known>,
+}
+
+/// What is known of a list, by places.
+struct Known {
+    /// The newest item of the last look.
+    newest: String,
+    /// The next look reads on to here: the middle of the last look's first page, or the newest item of the look before it,
+    /// whichever is older. What was being written at the last look may come behind what was new then.
+    until: String,
 }
 
 /// What one look at a list has read.
@@ -43,15 +51,11 @@ impl<T> NewItems<T> {
         let place = self.place;
         let limit = from.limit;
         let mut list = read(from).await?;
-        let known_next = match list.items.get(list.items.len() / 2) {
-            Some(middle) => Some(place(middle)),
-            // All that comes into an empty list is new.
-            None if list.next_cursor.is_none() => self.known.clone().or_else(|| Some(String::new())),
-            None => self.known.clone(),
-        };
+        let first_page = list.items.first().zip(list.items.get(list.items.len() / 2));
+        let first_page = first_page.map(|(newest, middle)| (place(newest), place(middle)));
         let mut is_cut = false;
-        if let Some(known) = &self.known {
-            let reaches = |items: &[T]| items.last().is_some_and(|last| place(last) <= *known);
+        if let Some(Known { until, .. }) = &self.known {
+            let reaches = |items: &[T]| items.last().is_some_and(|last| place(last) <= *until);
             let (mut is_reached, mut pages) = (reaches(&list.items), 1);
             while !is_reached && let Some(cursor) = list.next_cursor.clone() {
                 is_cut = pages == LOOK_PAGES_MAX;
@@ -60,25 +64,40 @@ impl<T> NewItems<T> {
                 }
                 let page = read(Page { limit, cursor: Some(cursor) }).await?;
                 is_reached = reaches(&page.items);
-                list.items.extend(page.items.into_iter().filter(|item| place(item) >= *known));
+                list.items.extend(page.items.into_iter().filter(|item| place(item) >= *until));
                 list.next_cursor = page.next_cursor;
                 pages += 1;
             }
         }
-        self.known = known_next;
+        self.known = match (first_page, self.known.take()) {
+            (Some((newest, middle)), Some(before)) if !is_cut => {
+                Some(Known { until: middle.min(before.newest), newest })
+            }
+            // Of what a look has left out, the next one reads nothing.
+            (Some((newest, middle)), _) => Some(Known { until: middle, newest }),
+            // All that comes into an empty list is new.
+            (None, None) if list.next_cursor.is_none() => {
+                Some(Known { newest: String::new(), until: String::new() })
+            }
+            (None, before) => before,
+        };
         Ok(Looked { list, is_cut })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
-    /// A list of numbers, looked at again and again, in pages of so many.
+    /// A list of numbers, looked at again and again, in pages of so many. What was not in the last look is printed.
     struct Watched {
         all: Vec<u64>,
         new: NewItems<u64>,
         limit: u32,
+        last: Vec<u64>,
+        printed: HashSet<u64>,
     }
 
     impl Watched {
@@ -87,10 +106,12 @@ mod tests {
                 all: all.into_iter().collect(),
                 new: NewItems::new(|number| format!("{number:03}")),
                 limit,
+                last: Vec::new(),
+                printed: HashSet::new(),
             }
         }
 
-        /// Puts these in, and looks. What was read, and whether more is new.
+        /// Puts these in, and looks. What was read, and whether more is new. Nothing is printed twice.
         async fn look(&mut self, new: impl IntoIterator<Item = u64>) -> (Vec<u64>, bool) {
             self.all.extend(new);
             self.all.sort_unstable();
@@ -104,7 +125,12 @@ mod tests {
                 Ok(List { items, next_cursor })
             };
             let looked = self.new.look(Page { limit: Some(self.limit), cursor: None }, read).await.unwrap();
-            (looked.list.items, looked.is_cut)
+            let items = looked.list.items;
+            for item in items.iter().filter(|item| !self.last.contains(item)) {
+                assert!(self.printed.insert(*item), "{item}");
+            }
+            self.last.clone_from(&items);
+            (items, looked.is_cut)
         }
     }
 
@@ -113,7 +139,8 @@ mod tests {
         let mut watched = Watched::new(0..10, 2);
         assert_eq!(watched.look([]).await, (vec![9, 8], false), "the first look reads one page");
         assert_eq!(watched.look(10..17).await, ((8..17).rev().collect::<Vec<_>>(), false));
-        assert_eq!(watched.look([]).await, (vec![16, 15], false), "nothing is new");
+        assert_eq!(watched.look([]).await.0, (9..17).rev().collect::<Vec<_>>(), "nothing is new");
+        assert_eq!(watched.look([]).await, (vec![16, 15], false));
         assert_eq!(watched.look([17]).await, (vec![17, 16, 15], false));
     }
 
@@ -122,6 +149,15 @@ mod tests {
         let mut watched = Watched::new([10, 20, 30, 40], 4);
         assert_eq!(watched.look([]).await.0, [40, 30, 20, 10]);
         assert_eq!(watched.look([35, 50, 60, 70]).await.0, [70, 60, 50, 40, 35, 30, 20]);
+    }
+
+    #[tokio::test]
+    async fn what_comes_a_look_late_is_read_also_where_the_first_page_is_no_longer_than_what_came_before() {
+        let mut watched = Watched::new([10], 1);
+        assert_eq!(watched.look([]).await.0, [10]);
+        assert_eq!(watched.look([30]).await.0, [30, 10]);
+        assert_eq!(watched.look([20]).await.0, [30, 20, 10]);
+        assert_eq!(watched.look([]).await.0, [30]);
     }
 
     #[tokio::test]
