@@ -62,8 +62,8 @@ impl<T: Serialize> Look<'_, List<T>> {
     }
 
     /// The same as [`Self::run`] for a list that begins with the newest: `read` reads a page of it, and `place` gives an item a
-    /// text that is the greater the newer the item is. As JSON, `-w` prints each line that comes after the first look, on
-    /// whatever page it is; what is behind [`LOOK_PAGES_MAX`] pages is left out, and stderr says so.
+    /// text that is the greater the newer the item is. As JSON, `-w` prints each item that is newer than those of the first
+    /// look, on whatever page it is; what is behind [`LOOK_PAGES_MAX`] pages is left out, and stderr says so.
     ///
     /// # Errors
     /// As [`Self::run`].
