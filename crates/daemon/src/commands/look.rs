@@ -11,7 +11,7 @@ use client::{Page, Result};
 use serde::Serialize;
 
 use super::absence::Absence;
-use super::new_items::{LOOK_PAGES_MAX, Looked, NewItems};
+use super::new_items::{Looked, NewItems};
 use super::screen::Screen;
 use super::shown::{self, About};
 use crate::cli::Shown;
@@ -26,6 +26,8 @@ pub struct Look<'a, T> {
     json: fn(&T) -> Vec<String>,
     more: fn(&T) -> String,
     is_over: fn(&T) -> bool,
+    /// Whether nothing was read in the time of one request, so that the answer does not say what there is.
+    is_unread: fn(&T) -> bool,
     about: About<'a>,
 }
 
@@ -37,6 +39,7 @@ impl<'a, T: Serialize> Look<'a, T> {
             json: |answer| vec![shown::json(answer)],
             more: |_| String::new(),
             is_over: |_| false,
+            is_unread: |_| false,
             about: About::NOTHING,
         }
     }
@@ -57,13 +60,14 @@ impl<T: Serialize> Look<'_, List<T>> {
             json: |list| list.items.iter().map(shown::json).collect(),
             more: |list| shown::more(list.next_cursor.as_ref()),
             is_over: |_| false,
+            is_unread: |list| list.items.is_empty() && list.next_cursor.is_some(),
             about: About::NOTHING,
         }
     }
 
     /// The same as [`Self::run`] for a list that begins with the newest: `read` reads a page of it, and `place` gives an item a
     /// text that is the greater the newer the item is. As JSON, `-w` prints each item that is newer than those of the first
-    /// look, on whatever page it is; what is behind [`LOOK_PAGES_MAX`] pages is left out, and stderr says so.
+    /// look, on whatever page it is; what a look does not come to is left out, and stderr says so.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -83,9 +87,7 @@ impl<T: Serialize> Look<'_, List<T>> {
             let Looked { list, is_cut } = new.look(page.clone(), &mut read).await?;
             if is_cut {
                 let more = shown::more(list.next_cursor.as_ref());
-                shown::note(&format!(
-                    "more than {LOOK_PAGES_MAX} pages are new; the rest is left out\n{more}"
-                ));
+                shown::note(&format!("the list was not read to its end; the rest is left out\n{more}"));
             }
             Ok(list)
         })
@@ -115,7 +117,7 @@ impl<'a, T> Look<'a, T> {
         if !watch {
             let answer = read().await.map_err(|error| shown::failure_about(about, json, error))?;
             if json {
-                shown::print(&self.json_text(&answer, &HashSet::new()));
+                shown::print(&self.new_lines(&answer, &mut HashSet::new()));
                 shown::note(&(self.more)(&answer));
             } else {
                 shown::print(&(self.people)(&answer));
@@ -133,9 +135,7 @@ impl<'a, T> Look<'a, T> {
                     has_begun = true;
                     let is_over = (self.is_over)(&answer);
                     let is_read = if json {
-                        let is_read = shown::print(&self.json_text(&answer, &lines_before));
-                        lines_before = (self.json)(&answer).into_iter().collect();
-                        is_read
+                        shown::print(&self.new_lines(&answer, &mut lines_before))
                     } else {
                         let text = (self.people)(&answer);
                         let is_read = match &mut screen {
@@ -166,9 +166,34 @@ impl<'a, T> Look<'a, T> {
         }
     }
 
-    /// The lines that are not among those printed before.
-    fn json_text(&self, answer: &T, before: &HashSet<String>) -> String {
-        let lines = (self.json)(answer).into_iter().filter(|line| !before.contains(line));
-        lines.fold(String::new(), |text, line| text + &line + "\n")
+    /// The lines that are not among those of the answer before, which become those of this one.
+    fn new_lines(&self, answer: &T, before: &mut HashSet<String>) -> String {
+        let lines = (self.json)(answer);
+        let new = lines.iter().filter(|line| !before.contains(*line));
+        let text = new.fold(String::new(), |text, line| text + line + "\n");
+        if !(self.is_unread)(answer) {
+            *before = lines.into_iter().collect();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_printed_again_because_a_page_had_no_time_to_be_read() {
+        let look = Look::<List<u64>>::list(|_| String::new());
+        let mut before = HashSet::new();
+        let mut print = |items: &[u64], next_cursor: Option<&str>| {
+            let list = List { items: items.to_vec(), next_cursor: next_cursor.map(str::to_owned) };
+            look.new_lines(&list, &mut before)
+        };
+        assert_eq!(print(&[2, 1], None), "2\n1\n");
+        assert_eq!(print(&[], Some("n")), "");
+        assert_eq!(print(&[3, 2, 1], Some("n")), "3\n");
+        assert_eq!(print(&[], None), "");
+        assert_eq!(print(&[3], None), "3\n", "it was gone");
     }
 }

@@ -2,11 +2,17 @@
 //!
 //! What must never live here: how a particular list is read or looks.
 
+use std::time::Duration;
+
 use client::wire::List;
 use client::{Page, Result};
+use tokio::time::Instant;
 
 /// Pages that one look reads at most.
 pub const LOOK_PAGES_MAX: usize = 100;
+
+/// A look that has taken this long reads no further page. For a token that sees few of many each page may take as long.
+pub const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Reads a list again and again.
 pub struct NewItems<T> {
@@ -29,7 +35,8 @@ struct Known {
 pub struct Looked<T> {
     /// The first page; and, unless this is the first look, the items behind it that are new, with some that are known.
     pub list: List<T>,
-    /// Whether [`LOOK_PAGES_MAX`] were read and more are new: they are on the next page of the list.
+    /// Whether [`LOOK_PAGES_MAX`] or [`LOOK_TIME_MAX`] ended the look while what it read was new: what else is new is on the next
+    /// page of the list.
     pub is_cut: bool,
 }
 
@@ -48,24 +55,29 @@ impl<T> NewItems<T> {
         from: Page,
         mut read: impl AsyncFnMut(Page) -> Result<List<T>>,
     ) -> Result<Looked<T>> {
-        let place = self.place;
+        let (place, begun) = (self.place, Instant::now());
         let limit = from.limit;
         let mut list = read(from).await?;
-        let first_page = list.items.first().zip(list.items.get(list.items.len() / 2));
-        let first_page = first_page.map(|(newest, middle)| (place(newest), place(middle)));
+        let newest_and_middle = |items: &[T]| {
+            let found = items.first().zip(items.get(items.len() / 2));
+            found.map(|(newest, middle)| (place(newest), place(middle)))
+        };
+        let mut first_page = newest_and_middle(&list.items);
         let mut is_cut = false;
-        if let Some(Known { until, .. }) = &self.known {
+        if let Some(Known { newest, until }) = &self.known {
             let reaches = |items: &[T]| items.last().is_some_and(|last| place(last) <= *until);
             let (mut is_reached, mut pages) = (reaches(&list.items), 1);
             while !is_reached && let Some(cursor) = list.next_cursor.clone() {
-                is_cut = pages == LOOK_PAGES_MAX;
-                if is_cut {
+                if pages == LOOK_PAGES_MAX || begun.elapsed() >= LOOK_TIME_MAX {
+                    is_cut = list.items.last().is_some_and(|last| place(last) > *newest);
                     break;
                 }
                 let page = read(Page { limit, cursor: Some(cursor) }).await?;
                 is_reached = reaches(&page.items);
                 list.items.extend(page.items.into_iter().filter(|item| place(item) >= *until));
                 list.next_cursor = page.next_cursor;
+                // The pages before may have been empty.
+                first_page = first_page.or_else(|| newest_and_middle(&list.items));
                 pages += 1;
             }
         }
@@ -182,6 +194,29 @@ mod tests {
         assert_eq!(asked, 2);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_look_ends_in_time_and_says_that_more_is_new_only_where_it_has_read_some_that_is() {
+        for (page, is_cut) in [(vec![], false), (vec![1], false), (vec![3], true)] {
+            let (mut new, mut asked) = (NewItems::<u64>::new(|number| number.to_string()), 0);
+            let first = async |_| Ok(List { items: vec![1, 0], next_cursor: None });
+            new.look(Page::default(), first).await.unwrap();
+            let read = async |_| {
+                asked += 1;
+                tokio::time::sleep(LOOK_TIME_MAX / 2).await;
+                let items = if asked == 2 { page.clone() } else { Vec::new() };
+                Ok(List { items, next_cursor: Some("n".to_owned()) })
+            };
+            let looked = new.look(Page::default(), read).await.unwrap();
+            assert_eq!((looked.list.items, looked.is_cut, asked), (page.clone(), is_cut, 2));
+            let slowly = async |_| {
+                tokio::time::sleep(LOOK_TIME_MAX).await;
+                Ok(List { items: page.clone(), next_cursor: Some("n".to_owned()) })
+            };
+            let looked = new.look(Page::default(), slowly).await.unwrap();
+            assert_eq!((looked.list.items, looked.is_cut), (page.clone(), false), "nothing is new");
+        }
+    }
+
     #[tokio::test]
     async fn a_look_reads_so_many_pages_at_most_and_says_that_more_is_new() {
         let mut watched = Watched::new([0], 1);
@@ -192,5 +227,7 @@ mod tests {
         assert!(!watched.look(many + 1..2 * many).await.1);
         let (items, is_cut) = watched.look(2 * many..4 * many).await;
         assert_eq!((items.len(), items[0], is_cut), (LOOK_PAGES_MAX, 4 * many - 1, true));
+        watched.look(4 * many..5 * many - 1).await;
+        assert!(!watched.look([5 * many]).await.1, "what is not read was there at the last look");
     }
 }
