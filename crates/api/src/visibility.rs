@@ -118,6 +118,13 @@ pub fn hidden(refusal: impl Into<Refusal>) -> Refusal {
     refusal
 }
 
+/// Logs once for a request for many jobs that it was refused these, which its caller does not see.
+pub fn log_hidden_jobs(refusal: &Refusal, jobs: &[JobId]) {
+    if let Some(first) = jobs.first() {
+        tracing::info!(%refusal, jobs = jobs.len(), %first, "access is refused");
+    }
+}
+
 /// Checks that the caller may see or change what belongs to all.
 ///
 /// # Errors

@@ -131,10 +131,12 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         deadline,
         made,
         not_retried: Vec::new(),
+        hidden: Vec::new(),
         failure: None,
     };
     let noted = retries.run(&left).await;
-    let Retries { mut made, not_retried, failure, .. } = retries;
+    let Retries { mut made, not_retried, hidden, failure, .. } = retries;
+    visibility::log_hidden_jobs(&unknown_job(), &hidden);
     let refused = noted.err().or_else(|| failure.filter(|_| made.is_empty()));
     // The gate counts a defect that refuses the whole request.
     if refused.as_ref().is_none_or(|refusal| refusal.code() != Code::Internal) {
@@ -171,6 +173,8 @@ pub struct Retries<'f> {
     /// The new jobs, by those that they retry.
     made: HashMap<JobId, String>,
     not_retried: Vec<shape::NotRetried>,
+    /// Those of them that the caller does not see.
+    hidden: Vec<JobId>,
     /// The first refusal of a retry that was tried, or for which there was no time.
     failure: Option<Refusal>,
 }
@@ -194,6 +198,7 @@ impl<'f> Retries<'f> {
             deadline,
             made: HashMap::new(),
             not_retried: Vec::new(),
+            hidden: Vec::new(),
             failure: None,
         }
     }
@@ -214,9 +219,10 @@ impl<'f> Retries<'f> {
         let (principal, leaves_dismissed) = (Arc::clone(&self.keys.principal), self.leaves_dismissed);
         let principal = &*principal;
         let read = |id: JobId| async move {
-            let record = retriable(state, principal.sees(), id, leaves_dismissed).await?;
+            let found = retriable(state, principal.sees(), id, leaves_dismissed).await?;
+            let Some(record) = found else { return Ok(None) };
             let share = state.shares.take(Kind::Reading, principal.used(), record.spec.text_bytes())?;
-            Ok::<_, Refusal>((record, share))
+            Ok::<_, Refusal>(Some((record, share)))
         };
         let mut records = std::pin::pin!(
             futures_util::stream::iter(jobs.iter().copied()).map(read).buffered(RETRY_READS_AT_ONCE)
@@ -235,9 +241,13 @@ impl<'f> Retries<'f> {
                 let until = if part.is_empty() { self.deadline } else { half_time };
                 let Ok(read) = tokio::time::timeout_at(until.into(), records.next()).await else { break };
                 match read {
-                    Some(Ok((record, share))) => {
+                    Some(Ok(Some((record, share)))) => {
                         bytes += share.amount();
                         part.push((record, share));
+                    }
+                    Some(Ok(None)) => {
+                        self.hidden.push(jobs[done]);
+                        self.leave_out(jobs[done], unknown_job());
                     }
                     Some(Err(refusal)) if refusal.code().is_retryable() => self.failed(jobs[done], refusal),
                     Some(Err(refusal)) => self.leave_out(jobs[done], refusal),
@@ -389,18 +399,16 @@ async fn seen_retries(
     })
 }
 
-/// A job that may be retried, without what came of it.
+/// A job that may be retried, without what came of it; `None` for one that the caller does not see.
 async fn retriable(
     state: &State,
     sees: &Sees,
     id: JobId,
     leaves_dismissed: bool,
-) -> Result<JobRecord, Refusal> {
-    let record = state.read(state.ledger.job(id)).await?;
-    let unknown = || Refusal::new(Code::NotFound, "no such job, or this token does not see it");
-    let mut record = record.ok_or_else(unknown)?;
+) -> Result<Option<JobRecord>, Refusal> {
+    let mut record = state.read(state.ledger.job(id)).await?.ok_or_else(unknown_job)?;
     if !visibility::job(state, sees, &record).await? {
-        return Err(visibility::hidden(unknown()));
+        return Ok(None);
     }
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
@@ -413,7 +421,11 @@ async fn retriable(
     if leaves_dismissed && finished.is_some_and(|finished| finished.dismissed_at.is_some()) {
         return Err(Refusal::new(Code::Conflict, "the job was dismissed"));
     }
-    Ok(record)
+    Ok(Some(record))
+}
+
+fn unknown_job() -> Refusal {
+    Refusal::new(Code::NotFound, "no such job, or this token does not see it")
 }
 
 /// The submission that repeats a finished job.

@@ -144,14 +144,16 @@ pub async fn tenant_tasks(
 /// The newest task of a tenant that is seen. The gate has found that the tenant's name is.
 pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
     let newest = tenant_tasks(state, sees, tenant, None, 1).await?;
-    let unknown = || {
-        if sees.pools.is_all() {
-            return Refusal::new(Code::NotFound, "no task was ever made for this tenant");
-        }
-        let detail = "no task was ever made for this tenant, or this token sees none";
-        visibility::hidden(Refusal::new(Code::NotFound, detail))
-    };
-    newest.into_iter().next().ok_or_else(unknown)
+    if let Some(newest) = newest.into_iter().next() {
+        return Ok(newest);
+    }
+    if sees.pools.is_all() {
+        return Err(Refusal::new(Code::NotFound, "no task was ever made for this tenant"));
+    }
+    let detail = "no task was ever made for this tenant, or this token sees none";
+    let unknown = Refusal::new(Code::NotFound, detail);
+    let is_hidden = !state.read(state.ledger.tenant_tasks(tenant, None, 1)).await?.is_empty();
+    Err(if is_hidden { visibility::hidden(unknown) } else { unknown })
 }
 
 /// The token of a tenant's lock and the plan of the task that has it, if one has it. Refused if that task is not seen.

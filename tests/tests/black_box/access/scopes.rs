@@ -181,7 +181,10 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
         daemon.done("root", "POST", "/v1/plans", asked).await;
     }
     let job = json!({"payload": 1, "pool": "b", "delay_ms": 600_000});
-    let job = daemon.done("root", "POST", "/v1/jobs", job).await["id"].clone();
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        jobs.push(daemon.done("root", "POST", "/v1/jobs", job.clone()).await["id"].clone());
+    }
     let address = daemon.instance.url().strip_prefix("http://").unwrap();
     let ask = async |token: &str, id: &str, method: &str, path: &str, body: &Value| {
         let request = Request::new(method, path).token(token);
@@ -213,9 +216,11 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
     let elsewhere = json!({"from": "start", "reason": "moved", "stages": stages("b")});
     daemon.done("root", "POST", &format!("{task}/retry"), elsewhere).await;
 
-    for (token, id, path) in
-        [("some", "not-leased", "/v1/leases/signer:never"), ("root", "not-made", "/v1/tenants/never")]
-    {
+    for (token, id, path) in [
+        ("some", "not-leased", "/v1/leases/signer:never"),
+        ("some", "not-made", "/v1/tenants/never"),
+        ("root", "not-made-for-all", "/v1/tenants/never"),
+    ] {
         let (status, answer) = ask(token, id, "GET", path, &Value::Null).await;
         assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{path}: {answer}");
     }
@@ -231,11 +236,12 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
         let (status, answer) = ask("some", id, method, path, body).await;
         assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{method} {path}: {answer}");
     }
-    let (status, answer) = ask("some", "hidden-job", "POST", "/v1/jobs/retry", &json!({"ids": [job]})).await;
-    assert_eq!((status, &answer["results"][0]["code"]), (202, &json!("not_found")), "{answer}");
+    let (status, answer) = ask("some", "hidden-jobs", "POST", "/v1/jobs/retry", &json!({"ids": jobs})).await;
+    let codes = [&answer["results"][0]["code"], &answer["results"][1]["code"]];
+    assert_eq!((status, codes), (202, [&json!("not_found"); 2]), "{answer}");
     until("each is in the log", async || {
         let log = daemon.instance.whole_log();
-        let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-job"]);
+        let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-jobs"]);
         ids.all(|id| refusals(&log, id).len() == 1)
     })
     .await;
@@ -247,7 +253,12 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
         }
         assert!(line.contains(&format!("\"{route}\"")) && line.contains(&format!("\"{method}\"")), "{line}");
     }
-    for id in ["not-leased", "not-made"] {
+    let line = refusals(&log, "hidden-jobs")[0].to_string();
+    let first = answer["results"][0]["retry_of"].as_str().unwrap();
+    for known in [r#""principal":"some""#, r#""jobs":2"#, first] {
+        assert!(line.contains(known), "{known}: {line}");
+    }
+    for id in ["not-leased", "not-made", "not-made-for-all"] {
         assert!(refusals(&log, id).is_empty(), "{id}");
     }
 }
