@@ -138,6 +138,20 @@ test('a released lease is called so on its page, as in the list', async ({ page,
     await expect(page.getByRole('region', { name: 'Lease', exact: true }).locator('.badge')).toHaveText('released');
 });
 
+test('a mode of signers of which the token sees none is not shown as that of all', async ({ page, world }) => {
+    let only: string[] | undefined = [];
+    await page.route('**/v1/cluster', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), only } });
+    });
+    const card = page.getByRole('region', { name: 'Mode', exact: true });
+    await enter(page, world, 'viewer', '#/cluster');
+    await expect(card).toContainText('none that this token sees');
+    only = undefined;
+    await expect(card).not.toContainText('none that this token sees');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the audit says on a narrow screen too what changed, and why', async ({ page, world }) => {
     await page.setViewportSize({ width: 390, height: 800 });
     await enter(page, world, 'root', '#/audit?subject=pool:spare');

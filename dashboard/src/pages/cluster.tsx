@@ -26,7 +26,7 @@ export function ClusterPage({ query }: { query: URLSearchParams }) {
                             <Facts
                                 of={[
                                     ['mode', found.mode],
-                                    ['only', found.only?.join(', ')],
+                                    ['only', found.only?.length === 0 ? 'none that this token sees' : found.only?.join(', ')],
                                     ['version', mode.data ? String(mode.data.version) : null],
                                     ['ring', String(found.ring_version)],
                                 ]}

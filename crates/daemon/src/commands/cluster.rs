@@ -17,7 +17,7 @@ pub async fn run(command: Cluster) -> Result<(), Failure> {
     Look::one(people).run(&shown, async || client.cluster().await).await
 }
 
-/// The mode, and one line for each instance.
+/// The mode, a line with the signers that it is of unless it is of all, and one line for each instance.
 pub fn people(cluster: &Shown) -> String {
     let rows = cluster.instances.iter().map(|instance| {
         let answering = if instance.instance_id == cluster.instance { "*" } else { "" };
@@ -34,6 +34,40 @@ pub fn people(cluster: &Shown) -> String {
         ]
     });
     let headings = ["", "INSTANCE", "URL", "HOST", "PID", "VERSION", "BUS", "LEASES", "STARTED"];
-    format!("mode {}; ring {}; * answered\n", cluster.mode, cluster.ring_version)
+    let only = match cluster.only.as_deref() {
+        None => String::new(),
+        Some([]) => "only for none of the signers that this token sees\n".to_owned(),
+        Some(signers) => format!("only for {}\n", signers.join(", ")),
+    };
+    format!("mode {}; ring {}; * answered\n{only}", cluster.mode, cluster.ring_version)
         + &shown::table(headings, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::cluster::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_mode_is_shown_with_the_signers_that_it_is_of_unless_it_is_of_all() {
+        let mut cluster = Shown {
+            instance: "a".to_owned(),
+            mode: Mode::Basic,
+            only: None,
+            ring_version: 7,
+            instances: Vec::new(),
+        };
+        for (only, line) in [
+            (None, None),
+            (Some(vec![]), Some("only for none of the signers that this token sees")),
+            (Some(vec!["signer:a", "signer:b"]), Some("only for signer:a, signer:b")),
+        ] {
+            cluster.only = only.map(|only: Vec<&str>| only.into_iter().map(str::to_owned).collect());
+            let text = people(&cluster);
+            let lines: Vec<_> = text.lines().take_while(|line| !line.contains("INSTANCE")).collect();
+            let first = "mode basic; ring 7; * answered";
+            assert_eq!(lines, [Some(first), line].into_iter().flatten().collect::<Vec<_>>());
+        }
+    }
 }
