@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
-use actix_web::web;
+use actix_web::{FromRequest, HttpRequest, web};
 use domain::InstanceId;
 use ids::snowflake::{Keeping, Options};
 use ids::{Segments, Sequences, Snowflakes, SystemClock};
@@ -34,6 +34,7 @@ use crate::server::{Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
+use crate::websocket::{self, Opened};
 
 /// What a caller of this machine sends.
 const LOCAL: (&str, &str) = ("host", "localhost");
@@ -156,6 +157,19 @@ pub(crate) async fn state_with(dir: &TempDir, settings: Settings) -> Arc<State> 
 
 pub(crate) fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
     Arc::new(Forwarder::new(Arc::clone(state)))
+}
+
+/// A socket of a caller that sends nothing, with the request for it.
+pub(crate) async fn opened(state: &State) -> (HttpRequest, Opened) {
+    let request = TestRequest::get()
+        .insert_header(("connection", "upgrade"))
+        .insert_header(("upgrade", "websocket"))
+        .insert_header(("sec-websocket-version", "13"))
+        .insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="));
+    let (request, mut payload) = request.to_http_parts();
+    let payload = web::Payload::from_request(&request, &mut payload).await.unwrap();
+    let opened = websocket::open(&request, payload, state).unwrap();
+    (request, opened)
 }
 
 fn open_server(listener: TcpListener, services: Services, settings: Settings) -> Server {

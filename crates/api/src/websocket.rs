@@ -4,6 +4,7 @@
 mod frames;
 mod guard;
 mod outlet;
+mod pauses;
 
 use std::io;
 use std::pin::Pin;
@@ -24,8 +25,8 @@ use crate::refusal::Refusal;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use guard::Guard;
-pub use guard::Pauses;
 pub use outlet::{Outlet, Unsent};
+pub use pauses::Pauses;
 
 /// A socket that is open.
 pub struct Opened {
@@ -35,7 +36,7 @@ pub struct Opened {
     pub outlet: Outlet,
     /// Where messages come in.
     pub messages: AggregatedMessageStream,
-    /// For a socket that does not read all the time.
+    /// Where the socket adds the time in which it does not read.
     pub pauses: Pauses,
     /// Its place among the sockets of this instance; free again when it is dropped.
     pub place: Share,

@@ -186,15 +186,14 @@ impl Socket {
                 () = tokio::time::sleep_until(wake_at.into()) => self.on_tick().await,
                 () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
             }
-            if !takes_more {
-                pauses.end();
-            }
             // Nor is anything read until the frames that wait are sent.
             let not_reading_since = not_reading_since.unwrap_or_else(Instant::now);
             if !self.flush().await {
                 self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");
             }
-            self.silence.not_reading(not_reading_since.elapsed());
+            let not_reading = not_reading_since.elapsed();
+            pauses.add(not_reading);
+            self.silence.not_reading(not_reading);
         }
         let Self { id, outlet, closing, .. } = self;
         let reason = match closing {
@@ -677,14 +676,4 @@ async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_frame_that_is_no_object_has_no_ref() {
-        assert_eq!(named_in(r#"{"type":"job","ref":"c1"}"#).as_deref(), Some("c1"));
-        for text in [r#"["c1"]"#, "[]", "{}", r#""c1""#, r#"{"ref":1}"#, "{"] {
-            assert_eq!(named_in(text), None, "{text}");
-        }
-    }
-}
+mod tests;

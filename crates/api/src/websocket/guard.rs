@@ -3,10 +3,8 @@
 //!
 //! The decoder behind it compares a frame with its limit only when the whole frame is in memory.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -17,19 +15,9 @@ use actix_web::web::Bytes;
 use futures_util::{Stream, StreamExt};
 
 use super::frames::{Broken as BrokenAt, Frames};
+use super::pauses::{Pauses, Since};
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::shares::{Kind, Reached, Share, Shares, Used};
-
-/// When the socket last began to read again after a pause. What came before does not count against the other side.
-#[derive(Clone, Default)]
-pub struct Pauses(Rc<Cell<Option<Instant>>>);
-
-impl Pauses {
-    /// A pause has ended.
-    pub fn end(&self) {
-        self.0.set(Some(Instant::now()));
-    }
-}
 
 /// Lets bytes pass until something about them is not allowed.
 pub struct Guard {
@@ -38,6 +26,8 @@ pub struct Guard {
     /// How long one message may take to arrive.
     message_timeout: Duration,
     pauses: Pauses,
+    /// Since when something is arriving that is not complete.
+    begun: Option<Since>,
     shares: Arc<Shares>,
     used: Option<Arc<Used>>,
     /// The bytes of the message that is arriving, if it is large.
@@ -65,6 +55,7 @@ impl Guard {
             frames: Frames::new(bytes_max),
             message_timeout,
             pauses,
+            begun: None,
             shares: Arc::clone(shares),
             used: used.map(Arc::clone),
             share: None,
@@ -87,12 +78,17 @@ impl Guard {
         Ok(())
     }
 
-    fn is_late(&self) -> bool {
-        let pause = self.pauses.0.get();
-        // Of the two the later one; a pause that never was is before everything.
-        self.frames.begun().is_some_and(|begun| {
-            Some(begun).max(pause).is_some_and(|from| from.elapsed() > self.message_timeout)
-        })
+    fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), BrokenAt> {
+        let read = self.frames.read(bytes, now);
+        let begun = self.frames.begun();
+        if begun != self.begun.map(Since::at) {
+            self.begun = begun.map(|at| self.pauses.since(at));
+        }
+        read
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        self.begun.is_some_and(|begun| self.pauses.read_since(begun, now) > self.message_timeout)
     }
 }
 
@@ -114,14 +110,14 @@ impl Stream for Guard {
         let bytes = match this.payload.poll_next_unpin(context) {
             Poll::Ready(Some(Ok(bytes))) => bytes,
             // The sockets ask again now and then, also where nothing comes.
-            Poll::Pending if this.is_late() => {
+            Poll::Pending if this.is_late(Instant::now()) => {
                 let ms = this.message_timeout.as_millis();
                 let why = format!("a message did not arrive within {ms} ms");
                 return Poll::Ready(Some(Err(PayloadError::Io(io::Error::other(why)))));
             }
             other => return other,
         };
-        let bytes = match this.frames.read(&bytes, Instant::now()) {
+        let bytes = match this.read(&bytes, Instant::now()) {
             Ok(()) => bytes,
             Err(BrokenAt { at, why }) => {
                 this.broken = Some(Broken::Next(io::Error::other(why)));
@@ -133,5 +129,37 @@ impl Stream for Guard {
             this.broken = Some(Broken::Next(error));
         }
         Poll::Ready(Some(Ok(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, stream};
+
+    use super::*;
+    use crate::limits::Limit;
+
+    #[test]
+    fn only_time_in_which_the_socket_reads_counts_against_a_message() {
+        const TIMEOUT: Duration = Duration::from_secs(600);
+        let shares = Arc::new(Shares::new(|_| Limit { in_all: 1, of_token: 1 }));
+        let payload: Pin<Box<dyn Stream<Item = _>>> =
+            Box::pin(stream::pending::<Result<Bytes, PayloadError>>());
+        let pauses = Pauses::default();
+        let mut guard = Guard::new(Payload::from(payload), 70_000, TIMEOUT, pauses.clone(), (&shares, None));
+        pauses.add(3 * TIMEOUT);
+        // The first byte of a message, three times as long ago as it may take.
+        let begin = Instant::now().checked_sub(3 * TIMEOUT).unwrap();
+        guard.read(&[0x81], begin).unwrap();
+        assert!(!guard.is_late(begin + TIMEOUT), "it has not taken longer than it may");
+        let refused = guard.next().now_or_never().expect("it is late").expect("the payload goes on");
+        assert!(refused.unwrap_err().to_string().contains("did not arrive within 600000 ms"));
+        // Most of that time the socket sent results, and did not read.
+        pauses.add(2 * TIMEOUT + TIMEOUT / 2);
+        assert!(guard.next().now_or_never().is_none(), "it has time left");
+        assert!(guard.is_late(begin + 4 * TIMEOUT));
+        // The next one has all the time there is.
+        guard.read(&[0x80, 1, 2, 3, 4, 0x81], begin + 4 * TIMEOUT).unwrap();
+        assert!(!guard.is_late(begin + 5 * TIMEOUT) && guard.is_late(begin + 6 * TIMEOUT));
     }
 }

@@ -37,7 +37,7 @@ use crate::state::State;
 use crate::to_wire;
 use crate::traces::AttemptTraces;
 use crate::visibility;
-use crate::websocket::{self, Fault, Outlet, Unsent};
+use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
 use calls::{Calls, frame_of};
 
 /// Why nodes are sent away, also those that say hello.
@@ -111,7 +111,7 @@ impl Socket {
     }
 
     /// Serves until either side ends it.
-    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
+    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
         let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let state = Arc::clone(&self.state);
@@ -153,10 +153,13 @@ impl Socket {
                 }
                 () = &mut draining => self.go_away("this instance is stopping; connect to another"),
             }
+            // Nothing is read until the frames that wait are sent.
+            let not_reading_since = Instant::now();
             if !self.flush().await {
                 let why = "the node does not read what it is sent".to_owned();
                 self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
             }
+            pauses.add(not_reading_since.elapsed());
         }
         self.depart().await;
     }

@@ -1,8 +1,7 @@
-//! What results that come before a node's `welcome` take of what callers share, and what becomes of a node for which there is no
-//! room.
+//! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
+//! room, and which time does not count against a node.
 
-use actix_web::test::TestRequest;
-use actix_web::{FromRequest, web};
+use actix_web::body::to_bytes;
 use bus::{Connected, Epoch, Version};
 use domain::JobId;
 use domain::job::Attempt;
@@ -14,7 +13,7 @@ use super::*;
 use crate::auth::Auth;
 use crate::limits::Limit;
 use crate::settings::Settings;
-use crate::tests::{forwarder, state_with};
+use crate::tests::{forwarder, opened, state_with};
 use crate::websocket::Opened;
 
 /// Of one result.
@@ -26,14 +25,7 @@ fn slot(n: u128) -> Slot {
 
 /// A node that has said hello, runs two attempts, and is not registered yet.
 async fn greeted(state: &Arc<State>, name: &str) -> Socket {
-    let request = TestRequest::get()
-        .insert_header(("connection", "upgrade"))
-        .insert_header(("upgrade", "websocket"))
-        .insert_header(("sec-websocket-version", "13"))
-        .insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="));
-    let (request, mut payload) = request.to_http_parts();
-    let payload = web::Payload::from_request(&request, &mut payload).await.unwrap();
-    let Opened { outlet, .. } = websocket::open(&request, payload, state).unwrap();
+    let (request, Opened { outlet, .. }) = opened(state).await;
     let mut socket = Socket::new(forwarder(state), state.incarnation(), Principal::of(&request), outlet);
     let hello = Hello {
         node: domain::NodeId::parse(name).unwrap(),
@@ -109,4 +101,19 @@ async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
     registered(&mut further);
     assert!(matches!(further.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     assert!(known.closing.is_none());
+}
+
+#[actix_web::test]
+async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_against_it() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (request, Opened { outlet, messages, pauses, response, .. }) = opened(&state).await;
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
+    socket.ping = Some(Bytes::new());
+    let begin = Instant::now();
+    let since = pauses.since(begin);
+    let (sent, ()) = tokio::join!(to_bytes(response.into_body()), socket.run(messages, pauses.clone()));
+    assert!(!sent.unwrap().is_empty());
+    let now = Instant::now();
+    assert!(pauses.read_since(since, now) < now.duration_since(begin));
 }
