@@ -39,6 +39,9 @@ use crate::state::State;
 use crate::to_wire;
 use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
 
+/// Why clients are sent to another instance.
+const STOPPING: &str = "this instance is stopping; connect to another";
+
 /// The client, as its request named it.
 pub struct Caller {
     pub forwarded: ForwardedRequest,
@@ -184,7 +187,7 @@ impl Socket {
                 look = wait_for(&mut self.looking) => self.on_look(look),
                 notification = self.watch.next() => self.on_notification(notification),
                 () = tokio::time::sleep_until(wake_at.into()) => self.on_tick().await,
-                () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
+                () = &mut draining => self.end(CloseCode::Away, STOPPING),
             }
             // Nor is anything read until the frames that wait are sent.
             let not_reading_since = not_reading_since.unwrap_or_else(Instant::now);
@@ -606,13 +609,23 @@ impl Socket {
         is_known
     }
 
+    /// Whether this instance serves the client; if not, the socket ends.
+    fn is_served(&mut self) -> bool {
+        if self.state.traffic.is_draining() {
+            self.end(CloseCode::Away, STOPPING);
+            return false;
+        }
+        if self.state.incarnation().identity.id != self.incarnation.identity.id {
+            self.end(CloseCode::Away, "this instance continues under a new id; connect again");
+            return false;
+        }
+        self.is_welcome()
+    }
+
     async fn on_tick(&mut self) {
         let now = Instant::now();
         self.tick_at = now + CLIENT_TICK;
-        if self.state.incarnation().identity.id != self.incarnation.identity.id {
-            return self.end(CloseCode::Away, "this instance continues under a new id; connect again");
-        }
-        if !self.is_welcome() {
+        if !self.is_served() {
             return;
         }
         if self.silence.is_too_long(now) {
@@ -625,9 +638,14 @@ impl Socket {
         }
     }
 
-    /// Sends all frames that wait. `false` if the client does not read them.
+    /// Sends all frames that wait, as long as the client is served. `false` if the client does not read them.
     async fn flush(&mut self) -> bool {
         while let Some(frame) = self.out.pop_front() {
+            // To a client that reads slowly a page takes many ticks. How long it has been silent is not known before the end.
+            if self.closing.is_none() && Instant::now() >= self.tick_at && !self.is_served() {
+                self.out.clear();
+                break;
+            }
             let text = serde_json::to_string(&frame).expect("frames have text keys only");
             // From here on the outlet counts it.
             if let Some(share) = &mut self.unsent {

@@ -1,7 +1,10 @@
-//! What is read of a frame that is refused, and which time does not count against a client.
+//! What is read of a frame that is refused, when a page ends that is read slowly, and which time does not count against a client.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 
 use actix_web::HttpResponse;
-use actix_web::body::to_bytes;
+use actix_web::body::{MessageBody, to_bytes};
 use actors::jobs::Topic;
 use domain::LaneId;
 use tempfile::TempDir;
@@ -38,6 +41,33 @@ fn a_frame_that_is_no_object_has_no_ref() {
     assert_eq!(named_in(r#"{"type":"job","ref":"c1"}"#).as_deref(), Some("c1"));
     for text in [r#"["c1"]"#, "[]", "{}", r#""c1""#, r#"{"ref":1}"#, "{"] {
         assert_eq!(named_in(text), None, "{text}");
+    }
+}
+
+#[actix_web::test]
+async fn a_page_that_is_read_slowly_ends_when_the_client_is_not_served_any_more() {
+    let ends: [(fn(&State), CloseCode); 2] = [
+        (|state| state.settings.auth.replace(Vec::new()), CloseCode::Other(close::UNAUTHORIZED)),
+        (|state| state.traffic.drain(), CloseCode::Away),
+    ];
+    for (end, code) in ends {
+        let dir = TempDir::new().unwrap();
+        let state = state_with(&dir, Settings::new(Auth::open())).await;
+        let Connected { mut socket, response, .. } = connected(&state).await;
+        (0..1_000).for_each(|n| socket.problem(None, Code::Invalid, n.to_string()));
+        socket.unsent = Some(state.shares.take(Kind::Sending, None, 1 << 20).unwrap());
+        socket.tick_at = Instant::now();
+        let mut body = response.into_body();
+        {
+            let mut flush = pin!(socket.flush());
+            assert!(flush.as_mut().now_or_never().is_none(), "the client has not read all of them");
+            end(&state);
+            // It reads those that wait for it, which makes room for as many.
+            assert!(poll_fn(|context| Pin::new(&mut body).poll_next(context)).await.is_some());
+            assert!(flush.await, "the next frame is not waited for");
+        }
+        assert!(matches!(&socket.closing, Some(Closing::ByServer(with, _)) if *with == code));
+        assert!(socket.out.is_empty() && socket.unsent.is_none());
     }
 }
 
