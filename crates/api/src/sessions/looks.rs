@@ -181,6 +181,12 @@ pub(super) async fn begin(source: &impl Source, is_ordered: bool) -> Result<Curs
     }
 }
 
+/// How many results are read at once in order, behind a read of so many at most: where there was no room for one, a single one,
+/// and not a whole page in vain; then more each time, up to a page.
+pub(super) fn next_at_once(at_once: u32, was_full: bool) -> u32 {
+    if was_full { 1 } else { at_once.saturating_mul(2).min(CLIENT_RESULTS_AT_ONCE) }
+}
+
 /// The results behind a place that may be sent in order, `limit` at most: the first of them for which there is room.
 pub(super) async fn in_order(
     source: &impl Source,

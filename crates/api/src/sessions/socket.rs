@@ -71,9 +71,8 @@ pub struct Socket {
     has_looked: bool,
     /// A result was read whose job is not known to be accepted.
     is_held_back: bool,
-    /// There was no room for a result of the last look at everything in order: the next one reads a single result, and not a
-    /// whole page in vain.
-    is_cramped: bool,
+    /// Results that the next look at everything in order reads at most.
+    at_once: u32,
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
     /// Jobs of places behind which the client began, or whose results it was sent: it has sent them again, and is sent their
@@ -153,7 +152,7 @@ impl Socket {
             full_at: now,
             has_looked: false,
             is_held_back: false,
-            is_cramped: false,
+            at_once: CLIENT_RESULTS_AT_ONCE,
             known: HashSet::new(),
             repeated: BTreeMap::new(),
             asks_repeated: false,
@@ -460,7 +459,7 @@ impl Socket {
         let (state, incarnation, id) =
             (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
         let room = Room::of(&self.state.shares, self.caller.principal.used());
-        let at_once = if self.is_cramped { 1 } else { CLIENT_RESULTS_AT_ONCE };
+        let at_once = self.at_once;
         let look = async move {
             let source = InLedger { jobs: &incarnation.jobs, id: &id };
             let look = async {
@@ -507,7 +506,8 @@ impl Socket {
         };
         match look {
             Look::Ordered { results, is_all, is_idle, room } => {
-                self.is_cramped = room.is_full();
+                let is_full = room.is_full();
+                self.at_once = looks::next_at_once(self.at_once, is_full);
                 self.unsent = room.share();
                 for result in results {
                     if self.is_on_its_way(&result) {
@@ -517,7 +517,7 @@ impl Socket {
                     }
                     self.result(result);
                 }
-                if self.is_cramped {
+                if is_full {
                     return self.look_at_everything(CLIENT_ROOM_PAUSE);
                 }
                 self.look_again(is_all, is_idle);

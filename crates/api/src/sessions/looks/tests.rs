@@ -286,6 +286,32 @@ async fn a_look_in_order_says_whether_more_may_be_sent_now() {
     assert!(matches!(look, Look::Ordered { results, is_all: false, .. } if results.is_empty()));
 }
 
+#[test]
+fn where_there_was_no_room_one_result_is_read_and_then_more_each_time_up_to_a_page() {
+    let mut at_once = next_at_once(CLIENT_RESULTS_AT_ONCE, true);
+    for expected in [1, 2, 4, 8, 16, 32, 64, 100, 100] {
+        assert_eq!(at_once, expected);
+        at_once = next_at_once(at_once, false);
+    }
+    assert_eq!((at_once, next_at_once(2, true)), (CLIENT_RESULTS_AT_ONCE, 1));
+}
+
+#[actix_web::test]
+async fn in_tight_room_no_whole_page_is_read_behind_a_result_that_fits() {
+    const COUNT: u64 = 40;
+    let events = (0..COUNT).map(|_| Event::Accepted).chain((1..=COUNT).map(Event::Ended));
+    let source = Scripted { bytes: 1 << 20, ..Scripted::with(events) };
+    let (mut after, mut at_once, mut read) = (0, CLIENT_RESULTS_AT_ONCE, 0);
+    while after < COUNT {
+        let look = in_order(&source, after, at_once, Room::of(&shares(1 << 20), None)).await.unwrap();
+        let Look::Ordered { results, room, .. } = look else { panic!("{look:?}") };
+        read += u64::from(at_once).min(COUNT - after);
+        after += results.len() as u64;
+        at_once = next_at_once(at_once, room.is_full());
+    }
+    assert!(read < 3 * COUNT, "{read} results were read");
+}
+
 #[actix_web::test]
 async fn a_look_at_jobs_that_were_sent_again_ends_with_a_page_and_with_the_room() {
     const COUNT: u64 = 500;
