@@ -7,6 +7,7 @@ use actix_web::body::MessageBody;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Jobs, Submission};
 use domain::SessionId;
+use domain::lane::SessionState;
 use domain::limits::BATCH_JOBS_MAX;
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -133,17 +134,17 @@ async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), R
     Ok(())
 }
 
-/// Whether one of these sessions may take jobs. A closed one stays closed, and one that does not exist never will: no id is given
-/// twice. One that cannot be read may.
+/// Whether one of these sessions may take one of its jobs. A closed one stays closed, one that does not exist never will, since
+/// no id is given twice, and what was asked of a session never changes. One that cannot be read may.
 async fn any_may_take_jobs(state: &State, sessions: &BTreeMap<SessionId, Vec<Part>>) -> bool {
-    for session in sessions.keys() {
-        let found = state.read(state.ledger.session(session)).await;
-        let takes_none = found.is_ok_and(|found| found.is_none_or(|found| found.closed_at.is_some()));
-        if !takes_none {
-            return true;
-        }
-    }
-    false
+    let looks = sessions.iter().map(|(session, parts)| async move {
+        let Ok(found) = state.read(state.ledger.session(session)).await else { return true };
+        found.filter(|found| found.closed_at.is_none()).is_some_and(|found| {
+            parts.iter().any(|part| SessionState::judge(&found.spec, &part.submission.spec).is_ok())
+        })
+    });
+    let looks = futures_util::stream::iter(looks).buffer_unordered(BATCH_SESSIONS_AT_ONCE);
+    looks.any(std::future::ready).await
 }
 
 /// The hash of what a batch asks for, each job in the form in which its own key counts. One that cannot be read is none,

@@ -1,6 +1,7 @@
 //! What makes a lane a session's: its jobs have places, in a strict session each waits for the one before it, all prefer
 //! the node that had the last one, and one day the session is closed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,6 +101,21 @@ impl SessionState {
             && now.saturating_duration_since(self.active_at) >= Duration::from_millis(self.spec.idle_ms)
     }
 
+    /// Whether a session of which this was asked ever takes such a job.
+    ///
+    /// # Errors
+    /// [`Refused::StrictPriority`] and [`Refused::TooManyLabels`].
+    pub fn judge(session: &Spec, job: &JobSpec) -> Result<(), Refused> {
+        if session.ordering == Ordering::Strict && job.priority != Priority::default() {
+            return Err(Refused::StrictPriority);
+        }
+        let labels: BTreeSet<_> = session.needs.requires.iter().chain(&job.needs.requires).collect();
+        if labels.len() > JOB_LABELS_MAX {
+            return Err(Refused::TooManyLabels);
+        }
+        Ok(())
+    }
+
     /// Gives a new job its place. What the job does not ask for itself it has of its session.
     ///
     /// # Errors
@@ -111,16 +127,11 @@ impl SessionState {
         if self.unfinished >= SESSION_JOBS_MAX {
             return Err(Refused::SessionFull);
         }
-        if self.fifo.is_some() && job.priority != Priority::default() {
-            return Err(Refused::StrictPriority);
-        }
+        Self::judge(&self.spec, job)?;
         let (usual, needs) = (&self.spec.needs, &mut job.needs);
         needs.requires.extend(usual.requires.iter().cloned());
         needs.requires.sort_unstable();
         needs.requires.dedup();
-        if needs.requires.len() > JOB_LABELS_MAX {
-            return Err(Refused::TooManyLabels);
-        }
         needs.pool = needs.pool.take().or_else(|| usual.pool.clone());
         needs.route = needs.route.take().or_else(|| usual.route.clone());
         job.tenant = job.tenant.take().or_else(|| self.spec.tenant.clone());

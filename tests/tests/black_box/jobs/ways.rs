@@ -144,14 +144,21 @@ async fn a_batch_whose_sessions_take_no_job_leaves_its_key_free() {
     let (session, closed) = (open(&rig, 0, json!({})).await, open(&rig, 0, json!({})).await);
     let reply = rig.ask(0, "DELETE", &format!("/v1/sessions/{closed}"), None).await;
     assert_eq!(reply.status, 204, "{}", reply.text);
+    let labels: Vec<_> = (0..16).map(|n| format!("l{n}")).collect();
+    let labelled = open(&rig, 0, json!({ "requires": labels })).await;
     let url = format!("{}/v1/jobs/batch", rig.urls[0]);
-    let ask = async |key: &str, sessions: &[&str]| {
-        let jobs: Vec<_> =
-            sessions.iter().map(|session| with(echo(1), json!({ "session": session }))).collect();
+    let ask = async |key: &str, jobs: &[&Value]| {
         rig.http.request("POST", &url, Some(key), Some(&json!({ "jobs": jobs }))).await.unwrap()
     };
-    for (key, of, code) in [("unknown", "mistyped", "not_found"), ("closed", closed.as_str(), "conflict")] {
-        for jobs in [&[of][..], &[of, of]] {
+    let of = |session: &str, fields| with(with(echo(1), json!({ "session": session })), fields);
+    let taken = of(&session, json!({}));
+    for (key, job, code) in [
+        ("unknown", of("mistyped", json!({})), "not_found"),
+        ("closed", of(&closed, json!({})), "conflict"),
+        ("urgent", of(&session, json!({ "priority": 1 })), "invalid"),
+        ("labels", of(&labelled, json!({ "requires": ["another"] })), "invalid"),
+    ] {
+        for jobs in [&[&job][..], &[&job, &job]] {
             let refused = ask(key, jobs).await;
             assert_eq!(
                 (refused.status, &refused.body["results"][0]["code"]),
@@ -160,11 +167,11 @@ async fn a_batch_whose_sessions_take_no_job_leaves_its_key_free() {
                 refused.text
             );
         }
-        let accepted = ask(key, &[of, &session]).await;
+        let accepted = ask(key, &[&job, &taken]).await;
         assert_eq!(accepted.body["results"][0]["code"], code, "{}", accepted.text);
         assert!(accepted.body["results"][1]["id"].is_string(), "{}", accepted.text);
-        assert_eq!(ask(key, &[of, &session]).await.body, accepted.body);
-        let other = ask(key, &[of]).await;
+        assert_eq!(ask(key, &[&job, &taken]).await.body, accepted.body);
+        let other = ask(key, &[&job]).await;
         assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
     }
 }
