@@ -633,8 +633,10 @@ impl Socket {
         }
         if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {
             self.pinged = now;
-            // A session that is closed is found by the next read.
-            let _ = self.outlet.ping().await;
+            // The next read would say so, too; but a socket in which much waits does not read.
+            if self.outlet.ping().await == Err(Unsent::Closed) {
+                self.closing = Some(Closing::Gone);
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! What is read of a frame that is refused, when a page ends that is read slowly, and which time does not count against a client.
+//! What is read of a frame that is refused, when a socket ends whose client reads slowly or is gone, and which time does not
+//! count against a client.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -69,6 +70,20 @@ async fn a_page_that_is_read_slowly_ends_when_the_client_is_not_served_any_more(
         assert!(matches!(&socket.closing, Some(Closing::ByServer(with, _)) if *with == code));
         assert!(socket.out.is_empty() && socket.unsent.is_none());
     }
+}
+
+#[actix_web::test]
+async fn a_client_that_is_gone_while_its_socket_does_not_read_is_found_by_a_ping() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let Connected { mut socket, response, .. } = connected(&state).await;
+    socket.pinged -= CLIENT_PING_EVERY;
+    socket.on_tick().await;
+    assert!(socket.closing.is_none());
+    drop(response);
+    socket.pinged -= CLIENT_PING_EVERY;
+    socket.on_tick().await;
+    assert!(matches!(socket.closing, Some(Closing::Gone)));
 }
 
 #[actix_web::test]
