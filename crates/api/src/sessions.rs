@@ -2,7 +2,6 @@
 
 mod cursor;
 mod looks;
-mod silence;
 mod socket;
 
 use std::cell::LazyCell;
@@ -175,9 +174,10 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
         forwarded: ForwardedRequest::brought(&request, Vec::new()),
         principal: Principal::of(&request),
     };
-    let socket = Socket::new(forwarder.into_inner(), incarnation, id, caller, watch, outlet, cursor);
+    let socket =
+        Socket::new(forwarder.into_inner(), incarnation, id, caller, watch, (outlet, pauses), cursor);
     let run = async move {
-        socket.run(messages, pauses).await;
+        socket.run(messages).await;
         drop(place);
     };
     // What it logs has the request's id.

@@ -26,7 +26,7 @@ use crate::shares::{Kind, Share};
 use crate::state::State;
 use guard::Guard;
 pub use outlet::{Outlet, Unsent};
-pub use pauses::Pauses;
+pub use pauses::{Pauses, Since};
 
 /// A socket that is open.
 pub struct Opened {

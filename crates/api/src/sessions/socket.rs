@@ -22,22 +22,21 @@ use wire::{Code, Object};
 
 use super::cursor::Cursor;
 use super::looks::{self, InLedger, Look, Room};
-use super::silence::Silence;
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SUBMIT_FOR,
-    CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
+    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX,
+    CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::to_wire;
-use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
+use crate::websocket::{self, Fault, Outlet, Pauses, Since, Unsent};
 
 /// Why clients are sent to another instance.
 const STOPPING: &str = "this instance is stopping; connect to another";
@@ -85,7 +84,9 @@ pub struct Socket {
     out: VecDeque<SessionFrame>,
     /// The bytes of the results in there, if they are many.
     unsent: Option<Share>,
-    silence: Silence,
+    pauses: Pauses,
+    /// When something was received last.
+    heard: Since,
     pinged: Instant,
     /// When it is looked next whether the client may still be here, however much happens meanwhile.
     tick_at: Instant,
@@ -131,7 +132,7 @@ impl Socket {
         id: SessionId,
         caller: Caller,
         watch: Watch,
-        outlet: Outlet,
+        (outlet, pauses): (Outlet, Pauses),
         cursor: Cursor,
     ) -> Self {
         let now = Instant::now();
@@ -159,7 +160,8 @@ impl Socket {
             is_over: false,
             out: VecDeque::new(),
             unsent: None,
-            silence: Silence::since(now),
+            heard: pauses.since(now),
+            pauses,
             pinged: now,
             tick_at: now + CLIENT_TICK,
             refused: None,
@@ -168,7 +170,7 @@ impl Socket {
     }
 
     /// Serves until either side ends it.
-    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
+    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
         let state = Arc::clone(&self.state);
         let mut draining = std::pin::pin!(state.traffic.until_draining());
         while self.closing.is_none() {
@@ -193,9 +195,7 @@ impl Socket {
             if !self.flush().await {
                 self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");
             }
-            let not_reading = not_reading_since.elapsed();
-            pauses.add(not_reading);
-            self.silence.not_reading(not_reading);
+            self.pauses.add(not_reading_since.elapsed());
         }
         let Self { id, outlet, closing, .. } = self;
         let reason = match closing {
@@ -234,7 +234,7 @@ impl Socket {
     }
 
     async fn on_message(&mut self, message: AggregatedMessage) {
-        self.silence.heard(Instant::now());
+        self.heard = self.pauses.since(Instant::now());
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
@@ -628,7 +628,8 @@ impl Socket {
         if !self.is_served() {
             return;
         }
-        if self.silence.is_too_long(now) {
+        // What came while the socket did not read still waits to be read.
+        if self.pauses.read_since(self.heard, now) >= CLIENT_SILENT_MAX {
             return self.end(CloseCode::Away, "nothing was received from the client");
         }
         if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {

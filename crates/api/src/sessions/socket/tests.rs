@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 
 use actix_web::HttpResponse;
 use actix_web::body::{MessageBody, to_bytes};
+use actix_web::web::Bytes;
 use actors::jobs::Topic;
 use domain::LaneId;
 use tempfile::TempDir;
@@ -20,7 +21,6 @@ use crate::websocket::Opened;
 struct Connected {
     socket: Socket,
     messages: AggregatedMessageStream,
-    pauses: Pauses,
     response: HttpResponse,
 }
 
@@ -33,8 +33,8 @@ async fn connected(state: &Arc<State>) -> Connected {
         principal: Principal::of(&request),
     };
     let cursor = Cursor::behind(0, true);
-    let socket = Socket::new(forwarder(state), incarnation, id, caller, watch, outlet, cursor);
-    Connected { socket, messages, pauses, response }
+    let socket = Socket::new(forwarder(state), incarnation, id, caller, watch, (outlet, pauses), cursor);
+    Connected { socket, messages, response }
 }
 
 #[test]
@@ -87,14 +87,31 @@ async fn a_client_that_is_gone_while_its_socket_does_not_read_is_found_by_a_ping
 }
 
 #[actix_web::test]
+async fn only_time_in_which_the_socket_reads_is_a_clients_silence() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    for (pause, is_too_long) in [(Duration::ZERO, true), (2 * CLIENT_SILENT_MAX, false)] {
+        let Connected { mut socket, .. } = connected(&state).await;
+        let heard = Instant::now().checked_sub(2 * CLIENT_SILENT_MAX).unwrap();
+        socket.heard = socket.pauses.since(heard);
+        socket.pauses.add(pause);
+        socket.on_tick().await;
+        assert_eq!(matches!(socket.closing, Some(Closing::ByServer(CloseCode::Away, _))), is_too_long);
+        socket.on_message(AggregatedMessage::Pong(Bytes::new())).await;
+        assert!(socket.heard.at() > heard, "a message ends the silence, whatever it is");
+    }
+}
+
+#[actix_web::test]
 async fn the_time_in_which_frames_wait_to_be_sent_to_a_client_does_not_count_against_it() {
     let dir = TempDir::new().unwrap();
     let state = state_with(&dir, Settings::new(Auth::open())).await;
-    let Connected { mut socket, messages, pauses, response } = connected(&state).await;
+    let Connected { mut socket, messages, response } = connected(&state).await;
+    let pauses = socket.pauses.clone();
     socket.problem(None, Code::Invalid, "a frame".to_owned());
     let begin = Instant::now();
     let since = pauses.since(begin);
-    let (sent, ()) = tokio::join!(to_bytes(response.into_body()), socket.run(messages, pauses.clone()));
+    let (sent, ()) = tokio::join!(to_bytes(response.into_body()), socket.run(messages));
     assert!(!sent.unwrap().is_empty());
     let now = Instant::now();
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
