@@ -258,8 +258,12 @@ fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<Stri
 
 /// When it was cancelled, in microseconds since 1970; `None` of a job that was not.
 fn cancelled_at_us(job: &Value) -> Option<u64> {
-    let finished_at = job["finished_at"].as_str().filter(|_| job["outcome"] == "cancelled")?;
-    let finished_at = OffsetDateTime::parse(finished_at, &Rfc3339).ok()?;
+    finished_at_us(job).filter(|_| job["outcome"] == "cancelled")
+}
+
+/// When it was finished, in microseconds since 1970; `None` of a job that does not say so in a way that can be read.
+pub fn finished_at_us(job: &Value) -> Option<u64> {
+    let finished_at = OffsetDateTime::parse(job["finished_at"].as_str()?, &Rfc3339).ok()?;
     u64::try_from(finished_at.unix_timestamp_nanos() / 1_000).ok()
 }
 

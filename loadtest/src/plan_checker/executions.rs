@@ -124,10 +124,11 @@ impl Absences {
         absences
     }
 
-    /// Whether the node was out of reach while it had the attempt. The one that decides so may hear of the absence before the
-    /// node does, whose instance stands still, and the node hears of the decision later.
-    fn may_lose(&self, one: &Execution<'_>) -> bool {
-        let until = one.listed_until_us().saturating_add(PARTS_WITHIN_US);
+    /// Whether the node was out of reach while it had the attempt, and before the job was finished. The one that decides so may
+    /// hear of the absence before the node does, whose instance stands still, and the node hears of the decision later.
+    fn may_lose(&self, one: &Execution<'_>, finished_us: Option<u64>) -> bool {
+        let decided_us = one.listed_until_us().min(finished_us.unwrap_or(u64::MAX));
+        let until = decided_us.saturating_add(PARTS_WITHIN_US);
         self.out.iter().any(|(from, to)| *from <= until && to.saturating_add(HEARS_WITHIN_US) >= one.began_us)
     }
 
@@ -180,11 +181,11 @@ impl<'d> Executions<'d> {
         self.by_task.get(task).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an attempt may have been lost with its node. Where no node has begun it, its dispatch may have been lost on the
-    /// way.
-    pub fn may_be_lost(&self, run: &Run) -> bool {
+    /// Whether an attempt may have been lost with its node before its job was finished, in microseconds since 1970, if it is
+    /// known when. Where no node has begun it, its dispatch may have been lost on the way.
+    pub fn may_be_lost(&self, run: &Run, finished_us: Option<u64>) -> bool {
         let mut began = self.by_task.values().flatten().filter(|one| one.run == run);
-        began.all(|one| self.absences[one.node].may_lose(one))
+        began.all(|one| self.absences[one.node].may_lose(one, finished_us))
     }
 
     /// Looks at each pair of attempts of a task, the older one first.

@@ -5,7 +5,7 @@ use testkit::fault_nodes::Run;
 
 use super::Evidence;
 use super::executions::Executions;
-use crate::job_checker::Diaries;
+use crate::job_checker::{Diaries, finished_at_us};
 
 /// How an attempt that its node says nothing of may end a job: these count towards `max_attempts`, of which every stage here has
 /// one.
@@ -27,7 +27,7 @@ pub fn check(
         let is_borne_out = if ended == "failed" {
             diaries.has_failed(&newest, by)
         } else {
-            LOST.contains(&ended) && executions.may_be_lost(&newest)
+            LOST.contains(&ended) && executions.may_be_lost(&newest, finished_at_us(job))
         };
         if !is_borne_out {
             broken.push(format!("job {id}: {by} does not bear out that it failed, as {ended:?}: {job}"));

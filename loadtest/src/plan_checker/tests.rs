@@ -394,6 +394,19 @@ fn says(evidence: &mut Evidence, said: Said) {
     evidence.diaries[1].lines[2] = Line { at_us: 9 * SECOND, wrote };
 }
 
+/// That job was finished then.
+fn is_finished(evidence: &mut Evidence, finished_at: &str) {
+    evidence.jobs.get_mut("b").unwrap()["finished_at"] = json!(finished_at);
+}
+
+/// That attempt's node says so of its end, and is not out of reach until the job was finished long since.
+fn says_and_parts_late(evidence: &mut Evidence, said: Said) {
+    says(evidence, said);
+    fails_as(evidence, "unlisted");
+    is_finished(evidence, "1970-01-01T00:00:09Z");
+    evidence.diaries[1].lines.push(Line { at_us: 40 * SECOND, wrote: Wrote::Parted });
+}
+
 /// No node ever began that job.
 fn begins_nowhere(evidence: &mut Evidence) {
     evidence.diaries[1].lines.truncate(1);
@@ -415,7 +428,7 @@ fn is_told_as_failed(evidence: &mut Evidence) {
 
 #[test]
 fn a_failure_that_its_node_does_not_bear_out_is_found() {
-    let lies: [fn(&mut Evidence); 7] = [
+    let lies: [fn(&mut Evidence); 9] = [
         |e| fails_as(e, "failed"),
         |e| fails_as(e, "not_acknowledged"),
         |e| says(e, Said::Nothing),
@@ -436,6 +449,8 @@ fn a_failure_that_its_node_does_not_bear_out_is_found() {
             begins_nowhere(e);
             fails_as(e, "node_lost_unsent");
         },
+        |e| says_and_parts_late(e, Said::Failure),
+        |e| says_and_parts_late(e, Said::Output(json!({}))),
     ];
     for (number, lie) in lies.into_iter().enumerate() {
         let mut evidence = good();
@@ -449,7 +464,7 @@ fn a_failure_that_its_node_does_not_bear_out_is_found() {
 
 #[test]
 fn a_failure_that_its_node_said_or_that_was_lost_with_it_is_believed() {
-    let truths: [fn(&mut Evidence); 5] = [
+    let truths: [fn(&mut Evidence); 7] = [
         |e| {
             says(e, Said::Failure);
             fails_as(e, "failed");
@@ -463,6 +478,17 @@ fn a_failure_that_its_node_said_or_that_was_lost_with_it_is_believed() {
         |e| {
             says(e, Said::Nothing);
             e.diaries[1].lines.push(Line { at_us: 12 * SECOND, wrote: Wrote::Parted });
+        },
+        // It is given up before it notices that its instance has gone, and owes its result meanwhile.
+        |e| {
+            says(e, Said::Failure);
+            is_finished(e, "1970-01-01T00:00:07Z");
+            e.diaries[1].lines.push(Line { at_us: 15 * SECOND, wrote: Wrote::Parted });
+        },
+        // It is out of reach later, and nobody can read when it was given up.
+        |e| {
+            says_and_parts_late(e, Said::Failure);
+            is_finished(e, "soon");
         },
         // Its dispatch was lost with its connection.
         begins_nowhere,
