@@ -184,8 +184,16 @@ impl<'d> Executions<'d> {
     /// Whether an attempt may have been lost with its node before its job was finished, in microseconds since 1970, if it is
     /// known when. Where no node has begun it, its dispatch may have been lost on the way.
     pub fn may_be_lost(&self, run: &Run, finished_us: Option<u64>) -> bool {
-        let mut began = self.by_task.values().flatten().filter(|one| one.run == run);
-        began.all(|one| self.absences[one.node].may_lose(one, finished_us))
+        self.attempts(run).all(|one| self.absences[one.node].may_lose(one, finished_us))
+    }
+
+    /// Whether a node has begun an attempt.
+    pub fn has_begun(&self, run: &Run) -> bool {
+        self.attempts(run).next().is_some()
+    }
+
+    fn attempts(&self, run: &Run) -> impl Iterator<Item = &Execution<'d>> {
+        self.by_task.values().flatten().filter(move |one| one.run == run)
     }
 
     /// Looks at each pair of attempts of a task, the older one first.

@@ -7,11 +7,8 @@ use super::Evidence;
 use super::executions::Executions;
 use crate::job_checker::{Diaries, finished_at_us};
 
-/// How an attempt that its node says nothing of may end a job: these count towards `max_attempts`, of which every stage here has
-/// one.
-const LOST: [&str; 2] = ["node_lost", "unlisted"];
-
-/// Looks at each of them.
+/// Looks at each of them. Of the ends that a node does not say itself, `node_lost` and `unlisted` count towards `max_attempts`,
+/// of which every stage here has one.
 pub fn check(
     evidence: &Evidence,
     executions: &Executions<'_>,
@@ -24,10 +21,13 @@ pub fn check(
         let last = past.find(|past| past["attempt"] == newest.attempt);
         let ended = last.and_then(|last| last["state"].as_str()).unwrap_or_default();
         let by = job["node"].as_str().unwrap_or_default();
-        let is_borne_out = if ended == "failed" {
-            diaries.has_failed(&newest, by)
-        } else {
-            LOST.contains(&ended) && executions.may_be_lost(&newest, finished_at_us(job))
+        let may_be_lost = || executions.may_be_lost(&newest, finished_at_us(job));
+        let is_borne_out = match ended {
+            "failed" => diaries.has_failed(&newest, by),
+            "node_lost" => may_be_lost(),
+            // Its node had acknowledged it, or had answered, and begins an attempt before it does either.
+            "unlisted" => executions.has_begun(&newest) && may_be_lost(),
+            _ => false,
         };
         if !is_borne_out {
             broken.push(format!("job {id}: {by} does not bear out that it failed, as {ended:?}: {job}"));

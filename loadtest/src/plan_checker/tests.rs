@@ -428,7 +428,7 @@ fn is_told_as_failed(evidence: &mut Evidence) {
 
 #[test]
 fn a_failure_that_its_node_does_not_bear_out_is_found() {
-    let lies: [fn(&mut Evidence); 9] = [
+    let lies: [fn(&mut Evidence); 10] = [
         |e| fails_as(e, "failed"),
         |e| fails_as(e, "not_acknowledged"),
         |e| says(e, Said::Nothing),
@@ -448,6 +448,10 @@ fn a_failure_that_its_node_does_not_bear_out_is_found() {
         |e| {
             begins_nowhere(e);
             fails_as(e, "node_lost_unsent");
+        },
+        |e| {
+            begins_nowhere(e);
+            fails_as(e, "unlisted");
         },
         |e| says_and_parts_late(e, Said::Failure),
         |e| says_and_parts_late(e, Said::Output(json!({}))),
