@@ -1,6 +1,6 @@
 //! What the operators share: the plans that they made, the way to the instances, and what they remember.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -104,18 +104,35 @@ impl OperatorState {
     pub(super) async fn show<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<T> {
         let begun = Instant::now();
         loop {
-            let reply = Request { method: "GET", path, key: None, body: None }
-                .ask(&self.client, self.base(dice))
-                .await;
-            if let Ok(reply) = &reply
-                && reply.status == 200
-            {
-                return serde_json::from_value(reply.body.clone())
-                    .with_context(|| format!("GET {path}: {}", reply.text));
+            if let Some(shown) = self.find(dice, path).await? {
+                return Ok(shown);
+            }
+            ensure!(begun.elapsed() < ANSWERED_WITHIN, "GET {path}: it is not there");
+        }
+    }
+
+    /// The same, or nothing if two instances answer that it is not there; or the only one.
+    pub(super) async fn find<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<Option<T>> {
+        let begun = Instant::now();
+        let mut without = BTreeSet::new();
+        while without.len() < self.urls.len().min(2) {
+            let base = self.base(dice);
+            let request = Request { method: "GET", path, key: None, body: None };
+            let reply = request.ask(&self.client, base).await;
+            match &reply {
+                Ok(reply) if reply.status == 200 => {
+                    let shown = serde_json::from_value(reply.body.clone());
+                    return shown.map(Some).with_context(|| format!("GET {path}: {}", reply.text));
+                }
+                Ok(reply) if reply.status == 404 => {
+                    without.insert(base);
+                }
+                _ => {}
             }
             ensure!(begun.elapsed() < ANSWERED_WITHIN, "GET {path} has no answer: {reply:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        Ok(None)
     }
 
     /// All items of a list, as soon as an instance answers.
@@ -136,5 +153,55 @@ impl OperatorState {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use serde_json::json;
+    use testkit::credentials::Credentials;
+    use testkit::fault_nodes::Counts;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An instance that answers every request with this status.
+    async fn instance(status: u16) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4_096];
+                    while socket.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                        let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 2\r\n\r\n{{}}");
+                        let _ = socket.write_all(answer.as_bytes()).await;
+                    }
+                });
+            }
+        });
+        format!("http://{address}")
+    }
+
+    /// What is found at these instances, whichever is asked first.
+    async fn found(urls: &[String]) -> Vec<Option<Value>> {
+        let nodes = FaultNodes::start(Counts::default(), None, urls, &Credentials::default(), 0).unwrap();
+        let shared = OperatorState::new(urls, Arc::new(nodes), &Access::open()).unwrap();
+        let mut found = Vec::new();
+        for seed in 0..8 {
+            let mut dice = StdRng::seed_from_u64(seed);
+            found.push(shared.find(&mut dice, "/v1/jobs/j").await.unwrap());
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn what_one_instance_shows_is_there_and_what_two_or_the_only_one_do_not_know_is_not() {
+        let (knows, other) = (instance(200).await, instance(404).await);
+        assert_eq!(found(std::slice::from_ref(&other)).await, vec![None; 8]);
+        assert_eq!(found(&[other.clone(), instance(404).await]).await, vec![None; 8]);
+        assert_eq!(found(&[other, knows]).await, vec![Some(json!({})); 8]);
     }
 }
