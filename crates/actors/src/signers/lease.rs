@@ -74,14 +74,18 @@ impl Inner {
         let lease_ms = self.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
         let sent = Instant::now();
-        // An acquire would take what has run out. A lease of basic mode is renewed by nobody.
+        // An acquire would take what has run out by the time it is carried out. A lease of basic mode is renewed by nobody.
         if mode == Mode::WorkerQueue
             && !self.failure_detector.may_take()
             && let Some(lease) = self.ledger.lease(resource).await?
-            && lease.owner.is_some_and(|owner| owner != self.config.owner)
-            && lease.expires_in_ms == 0
+            && let Some(owner) = lease.owner.filter(|owner| *owner != self.config.owner)
         {
-            return Ok((Acquired::Lapsed, sent));
+            let expires_in_ms = lease.expires_in_ms;
+            if expires_in_ms == 0 {
+                return Ok((Acquired::Lapsed, sent));
+            }
+            count_acquire("held");
+            return Ok((Acquired::Held { owner, expires_in_ms }, sent));
         }
         let mut acquired = self.ledger.acquire(resource, &self.config.owner, lease_ms).await;
         if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
@@ -109,8 +113,7 @@ impl Inner {
             Ok(Acquisition::Held { .. }) => "held",
             Err(_) => "error",
         };
-        metrics::counter!("fencepost_lease_acquire_total", "kind" => "signer", "result" => result)
-            .increment(1);
+        count_acquire(result);
         let acquired = match acquired? {
             Acquisition::Acquired { token, expires_at } => {
                 let expires_at = expires_at.as_micros();
@@ -145,4 +148,8 @@ impl Inner {
             ledger::log_failure!(error, %resource, "an unused lease could not be released; it expires by itself");
         }
     }
+}
+
+fn count_acquire(result: &'static str) {
+    metrics::counter!("fencepost_lease_acquire_total", "kind" => "signer", "result" => result).increment(1);
 }

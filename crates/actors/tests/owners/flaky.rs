@@ -202,6 +202,7 @@ impl Nonces for Flaky {
 #[async_trait]
 impl Leases for Flaky {
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
+        self.plan.let_acquire_pass().await;
         self.plan.holds.answer_late(self.real.acquire(resource, owner, lease_ms)).await
     }
     async fn take_over(

@@ -1,5 +1,6 @@
-//! Leases that are answered late, with another token, not acquired, or not renewed, looks at the others that are slow, looks
-//! for lanes that panic, steps of plans that wait or do not leave, and the tokens under which jobs are held after a takeover.
+//! Leases that are acquired or answered late, with another token, not acquired, or not renewed, looks at the others that are
+//! slow, looks for lanes that panic, steps of plans that wait or do not leave, and the tokens under which jobs are held after a
+//! takeover.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -17,6 +18,8 @@ const SLOW_LOOK: Duration = Duration::from_secs(6);
 #[derive(Default)]
 pub struct Holds {
     tokens: Mutex<Vec<Token>>,
+    /// The next acquire is done when the gate opens.
+    pub next_acquire_is_gated: AtomicBool,
     /// The next acquire is answered so much later than it is done.
     pub next_acquire_is_late: Mutex<Option<Duration>>,
     /// Acquires take so long and fail.
@@ -93,6 +96,13 @@ impl Holds {
 }
 
 impl Plan {
+    /// Waits for the gate with an acquire that is to do so.
+    pub async fn let_acquire_pass(&self) {
+        if self.holds.next_acquire_is_gated.swap(false, Ordering::SeqCst) {
+            self.gate.notified().await;
+        }
+    }
+
     /// Waits for the gate with a renewal that is to do so.
     pub async fn let_renewal_pass(&self) {
         let left = &self.renewals_to_gate;

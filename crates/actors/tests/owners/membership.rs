@@ -10,7 +10,7 @@ use actors::database_clock::SharedClock;
 use actors::signers::{GrantRequest, Limits, Refusal, Signers};
 use cluster::{ClusterView, Identity, JoinOptions, Membership, Process};
 use domain::{InstanceId, Mode, Resource, SignerId, Timestamp, Token};
-use ledger::{Acquisition, Handle, Lease, RECOVERED_TOKENS};
+use ledger::{Acquisition, Handle, Lease, RECOVERED_TOKENS, Renewal, Renewed};
 
 use crate::flaky::Plan;
 use crate::flaky_ledger::FlakyLedger;
@@ -22,6 +22,8 @@ const LEASE: Duration = Duration::from_secs(3);
 struct Joined {
     membership: Membership,
     ledger: Handle,
+    /// The same, failing as planned.
+    flaky: Handle,
     plan: Arc<Plan>,
     me: InstanceId,
     _folder: tempfile::TempDir,
@@ -42,8 +44,8 @@ impl Joined {
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
         let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
         let terms = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
-        let membership = Membership::join(ledger, bus, &identity, process, terms).await.unwrap();
-        Self { membership, ledger: real, plan, me, _folder: folder }
+        let membership = Membership::join(ledger.clone(), bus, &identity, process, terms).await.unwrap();
+        Self { membership, ledger: real, flaky: ledger, plan, me, _folder: folder }
     }
 
     /// Acquires the lease behind the instance's back.
@@ -158,42 +160,101 @@ async fn a_lease_however_long_it_is_is_renewed_without_waiting_for_a_look_at_the
     assert!(begun >= 2 && awaited == 0, "{awaited} of {begun} looks held up the next renewal");
 }
 
+/// The signer of an instance that has joined, in worker-queue mode, whose lease another instance has.
+struct Contended {
+    joined: Joined,
+    signers: Signers,
+    signer: SignerId,
+    other: InstanceId,
+}
+
+impl Contended {
+    /// The instance's own lease has this length, as has the other one's of the signer.
+    async fn open(own: Duration, others_ms: u64, request_timeout: Duration) -> Self {
+        let joined = Joined::with(bus::Hub::default().join(), own).await;
+        let (signer, other) = (SignerId::parse("s").unwrap(), InstanceId::parse("other-1").unwrap());
+        let limits = Limits {
+            idle: Duration::from_secs(30),
+            lease: Duration::from_secs(15),
+            hold_ms: 60_000,
+            lease_wait: Duration::from_millis(50),
+            lease_kept_max: Duration::from_millis(100),
+            request_timeout,
+            queue_max: 100,
+            in_flight_max: 1_000,
+        };
+        let me = Identity { id: joined.me.clone(), url: "http://me".to_owned() };
+        let signers = Signers::start(
+            Arbiters::start(NonZeroUsize::MIN).unwrap(),
+            joined.flaky.clone(),
+            joined.me.clone(),
+            joined.membership.failure_detector(),
+            ClusterView::alone(&me, Mode::WorkerQueue),
+            SharedClock::new(Duration::from_secs(1)),
+            limits,
+        );
+        let taken = joined.ledger.acquire(&Resource::signer(&signer), &other, others_ms).await.unwrap();
+        assert!(matches!(taken, Acquisition::Acquired { .. }), "{taken:?}");
+        Self { joined, signers, signer, other }
+    }
+
+    async fn grant(&self) -> Result<Token, Refusal> {
+        let request = GrantRequest { count: 1, hold_ms: None, key: None };
+        self.signers.grant(&self.signer, request).await.map(|grants| grants.token)
+    }
+
+    async fn lease(&self) -> Lease {
+        self.joined.ledger.lease(&Resource::signer(&self.signer)).await.unwrap().unwrap()
+    }
+
+    /// The other one's lease, once it has run out.
+    async fn lapsed(&self) -> Lease {
+        until("it has run out", async || !self.lease().await.is_live()).await;
+        self.lease().await
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signers_lease_of_another_that_ran_out_is_left_alone_for_one_lease_after_joining() {
-    let joined = Joined::with(bus::Hub::default().join(), Duration::from_secs(60)).await;
-    let (signer, other) = (SignerId::parse("s").unwrap(), InstanceId::parse("other-1").unwrap());
-    let resource = Resource::signer(&signer);
-    let limits = Limits {
-        idle: Duration::from_secs(30),
-        lease: Duration::from_secs(15),
-        hold_ms: 60_000,
-        lease_wait: Duration::from_millis(50),
-        lease_kept_max: Duration::from_millis(100),
-        request_timeout: Duration::from_secs(1),
-        queue_max: 100,
-        in_flight_max: 1_000,
-    };
-    let me = Identity { id: joined.me.clone(), url: "http://me".to_owned() };
-    let signers = Signers::start(
-        Arbiters::start(NonZeroUsize::MIN).unwrap(),
-        joined.ledger.clone(),
-        joined.me.clone(),
-        joined.membership.failure_detector(),
-        ClusterView::alone(&me, Mode::WorkerQueue),
-        SharedClock::new(Duration::from_secs(1)),
-        limits,
-    );
-    let grant = || signers.grant(&signer, GrantRequest { count: 1, hold_ms: None, key: None });
-    let taken = joined.ledger.acquire(&resource, &other, 1).await.unwrap();
-    assert!(matches!(taken, Acquisition::Acquired { .. }), "{taken:?}");
-    let lease = async || joined.ledger.lease(&resource).await.unwrap().unwrap();
-    until("it has run out", async || !lease().await.is_live()).await;
-    let left = lease().await;
-    let refused = grant().await;
+    let contended = Contended::open(Duration::from_secs(60), 1, Duration::from_secs(1)).await;
+    let left = contended.lapsed().await;
+    let refused = contended.grant().await;
     assert!(matches!(refused, Err(Refusal::LedgerUnavailable)), "{refused:?}");
-    assert_eq!((lease().await.owner, lease().await.token), (left.owner, left.token));
+    let lease = contended.lease().await;
+    assert_eq!((lease.owner, lease.token), (left.owner, left.token));
     // What is given back is taken at once.
-    joined.ledger.release(&resource, &other, left.token).await.unwrap();
-    grant().await.unwrap();
-    signers.stop().await;
+    let Contended { joined, signer, other, .. } = &contended;
+    joined.ledger.release(&Resource::signer(signer), other, left.token).await.unwrap();
+    contended.grant().await.unwrap();
+    contended.signers.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signers_lease_of_another_is_not_acquired_after_joining_also_where_it_has_not_run_out_yet() {
+    let contended = Contended::open(Duration::from_secs(60), 60_000, Duration::from_secs(1)).await;
+    let held = contended.lease().await;
+    let Contended { joined, signer, other, .. } = &contended;
+    joined.plan.holds.next_acquire_is_gated.store(true, Ordering::SeqCst);
+    let refused = contended.grant().await;
+    assert!(matches!(&refused, Err(Refusal::NotOwner { owner, .. }) if owner == other), "{refused:?}");
+    // An acquire that waits since then would find it run out.
+    let shortened = Renewal { resource: Resource::signer(signer), token: held.token, lease_ms: 1 };
+    assert_eq!(joined.ledger.renew(other, shortened).await.unwrap(), Renewed::Done);
+    contended.lapsed().await;
+    joined.plan.gate.notify_one();
+    let refused = contended.grant().await;
+    assert!(matches!(refused, Err(Refusal::LedgerUnavailable)), "{refused:?}");
+    let lease = contended.lease().await;
+    assert_eq!((lease.owner.as_ref(), lease.token), (Some(other), held.token));
+    contended.signers.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signers_lease_of_another_that_ran_out_is_taken_one_lease_after_joining() {
+    let contended = Contended::open(Duration::from_secs(1), 1, PATIENCE).await;
+    let left = contended.lapsed().await;
+    let token = contended.grant().await.unwrap();
+    assert!(token > left.token, "{token} is not above {}", left.token);
+    assert_eq!(contended.lease().await.owner.as_ref(), Some(&contended.joined.me));
+    contended.signers.stop().await;
 }
