@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use crate::Identity;
 
-/// A new instance joins the ring when it has renewed its lease for this long.
+/// A new instance joins the ring when it has renewed its lease for this long, and for the lease's length: until then it takes
+/// no lease of others that ran out.
 pub const RING_AGE: Duration = Duration::from_secs(3);
 /// How long an instance that could not be reached, or that is leaving, is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
@@ -119,6 +120,8 @@ pub struct ClusterView {
 
 struct Inner {
     me: InstanceId,
+    /// For how long an instance has renewed its lease when it joins the ring.
+    ring_age: Duration,
     view: ArcSwap<View>,
     /// Who is avoided, and until when. The one lock under which the view is replaced.
     avoided: Mutex<HashMap<InstanceId, Instant>>,
@@ -149,6 +152,11 @@ impl ClusterView {
     /// Of an instance that knows of no other.
     #[must_use]
     pub fn alone(me: &Identity, mode: Mode) -> Self {
+        Self::member(me, mode, Duration::ZERO)
+    }
+
+    /// The same, of one whose own lease has this length. Those of the others are to have it as well.
+    pub(crate) fn member(me: &Identity, mode: Mode, lease: Duration) -> Self {
         let member = Member { id: me.id.clone(), url: me.url.clone() };
         let ring = Ring::new([me.id.as_str()]);
         let view = View {
@@ -163,6 +171,7 @@ impl ClusterView {
         let view = view.relabelled();
         let inner = Inner {
             me: me.id.clone(),
+            ring_age: RING_AGE.max(lease),
             view: ArcSwap::from_pointee(view),
             avoided: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -284,7 +293,8 @@ impl ClusterView {
             let members = now_on.members();
             members.len() > 1 && members.binary_search_by(|id| id.as_str().cmp(peer.id.as_str())).is_ok()
         };
-        let settled = |peer: &&Peer| u128::from(peer.age_ms) >= RING_AGE.as_millis() || stays(peer);
+        let ring_age_ms = self.inner.ring_age.as_millis();
+        let settled = |peer: &&Peer| u128::from(peer.age_ms) >= ring_age_ms || stays(peer);
         let ring = if live.iter().any(|peer| settled(&peer)) {
             Ring::new(live.iter().filter(settled).map(|peer| peer.id.as_str()))
         } else {
@@ -383,6 +393,21 @@ mod tests {
         taken.lease.owner = Some(InstanceId::parse("a").unwrap());
         cluster_view.saw(vec![peer("a", OLD), taken]);
         assert_eq!(members(&cluster_view), ["a"], "whose lease is another's is dead");
+    }
+
+    #[test]
+    fn a_newcomer_whose_lease_is_long_waits_for_its_place_until_it_may_take_what_ran_out() {
+        let cluster_view = ClusterView::member(&identity("a"), Mode::Basic, Duration::from_secs(30));
+        cluster_view.saw(vec![peer("a", OLD)]);
+        assert_eq!(members(&cluster_view), ["a"], "alone it has its place at once");
+        let ring_beside = |age_ms| {
+            cluster_view.saw(vec![peer("a", 30_000), peer("b", 60_000), peer("c", age_ms)]);
+            members(&cluster_view)
+        };
+        for age_ms in [OLD + 1_000, 29_999] {
+            assert_eq!(ring_beside(age_ms), ["a", "b"], "{age_ms}");
+        }
+        assert_eq!(ring_beside(30_000), ["a", "b", "c"]);
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Membership {
         let (id, url) = (identity.id.clone(), identity.url.clone());
         let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
         let failure_detector = FailureDetector::member(lease);
-        let cluster_view = ClusterView::alone(identity, first_mode);
+        let cluster_view = ClusterView::member(identity, first_mode, lease);
         let (lose, lost) = watch::channel(false);
         let (show_token, token) = watch::channel(None);
         let (anew, asked_anew) = mpsc::channel(1);
