@@ -203,6 +203,10 @@ impl<R> BatchBuilder<R> {
                 }
             }
             Command::SetPolicy(patch) => {
+                // Where both were written unheard, the next try would note that the first one changes what the second one set.
+                if self.planned.iter().any(|(beside, _)| matches!(beside.command, Command::SetPolicy(_))) {
+                    return Decision::Deferred(queued);
+                }
                 let (was_known, before) =
                     (grounds.allocator.is_known(), grounds.allocator.policy().to_string());
                 match grounds.allocator.set_policy(patch) {

@@ -643,3 +643,26 @@ fn a_policy_that_was_written_unheard_has_one_entry_in_the_audit() {
         assert_eq!(audited(&mut world, window(Some(8)), Fate::NotDone), (0, 0), "nothing changes");
     }
 }
+
+#[test]
+fn two_policies_that_come_together_have_one_entry_each_in_the_audit_though_a_commit_is_unheard() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        let asked = [1_000, 2_000].map(|hold_ms| {
+            let policy = PolicyPatch { hold_ms: Some(hold_ms), ..PolicyPatch::default() };
+            let entry = Box::new(AuditEntry::new("ops", "set_policy", "signer:s"));
+            world.apply_audited(Command::SetPolicy(policy), Some(entry))
+        });
+        world.proceed();
+        let (mut entries, mut fate) = (Vec::new(), Fate::DoneUnheard);
+        while !asked.iter().all(|number| world.outcomes.contains_key(number)) {
+            until_commit(&mut world);
+            let [Call::Commit { batch, .. }] = &world.calls[..] else { panic!("{:?}", world.calls) };
+            entries.extend(batch.audit.iter().map(|entry| (entry.before.clone(), entry.after.clone())));
+            world.complete(0, std::mem::replace(&mut fate, Fate::Well));
+        }
+        let [(_, first), (second, _)] = &entries[..] else { panic!("{mode:?}: {entries:?}") };
+        assert_eq!(first, second, "one follows the other");
+        assert_eq!(world.policy.as_ref().and_then(|policy| policy.hold_ms), Some(2_000));
+    }
+}
