@@ -127,7 +127,13 @@ async fn nodes_shown(urls: &[String], client: &Client) -> Result<Vec<String>> {
 fn unfinished(fleet: &Fleet) -> Result<Vec<String>> {
     let sql = "select id, state, attempt, lane, node, holder, due_at, now() from job order by id limit 20";
     let rows = fleet.database().query(sql)?;
-    Ok(rows.into_iter().map(|row| format!("unfinished: {}", row.join(" "))).collect())
+    let mut left: Vec<_> = rows.into_iter().map(|row| format!("unfinished: {}", row.join(" "))).collect();
+    // A task that is over keeps its lock until no attempt of it can be under way any more, and that is looked at every few seconds.
+    let sql = "select resource, owner, status from lease join plan_task on owner = 'task:' || plan_task.id \
+               where status in ('SUCCEEDED', 'CANCELLED') limit 20";
+    let rows = fleet.database().query(sql)?;
+    left.extend(rows.into_iter().map(|row| format!("locked by a task that is over: {}", row.join(" "))));
+    Ok(left)
 }
 
 /// Slots that are taken, messages that nobody has read, and inboxes of instances that are gone.
