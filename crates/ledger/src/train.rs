@@ -1,6 +1,6 @@
 //! Commit trains: group commit across all callers of the ledger. The batches that wait leave as one transaction, and the
-//! next train leaves when one returns. There is no timer. An idle ledger gives the latency of one commit; a busy one
-//! commits hundreds of batches per fsync.
+//! next train leaves when one returns, once what its thread has at hand has been looked at ([`TURNS_BETWEEN`]). There is no
+//! timer. An idle ledger gives the latency of one commit; a busy one commits hundreds of batches per fsync.
 //!
 //! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
 //! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease
@@ -42,6 +42,10 @@ const TRAIN_BATCHES_MAX: usize = 500;
 pub(crate) const TRAIN_ROWS_MAX: usize = 5_000;
 /// Batches that wait for one committer. A caller beyond that waits until there is room in the queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
+
+/// After a train the other tasks of the committer's thread have so many turns before the next one leaves: what is at the
+/// thread's sockets by then shares it. So many tasks pass a request on, from its socket to this queue.
+const TURNS_BETWEEN: usize = 4;
 
 /// How often a train is sent that the database is known to have undone.
 const SENT_MAX: usize = 3;
@@ -494,7 +498,7 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     pending: Vec<PendingBatch<C>>,
     mut engine: E,
     ahead: Option<Finished>,
-    _arrived: oneshot::Sender<()>,
+    arrived: oneshot::Sender<()>,
 ) -> (E, Vec<PendingBatch<C>>) {
     let (batches, waiting): (Vec<_>, Vec<_>) =
         pending.into_iter().map(|pending| (pending.batch, pending.waiting)).unzip();
@@ -515,6 +519,11 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
     for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
         waiting.tell(verdict);
+    }
+    // The train behind may be committed.
+    drop(arrived);
+    for _ in 0..TURNS_BETWEEN {
+        tokio::task::yield_now().await;
     }
     (engine, Vec::new())
 }
