@@ -47,11 +47,7 @@ fn a_frame_that_is_no_object_has_no_ref() {
 
 #[actix_web::test]
 async fn a_page_that_is_read_slowly_ends_when_the_client_is_not_served_any_more() {
-    let ends: [(fn(&State), CloseCode); 2] = [
-        (|state| state.settings.auth.replace(Vec::new()), CloseCode::Other(close::UNAUTHORIZED)),
-        (|state| state.traffic.drain(), CloseCode::Away),
-    ];
-    for (end, code) in ends {
+    for code in [CloseCode::Other(close::UNAUTHORIZED), CloseCode::Away] {
         let dir = TempDir::new().unwrap();
         let state = state_with(&dir, Settings::new(Auth::open())).await;
         let Connected { mut socket, response, .. } = connected(&state).await;
@@ -62,7 +58,10 @@ async fn a_page_that_is_read_slowly_ends_when_the_client_is_not_served_any_more(
         {
             let mut flush = pin!(socket.flush());
             assert!(flush.as_mut().now_or_never().is_none(), "the client has not read all of them");
-            end(&state);
+            match code {
+                CloseCode::Away => state.traffic.drain(),
+                _ => state.settings.auth.replace(Vec::new()),
+            }
             // It reads those that wait for it, which makes room for as many.
             assert!(poll_fn(|context| Pin::new(&mut body).poll_next(context)).await.is_some());
             assert!(flush.await, "the next frame is not waited for");
