@@ -115,8 +115,8 @@ use upkeep::Upkeep;
 pub(crate) use waiters::Waiter;
 use waiters::Waiters;
 pub use waiting::{WaitingFor, WaitingReason};
+use watches::Watches;
 pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
-use watches::{ProgressAnswer, Watches};
 
 /// How the lanes of an instance work.
 #[derive(Clone, Debug)]
@@ -232,9 +232,7 @@ impl Jobs {
         });
         progress.start();
         let reporter = Arc::downgrade(&progress);
-        let known_progress = Box::new(move |job, asked| {
-            reporter.upgrade().map_or(ProgressAnswer::Nothing, |reporter| reporter.answer(job, asked))
-        });
+        let known_progress = Box::new(move |job| reporter.upgrade()?.event_for_others(job));
         watches::start(&watches, &bus, &me, outgoing, known_progress);
         tallies::start(watches.tallies(), &bus, &me);
         attempt_writer::start(ledger.clone(), &gateway, &watches);

@@ -73,11 +73,6 @@ impl LocalAttempts {
         self.attempts.get(&(job, attempt)).is_some_and(|known| known.node != *node)
     }
 
-    /// Whether a node came here with the attempt, which it may have had while it was connected to another instance.
-    pub(super) fn came_with_its_node(&self, job: JobId, attempt: Attempt) -> bool {
-        self.attempts.get(&(job, attempt)).is_some_and(|known| known.policy.is_none())
-    }
-
     /// Whether the attempt was dispatched to the node by way of this instance, at that time or later.
     pub(super) fn was_dispatched_since(&self, node: &NodeId, of: Slot, since: Instant) -> bool {
         let dispatched = self.with(of.job, of.attempt, |known| {

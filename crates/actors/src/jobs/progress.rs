@@ -14,7 +14,7 @@ use super::limits::{PROGRESS_SENT_EVERY, WANTED_AGAIN_EVERY};
 use super::live_job::live_job;
 use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
-use super::watches::{JobEvent, JobEventKind, ProgressAnswer, Watches};
+use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::panic_guard::guarded;
 
 /// Of one instance.
@@ -115,16 +115,11 @@ impl ProgressReporter {
         Some(JobEvent { job, attempt, lane, node: Some(node), kind: JobEventKind::Progressed(progress) })
     }
 
-    /// The same for other instances, with the attempt of which they ask where they name it.
-    pub(super) fn answer(&self, job: JobId, asked: Option<Attempt>) -> ProgressAnswer {
-        let has_left = |node: &NodeId| self.other_holder(node).is_some();
-        let came_with_its_node = |attempt| self.gateway.attempts().came_with_its_node(job, attempt);
-        match self.event(job) {
-            Some(event) if event.node.as_ref().is_some_and(has_left) => ProgressAnswer::Left(event),
-            Some(event) => ProgressAnswer::Newest(event),
-            None if asked.is_some_and(came_with_its_node) => ProgressAnswer::NothingHere,
-            None => ProgressAnswer::Nothing,
-        }
+    /// The same for other instances: nothing where the node has connected to another one since.
+    pub(super) fn event_for_others(&self, job: JobId) -> Option<JobEvent> {
+        let event = self.event(job)?;
+        let has_left = event.node.as_ref().is_some_and(|node| self.other_holder(node).is_some());
+        (!has_left).then_some(event)
     }
 
     /// The other instance that holds the socket of a node, if one does.
@@ -216,31 +211,13 @@ mod tests {
         };
         assert_eq!(at("a", 1), nodes::Applied::New);
         reporter.progressed(&node("n"), job(1), FIRST, percent(50));
-        let answer = || reporter.answer(job(1), Some(FIRST));
-        let ProgressAnswer::Newest(event) = answer() else { panic!("{:?}", answer()) };
+        let event = reporter.event_for_others(job(1)).unwrap();
         assert_eq!(event.kind, JobEventKind::Progressed(percent(50)));
         assert_eq!(reporter.of(&record).await, Some(percent(50)));
         assert_eq!(at("b", 2), nodes::Applied::New);
-        assert_eq!(answer(), ProgressAnswer::Left(event.clone()), "the other instance may know more");
+        assert_eq!(reporter.event_for_others(job(1)), None, "the other instance answers");
         assert_eq!(reporter.of(&record).await, Some(percent(50)), "it does not answer");
         watches.tell_progress(JobEvent { kind: JobEventKind::Progressed(percent(90)), ..event });
         assert_eq!(reporter.of(&record).await, Some(percent(90)));
-    }
-
-    #[tokio::test]
-    async fn an_instance_says_that_nothing_is_known_of_what_was_dispatched_to_it_alone() {
-        let ledger = Ledger::open().await;
-        let reporter = reporter(&ledger, &Arc::new(Watches::new(false).0));
-        reporter.gateway.attempts().expect(&dispatch(1, "n", "a"), Instant::now());
-        reporter.gateway.attempts().connected_with(&node("n"), &[slot(1), slot(2)]);
-        for (of, asked, answer) in [
-            (1, Some(FIRST), ProgressAnswer::Nothing),
-            (2, Some(FIRST), ProgressAnswer::NothingHere),
-            (2, Some(FIRST.next()), ProgressAnswer::Nothing),
-            (2, None, ProgressAnswer::Nothing),
-            (3, Some(FIRST), ProgressAnswer::Nothing),
-        ] {
-            assert_eq!(reporter.answer(job(of), asked), answer, "{of} {asked:?}");
-        }
     }
 }

@@ -29,7 +29,7 @@ use super::limits::{
 };
 use super::tallies::Tallies;
 use exchange::Notice;
-pub(super) use exchange::{ProgressAnswer, start};
+pub(super) use exchange::start;
 use finish_interest::FinishInterest;
 
 /// What can be watched.
@@ -146,8 +146,6 @@ struct Reported {
     attempt: Attempt,
     node: Option<NodeId>,
     progress: Progress,
-    /// Said by an instance that the node has left for another one.
-    is_left: bool,
 }
 
 impl Topic {
@@ -285,8 +283,8 @@ impl Watches {
     }
 
     /// How far a job's attempt is that this node has, asked of the instance that holds the node's socket, if it answers within
-    /// moments; if it has not heard of that, what an instance says that held the socket before. After the first question the
-    /// holder sends each progress for a while. Beyond [`ASKED_TOPICS_MAX`] it is asked about no more jobs.
+    /// moments. After the first question that instance sends each progress for a while. Beyond [`ASKED_TOPICS_MAX`] it is asked
+    /// about no more jobs.
     pub(super) async fn ask(
         &self,
         job: JobId,
@@ -322,21 +320,15 @@ impl Watches {
                 return known;
             }
         }
-        self.want(&topic, Some((holder, attempt)));
+        self.want(&topic, Some(holder.clone()));
         let answered = async {
-            // That nothing is known ends the wait as well; what another node says does not, nor what an earlier holder does.
+            // That nothing is known ends the wait as well; what another node says does not.
             while let Ok(Notification::Event(seen)) = notifications.recv().await
-                && (seen.node.as_ref() != Some(node) || self.knows_only_what_is_left(&topic))
+                && seen.node.as_ref() != Some(node)
             {}
         };
         let _ = tokio::time::timeout(PROGRESS_ASKED, answered).await;
         self.here.get(&topic)?.progress_of(attempt, node)
-    }
-
-    /// Whether the only progress that is known of a topic is of an instance that the node has left.
-    fn knows_only_what_is_left(&self, topic: &Topic) -> bool {
-        let watched = self.here.get(topic);
-        watched.is_some_and(|watched| watched.progress.as_ref().is_some_and(|reported| reported.is_left))
     }
 
     fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<Notification>> {
@@ -392,31 +384,14 @@ impl Watches {
         }
     }
 
-    /// How far an attempt was when its node left the instance that says so: for those who follow the job and have heard nothing
-    /// of it.
-    fn hand_out_left(&self, seen: JobEvent) {
-        let JobEventKind::Progressed(progress) = &seen.kind else { return };
-        let Some(mut watched) = self.here.get_mut(&Topic::Job(seen.job)) else { return };
-        let is_known = watched.progress.as_ref().is_some_and(|known| {
-            known.attempt > seen.attempt || known.attempt == seen.attempt && known.node == seen.node
-        });
-        if is_known {
-            return;
-        }
-        let (attempt, node, progress) = (seen.attempt, seen.node.clone(), progress.clone());
-        watched.progress = Some(Reported { attempt, node, progress, is_left: true });
-        // Nobody may be listening any more.
-        let _ = watched.notifications.send(Notification::Event(Arc::new(seen)));
-    }
-
     fn hand_to(&self, topic: &Topic, seen: &Arc<JobEvent>) {
         if let (Topic::Job(_), JobEventKind::Progressed(progress)) = (topic, &seen.kind)
             && let Some(mut watched) = self.here.get_mut(topic)
         {
             let is_older = watched.progress.as_ref().is_some_and(|known| known.attempt > seen.attempt);
             if !is_older {
-                let (attempt, node, progress) = (seen.attempt, seen.node.clone(), progress.clone());
-                watched.progress = Some(Reported { attempt, node, progress, is_left: false });
+                let (attempt, node) = (seen.attempt, seen.node.clone());
+                watched.progress = Some(Reported { attempt, node, progress: progress.clone() });
             }
         }
         // An instance that wants a job's events may hear of its end twice: by the notice for callers that wait, and by its

@@ -50,9 +50,6 @@ pub(in crate::jobs) enum Notice {
         /// The instance that must answer with the job's progress, or that it knows none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ask: Option<String>,
-        /// The attempt of which it is to say that. Instances before 0.2.0 do not name it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt: Option<u32>,
         /// Whether this repeats an earlier announcement.
         #[serde(default, skip_serializing_if = "is_false")]
         again: bool,
@@ -83,10 +80,6 @@ pub(in crate::jobs) struct JobNotice {
     exact_percent: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
-    /// Progress of a node that has left for another instance: it counts where nothing else is known. Instances before 0.2.0 take
-    /// it for the newest.
-    #[serde(default, skip_serializing_if = "is_false")]
-    left: bool,
 }
 
 const fn is_false(value: &bool) -> bool {
@@ -95,23 +88,12 @@ const fn is_false(value: &bool) -> bool {
 
 impl Notice {
     pub(super) fn of(seen: &JobEvent) -> Self {
-        Self::Event(JobNotice::of(seen))
-    }
-
-    /// Of a node that has left the sender for another instance.
-    fn of_left(seen: &JobEvent) -> Self {
-        Self::Event(JobNotice { left: true, ..JobNotice::of(seen) })
-    }
-}
-
-impl JobNotice {
-    fn of(seen: &JobEvent) -> Self {
         let (state, outcome, progress) = match &seen.kind {
             JobEventKind::Changed(state, outcome) => (Some(*state), *outcome, None),
             JobEventKind::Progressed(progress) => (None, None, Some(progress)),
         };
         let percent = progress.and_then(|progress| progress.percent).map(Percent::get);
-        Self {
+        Self::Event(JobNotice {
             job: seen.job.to_string(),
             attempt: seen.attempt.get(),
             lane: seen.lane.as_ref().map(ToString::to_string),
@@ -121,10 +103,11 @@ impl JobNotice {
             percent: percent.map(|percent| percent.round() as u8),
             exact_percent: percent.filter(|percent| percent.fract() != 0.0),
             note: progress.and_then(|progress| progress.note.clone()),
-            left: false,
-        }
+        })
     }
+}
 
+impl JobNotice {
     pub(super) fn read(self) -> Option<JobEvent> {
         let kind = match self.state {
             Some(state) => {
@@ -166,16 +149,16 @@ impl Topic {
 }
 
 impl Watches {
-    /// Asks the other instances for events of a topic, at first or because a listener asks one of them for an attempt's progress.
-    pub(super) fn want(&self, topic: &Topic, ask: Option<(&InstanceId, Attempt)>) {
-        let (ask, attempt) = ask.map(|(asked, attempt)| (asked.to_string(), attempt.get())).unzip();
-        self.put(Notice::Want { topics: vec![topic.written()], ask, attempt, again: false });
+    /// Asks the other instances for events of a topic, at first or because a listener asks for progress.
+    pub(super) fn want(&self, topic: &Topic, ask: Option<InstanceId>) {
+        let ask = ask.map(|asked| asked.to_string());
+        self.put(Notice::Want { topics: vec![topic.written()], ask, again: false });
     }
 
     pub(super) fn want_all(&self, topics: &[Topic], again: bool) {
         for topics in topics.chunks(TOPICS_AT_ONCE) {
             let topics = topics.iter().map(Topic::written).collect();
-            self.put(Notice::Want { topics, ask: None, attempt: None, again });
+            self.put(Notice::Want { topics, ask: None, again });
         }
     }
 
@@ -185,7 +168,7 @@ impl Watches {
     }
 
     pub(super) fn announce(&self, topic: &str) {
-        self.put(Notice::Want { topics: vec![topic.to_owned()], ask: None, attempt: None, again: true });
+        self.put(Notice::Want { topics: vec![topic.to_owned()], ask: None, again: true });
     }
 
     /// The one that was asked has nothing to say.
@@ -196,31 +179,18 @@ impl Watches {
     }
 }
 
-/// What an instance answers another one that asks how far a job is.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::jobs) enum ProgressAnswer {
-    /// As its node says, which is connected here.
-    Newest(JobEvent),
-    /// As its node said before it left for another instance.
-    Left(JobEvent),
-    /// Its node has said nothing.
-    Nothing,
-    /// Its node has said nothing here. It may have where it was connected before.
-    NothingHere,
-}
-
-/// What is known here of how far a job is, and the attempt of which that is asked, where it is named.
-pub(in crate::jobs) type KnownProgress = Box<dyn Fn(JobId, Option<Attempt>) -> ProgressAnswer + Send + Sync>;
+/// What is known here of how far a job is, whose node is connected to this instance.
+pub(in crate::jobs) type ProgressSource = Box<dyn Fn(JobId) -> Option<JobEvent> + Send + Sync>;
 
 /// What hears the other instances.
-pub(super) struct Hearing<'h> {
-    pub(super) watches: &'h Watches,
-    pub(super) me: &'h InstanceId,
-    pub(super) progress: &'h KnownProgress,
+struct Hearing<'h> {
+    watches: &'h Watches,
+    me: &'h InstanceId,
+    progress: &'h ProgressSource,
 }
 
 impl Hearing<'_> {
-    pub(super) fn hear(&self, payload: &[u8]) {
+    fn hear(&self, payload: &[u8]) {
         let Some(Message { from, notices }) = read(payload) else {
             tracing::warn!("a notice about listeners cannot be read");
             return;
@@ -232,22 +202,21 @@ impl Hearing<'_> {
         let Ok(from) = InstanceId::parse(&from) else { return };
         for notice in notices {
             match notice {
-                Notice::Want { topics, ask, attempt, again } => {
+                Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
-                    let attempt = attempt.map(Attempt::new);
                     for topic in topics {
                         match self.watches.finish_interest.receive(&from, &topic, Instant::now()) {
                             Listed::First => self.watches.announce_finish_interest(),
                             Listed::Again => {}
-                            Listed::Other => self.is_wanted(&topic, again, attempt, is_asked),
+                            Listed::Other => self.is_wanted(&topic, again, is_asked),
                         }
                     }
                 }
-                Notice::Event(word) => match (word.left, word.read()) {
-                    (true, Some(event)) => self.watches.hand_out_left(event),
-                    (false, Some(event)) => self.watches.hand_out(event),
-                    (_, None) => {}
-                },
+                Notice::Event(word) => {
+                    if let Some(event) = word.read() {
+                        self.watches.hand_out(event);
+                    }
+                }
                 Notice::Nothing { job } => {
                     if let Some(job) = JobId::parse(&job) {
                         self.watches.nothing(job);
@@ -257,23 +226,21 @@ impl Hearing<'_> {
         }
     }
 
-    /// Another instance listens to a topic, and may ask this one how far an attempt is.
-    fn is_wanted(&self, topic: &str, again: bool, attempt: Option<Attempt>, is_asked: bool) {
+    /// Another instance listens to a topic.
+    fn is_wanted(&self, topic: &str, again: bool, is_asked: bool) {
         let Some(topic) = Topic::read(topic) else { return };
         self.watches.wanted_by_another(topic.clone());
         if let (Topic::Job(job), false) = (topic, again) {
-            self.answer_with_progress(job, attempt, is_asked);
+            self.answer_with_progress(job, is_asked);
         }
     }
 
-    /// How far a job is whose node is connected here, or was, for an instance that has begun to listen.
-    fn answer_with_progress(&self, job: JobId, attempt: Option<Attempt>, is_asked: bool) {
-        match (self.progress)(job, attempt) {
-            ProgressAnswer::Newest(event) => self.watches.put(Notice::of(&event)),
-            ProgressAnswer::Left(event) => self.watches.put(Notice::of_left(&event)),
-            ProgressAnswer::Nothing if is_asked => self.watches.put(Notice::Nothing { job: job.to_string() }),
-            // The instance where the node was connected before may answer.
-            ProgressAnswer::Nothing | ProgressAnswer::NothingHere => {}
+    /// How far a job is whose node is connected here, for an instance that has begun to listen.
+    fn answer_with_progress(&self, job: JobId, is_asked: bool) {
+        match (self.progress)(job) {
+            Some(event) => self.watches.put(Notice::of(&event)),
+            None if is_asked => self.watches.put(Notice::Nothing { job: job.to_string() }),
+            None => {}
         }
     }
 }
@@ -284,7 +251,7 @@ pub(in crate::jobs) fn start(
     bus: &bus::Handle,
     me: &InstanceId,
     to_tell: mpsc::Receiver<Notice>,
-    progress: KnownProgress,
+    progress: ProgressSource,
 ) {
     let weak = Arc::downgrade(watches);
     tokio::spawn(async move {

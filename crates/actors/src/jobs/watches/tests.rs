@@ -3,7 +3,7 @@
 use nodes::connection::Percent;
 
 use super::*;
-use crate::jobs::watches::exchange::{Hearing, JobNotice, KnownProgress};
+use crate::jobs::watches::exchange::JobNotice;
 
 fn job(n: u128) -> Topic {
     Topic::Job(JobId::from_u128(n))
@@ -170,8 +170,7 @@ async fn progress_is_asked_for_once_and_known_for_a_while() {
     let ask = |job, attempt| watches.ask(JobId::from_u128(job), Attempt::new(attempt), &node, &holder);
     let progress = Progress { percent: Percent::new(5.0), note: None };
     let answer = async {
-        let want = to_tell.recv().await;
-        assert!(matches!(want, Some(Notice::Want { ask: Some(_), attempt: Some(1), again: false, .. })));
+        assert!(matches!(to_tell.recv().await, Some(Notice::Want { ask: Some(_), again: false, .. })));
         watches.hand_out(says("n", 1, 5.0));
     };
     assert_eq!(tokio::join!(ask(1, 1), answer).0, Some(progress.clone()));
@@ -216,62 +215,6 @@ async fn what_another_node_says_of_an_attempt_is_not_shown() {
     assert_eq!(heard(&mut of_all), [looked_up]);
 }
 
-/// Another instance, with what it knows of how far a job is.
-struct Other {
-    me: InstanceId,
-    watches: Watches,
-    to_tell: mpsc::Receiver<Notice>,
-    progress: KnownProgress,
-}
-
-impl Other {
-    fn new(name: &str, answer: impl Fn() -> ProgressAnswer + Send + Sync + 'static) -> Self {
-        let (watches, to_tell) = Watches::new(false);
-        let me = InstanceId::parse(name).unwrap();
-        Self { me, watches, to_tell, progress: Box::new(move |_, _| answer()) }
-    }
-
-    /// What it says when it hears a message.
-    fn answers(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
-        Hearing { watches: &self.watches, me: &self.me, progress: &self.progress }.hear(message);
-        let notices: Vec<_> = std::iter::from_fn(|| self.to_tell.try_recv().ok()).collect();
-        exchange::messages(&self.me, notices.into_iter())
-    }
-}
-
-#[tokio::test]
-async fn what_a_node_said_before_it_went_to_another_instance_is_shown_until_it_says_more() {
-    let (node, me) = (node("n"), InstanceId::parse("me").unwrap());
-    let unasked: KnownProgress = Box::new(|_, _| ProgressAnswer::Nothing);
-    for (said, is_left_first) in [(None, true), (Some(70.0), true), (Some(70.0), false)] {
-        let newest = move |percent| ProgressAnswer::Newest(says("n", 1, percent));
-        let before = || JobEvent { lane: Some(lane()), ..says("n", 1, 50.0) };
-        let mut left = Other::new("left", move || ProgressAnswer::Left(before()));
-        let mut holder = Other::new("holder", move || said.map_or(ProgressAnswer::NothingHere, newest));
-        let (watches, mut to_tell) = Watches::new(false);
-        let mut of_lane = watches.listen(&Topic::Lane(lane())).unwrap();
-        let holder_id = holder.me.clone();
-        let ask = || watches.ask(JobId::from_u128(1), Attempt::new(1), &node, &holder_id);
-        let answered = async {
-            let want = exchange::messages(&me, to_tell.recv().await.into_iter()).swap_remove(0);
-            let mut answers = [left.answers(&want), holder.answers(&want)];
-            if !is_left_first {
-                answers.reverse();
-            }
-            for message in answers.concat() {
-                Hearing { watches: &watches, me: &me, progress: &unasked }.hear(&message);
-                // The one that asks may look at each of them.
-                tokio::task::yield_now().await;
-            }
-        };
-        let percent = |progress: Option<Progress>| progress.and_then(|it| it.percent).map(Percent::get);
-        let shown = said.or(Some(50.0));
-        assert_eq!(percent(tokio::join!(ask(), answered).0), shown, "{said:?} {is_left_first}");
-        assert_eq!(percent(ask().await), shown, "{said:?} {is_left_first}: it is known");
-        assert!(heard(&mut of_lane).is_empty(), "it is no news");
-    }
-}
-
 #[test]
 fn words_are_read_as_they_were_written() {
     let node = NodeId::parse("n").unwrap();
@@ -307,8 +250,7 @@ fn messages_are_of_a_size_that_the_bus_takes() {
         kind: JobEventKind::Progressed(Progress { percent: Percent::new(100.0), note }),
     };
     let lane = Topic::Lane(largest.lane.clone().unwrap()).written();
-    let topics = vec![lane; exchange::TOPICS_AT_ONCE];
-    let want = Notice::Want { topics, ask: None, attempt: None, again: true };
+    let want = Notice::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };
     let words: Vec<_> = (0..99).flat_map(|_| [Notice::of(&largest), want.clone()]).collect();
     let messages = exchange::messages(&me, words.clone().into_iter());
     let sizes: Vec<_> = messages.iter().map(Vec::len).collect();
