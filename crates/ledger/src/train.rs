@@ -43,8 +43,9 @@ pub(crate) const TRAIN_ROWS_MAX: usize = 5_000;
 /// Batches that wait for one committer. A caller beyond that waits until there is room in the queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
 
-/// After a train the other tasks of the committer's thread have so many turns before the next one leaves: what is at the
-/// thread's sockets by then shares it. So many tasks pass a request on, from its socket to this queue.
+/// After a train the other tasks of the committer's thread have so many turns before the next one leaves. Committers of jobs and
+/// plans share their threads with sockets: what is there by then shares the train. So many tasks pass a request on, from its
+/// socket to this queue.
 const TURNS_BETWEEN: usize = 4;
 
 /// How often a train is sent that the database is known to have undone.

@@ -2,6 +2,7 @@
 //! and one that was found dead comes back as another.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use loadtest::checker;
 use loadtest::tables;
@@ -124,12 +125,17 @@ async fn where_requests_are_not_forwarded_they_are_told_the_owners_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_come_and_go_under_load_and_nothing_is_lost() {
-    let fleet = fleet(2, |setup| setup).await;
+    const LEASE: Duration = Duration::from_secs(4);
+    let with_lease =
+        |setup: Setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", &LEASE.as_millis().to_string());
+    let begun = Instant::now();
+    let fleet = fleet(2, with_lease).await;
     let client = patient();
     let mut load = Load::start(8, fleet.urls());
     load.successes(100).await;
+    until("one is on the ring whoever else comes", async || begun.elapsed() > LEASE * 2).await;
     let newcomer = Setup::in_mode("worker-queue").unwrap().database(fleet.database().url());
-    let mut newcomer = newcomer.start().await.unwrap();
+    let mut newcomer = with_lease(newcomer).start().await.unwrap();
     let all: Vec<String> = fleet.urls().iter().cloned().chain([newcomer.url().to_owned()]).collect();
     // Callers that come to a newcomer before it is on the ring, and to instances that see different rings.
     let mut sprayed = load.beside("sprayed", 4, &all);

@@ -238,13 +238,18 @@ impl Socket {
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
-            AggregatedMessage::Ping(bytes) => match self.outlet.pong(&bytes).await {
-                Ok(()) => {}
-                Err(Unsent::Closed) => self.closing = Some(Closing::Gone),
-                Err(Unsent::NotRead) => {
-                    self.end(CloseCode::Other(close::SLOW_READER), "the client does not read its pongs")
+            AggregatedMessage::Ping(bytes) => {
+                let begun = Instant::now();
+                let sent = self.outlet.pong(&bytes).await;
+                self.pauses.add(begun.elapsed());
+                match sent {
+                    Ok(()) => {}
+                    Err(Unsent::Closed) => self.closing = Some(Closing::Gone),
+                    Err(Unsent::NotRead) => {
+                        self.end(CloseCode::Other(close::SLOW_READER), "the client does not read its pongs");
+                    }
                 }
-            },
+            }
             AggregatedMessage::Pong(_) => {}
             AggregatedMessage::Close(reason) => self.closing = Some(Closing::ByClient(reason)),
         }

@@ -74,6 +74,34 @@ async fn those_who_wait_share_the_next_train() {
 }
 
 #[tokio::test]
+async fn what_an_answered_caller_asks_for_next_shares_the_next_train_with_those_who_wait() {
+    let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
+    let (open, gate) = oneshot::channel();
+    let gate = Mutex::new(Some(gate));
+    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
+    let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
+    let commit = |trains: Arc<Trains<Batch>>, signer: &'static str| async move {
+        trains.commit(batch(signer), Duration::from_secs(9)).await.unwrap()
+    };
+    let answered = {
+        let trains = trains.clone();
+        tokio::spawn(async move {
+            commit(trains.clone(), "first").await;
+            // From its socket to the queue by way of another task.
+            tokio::spawn(tokio::task::yield_now()).await.unwrap();
+            commit(trains, "next").await
+        })
+    };
+    tokio::task::yield_now().await;
+    let waiting = tokio::spawn(commit(trains.clone(), "waiting"));
+    tokio::task::yield_now().await;
+    open.send(()).unwrap();
+    answered.await.unwrap();
+    waiting.await.unwrap();
+    assert_eq!(*sent.lock().unwrap(), [vec!["first"], vec!["waiting", "next"]]);
+}
+
+#[tokio::test]
 async fn a_signer_has_one_batch_on_a_train_and_keeps_its_order() {
     let (_, trains) = verdicts(&["first", "a", "a", "b", "a"]).await;
     assert_eq!(trains, [vec!["first"], vec!["a", "b"], vec!["a"], vec!["a"]]);
