@@ -7,6 +7,9 @@ use super::{connect, shown};
 use crate::cli::Cluster;
 use crate::exit::Failure;
 
+/// Signers of a mode that the line above the table names.
+const SIGNERS_NAMED: usize = 5;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -17,7 +20,7 @@ pub async fn run(command: Cluster) -> Result<(), Failure> {
     Look::one(people).run(&shown, async || client.cluster().await).await
 }
 
-/// The mode, a line with the signers that it is of unless it is of all, and one line for each instance.
+/// The mode, a line with the first signers that it is of unless it is of all, and one line for each instance.
 pub fn people(cluster: &Shown) -> String {
     let rows = cluster.instances.iter().map(|instance| {
         let answering = if instance.instance_id == cluster.instance { "*" } else { "" };
@@ -37,7 +40,14 @@ pub fn people(cluster: &Shown) -> String {
     let only = match cluster.only.as_deref() {
         None => String::new(),
         Some([]) => "only for none of the signers that this token sees\n".to_owned(),
-        Some(signers) => format!("only for {}\n", signers.join(", ")),
+        Some(signers) => {
+            let (named, others) = signers.split_at(signers.len().min(SIGNERS_NAMED));
+            let more = match others.len() {
+                0 => String::new(),
+                count => format!(" and {count} more (--json names all)"),
+            };
+            format!("only for {}{more}\n", named.join(", "))
+        }
     };
     format!("mode {}; ring {}; * answered\n{only}", cluster.mode, cluster.ring_version)
         + &shown::table(headings, rows)
@@ -69,5 +79,21 @@ mod tests {
             let first = "mode basic; ring 7; * answered";
             assert_eq!(lines, [Some(first), line].into_iter().flatten().collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn of_many_signers_of_a_mode_the_first_are_named() {
+        let cluster = Shown {
+            instance: "a".to_owned(),
+            mode: Mode::Basic,
+            only: Some((1..=1_000).map(|number| format!("signer:eip155:1:{number}")).collect()),
+            ring_version: 7,
+            instances: Vec::new(),
+        };
+        let text = people(&cluster);
+        let above = text.split("INSTANCE").next().unwrap();
+        assert!(above.len() <= 300, "{above}");
+        let ends = "signer:eip155:1:4, signer:eip155:1:5 and 995 more (--json names all)";
+        assert!(above.contains(ends), "{above}");
     }
 }
