@@ -446,7 +446,28 @@ pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal
 /// # Errors
 /// `not_found` for one that the token does not see; `bus_unavailable` on an instance that opens none.
 pub async fn of_new_in(state: &State, sees: &Sees, id: &SessionId) -> Result<(), Refusal> {
-    if asked_session(state, sees, id).await? { Ok(()) } else { Err(not_seen("session", id.as_str())) }
+    if sees.everything() {
+        return Ok(());
+    }
+    let found = state.read(state.ledger.session(id)).await?;
+    of_found_in(state, sees, id, found).map(drop)
+}
+
+/// The same, of what the ledger has of the session.
+///
+/// # Errors
+/// As [`of_new_in`].
+pub fn of_found_in(
+    state: &State,
+    sees: &Sees,
+    id: &SessionId,
+    found: Option<SessionRecord>,
+) -> Result<SessionRecord, Refusal> {
+    if let Some(record) = found.filter(|record| session_record(sees, record)) {
+        return Ok(record);
+    }
+    state.incarnation().jobs.has_sessions()?;
+    Err(not_seen("session", id.as_str()))
 }
 
 /// Checks that a node may connect under its name, to these pools.

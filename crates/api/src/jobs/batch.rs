@@ -11,8 +11,9 @@ use domain::lane::SessionState;
 use domain::limits::BATCH_JOBS_MAX;
 use futures_util::StreamExt;
 use futures_util::future::join;
-use ledger::JobKey;
+use ledger::{JobKey, SessionRecord};
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout_at};
 use wire::FORWARDED_PLACES;
 use wire::jobs as shape;
 
@@ -24,7 +25,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::{Refusal, count_defect};
-use crate::state::State;
+use crate::state::{State, answered};
 use crate::traces;
 use crate::visibility;
 
@@ -70,20 +71,28 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             Err(refusal) => results[at] = Some(refused(refusal)),
         }
     }
-    let mut refused_sessions = Vec::new();
-    for session in sessions.keys() {
-        if let Err(refusal) = visibility::of_new_in(state, principal.sees(), session).await {
-            refused_sessions.push((session.clone(), refusal));
-        }
-    }
-    for (session, refusal) in refused_sessions {
-        let answer = refused(refusal);
-        for part in sessions.remove(&session).unwrap_or_default() {
-            results[part.at] = Some(answer.clone());
+    let sees = principal.sees();
+    let looks = Looks {
+        read: async |id: &SessionId| state.call(state.ledger.session(id)).await,
+        until: Instant::now() + state.settings.request_timeout,
+    };
+    let mut takes_jobs = false;
+    if !sees.everything() {
+        for (session, found) in looks.all(sessions.keys().cloned().collect()).await {
+            match found.and_then(|found| visibility::of_found_in(state, sees, &session, found)) {
+                Ok(record) => takes_jobs |= may_take(&record, &sessions[&session]),
+                Err(refusal) => {
+                    let answer = refused(refusal);
+                    for part in sessions.remove(&session).unwrap_or_default() {
+                        results[part.at] = Some(answer.clone());
+                    }
+                }
+            }
         }
     }
     if let Some(whole) = &whole {
-        let submits = !free.is_empty() || any_may_take_jobs(state, &sessions).await;
+        let submits =
+            !free.is_empty() || takes_jobs || (sees.everything() && looks.any_may_take_jobs(&sessions).await);
         keep_body(state, whole, submits).await?;
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
@@ -134,17 +143,45 @@ async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), R
     Ok(())
 }
 
-/// Whether one of these sessions may take one of its jobs. A closed one stays closed, one that does not exist never will, since
-/// no id is given twice, and what was asked of a session never changes. One that cannot be read may.
-async fn any_may_take_jobs(state: &State, sessions: &BTreeMap<SessionId, Vec<Part>>) -> bool {
-    let looks = sessions.iter().map(|(session, parts)| async move {
-        let Ok(found) = state.read(state.ledger.session(session)).await else { return true };
-        found.filter(|found| found.closed_at.is_none()).is_some_and(|found| {
-            parts.iter().any(|part| SessionState::judge(&found.spec, &part.submission.spec).is_ok())
-        })
-    });
-    let looks = futures_util::stream::iter(looks).buffer_unordered(BATCH_SESSIONS_AT_ONCE);
-    looks.any(std::future::ready).await
+/// Reads the sessions of one batch, all of them within the time that a request may take. Then those that were not read are
+/// refused, and no read begins any more: the ledger goes on with each that did.
+struct Looks<R> {
+    read: R,
+    until: Instant,
+}
+
+impl<R: AsyncFn(&SessionId) -> ledger::Result<Option<SessionRecord>>> Looks<R> {
+    async fn one(&self, id: &SessionId) -> Result<Option<SessionRecord>, Refusal> {
+        let is_late = Instant::now() >= self.until;
+        answered(if is_late { None } else { timeout_at(self.until, (self.read)(id)).await.ok() })
+    }
+
+    /// What is found of each.
+    async fn all(&self, ids: Vec<SessionId>) -> Vec<(SessionId, Result<Option<SessionRecord>, Refusal>)> {
+        let looks = ids.into_iter().map(|id| async move {
+            let found = self.one(&id).await;
+            (id, found)
+        });
+        futures_util::stream::iter(looks).buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect().await
+    }
+
+    /// Whether one of these sessions may take one of its jobs. One that does not exist never will, since no id is given twice;
+    /// one that cannot be read may. Most take jobs, so that the first is looked at alone.
+    async fn any_may_take_jobs(&self, sessions: &BTreeMap<SessionId, Vec<Part>>) -> bool {
+        let mut looks = sessions.iter().map(|(session, parts)| async move {
+            let Ok(found) = self.one(session).await else { return true };
+            found.is_some_and(|found| may_take(&found, parts))
+        });
+        let Some(first) = looks.next() else { return false };
+        let others = futures_util::stream::iter(looks).buffer_unordered(BATCH_SESSIONS_AT_ONCE);
+        first.await || others.any(std::future::ready).await
+    }
+}
+
+/// Whether a session may take one of its jobs. A closed one stays closed, and what was asked of a session never changes.
+fn may_take(session: &SessionRecord, parts: &[Part]) -> bool {
+    let takes = |part: &Part| SessionState::judge(&session.spec, &part.submission.spec).is_ok();
+    session.closed_at.is_none() && parts.iter().any(takes)
 }
 
 /// The hash of what a batch asks for, each job in the form in which its own key counts. One that cannot be read is none,
@@ -250,9 +287,79 @@ fn sent_places(request: &HttpRequest, count: usize) -> Result<Vec<usize>, Refusa
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use actix_web::test::TestRequest;
+    use domain::Timestamp;
+    use domain::job::Requirements;
+    use domain::session::{Ordering, Spec};
+    use wire::Code;
 
     use super::*;
+
+    /// So many sessions, each with one job.
+    fn of_sessions(count: usize) -> BTreeMap<SessionId, Vec<Part>> {
+        let principal = Principal::of(&TestRequest::default().to_http_request());
+        let part = |at: usize| {
+            let session = format!("s-{at:02}");
+            let job = serde_json::json!({"payload": 1, "session": session}).to_string();
+            let part = Part::of_client(at, serde_json::from_str(&job).unwrap(), &principal).unwrap();
+            (SessionId::parse(&session).unwrap(), vec![part])
+        };
+        (0..count).map(part).collect()
+    }
+
+    fn record(id: &SessionId, is_closed: bool) -> SessionRecord {
+        let at = Timestamp::from_micros(0);
+        let (needs, ordering) = (Requirements::default(), Ordering::Strict);
+        let spec = Spec { tenant: None, needs, ordering, idle_ms: 60_000 };
+        SessionRecord {
+            id: id.clone(),
+            spec,
+            created_at: at,
+            closed_at: is_closed.then_some(at),
+            idle_for_ms: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_that_are_not_read_in_time_are_refused_and_no_read_begins_after_it() {
+        let reads = Cell::new(0);
+        let read = async |_: &SessionId| {
+            reads.set(reads.get() + 1);
+            std::future::pending::<ledger::Result<Option<SessionRecord>>>().await
+        };
+        let looks = Looks { read, until: Instant::now() + std::time::Duration::from_millis(100) };
+        let found = looks.all(of_sessions(40).into_keys().collect()).await;
+        assert_eq!(found.len(), 40);
+        for (id, found) in found {
+            assert_eq!(found.unwrap_err().code(), Code::LedgerUnavailable, "{id}");
+        }
+        assert!(reads.get() <= BATCH_SESSIONS_AT_ONCE, "{} reads", reads.get());
+    }
+
+    #[tokio::test]
+    async fn others_are_looked_at_only_where_the_first_session_of_a_batch_takes_no_job() {
+        let sessions = of_sessions(BATCH_SESSIONS_AT_ONCE);
+        for (closed, takes, reads_max) in [
+            (0, true, 1),
+            (1, true, BATCH_SESSIONS_AT_ONCE),
+            (BATCH_SESSIONS_AT_ONCE, false, BATCH_SESSIONS_AT_ONCE),
+        ] {
+            let reads = Cell::new(0);
+            let read = async |id: &SessionId| {
+                reads.set(reads.get() + 1);
+                let place = sessions.keys().position(|one| one == id).unwrap();
+                Ok::<_, ledger::Error>(Some(record(id, place < closed)))
+            };
+            let until = Instant::now() + std::time::Duration::from_secs(3_600);
+            assert_eq!(Looks { read, until }.any_may_take_jobs(&sessions).await, takes, "{closed}");
+            assert!(reads.get() <= reads_max, "{closed}: {} reads", reads.get());
+        }
+        let read = async |id: &SessionId| Ok::<_, ledger::Error>(Some(record(id, true)));
+        let late = Looks { read, until: Instant::now() };
+        assert!(late.any_may_take_jobs(&sessions).await, "what is not read in time may take jobs");
+    }
 
     #[test]
     fn a_part_names_the_place_of_each_of_its_jobs_without_saying_who_forwarded_it() {
