@@ -21,6 +21,9 @@ use crate::to_wire::{self, json, time};
 use crate::visibility;
 
 /// A job to be submitted. In a session its `ref` is its idempotency key, unless it has another.
+///
+/// # Errors
+/// `not_found` for names that the token does not see, which the caller logs; `invalid`.
 pub fn submission(
     asked: &shape::JobRequest,
     key: Option<JobKey>,

@@ -52,7 +52,8 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let asked: shape::JobRequest = extract::object(&request, &body)?;
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "job", key, body_hash(&asked)));
-    let submission = job_fields::submission(&asked, key, &principal)?;
+    let submission =
+        job_fields::submission(&asked, key, &principal).map_err(visibility::hidden_if_not_found)?;
     admit(state, &principal, submission.key.as_ref())?;
     if let Some(session) = &submission.spec.session {
         visibility::of_new_in(state, principal.sees(), session).await?;

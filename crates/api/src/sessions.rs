@@ -58,7 +58,8 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let ordering = asked.ordering.unwrap_or(shape::Ordering::Strict);
     let mut spec = from_wire::session(&asked)?;
     (spec.tenant, spec.needs.pool) =
-        visibility::of_new(principal.sees(), spec.tenant.take(), spec.needs.pool.take())?;
+        visibility::of_new(principal.sees(), spec.tenant.take(), spec.needs.pool.take())
+            .map_err(visibility::hidden_if_not_found)?;
     let incarnation = state.incarnation();
     let opener = principal.used().map(|_| Opener {
         principal: principal.name().to_owned(),

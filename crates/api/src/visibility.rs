@@ -118,6 +118,11 @@ pub fn hidden(refusal: impl Into<Refusal>) -> Refusal {
     refusal
 }
 
+/// As [`hidden`], where the refusal may also be another than `not_found`.
+pub fn hidden_if_not_found(refusal: Refusal) -> Refusal {
+    if refusal.code() == Code::NotFound { hidden(refusal) } else { refusal }
+}
+
 /// Logs once for a request for many jobs that it was refused these, which its caller does not see.
 pub fn log_hidden_jobs(refusal: &Refusal, jobs: &[JobId]) {
     if let Some(first) = jobs.first() {
@@ -363,7 +368,7 @@ async fn seen_until<R, K>(
 /// The tenant and the pool of something new. Where the token sees one name only, that one is meant.
 ///
 /// # Errors
-/// `not_found` for names that the token does not see, `invalid` where it must name one.
+/// `not_found` for names that the token does not see, which the caller logs; `invalid` where it must name one.
 pub fn of_new(
     sees: &Sees,
     tenant: Option<TenantId>,
@@ -418,13 +423,13 @@ pub fn of_new_job(sees: &Sees, spec: &mut domain::job::Spec) -> Result<(), Refus
 /// # Errors
 /// `not_found` for one that the token does not see.
 pub fn of_new_tenant(sees: &Sees, tenant: &str) -> Result<(), Refusal> {
-    if sees.tenants.have(Some(tenant)) { Ok(()) } else { Err(not_seen("tenant", tenant)) }
+    if sees.tenants.have(Some(tenant)) { Ok(()) } else { Err(hidden(not_seen("tenant", tenant))) }
 }
 
 /// Checks the pools of new stages.
 ///
 /// # Errors
-/// As [`of_new`].
+/// `not_found` for one that the token does not see, `invalid` where a stage must name one.
 pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal> {
     if sees.pools.is_all() {
         return Ok(());
@@ -432,7 +437,7 @@ pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal
     for stage in stages {
         match &stage.pool {
             Some(pool) if sees.pools.have(Some(pool)) => {}
-            Some(pool) => return Err(not_seen("pool", pool)),
+            Some(pool) => return Err(hidden(not_seen("pool", pool))),
             None => {
                 return Err(Refusal::invalid("name the pool of each stage: this token sees some pools only"));
             }
@@ -450,13 +455,13 @@ pub async fn of_new_in(state: &State, sees: &Sees, id: &SessionId) -> Result<(),
         return Ok(());
     }
     let found = state.read(state.ledger.session(id)).await?;
-    of_found_in(state, sees, id, found).map(drop)
+    of_found_in(state, sees, id, found).map(drop).map_err(hidden_if_not_found)
 }
 
 /// The same, of what the ledger has of the session.
 ///
 /// # Errors
-/// As [`of_new_in`].
+/// As [`of_new_in`]. The caller logs `not_found`.
 pub fn of_found_in(
     state: &State,
     sees: &Sees,
@@ -489,7 +494,7 @@ pub fn of_node(sees: &Sees, node: &NodeId, pools: Option<&[PoolName]>) -> Result
 }
 
 fn not_seen(what: &str, name: &str) -> Refusal {
-    hidden(not_found(&format!("this token sees no {what} {name:?}")))
+    not_found(&format!("this token sees no {what} {name:?}"))
 }
 
 fn unseen() -> Refusal {

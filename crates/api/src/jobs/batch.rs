@@ -14,8 +14,8 @@ use futures_util::future::join;
 use ledger::{JobKey, SessionRecord};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
-use wire::FORWARDED_PLACES;
 use wire::jobs as shape;
+use wire::{Code, FORWARDED_PLACES};
 
 use super::{Answer, Forwarding};
 use crate::auth::Principal;
@@ -90,6 +90,7 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             }
         }
     }
+    log_hidden(&results);
     if let Some(whole) = &whole {
         let submits =
             !free.is_empty() || takes_jobs || (sees.everything() && looks.any_may_take_jobs(&sessions).await);
@@ -203,7 +204,8 @@ pub struct Part {
 impl Part {
     /// A job as it came in, under no key but its `ref`.
     pub fn of_client(at: usize, job: shape::JobRequest, principal: &Principal) -> Result<Self, Refusal> {
-        let submission = job_fields::submission(&job, None, principal)?;
+        let submission =
+            job_fields::submission(&job, None, principal).map_err(visibility::hidden_if_not_found)?;
         Ok(Self { at, place: at, job, submission })
     }
 
@@ -266,6 +268,19 @@ fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult
     }
 }
 
+/// Logs once how many jobs of a batch were refused because the caller does not see what they name, with the first refusal.
+fn log_hidden(results: &[Option<shape::BatchResult>]) {
+    let mut hidden = results.iter().flatten().filter_map(|result| match result {
+        shape::BatchResult::Refused { code: Code::NotFound, detail, .. } => Some(detail),
+        _ => None,
+    });
+    if let Some(first) = hidden.next() {
+        let refusal = Refusal::new(Code::NotFound, first);
+        let jobs = 1 + hidden.count();
+        tracing::info!(%refusal, jobs, "access is refused");
+    }
+}
+
 fn refused(refusal: Refusal) -> shape::BatchResult {
     let (owner, owner_url) = refusal.owner_and_url();
     let (code, detail) = refusal.code_and_detail();
@@ -293,7 +308,6 @@ mod tests {
     use domain::Timestamp;
     use domain::job::Requirements;
     use domain::session::{Ordering, Spec};
-    use wire::Code;
 
     use super::*;
 

@@ -239,9 +239,13 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
     let (status, answer) = ask("some", "hidden-jobs", "POST", "/v1/jobs/retry", &json!({"ids": jobs})).await;
     let codes = [&answer["results"][0]["code"], &answer["results"][1]["code"]];
     assert_eq!((status, codes), (202, [&json!("not_found"); 2]), "{answer}");
+    let batch = json!({"jobs": [{"payload": 1, "pool": "b"}, {"payload": 2, "pool": "b"}]});
+    let (status, submitted) = ask("some", "hidden-batch", "POST", "/v1/jobs/batch", &batch).await;
+    let codes = [&submitted["results"][0]["code"], &submitted["results"][1]["code"]];
+    assert_eq!((status, codes), (202, [&json!("not_found"); 2]), "{submitted}");
     until("each is in the log", async || {
         let log = daemon.instance.whole_log();
-        let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-jobs"]);
+        let mut ids = cases.iter().map(|(id, ..)| *id).chain(["hidden-jobs", "hidden-batch"]);
         ids.all(|id| refusals(&log, id).len() == 1)
     })
     .await;
@@ -256,6 +260,10 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
     let line = refusals(&log, "hidden-jobs")[0].to_string();
     let first = answer["results"][0]["retry_of"].as_str().unwrap();
     for known in [r#""principal":"some""#, r#""jobs":2"#, first] {
+        assert!(line.contains(known), "{known}: {line}");
+    }
+    let line = refusals(&log, "hidden-batch")[0].to_string();
+    for known in [r#""principal":"some""#, r#""jobs":2"#, "this token sees no pool"] {
         assert!(line.contains(known), "{known}: {line}");
     }
     for id in ["not-leased", "not-made", "not-made-for-all"] {
