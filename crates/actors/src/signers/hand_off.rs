@@ -73,16 +73,12 @@ fn forget(left: &DashMap<SignerId, Left>, max: usize, new_owner: impl Fn(&Signer
 
 impl Inner {
     async fn hand_off(&self) {
-        let view = self.cluster_view.view();
-        let is_on_ring = view.ring().members().iter().any(|id| id.as_str() == self.config.owner.as_str());
         let moved: Vec<_> = self
             .renewals
             .resources()
             .into_iter()
             .filter(|resource| {
-                // A newcomer that is not on its own ring yet keeps what others that have it on theirs leave to it.
-                self.cluster_view.mode(resource) == Mode::Basic
-                    || is_on_ring && self.is_placed_elsewhere(resource)
+                self.cluster_view.mode(resource) == Mode::Basic || self.is_placed_elsewhere(resource)
             })
             .filter_map(|resource| SignerId::parse(resource.id()).ok())
             .collect();
