@@ -1,6 +1,7 @@
 //! Commit trains: group commit across all callers of the ledger. The batches that wait leave as one transaction, and the
-//! next train leaves when one returns, once what its thread has at hand has been looked at ([`TURNS_BETWEEN`]). There is no
-//! timer. An idle ledger gives the latency of one commit; a busy one commits hundreds of batches per fsync.
+//! next train leaves when one returns, for jobs once their thread has looked at what it has at hand
+//! ([`CommitBatch::TURNS_BETWEEN`]). There is no timer. An idle ledger gives the latency of one commit; a busy one commits hundreds
+//! of batches per fsync.
 //!
 //! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
 //! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease
@@ -43,11 +44,6 @@ pub(crate) const TRAIN_ROWS_MAX: usize = 5_000;
 /// Batches that wait for one committer. A caller beyond that waits until there is room in the queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
 
-/// After a train the other tasks of the committer's thread have so many turns before the next one leaves. Committers of jobs and
-/// plans share their threads with sockets: what is there by then shares the train. So many tasks pass a request on, from its
-/// socket to this queue.
-const TURNS_BETWEEN: usize = 4;
-
 /// How often a train is sent that the database is known to have undone.
 const SENT_MAX: usize = 3;
 
@@ -60,6 +56,10 @@ pub(crate) trait CommitBatch: Send + Sync + 'static {
 
     /// What its trains commit, for the metrics.
     const NAME: &'static str;
+
+    /// So many turns the other tasks of the committer's thread have after a train, before the next one leaves. Where the thread
+    /// serves sockets too, what is there by then shares the next train, if it passes so many tasks on its way to the queue.
+    const TURNS_BETWEEN: usize = 0;
 
     /// Refuses a batch that is wrong in itself.
     ///
@@ -523,7 +523,7 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     }
     // The train behind may be committed.
     drop(arrived);
-    for _ in 0..TURNS_BETWEEN {
+    for _ in 0..C::TURNS_BETWEEN {
         tokio::task::yield_now().await;
     }
     (engine, Vec::new())

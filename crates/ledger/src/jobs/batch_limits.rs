@@ -34,6 +34,8 @@ impl CommitBatch for JobBatch {
     type Claim = JobClaim;
 
     const NAME: &'static str = "jobs";
+    /// A request's task, the lane, its commit, and a result's task.
+    const TURNS_BETWEEN: usize = 4;
 
     fn check(&self) -> Result<()> {
         if self.rows() > BATCH_ROWS_MAX {

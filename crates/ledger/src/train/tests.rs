@@ -74,34 +74,6 @@ async fn those_who_wait_share_the_next_train() {
 }
 
 #[tokio::test]
-async fn what_an_answered_caller_asks_for_next_shares_the_next_train_with_those_who_wait() {
-    let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
-    let (open, gate) = oneshot::channel();
-    let gate = Mutex::new(Some(gate));
-    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
-    let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
-    let commit = |trains: Arc<Trains<Batch>>, signer: &'static str| async move {
-        trains.commit(batch(signer), Duration::from_secs(9)).await.unwrap()
-    };
-    let answered = {
-        let trains = trains.clone();
-        tokio::spawn(async move {
-            commit(trains.clone(), "first").await;
-            // From its socket to the queue by way of another task.
-            tokio::spawn(tokio::task::yield_now()).await.unwrap();
-            commit(trains, "next").await
-        })
-    };
-    tokio::task::yield_now().await;
-    let waiting = tokio::spawn(commit(trains.clone(), "waiting"));
-    tokio::task::yield_now().await;
-    open.send(()).unwrap();
-    answered.await.unwrap();
-    waiting.await.unwrap();
-    assert_eq!(*sent.lock().unwrap(), [vec!["first"], vec!["waiting", "next"]]);
-}
-
-#[tokio::test]
 async fn a_signer_has_one_batch_on_a_train_and_keeps_its_order() {
     let (_, trains) = verdicts(&["first", "a", "a", "b", "a"]).await;
     assert_eq!(trains, [vec!["first"], vec!["a", "b"], vec!["a"], vec!["a"]]);
@@ -216,6 +188,7 @@ impl CommitBatch for Parcel {
     type Claim = String;
 
     const NAME: &'static str = "parcels";
+    const TURNS_BETWEEN: usize = 4;
 
     fn check(&self) -> Result<()> {
         Ok(())
@@ -267,6 +240,44 @@ async fn those_without_a_line_share_trains_of_their_own() {
     assert!(alone.iter().all(|(committer, train)| *committer == "unordered" && *train <= 2), "{alone:?}");
     let last = together.into_iter().map(Result::unwrap).last().unwrap();
     assert_eq!(last, ("main", 20), "a line has one batch on a train");
+}
+
+/// Its first train waits until it is let go.
+struct Gated(Option<oneshot::Receiver<()>>, Named);
+
+#[async_trait::async_trait]
+impl Engine<Parcel> for Gated {
+    async fn commit(&mut self, batches: &[Parcel]) -> Arrival<Parcel> {
+        if let Some(gate) = self.0.take() {
+            gate.await.unwrap();
+        }
+        self.1.commit(batches).await
+    }
+}
+
+#[tokio::test]
+async fn what_an_answered_caller_asks_for_next_shares_the_next_train_with_those_who_wait() {
+    let (open, gate) = oneshot::channel();
+    let gate = Mutex::new(Some(gate));
+    let engine = || Gated(gate.lock().unwrap().take(), Named("main", 0));
+    let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
+    let commit = |claim| {
+        let trains = Arc::clone(&trains);
+        async move { trains.commit(Parcel { line: None, claim }, Duration::from_secs(9)).await.unwrap().1 }
+    };
+    let (first, next) = (commit(1), commit(3));
+    let answered = tokio::spawn(async move {
+        let train = first.await;
+        // From its socket to the queue by way of another task.
+        tokio::spawn(tokio::task::yield_now()).await.unwrap();
+        (train, next.await)
+    });
+    tokio::task::yield_now().await;
+    let waiting = tokio::spawn(commit(2));
+    tokio::task::yield_now().await;
+    open.send(()).unwrap();
+    assert_eq!(answered.await.unwrap(), (1, 2));
+    assert_eq!(waiting.await.unwrap(), 2);
 }
 
 /// Writes a train at once, and counts those that were written behind another.
