@@ -643,6 +643,9 @@ impl Socket {
             if self.outlet.ping().await == Err(Unsent::Closed) {
                 self.closing = Some(Closing::Gone);
             }
+            if self.takes_more() {
+                self.pauses.add(now.elapsed());
+            }
         }
     }
 

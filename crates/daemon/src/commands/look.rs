@@ -20,17 +20,14 @@ use crate::exit::Failure;
 /// The delay between two reads.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Lines of earlier answers that are remembered, and those of one more answer.
-const LINES_KNOWN_MAX: usize = 10_000;
-
 /// How answers of a type are printed.
 pub struct Look<'a, T> {
     people: fn(&T) -> String,
     json: fn(&T) -> Vec<String>,
     more: fn(&T) -> String,
     is_over: fn(&T) -> bool,
-    /// Whether more follows what was read: a page may be short because there was no time to read more.
-    has_more: fn(&T) -> bool,
+    /// Whether nothing was read in the time of one request, so that the answer does not say what there is.
+    is_unread: fn(&T) -> bool,
     about: About<'a>,
 }
 
@@ -42,7 +39,7 @@ impl<'a, T: Serialize> Look<'a, T> {
             json: |answer| vec![shown::json(answer)],
             more: |_| String::new(),
             is_over: |_| false,
-            has_more: |_| false,
+            is_unread: |_| false,
             about: About::NOTHING,
         }
     }
@@ -63,7 +60,7 @@ impl<T: Serialize> Look<'_, List<T>> {
             json: |list| list.items.iter().map(shown::json).collect(),
             more: |list| shown::more(list.next_cursor.as_ref()),
             is_over: |_| false,
-            has_more: |list| list.next_cursor.is_some(),
+            is_unread: |list| list.items.is_empty() && list.next_cursor.is_some(),
             about: About::NOTHING,
         }
     }
@@ -169,15 +166,14 @@ impl<'a, T> Look<'a, T> {
         }
     }
 
-    /// The lines that are not among those from before. Those of this answer take their place, or join them where more follows.
+    /// The lines that are not among those of the answer before, which become those of this one.
     fn new_lines(&self, answer: &T, before: &mut HashSet<String>) -> String {
         let lines = (self.json)(answer);
         let new = lines.iter().filter(|line| !before.contains(*line));
         let text = new.fold(String::new(), |text, line| text + line + "\n");
-        if !(self.has_more)(answer) || before.len() > LINES_KNOWN_MAX {
-            before.clear();
+        if !(self.is_unread)(answer) {
+            *before = lines.into_iter().collect();
         }
-        before.extend(lines);
         text
     }
 }
@@ -197,8 +193,6 @@ mod tests {
         assert_eq!(print(&[2, 1], None), "2\n1\n");
         assert_eq!(print(&[], Some("n")), "");
         assert_eq!(print(&[3, 2, 1], Some("n")), "3\n");
-        assert_eq!(print(&[3], Some("n")), "");
-        assert_eq!(print(&[3, 2, 1], Some("n")), "");
         assert_eq!(print(&[], None), "");
         assert_eq!(print(&[3], None), "3\n", "it was gone");
     }
