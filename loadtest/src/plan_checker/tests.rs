@@ -478,7 +478,7 @@ fn a_failure_that_its_node_said_or_that_was_lost_with_it_is_believed() {
             says(e, Said::Failure);
             e.diaries[1].lines.push(Line { at_us: 10 * SECOND, wrote: Wrote::Died });
         },
-        // It is told to stop before it notices that its instance has gone.
+        // The order to stop reaches it before it notices that its instance has gone.
         |e| {
             says(e, Said::Nothing);
             e.diaries[1].lines.push(Line { at_us: 12 * SECOND, wrote: Wrote::Parted });

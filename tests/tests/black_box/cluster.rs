@@ -133,7 +133,7 @@ async fn instances_come_and_go_under_load_and_nothing_is_lost() {
     let client = patient();
     let mut load = Load::start(8, fleet.urls());
     load.successes(100).await;
-    until("one is on the ring whoever else comes", async || begun.elapsed() > LEASE * 2).await;
+    until("one is on the ring, and newcomers wait", async || begun.elapsed() > LEASE * 2).await;
     let newcomer = Setup::in_mode("worker-queue").unwrap().database(fleet.database().url());
     let mut newcomer = with_lease(newcomer).start().await.unwrap();
     let all: Vec<String> = fleet.urls().iter().cloned().chain([newcomer.url().to_owned()]).collect();

@@ -59,22 +59,27 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::TooManyWatched`].
     pub fn follow(&self, job: JobId) -> Result<Following, Refusal> {
-        Ok(Following {
-            watch: self.watch(Topic::Job(job))?,
-            phase: self.phase.subscribe(),
-            ledger: self.callers.ledger.clone(),
+        let watch = self.watch(Topic::Job(job))?;
+        Ok(Following::new(job, self.callers.ledger.clone(), watch, self.phase.subscribe()))
+    }
+}
+
+impl Following {
+    fn new(job: JobId, ledger: ledger::Handle, watch: Watch, phase: Receiver<Phase>) -> Self {
+        Self {
+            ledger,
             job,
+            watch,
+            phase,
             shown: None,
             node: None,
             shown_progress: None,
             heard: None,
             look_at: Instant::now(),
             pause: FOLLOWER_LOOKS.0,
-        })
+        }
     }
-}
 
-impl Following {
     /// Which job.
     #[must_use]
     pub const fn job(&self) -> JobId {
@@ -199,18 +204,8 @@ mod tests {
         ledger.dispatch_all("b", &[1], "n", "b").await;
         let watches = Arc::new(Watches::new(true).0);
         let (_phase, phase) = watch::channel(Phase::Serving);
-        let mut following = Following {
-            ledger: ledger.handle.clone(),
-            job: job(1),
-            watch: watches.watch(Topic::Job(job(1))).unwrap(),
-            phase,
-            shown: None,
-            node: None,
-            shown_progress: None,
-            heard: None,
-            look_at: Instant::now(),
-            pause: FOLLOWER_LOOKS.0,
-        };
+        let watch = watches.watch(Topic::Job(job(1))).unwrap();
+        let mut following = Following::new(job(1), ledger.handle.clone(), watch, phase);
         assert!(matches!(following.next().await, Ok(Some(Step::Job(_)))));
         let progress = |percent| Progress { percent: Percent::new(percent), note: None };
         for (of, attempt, percent) in

@@ -598,7 +598,7 @@ pub async fn who_follows_a_plan_misses_nothing_that_a_recovered_ledger_adds(b: B
     let (b, recovery) = recovered(b, false).await;
     assert_eq!(recovery.plans, 3);
     let events = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
-    assert_eq!(events[..before.len()], before[..], "what is told stays as it is");
+    assert_eq!(events[..before.len()], before[..], "earlier events stay as they are");
     // Somebody has seen events of each plan that the ledger has lost.
     for (n, status) in [(1, "RUNNING"), (2, "CANCELLED"), (3, "CREATED")] {
         let added = b.ledger.plan_events(plan_id(n), None, last + 10, 100).await.unwrap();

@@ -299,7 +299,7 @@ fn shown_silent(registry: &Registry, now: Instant) -> NodeState {
 }
 
 #[test]
-fn whoever_waits_hears_of_a_node_that_opens_and_of_a_new_index() {
+fn a_waiter_hears_of_a_node_that_opens_and_of_a_new_index() {
     let registry = registry([record("x").used(4), record("z")]);
     let mut openings = registry.openings();
     let mut heard = || {
