@@ -12,13 +12,14 @@ use std::cell::RefCell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use actix::dev::channel;
 use actix::{Actor, Addr, Context, System};
 use domain::shard_of;
+use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -166,8 +167,8 @@ impl Arbiters {
                 });
             })?;
             is_started.recv().map_err(io::Error::other)?;
-            lock(&own.stops).push(stop);
-            lock(&own.threads).push(thread);
+            own.stops.lock().push(stop);
+            own.threads.lock().push(thread);
         }
         drop(recruiter);
         let all = futures_util::FutureExt::now_or_never(recruits.all_with(own)).flatten();
@@ -259,7 +260,7 @@ impl Arbiters {
     pub fn stop(&self) {
         let own = &self.inner.own;
         own.end();
-        let threads = std::mem::take(&mut *lock(&own.threads));
+        let threads = std::mem::take(&mut *own.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("an arbiter had panicked");
@@ -270,7 +271,7 @@ impl Arbiters {
 
 impl OwnThreads {
     fn end(&self) {
-        lock(&self.stops).clear();
+        self.stops.lock().clear();
     }
 }
 
@@ -278,10 +279,6 @@ impl Drop for OwnThreads {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What an instance has seen of the database's clock, shared by all that reads the ledger's time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use domain::database_clock::{Overdue, ReadRow};
@@ -8,6 +8,7 @@ use domain::limits::EXPIRIES_MAX;
 use domain::nonce::Row;
 use domain::{DatabaseClock, Timestamp};
 use ledger::HeldNonce;
+use parking_lot::{Mutex, MutexGuard};
 
 /// One for the whole process, so that a new incarnation knows what the one before has seen. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -98,8 +99,7 @@ impl SharedClock {
     }
 
     fn clock(&self) -> MutexGuard<'_, DatabaseClock> {
-        // A panic in it leaves it whole: nothing is changed in steps.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

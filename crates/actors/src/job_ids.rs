@@ -4,7 +4,7 @@
 //! as this process has seen that clock: a bulk operation reads the ids up to a time of the database, and the newest task of a
 //! tenant is the one with the highest id, whichever instance made it.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use domain::{JobId, Timestamp};
 use uuid::{ContextV7, Uuid};
@@ -36,7 +36,7 @@ impl JobIds {
     pub(crate) fn draw(&self) -> JobId {
         let now = self.clock.now();
         // After a panic in it, its next id is as good as any.
-        self.drawn.lock().unwrap_or_else(PoisonError::into_inner).draw(now)
+        self.drawn.lock().draw(now)
     }
 }
 

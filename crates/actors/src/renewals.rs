@@ -245,11 +245,11 @@ fn pause(lease: Duration, are_done: Option<bool>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
     use futures_util::poll;
     use ledger::Acquisition;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -268,15 +268,15 @@ mod tests {
     async fn begun(lease: Duration, looks: &[(Duration, bool)]) -> Vec<Duration> {
         let (left, begun) = (Mutex::new(looks.iter().copied()), Mutex::new(Vec::new()));
         let look = || {
-            begun.lock().unwrap().push(tokio::time::Instant::now());
-            let (length, are_done) = left.lock().unwrap().next()?;
+            begun.lock().push(tokio::time::Instant::now());
+            let (length, are_done) = left.lock().next()?;
             Some(async move {
                 tokio::time::sleep(length).await;
                 are_done
             })
         };
         keep_looking(lease, look).await;
-        let begun = begun.into_inner().unwrap();
+        let begun = begun.into_inner();
         begun.iter().map(|at| at.duration_since(begun[0])).collect()
     }
 

@@ -1,9 +1,10 @@
 //! The feeds of events, each of which goes to several streams: a feed reads and writes each event once, whatever the number of
 //! its streams. `events::feed` has the task of each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use actix_web::web::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::broadcast::{Receiver, Sender, WeakSender, channel};
 use wire::events::EventKind;
 
@@ -49,7 +50,7 @@ impl EventFeeds {
         incarnation: &Arc<Incarnation>,
         start: impl FnOnce() -> Result<W, E>,
     ) -> Result<Joined<W>, E> {
-        let mut feeds = self.lock();
+        let mut feeds = self.0.lock();
         let is_it = |feed: &&Feed| feed.of == *of && Arc::ptr_eq(&feed.incarnation, incarnation);
         if let Some(out) = feeds.iter().find(is_it).and_then(|feed| feed.out.upgrade()) {
             return Ok(Joined { batches: out.subscribe(), new: None });
@@ -64,15 +65,11 @@ impl EventFeeds {
 
     /// Removes a feed that no stream follows, so that none joins it any more. `false` where one has joined since.
     pub fn remove(&self, out: &Sender<Bytes>) -> bool {
-        let mut feeds = self.lock();
+        let mut feeds = self.0.lock();
         if out.receiver_count() > 0 {
             return false;
         }
         feeds.retain(|feed| feed.out.upgrade().is_some_and(|other| !other.same_channel(out)));
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Feed>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,8 +3,10 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// For how long keys count.
 const PERIOD: Duration = Duration::from_secs(3_600);
@@ -34,7 +36,7 @@ impl KeysSeen {
     /// It is new, and `max` keys were used in this hour; how much is left of the hour.
     pub fn admit(&self, scope: &str, key: &str, max: u64, now: Instant) -> Result<(), Duration> {
         let hash = HASHER.hash_one((scope, key));
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         let began = *seen.began.get_or_insert(now);
         let passed = now.saturating_duration_since(began);
         if passed >= PERIOD {
@@ -84,7 +86,7 @@ mod tests {
             seen.admit("job", &key.to_string(), most, now).unwrap();
         }
         {
-            let seen = seen.0.lock().unwrap();
+            let seen = seen.0.lock();
             assert!(seen.recent.len() <= RECENT_MAX && seen.older.len() <= RECENT_MAX);
         }
         for key in most - RECENT_MAX as u64..most {

@@ -2,9 +2,10 @@
 //! goes on when the request that began it is cut off, and has its own time.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// The last result, or why there was none, and when it was computed.
@@ -115,7 +116,7 @@ impl<T: Clone, E: Clone> Look<T, E> {
 }
 
 fn lock<T, E>(kept: &Mutex<Kept<T, E>>) -> MutexGuard<'_, Kept<T, E>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+    kept.lock()
 }
 
 #[cfg(test)]

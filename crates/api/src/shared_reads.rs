@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::HttpResponse;
@@ -17,6 +17,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CACHE_CONTROL, HeaderMap};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::auth::{Principal, Scope};
@@ -214,7 +215,7 @@ impl SharedReads {
     /// The answer of a read that began a moment ago, once it is there; otherwise the caller reads.
     pub async fn turn(&self, key: Key) -> Turn<'_> {
         let mut answer = {
-            let mut reads = self.lock();
+            let mut reads = self.reads.lock();
             match reads.by_key.get(&key) {
                 Some(read) if read.began.elapsed() < self.age_max => read.answer.clone(),
                 _ => return self.begin(&mut reads, key),
@@ -242,10 +243,6 @@ impl SharedReads {
         let (id, (out, answer)) = (reads.last_id, watch::channel(None));
         reads.by_key.insert(key.clone(), Read { id, began: Instant::now(), bytes: 0, answer });
         Turn::Read(Reading { shared: self, key, id, out })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reads> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -289,7 +286,7 @@ impl Reading<'_> {
         let bytes = found.body.len();
         {
             let age_max = self.shared.age_max;
-            let mut reads = self.shared.lock();
+            let mut reads = self.shared.reads.lock();
             if bytes <= SHARED_READ_BYTES_MAX && reads.bytes + bytes > SHARED_READS_BYTES_MAX {
                 reads.forget_older(age_max);
             }
@@ -309,7 +306,7 @@ impl Reading<'_> {
     /// Tells those who wait that the read has failed, if the same would become of theirs.
     pub fn refused(self, refusal: &Refusal) {
         if StatusCode::from_u16(refusal.code().status()).is_ok_and(|status| status.is_server_error()) {
-            self.shared.lock().remove(&self.key, |read| read.id == self.id);
+            self.shared.reads.lock().remove(&self.key, |read| read.id == self.id);
             self.out.send_replace(Some(Err(refusal.clone())));
         }
     }
@@ -318,7 +315,7 @@ impl Reading<'_> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         if self.out.borrow().is_none() {
-            self.shared.lock().remove(&self.key, |read| read.id == self.id);
+            self.shared.reads.lock().remove(&self.key, |read| read.id == self.id);
         }
     }
 }
@@ -448,7 +445,7 @@ mod tests {
         for _ in 0..3 {
             reading(&shared, &key).await.keep(answer(b"x"));
         }
-        assert_eq!(shared.lock().bytes, 1, "the newest replaces the others");
+        assert_eq!(shared.reads.lock().bytes, 1, "the newest replaces the others");
     }
 
     #[tokio::test]
@@ -458,13 +455,13 @@ mod tests {
         let key = |n: usize| Key::new(&callers[0], &format!("/v1/jobs/{n}"));
         let shared = shared();
         reading(&shared, &key(0)).await.keep(answer(&LARGE));
-        assert!(shared.lock().by_key.is_empty(), "one answer is too large");
+        assert!(shared.reads.lock().by_key.is_empty(), "one answer is too large");
         let most = SHARED_READS_BYTES_MAX / SHARED_READ_BYTES_MAX;
         for n in 0..most + 5 {
             reading(&shared, &key(n)).await.keep(answer(&LARGE[1..]));
         }
-        assert_eq!(shared.lock().by_key.len(), most);
-        assert_eq!(shared.lock().bytes, SHARED_READS_BYTES_MAX);
+        assert_eq!(shared.reads.lock().by_key.len(), most);
+        assert_eq!(shared.reads.lock().bytes, SHARED_READS_BYTES_MAX);
         for n in most..SHARED_READS_MAX {
             reading(&shared, &key(n)).await.keep(answer(b""));
         }

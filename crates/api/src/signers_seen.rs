@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use domain::SignerId;
+use parking_lot::Mutex;
 
 /// For how long signers count.
 const PERIOD: Duration = Duration::from_secs(3_600);
@@ -32,7 +33,7 @@ impl SignersSeen {
     /// for nothing. No more than `max` of the latter are remembered for the next hour.
     pub fn admits(&self, signer: &SignerId, max: usize, now: Instant) -> bool {
         let hash = HASHER.hash_one(signer.as_str());
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         if seen.began.is_none_or(|began| now.saturating_duration_since(began) >= PERIOD) {
             let before = std::mem::take(&mut seen.signers);
             *seen = Seen { began: Some(now), before, ..Seen::default() };
@@ -83,7 +84,7 @@ mod tests {
             assert!(admits(name, 2), "{name}");
         }
         assert!(!admits("g", 2));
-        let remembered = seen.0.lock().unwrap().signers.len();
+        let remembered = seen.0.lock().signers.len();
         assert_eq!(remembered, 4, "twice as many as may be used");
         for name in ["g", "h", "a", "b", "e", "f"] {
             assert!(admits(name, 3), "{name}");

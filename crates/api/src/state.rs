@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
+use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, watch};
 use wire::Code;
@@ -278,12 +279,12 @@ impl State {
         if let Some(member) = self.incarnation().cluster_view.view().member(owner.as_str()) {
             return Some(member.url.clone());
         }
-        if let Some(url) = self.lock_owner_urls().get(owner) {
+        if let Some(url) = self.owner_urls.lock().get(owner) {
             return Some(url.clone());
         }
         let answer = self.ask(OWNER_URL_TIMEOUT, self.ledger.instance_url(owner)).await?;
         let url = answer.ok()??;
-        let mut known = self.lock_owner_urls();
+        let mut known = self.owner_urls.lock();
         if known.len() >= OWNER_URLS_MAX {
             known.clear();
         }
@@ -310,10 +311,6 @@ impl State {
         let took = self.lease_counts.known().map_or(Duration::ZERO, |counts| counts.took);
         let age_max = lease_counts_age_max(took, self.lease_counts.has_failed());
         self.lease_counts.get_or_older(age_max, LEASE_COUNTS_WAIT_MAX, count).await?.ok()
-    }
-
-    fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {
-        self.owner_urls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Runs something on the runtime that outlives the server's own.

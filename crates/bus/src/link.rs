@@ -1,8 +1,8 @@
 //! The link to the bus: whether it is up now, and since when.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Whether the bus can be reached: it takes what is written *and* what is published is heard.
@@ -79,7 +79,7 @@ impl Gauge {
 
     /// Begins to look whether a part is up.
     pub(crate) fn look(&self) -> Look {
-        Look(self.parts().doubts)
+        Look(self.parts.lock().doubts)
     }
 
     /// What was looked at is up, unless everything was doubted since the look began.
@@ -116,7 +116,7 @@ impl Gauge {
     }
 
     pub(crate) fn is_up(&self, part: Part) -> bool {
-        self.parts().up[part as usize]
+        self.parts.lock().up[part as usize]
     }
 
     /// Whether commands are answered, as was found last.
@@ -132,10 +132,6 @@ impl Gauge {
         self.commands.subscribe()
     }
 
-    fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
-        self.parts.lock().expect("no holder of this lock panics")
-    }
-
     fn tell_commands(&self, part: Part, is_up: bool) {
         if matches!(part, Part::Commands) {
             self.commands.send_if_modified(|before| std::mem::replace(before, is_up) != is_up);
@@ -143,7 +139,7 @@ impl Gauge {
     }
 
     fn change(&self, change: impl FnOnce(&mut Parts)) {
-        let mut parts = self.parts();
+        let mut parts = self.parts.lock();
         change(&mut parts);
         let all_up = parts.up.iter().all(|up| *up);
         // Told under the lock, so that the last word is the newest one.

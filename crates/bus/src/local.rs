@@ -6,10 +6,11 @@ mod nodes;
 mod sessions;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::InstanceId;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::channel::{Channels, check_payload};
@@ -68,24 +69,6 @@ impl Local {
     }
 }
 
-impl Shared {
-    fn presences(&self) -> MutexGuard<'_, HashMap<InstanceId, (Presence, Instant)>> {
-        self.presences.lock().expect("no holder of this lock panics")
-    }
-
-    fn inboxes(&self) -> MutexGuard<'_, inbox::All> {
-        self.inboxes.lock().expect("no holder of this lock panics")
-    }
-
-    fn nodes(&self) -> MutexGuard<'_, nodes::All> {
-        self.nodes.lock().expect("no holder of this lock panics")
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, sessions::All> {
-        self.sessions.lock().expect("no holder of this lock panics")
-    }
-}
-
 #[async_trait::async_trait]
 impl Bus for Local {
     fn kind(&self) -> Kind {
@@ -100,7 +83,7 @@ impl Bus for Local {
         let ttl = Duration::from_millis(check_ttl(ttl)?);
         // What Redis would refuse is refused here too.
         presence.to_json()?;
-        let mut presences = self.open()?.presences();
+        let mut presences = self.open()?.presences.lock();
         let now = Instant::now();
         presences.retain(|_, (_, end)| *end > now);
         presences.insert(presence.instance.clone(), (presence.clone(), now + ttl));
@@ -108,12 +91,12 @@ impl Bus for Local {
     }
 
     async fn withdraw(&self, instance: &InstanceId) -> Result<()> {
-        self.open()?.presences().remove(instance);
+        self.open()?.presences.lock().remove(instance);
         Ok(())
     }
 
     async fn present(&self, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Presence>> {
-        let presences = self.open()?.presences();
+        let presences = self.open()?.presences.lock();
         let now = Instant::now();
         let shown = instances.iter().filter_map(|id| presences.get(id)).filter(|(_, end)| *end > now);
         Ok(shown.map(|(presence, _)| (presence.instance.clone(), presence.clone())).collect())

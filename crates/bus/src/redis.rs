@@ -21,12 +21,13 @@ mod seal;
 mod sessions;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, FromRedisValue, cmd};
 use domain::{InstanceId, Invalid, NodeId, SessionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -162,15 +163,11 @@ impl Shared {
         !self.stays_here || address::is_here(host)
     }
 
-    fn identity(&self) -> MutexGuard<'_, String> {
-        self.identity.lock().expect("no holder of this lock panics")
-    }
-
     /// Counts a message that takes no effect, since no instance of this cluster sent it, or since it is a copy. The log says
     /// so now and then.
     fn rejected(&self, what: &'static str, why: &'static str) {
         metrics::counter!("fencepost_bus_rejected_total", "what" => what, "why" => why).increment(1);
-        let mut said = self.rejection_said.lock().expect("no holder of this lock panics");
+        let mut said = self.rejection_said.lock();
         if said.is_none_or(|at| at.elapsed() >= REJECTION_SAID_EVERY) {
             *said = Some(Instant::now());
             tracing::warn!(
@@ -263,7 +260,7 @@ impl Redis {
     /// Has the tasks end, and hands them out.
     fn stop(&self) -> Vec<JoinHandle<()>> {
         self.shared.closed.send_replace(true);
-        let tasks = std::mem::take(&mut *self.tasks.lock().expect("no holder of this lock panics"));
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.iter().for_each(JoinHandle::abort);
         tasks
     }
@@ -292,14 +289,14 @@ impl Bus for Redis {
 
     async fn identity(&self) -> Result<String> {
         let key = self.shared.names.identity();
-        let known = self.shared.identity().clone();
+        let known = self.shared.identity.lock().clone();
         let (mut set, mut get) = (cmd("SET"), cmd("GET"));
         set.arg(&key).arg(known).arg("NX");
         get.arg(&key);
         // Repeating it is harmless: the first one to be stored stays.
         self.ask::<Option<String>>(&set, Effect::Reads).await?;
         let stored: Option<String> = self.ask(&get, Effect::Reads).await?;
-        let mut identity = self.shared.identity();
+        let mut identity = self.shared.identity.lock();
         // Nothing is there if the servers were emptied between the two.
         stored.into_iter().for_each(|stored| *identity = stored);
         Ok(identity.clone())

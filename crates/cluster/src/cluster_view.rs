@@ -5,12 +5,13 @@
 //! the lease serves.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use domain::{InstanceId, Mode, Modes, Resource};
 use ledger::Peer;
+use parking_lot::Mutex;
 use placement::Ring;
 use tokio::sync::watch;
 
@@ -336,14 +337,12 @@ impl ClusterView {
         self.inner.changed.send_replace(());
     }
 
-    fn buses(&self) -> std::sync::MutexGuard<'_, Buses> {
-        // Nothing under it panics half-way through a change.
-        self.inner.buses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buses(&self) -> parking_lot::MutexGuard<'_, Buses> {
+        self.inner.buses.lock()
     }
 
-    fn avoided(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, Instant>> {
-        // Nothing under it panics half-way through a change.
-        self.inner.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+    fn avoided(&self) -> parking_lot::MutexGuard<'_, HashMap<InstanceId, Instant>> {
+        self.inner.avoided.lock()
     }
 }
 

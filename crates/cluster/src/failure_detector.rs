@@ -2,11 +2,12 @@
 //! lease, and readers do not wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Timestamp, Token};
 use ledger::Peer;
+use parking_lot::Mutex;
 
 /// How many of its own renewals in a row an instance must make while the other's lease does not move. A
 /// stalled ledger stops all renewals alike, so only an instance that keeps renewing may declare another dead.
@@ -20,7 +21,7 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Cheap to clone; all clones know the same.
 #[derive(Clone)]
 pub struct FailureDetector {
-    inner: Arc<Mutex<Known>>,
+    known: Arc<Mutex<Known>>,
 }
 
 struct Known {
@@ -88,7 +89,7 @@ impl FailureDetector {
             looks: 0,
             vanished: HashMap::new(),
         };
-        Self { inner: Arc::new(Mutex::new(known)) }
+        Self { known: Arc::new(Mutex::new(known)) }
     }
 
     /// Whether this instance's own lease certainly lasts, by its own clock. If not, it writes for no key.
@@ -100,21 +101,21 @@ impl FailureDetector {
     /// The same at this time by the own clock, as far as is known.
     #[must_use]
     pub fn is_alive_at(&self, now: Instant) -> bool {
-        self.known().alive_until.is_none_or(|until| now < until)
+        self.known.lock().alive_until.is_none_or(|until| now < until)
     }
 
     /// Whether leases of others that have run out may be taken: not for one lease length after this instance joined or was away
     /// itself. A ledger that is away lets the leases of the living run out as well, and they renew them meanwhile.
     #[must_use]
     pub fn may_take(&self) -> bool {
-        let (known, now) = (self.known(), Instant::now());
+        let (known, now) = (self.known.lock(), Instant::now());
         known.alive_until.is_none() || known.is_calm(now)
     }
 
     /// Whether the other's keys may be taken at once.
     #[must_use]
     pub fn is_dead(&self, other: &InstanceId) -> bool {
-        let (known, now) = (self.known(), Instant::now());
+        let (known, now) = (self.known.lock(), Instant::now());
         known.is_calm(now) && known.others.get(other).is_some_and(|other| other.gone)
     }
 
@@ -123,7 +124,7 @@ impl FailureDetector {
     /// jumped by so much, and who lives renews itself before the next.
     #[must_use]
     pub fn is_forgotten(&self, other: &InstanceId) -> bool {
-        let (known, now) = (self.known(), Instant::now());
+        let (known, now) = (self.known.lock(), Instant::now());
         let is_unknown = !known.others.contains_key(other) && !known.vanished.contains_key(other);
         known.is_calm(now) && now < known.evidence_until && known.looks >= UNSEEN_MIN && is_unknown
     }
@@ -131,7 +132,7 @@ impl FailureDetector {
     /// Those whose keys may be taken at once.
     #[must_use]
     pub fn dead(&self) -> Vec<InstanceId> {
-        let others: Vec<_> = self.known().others.keys().cloned().collect();
+        let others: Vec<_> = self.known.lock().others.keys().cloned().collect();
         others.into_iter().filter(|other| self.is_dead(other)).collect()
     }
 
@@ -149,25 +150,25 @@ impl FailureDetector {
     }
 
     fn owner_of(&self, other: &InstanceId) -> Option<InstanceId> {
-        self.known().others.get(other)?.owner.clone()
+        self.known.lock().others.get(other)?.owner.clone()
     }
 
     /// Whether the other has ended, or so long ago that nobody speaks of it any more.
     fn is_gone(&self, other: &InstanceId) -> bool {
-        self.known().others.get(other).is_none_or(|other| other.gone)
+        self.known.lock().others.get(other).is_none_or(|other| other.gone)
     }
 
     /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
     /// its keys, or it would go on under its id should it wake.
     pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
-        let (known, now) = (self.known(), Instant::now());
+        let (known, now) = (self.known.lock(), Instant::now());
         let is_lifeless = |other: &Other| !other.gone && !other.live && other.unmoved >= UNMOVED_MIN;
         known.is_calm(now) && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
     }
 
     /// This instance, `by`, has taken the other's `instance:` lease.
     pub(crate) fn buried(&self, other: &InstanceId, by: &InstanceId) {
-        if let Some(other) = self.known().others.get_mut(other) {
+        if let Some(other) = self.known.lock().others.get_mut(other) {
             (other.gone, other.live, other.owner) = (true, false, Some(by.clone()));
         }
     }
@@ -177,7 +178,7 @@ impl FailureDetector {
     /// Being away is judged, and counted, by when the answer came. A statement that a stall held up was sent in
     /// time, and yet the others may have had no turn since the stall began.
     pub(crate) fn renewed(&self, sent: Instant) {
-        let (mut known, now) = (self.known(), Instant::now());
+        let (mut known, now) = (self.known.lock(), Instant::now());
         if known.alive_until.is_none_or(|before| before < now) {
             known.calm_until = now + known.lease;
         }
@@ -195,14 +196,14 @@ impl FailureDetector {
     /// Whether no renewal of this instance was answered for this long. Never true for an instance without a
     /// lease.
     pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
-        let known = self.known();
+        let known = self.known.lock();
         known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)
     }
 
     /// Whether no renewal of this instance was answered for the lease's length and this one together: its own lease has been
     /// over for so long at least. Never true for an instance without a lease.
     pub(crate) fn is_without_lease_for(&self, length: Duration) -> bool {
-        let lease = self.known().lease;
+        let lease = self.known.lock().lease;
         self.is_silent_for(lease.saturating_add(length))
     }
 
@@ -211,19 +212,19 @@ impl FailureDetector {
         if self.is_silent_for(SILENCE_MAX) {
             return None;
         }
-        let known = self.known();
+        let known = self.known.lock();
         Some(known.alive_until.map_or(Duration::MAX, |_| known.reached_since.elapsed()))
     }
 
     /// This incarnation is over: it writes for nobody any more.
     pub(crate) fn ended(&self) {
         // A beginning that lies in the past is all that is needed; `None` would mean alone.
-        self.known().alive_until = Some(Instant::now());
+        self.known.lock().alive_until = Some(Instant::now());
     }
 
     /// After a renewal of its own, this instance found the others to be so.
     pub(crate) fn saw(&self, peers: &[Peer]) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.evidence_until = Instant::now() + known.lease / 2;
         let (timely, mut before) = (known.timely, std::mem::take(&mut known.others));
         for peer in peers {
@@ -247,17 +248,12 @@ impl FailureDetector {
 
     /// The others were found to be so, between two renewals. That tells who is gone, and nothing of who moves.
     pub(crate) fn saw_gone(&self, peers: &[Peer]) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         for peer in peers.iter().filter(|peer| peer.lease.owner.as_ref() != Some(&peer.id)) {
             if let Some(other) = known.others.get_mut(&peer.id) {
                 (other.gone, other.live, other.owner) = (true, false, peer.lease.owner.clone());
             }
         }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        // Nothing in here panics half-way through a change.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -291,7 +287,7 @@ mod tests {
         let failure_detector = FailureDetector::member(LEASE);
         let begun = Instant::now().checked_sub(ago).unwrap();
         {
-            let mut known = failure_detector.known();
+            let mut known = failure_detector.known.lock();
             (known.alive_until, known.calm_until) = (Some(begun), begun + LEASE);
         }
         failure_detector
@@ -300,7 +296,7 @@ mod tests {
     #[test]
     fn dead_is_who_did_not_move_while_i_renewed_twice_and_whose_lease_ran_out() {
         let failure_detector = member_since(LEASE * 2);
-        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        failure_detector.known.lock().alive_until = Some(Instant::now() + LEASE);
         for (expires_in_ms, dead) in [(300, false), (100, false), (0, true)] {
             failure_detector.renewed(Instant::now());
             failure_detector.saw(&[peer("a", 1, expires_in_ms)]);
@@ -338,9 +334,9 @@ mod tests {
         assert!(!failure_detector.is_forgotten(&id("a")), "nobody was looked for yet");
         looks(UNSEEN_MIN + 1, &[peer("b", 1, 0)]);
         assert!(!failure_detector.is_forgotten(&id("a")), "this instance was away itself");
-        failure_detector.known().calm_until = Instant::now();
+        failure_detector.known.lock().calm_until = Instant::now();
         assert!(failure_detector.is_forgotten(&id("a")) && !failure_detector.is_forgotten(&id("b")));
-        failure_detector.known().evidence_until = Instant::now();
+        failure_detector.known.lock().evidence_until = Instant::now();
         assert!(!failure_detector.is_forgotten(&id("a")), "that was too long ago");
         // The database's clock jumps, and nobody is seen before he has renewed himself.
         looks(UNSEEN_MIN - 1, &[]);
@@ -355,7 +351,7 @@ mod tests {
     #[test]
     fn whose_lease_a_survivor_took_is_dead_at_once() {
         let failure_detector = member_since(LEASE * 2);
-        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        failure_detector.known.lock().alive_until = Some(Instant::now() + LEASE);
         let mut taken = peer("a", 5, 300);
         taken.lease.owner = Some(id("b"));
         failure_detector.saw(&[taken]);
@@ -371,7 +367,7 @@ mod tests {
     fn one_survivor_cleans_up_after_each_of_the_dead() {
         let survivor = || {
             let failure_detector = member_since(LEASE * 2);
-            failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+            failure_detector.known.lock().alive_until = Some(Instant::now() + LEASE);
             failure_detector
         };
         let (b, c) = (survivor(), survivor());
@@ -415,7 +411,7 @@ mod tests {
             failure_detector.saw(&[peer("a", 1, 0)]);
             assert!(!failure_detector.is_lifeless(&id("a")));
         }
-        failure_detector.known().calm_until = Instant::now();
+        failure_detector.known.lock().calm_until = Instant::now();
         assert!(failure_detector.is_lifeless(&id("a")));
     }
 
@@ -425,22 +421,22 @@ mod tests {
         let failure_detector = FailureDetector::member(LEASE);
         failure_detector.renewed(Instant::now());
         assert!(failure_detector.is_alive() && !failure_detector.may_take(), "it has just joined");
-        failure_detector.known().calm_until = Instant::now();
+        failure_detector.known.lock().calm_until = Instant::now();
         assert!(failure_detector.may_take());
-        failure_detector.known().alive_until = Some(Instant::now());
+        failure_detector.known.lock().alive_until = Some(Instant::now());
         assert!(!failure_detector.may_take(), "its own lease may have run out");
         // The ledger was away for everybody.
-        failure_detector.known().alive_until = Instant::now().checked_sub(LEASE);
+        failure_detector.known.lock().alive_until = Instant::now().checked_sub(LEASE);
         failure_detector.renewed(Instant::now());
         assert!(failure_detector.is_alive() && !failure_detector.may_take(), "the others had no turn yet");
-        failure_detector.known().calm_until = Instant::now();
+        failure_detector.known.lock().calm_until = Instant::now();
         assert!(failure_detector.may_take());
     }
 
     /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.
     fn about_to_call_a_dead() -> FailureDetector {
         let failure_detector = member_since(LEASE * 2);
-        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        failure_detector.known.lock().alive_until = Some(Instant::now() + LEASE);
         for _ in 0..UNMOVED_MIN {
             failure_detector.renewed(Instant::now());
             failure_detector.saw(&[peer("a", 1, 100)]);
@@ -451,7 +447,7 @@ mod tests {
     #[test]
     fn a_renewal_that_was_held_up_is_not_one_of_two_in_a_row() {
         let failure_detector = about_to_call_a_dead();
-        failure_detector.known().renewed_at = Instant::now().checked_sub(LEASE * 3 / 4);
+        failure_detector.known.lock().renewed_at = Instant::now().checked_sub(LEASE * 3 / 4);
         failure_detector.renewed(Instant::now());
         failure_detector.saw(&[peer("a", 1, 0)]);
         assert!(!failure_detector.is_lifeless(&id("a")), "its own renewal may be on its way yet");
@@ -468,7 +464,7 @@ mod tests {
         failure_detector.renewed(Instant::now());
         failure_detector.saw(&[peer("a", 1, 0)]);
         assert!(failure_detector.is_lifeless(&id("a")));
-        failure_detector.known().evidence_until = Instant::now();
+        failure_detector.known.lock().evidence_until = Instant::now();
         assert!(!failure_detector.is_lifeless(&id("a")));
         failure_detector.renewed(Instant::now());
         assert!(!failure_detector.is_lifeless(&id("a")), "it renewed itself and has not looked");
@@ -478,9 +474,12 @@ mod tests {
     fn the_calm_counts_from_the_answer_however_long_the_renewal_was_under_way() {
         let failure_detector = about_to_call_a_dead();
         let answered = Instant::now();
-        failure_detector.known().alive_until = answered.checked_sub(LEASE / 8);
+        failure_detector.known.lock().alive_until = answered.checked_sub(LEASE / 8);
         failure_detector.renewed(answered.checked_sub(LEASE / 2).unwrap());
-        assert!(failure_detector.known().calm_until >= answered + LEASE, "sent before its lease had run out");
+        assert!(
+            failure_detector.known.lock().calm_until >= answered + LEASE,
+            "sent before its lease had run out"
+        );
         assert!(failure_detector.is_alive());
     }
 
@@ -490,11 +489,11 @@ mod tests {
         assert_eq!(failure_detector.reached_for(), None, "it never was");
         failure_detector.renewed(Instant::now());
         let begun = Instant::now().checked_sub(SILENCE_MAX * 2).unwrap();
-        failure_detector.known().reached_since = begun;
-        failure_detector.known().renewed_at = Instant::now().checked_sub(SILENCE_MAX - LEASE);
+        failure_detector.known.lock().reached_since = begun;
+        failure_detector.known.lock().renewed_at = Instant::now().checked_sub(SILENCE_MAX - LEASE);
         failure_detector.renewed(Instant::now());
         assert!(failure_detector.reached_for().unwrap() >= SILENCE_MAX * 2, "a pause is no gap");
-        failure_detector.known().renewed_at = Instant::now().checked_sub(SILENCE_MAX);
+        failure_detector.known.lock().renewed_at = Instant::now().checked_sub(SILENCE_MAX);
         assert!(failure_detector.is_silent_for(SILENCE_MAX) && failure_detector.reached_for().is_none());
         failure_detector.renewed(Instant::now());
         assert!(failure_detector.reached_for().unwrap() < SILENCE_MAX);

@@ -7,13 +7,14 @@ mod buffer;
 mod step;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
 use domain::SegmentTag;
 use domain::limits::ID_BATCH_MAX;
 use ledger::RangeTaken;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -131,7 +132,7 @@ impl Segments {
     #[must_use]
     pub fn status(&self, name: &SegmentTag) -> Option<Status> {
         let tag = Arc::clone(self.inner.tags.get(name)?.value());
-        let mut buffer = tag.buffer();
+        let mut buffer = tag.buffer.lock();
         let (left, rate) = (buffer.left(), buffer.rate(Instant::now()));
         buffer.step().map(|step| Status { step, left, rate })
     }
@@ -148,7 +149,7 @@ impl Segments {
     /// Drops the ids in memory of all tags: the ledger went back in time, or was recovered, and may give them to others.
     pub fn drop_ranges(&self) {
         for tag in &self.inner.tags {
-            tag.buffer().drop_ranges();
+            tag.buffer.lock().drop_ranges();
         }
     }
 
@@ -157,7 +158,7 @@ impl Segments {
     pub fn forget_below(&self, name: &SegmentTag, start: u64) {
         // It stays the same tag: what waits for a range of it and what comes now have their ids from the same ranges.
         if let Some(tag) = self.inner.tags.get(name) {
-            tag.buffer().forget_below(start);
+            tag.buffer.lock().forget_below(start);
         }
     }
 
@@ -189,19 +190,12 @@ impl Segments {
     }
 
     fn take_buffered(&self, tag: &Arc<Tag>, count: usize) -> Taken {
-        let (taken, load) = tag.buffer().take(count as u64, Instant::now());
+        let (taken, load) = tag.buffer.lock().take(count as u64, Instant::now());
         if let Some(at_least) = load {
             // In a task of its own: all callers wait for the same load, and it goes on when they give up.
             tokio::spawn(load_range(self.load(tag), at_least));
         }
         taken
-    }
-}
-
-impl Tag {
-    fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        // Nothing in there panics half-way through a change.
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,8 +210,8 @@ impl Drop for Load {
     fn drop(&mut self) {
         let Self { inner, tag, outcome } = self;
         if let Err(refusal) = outcome {
-            tag.buffer().failed(Instant::now());
-            if matches!(refusal, Refusal::Unknown) || tag.buffer().step().is_none() {
+            tag.buffer.lock().failed(Instant::now());
+            if matches!(refusal, Refusal::Unknown) || tag.buffer.lock().step().is_none() {
                 // A tag that is unknown, or may be since no range of it was ever loaded, must not take memory.
                 inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, tag));
             }
@@ -228,7 +222,7 @@ impl Drop for Load {
 
 async fn load_range(mut load: Load, at_least: u64) {
     let (source, name) = (Arc::clone(&load.inner.source), load.tag.name.clone());
-    let needed = load.tag.buffer().needed();
+    let needed = load.tag.buffer.lock().needed();
     let taken = guarded(async move {
         match source.take(&name, at_least).await {
             // The tag may have numbers left for a shorter range.
@@ -246,7 +240,7 @@ async fn load_range(mut load: Load, at_least: u64) {
     let tag = &load.tag;
     load.outcome = match taken {
         Ok(RangeTaken::Taken { range, step }) => {
-            let loaded = tag.buffer().loaded(range, step, Instant::now());
+            let loaded = tag.buffer.lock().loaded(range, step, Instant::now());
             loaded.map_err(|Behind| {
                 tracing::error!(tag = %tag.name, "the ledger gives ids again; the next request goes past them");
                 Refusal::Ledger(ledger::Error::WentBack)

@@ -13,9 +13,10 @@
 //! last look accepted. [`Reason::of`] says which other one a look accepts.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// A rise of the position by more than this is a recovery: looks would take years for it.
@@ -171,19 +172,18 @@ impl Remembered {
     /// Notes the server that a look accepted, or that the look's process knew.
     pub(crate) fn accepts(&self, server: Option<&Server>) {
         if let Some(server) = server {
-            *self.0.server.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some((server.system.clone(), server.timeline));
+            *self.0.server.lock() = Some((server.system.clone(), server.timeline));
         }
     }
 
     /// Whether there is a server that a connection must reach to write.
     pub(crate) fn expects(&self) -> bool {
-        self.0.server.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.0.server.lock().is_some()
     }
 
     /// Whether this is that server.
     pub(crate) fn is_accepted(&self, system: &str, timeline: Option<i64>) -> bool {
-        let server = self.0.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = self.0.server.lock();
         server.as_ref().is_none_or(|(known, on)| known == system && Some(*on) == timeline)
     }
 

@@ -1,8 +1,10 @@
 //! Whether the ledger answers: one line of the log for each outage, and one for its end, however many calls fail meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::unwritable::Unwritable;
 use crate::{Error, Result};
@@ -69,9 +71,8 @@ impl OutageWatch {
         }
     }
 
-    fn failures(&self) -> std::sync::MutexGuard<'_, Failures> {
-        // Nothing under it panics half-way through a change.
-        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failures(&self) -> parking_lot::MutexGuard<'_, Failures> {
+        self.0.failures.lock()
     }
 
     #[cfg(test)]

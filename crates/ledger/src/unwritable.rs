@@ -1,8 +1,9 @@
 //! Whether the ledger takes writes: what the last failure of a write said about the disk, until a probe succeeds.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sqlx::postgres::PgDatabaseError;
 
 use crate::{Error, Result};
@@ -66,12 +67,12 @@ pub(crate) struct WriteWatch(Arc<Mutex<Option<Unwritable>>>);
 impl WriteWatch {
     /// Why writes failed last; `None` while they are not known to fail.
     pub(crate) fn reason(&self) -> Option<Unwritable> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// A probe was written.
     pub(crate) fn recovered(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
         tracing::info!("the ledger takes writes again");
     }
 
@@ -86,7 +87,7 @@ impl WriteWatch {
     /// Notes why a write failed.
     pub(crate) fn failed(&self, error: &Error) {
         let Some(reason) = error.driver().and_then(Unwritable::of) else { return };
-        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(reason);
+        let before = self.0.lock().replace(reason);
         if before != Some(reason) {
             tracing::error!(%reason, %error, "the ledger takes no writes");
         }

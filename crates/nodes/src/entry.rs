@@ -1,10 +1,11 @@
 //! One node in this instance's memory. Writers take its lock; selections read its atomics and do not wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bus::{Epoch, NodeState, Version};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::limits::silence_max;
 use crate::record::{Applied, Load, Profile, Record, Stamp, Status};
@@ -116,8 +117,7 @@ impl Entry {
     }
 
     pub(crate) fn last_update(&self) -> MutexGuard<'_, LastUpdate> {
-        // Nothing under it panics half-way through a change.
-        self.last_update.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_update.lock()
     }
 
     pub(crate) fn record(&self) -> Record {

@@ -6,11 +6,11 @@
 //! get no work. The follower never blocks a selection: it writes to the registry like any other writer.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::{Event, Link, ListChange};
 use domain::{InstanceId, NodeId};
+use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -85,12 +85,12 @@ struct Wanted {
 
 impl Wishes {
     fn all(&self) {
-        self.wanted().all = true;
+        self.wanted.lock().all = true;
         self.woken.notify_one();
     }
 
     fn one(&self, node: NodeId) {
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted.lock();
         if wanted.nodes.len() < NODES_MAX {
             wanted.nodes.insert(node);
             wanted.since.get_or_insert_with(Instant::now);
@@ -100,12 +100,7 @@ impl Wishes {
     }
 
     fn take(&self) -> Wanted {
-        std::mem::take(&mut *self.wanted())
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        // Nothing under it panics half-way through a change.
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *self.wanted.lock())
     }
 }
 
@@ -145,7 +140,7 @@ impl Following {
 
     /// Something may have been missed: all is read again.
     fn miss(&self) {
-        let mut wanted = self.wishes.wanted();
+        let mut wanted = self.wishes.wanted.lock();
         wanted.all = true;
         self.registry.loaded(false);
         drop(wanted);
@@ -154,7 +149,7 @@ impl Following {
 
     /// All is read, unless something was missed meanwhile.
     fn read_all(&self) {
-        let wanted = self.wishes.wanted();
+        let wanted = self.wishes.wanted.lock();
         if !wanted.all {
             self.registry.loaded(true);
         }

@@ -5,11 +5,11 @@
 //! [`crate::attached::AttachedNode`] alone; here it is a number.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bus::{Claim, Reserved, Slot};
 use domain::Token;
+use parking_lot::Mutex;
 
 /// Of one connection. The task of its socket and the lanes share it.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl HolderSlots {
     /// stays as it is; a later owner of the lane takes over what an earlier one was given.
     #[must_use]
     pub fn reserve(&self, claims: &[Claim], ends: Instant, now: Instant) -> Option<Vec<Reserved>> {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         let room = slots.room;
         if !room.gives(now) {
             return None;
@@ -83,7 +83,7 @@ impl HolderSlots {
 
     /// A slot is not wanted any more. An earlier owner of the lane does not take from a later one.
     pub fn give_back(&self, claim: Claim, now: Instant) -> GivenBack {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         if slots.given.get(&claim.slot).is_none_or(|given| given.token > claim.token) {
             return GivenBack::NotGiven;
         }
@@ -94,17 +94,17 @@ impl HolderSlots {
     /// Whether the holder gives the slots now.
     #[must_use]
     pub fn gives(&self, now: Instant) -> bool {
-        self.lock().room.gives(now)
+        self.0.lock().room.gives(now)
     }
 
     /// How many slots there are from now on.
     pub(crate) fn settle(&self, room: Room) {
-        self.lock().room = room;
+        self.0.lock().room = room;
     }
 
     /// From now on the bus gives the slots. Whether this did before.
     pub(crate) fn close(&self, now: Instant) -> bool {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         let gave = slots.room.gives(now);
         slots.room.gives_from = None;
         gave
@@ -112,7 +112,7 @@ impl HolderSlots {
 
     /// The dispatch of a slot has come: whether the slot was given, and its time is not over. It counts as used then.
     pub(crate) fn take(&self, slot: Slot, now: Instant) -> bool {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         let is_given = slots.given.get(&slot).is_some_and(|given| given.ends > now);
         if is_given {
             slots.given.remove(&slot);
@@ -123,33 +123,28 @@ impl HolderSlots {
 
     /// Whether a slot was given, and its dispatch has not come.
     pub(crate) fn has(&self, slot: Slot) -> bool {
-        self.lock().given.contains_key(&slot)
+        self.0.lock().given.contains_key(&slot)
     }
 
     /// The slots that were given and whose dispatches have not come.
     pub(crate) fn given(&self) -> Vec<Slot> {
-        self.lock().given.keys().copied().collect()
+        self.0.lock().given.keys().copied().collect()
     }
 
     /// How many those are.
     pub(crate) fn given_count(&self) -> usize {
-        self.lock().given.len()
+        self.0.lock().given.len()
     }
 
     /// Takes back the slots for which no dispatch came in time.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Slot> {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         slots.given.extract_if(|_, given| given.ends <= now).map(|(slot, _)| slot).collect()
     }
 
     /// The connection is over: nothing is given any more, and what was given is not.
     pub(crate) fn end(&self) {
-        *self.lock() = Slots::default();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        // Nothing under it panics half-way through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Slots::default();
     }
 }
 

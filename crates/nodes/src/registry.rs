@@ -8,8 +8,8 @@ mod changes;
 mod exchange;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -17,6 +17,7 @@ use bus::{Epoch, Version};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use domain::{InstanceId, NodeId, NodeTimeouts, PoolName, PoolPause};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
@@ -378,7 +379,7 @@ impl Registry {
     /// for [`ABSENT_AFTER_MS`] are not there: their nodes get no new work until their holder shows itself again.
     pub fn found_there(&self, there: &HashSet<InstanceId>, now: Instant) {
         let inner = &*self.inner;
-        let (entries, before) = (self.entries(), inner.missing().clone());
+        let (entries, before) = (self.entries(), inner.missing.lock().clone());
         let mut missing: HashMap<InstanceId, Missing> = HashMap::new();
         for entry in &entries {
             let holder = &entry.profile.holder;
@@ -395,7 +396,7 @@ impl Registry {
         for entry in &entries {
             inner.holder_is_there(entry, is_there(entry));
         }
-        *inner.missing() = missing;
+        *inner.missing.lock() = missing;
     }
 
     /// Whether an instance is to get what is for its nodes: unless it was found not to be there, which is looked at twice a
@@ -452,7 +453,7 @@ impl Registry {
 
     /// These pools are configured, unless newer ones are known.
     pub fn adopt_pools(&self, pools: Pools) -> bool {
-        let mut known = self.inner.pools();
+        let mut known = self.inner.pools.lock();
         let is_newer = pools.version() > known.version();
         if is_newer {
             *known = Arc::new(pools);
@@ -464,7 +465,7 @@ impl Registry {
     /// The pools as they are configured.
     #[must_use]
     pub fn pools(&self) -> Arc<Pools> {
-        Arc::clone(&self.inner.pools())
+        Arc::clone(&self.inner.pools.lock())
     }
 
     /// These pools are paused, and no others. No selection that begins after this chooses a node in one of them. `before` are
@@ -472,7 +473,7 @@ impl Registry {
     /// nothing is changed (`false`).
     pub fn adopt_pauses(&self, before: &Arc<Vec<PoolPause>>, pauses: Vec<PoolPause>) -> bool {
         let inner = &*self.inner;
-        let mut known = inner.pauses();
+        let mut known = inner.pauses.lock();
         if !Arc::ptr_eq(&known, before) {
             return false;
         }
@@ -503,18 +504,18 @@ impl Registry {
     /// The pools that are paused.
     #[must_use]
     pub fn pauses(&self) -> Arc<Vec<PoolPause>> {
-        Arc::clone(&self.inner.pauses())
+        Arc::clone(&self.inner.pauses.lock())
     }
 
     /// Puts all nodes and pools that are known now into the index. A few milliseconds for ten thousand nodes: not
     /// for a thread that others wait for.
     pub fn reindex(&self) {
         let inner = &*self.inner;
-        let _building = inner.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let _building = inner.building.lock();
         let entries = self.entries();
         let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me)));
         // With the pauses that are known now, also where others became known while it was built.
-        let pauses = inner.pauses();
+        let pauses = inner.pauses.lock();
         // Before anybody selects from it.
         index.pause(|pool| is_among(pool, &pauses));
         inner.index.store(Arc::clone(&index));
@@ -652,7 +653,7 @@ impl Inner {
         if self.nodes.len() < NODES_MAX || self.nodes.contains_key(node) {
             return true;
         }
-        let mut full_at = self.full_at();
+        let mut full_at = self.full_at.lock();
         // Others may have made room meanwhile.
         if self.nodes.len() < NODES_MAX {
             return true;
@@ -698,24 +699,8 @@ impl Inner {
         let _ = self.departures.send(Departure { node, holder, epoch: entry.epoch, how });
     }
 
-    fn pauses(&self) -> MutexGuard<'_, Arc<Vec<PoolPause>>> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn full_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn missing(&self) -> MutexGuard<'_, HashMap<InstanceId, Missing>> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_there(&self, holder: &InstanceId) -> bool {
-        !self.missing().get(holder).is_some_and(|missing| missing.is_absent)
-    }
-
-    fn pools(&self) -> MutexGuard<'_, Arc<Pools>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        !self.missing.lock().get(holder).is_some_and(|missing| missing.is_absent)
     }
 }
 
@@ -726,9 +711,9 @@ impl Registry {
         let inner = &*self.inner;
         let entries = self.entries();
         let _update: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
-        let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
-        let (_pauses, _full_at) = (inner.pauses(), inner.full_at());
-        let _building = inner.building.lock().unwrap();
+        let (_pools, _outbox, _missing) = (inner.pools.lock(), inner.outbox(), inner.missing.lock());
+        let (_pauses, _full_at) = (inner.pauses.lock(), inner.full_at.lock());
+        let _building = inner.building.lock();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.
         let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));
         let _shards: Vec<_> = shards.filter(|tried| tried.is_present()).collect();

@@ -2,9 +2,9 @@
 
 use std::fs::{File, TryLockError};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Mutex;
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 use rand::RngExt as _;
 
 /// A port of 127.0.0.1 on which nobody listens now.
@@ -37,7 +37,7 @@ fn is_ours(port: u16) -> Result<bool> {
     };
     match file.try_lock() {
         Ok(()) => {
-            RESERVED.lock().expect("no holder of this lock panics").push(file);
+            RESERVED.lock().push(file);
             Ok(true)
         }
         Err(TryLockError::WouldBlock) => Ok(false),

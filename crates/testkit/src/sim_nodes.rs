@@ -1,11 +1,12 @@
 //! Simulated nodes: many worker sockets in this process, whose jobs do nothing. A node answers each dispatch at once
 //! with its result, and keeps it until it is settled.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
@@ -78,7 +79,7 @@ impl SimNodes {
             let lost = Arc::clone(&lost);
             nodes.spawn(async move {
                 let why = node.serve(heartbeat).await;
-                lost.lock().expect("no holder of this lock panics").push(why);
+                lost.lock().push(why);
             });
         }
         Ok(Self { nodes, lost, registrations, heartbeats })
@@ -99,7 +100,7 @@ impl SimNodes {
     /// Why nodes lost their sockets, of those that did.
     #[must_use]
     pub fn lost(&self) -> Vec<String> {
-        self.lost.lock().expect("no holder of this lock panics").clone()
+        self.lost.lock().clone()
     }
 
     /// How many are connected.

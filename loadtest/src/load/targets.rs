@@ -1,9 +1,10 @@
 //! Where requests go: the instances, and which of them last served each signer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use testkit::http::Client;
 
 /// No instance is known to serve the signer.
@@ -44,7 +45,7 @@ impl Targets {
     /// The index of the instance at `url`, added if it is new; from now on it is asked.
     pub fn index_of(&self, url: &str) -> u16 {
         let address = address_of(url);
-        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.write();
         if let Some(at) = hosts.iter().position(|host| &*host.address == address) {
             hosts[at].up.store(true, Ordering::Relaxed);
             return at as u16;
@@ -55,7 +56,7 @@ impl Targets {
 
     /// The instance at `url` is not asked any more.
     pub fn leave(&self, url: &str) {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.hosts.read();
         for host in hosts.iter().filter(|host| &*host.address == address_of(url)) {
             host.up.store(false, Ordering::Relaxed);
         }
@@ -63,12 +64,12 @@ impl Targets {
 
     /// `ADDR:PORT` of one.
     pub(super) fn address(&self, host: u16) -> Arc<str> {
-        Arc::clone(&self.hosts.read().unwrap_or_else(PoisonError::into_inner)[host as usize].address)
+        Arc::clone(&self.hosts.read()[host as usize].address)
     }
 
     /// Any of those that are up, by a number drawn.
     pub(super) fn any(&self, drawn: usize) -> u16 {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.hosts.read();
         let up = || (0..hosts.len()).filter(|at| hosts[*at].up.load(Ordering::Relaxed));
         up().nth(drawn % up().count().max(1)).unwrap_or(0) as u16
     }
@@ -91,7 +92,7 @@ impl Targets {
 
     /// The host of an instance named by its id, where that is known.
     pub(super) fn host_of(&self, instance: &str) -> Option<u16> {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.hosts.read();
         let at = hosts
             .iter()
             .position(|host| host.instance.as_deref() == Some(instance) && host.up.load(Ordering::Relaxed))?;
@@ -99,7 +100,7 @@ impl Targets {
     }
 
     fn name(&self, url: &str, instance: &str) {
-        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.write();
         if let Some(host) = hosts.iter_mut().find(|host| &*host.address == address_of(url)) {
             host.instance = Some(instance.to_owned());
         }

@@ -2,10 +2,11 @@
 //! that its caller may use it, by the caller's own clock. It jumps by an hour: a session that is used stays open.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::fake_clock::FakeClock;
 use testkit::instance::{Instance, Setup};
@@ -41,7 +42,7 @@ impl Seen {
     fn note(&self, signer: &str, grant: &Value, sent: Instant) {
         let nonce = grant["nonce"].as_u64().unwrap();
         let until = sent + Duration::from_millis(grant["held_for_ms"].as_u64().unwrap());
-        let before = self.usable.lock().unwrap().insert((signer.to_owned(), nonce), until);
+        let before = self.usable.lock().insert((signer.to_owned(), nonce), until);
         self.granted.fetch_add(1, Ordering::Relaxed);
         if let Some(before) = before {
             self.again.fetch_add(1, Ordering::Relaxed);

@@ -1,12 +1,13 @@
 //! What instances say to each other over HTTP: a forwarded request is its caller's, the caller's token does not travel,
 //! and nobody else can say that an instance forwarded a request.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use testkit::PATIENCE;
@@ -38,7 +39,7 @@ struct Recorded {
 
 impl Recorded {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.sent.lock()).into_owned()
     }
 
     /// The answer to what a client sent, if it is to be refused.
@@ -46,7 +47,7 @@ impl Recorded {
         if !String::from_utf8_lossy(sent).contains("/cancel HTTP/1.1") {
             return None;
         }
-        let body = self.refusals.lock().unwrap().pop()?.to_string();
+        let body = self.refusals.lock().pop()?.to_string();
         let head = "HTTP/1.1 409 Conflict\r\ncontent-type: application/problem+json\r\nconnection: close";
         Some(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
     }
@@ -66,7 +67,7 @@ impl Recorded {
                 });
                 let mut buffer = vec![0; 64 << 10];
                 while let Ok(bytes @ 1..) = from_client.read(&mut buffer).await {
-                    recorded.sent.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+                    recorded.sent.lock().extend_from_slice(&buffer[..bytes]);
                     if let Some(refusal) = recorded.refusal_of(&buffer[..bytes]) {
                         // Nothing is under way there: the server ends the connection.
                         drop(to_server);
@@ -375,10 +376,10 @@ async fn an_instance_that_a_refused_cancellation_names_is_asked_once_and_its_add
     // The owner refuses as if it were none, and names itself.
     let near = format!("{}{path}", two.near.url());
     for (refusals, expected) in [(2, 409), (1, 200)] {
-        *two.recorded.refusals.lock().unwrap() = vec![refused.clone(); refusals];
+        *two.recorded.refusals.lock() = vec![refused.clone(); refusals];
         let (status, answer) = two.ask("root", "POST", &near, None).await;
         assert_eq!(status, expected, "after {refusals}: {answer}");
-        assert!(two.recorded.refusals.lock().unwrap().is_empty(), "after {refusals}: {answer}");
+        assert!(two.recorded.refusals.lock().is_empty(), "after {refusals}: {answer}");
     }
 }
 

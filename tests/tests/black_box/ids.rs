@@ -1,10 +1,11 @@
 //! Distributed ids of the real binary: none twice, whatever happens to those that make them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::fleet::Fleet;
@@ -84,7 +85,7 @@ impl Takers {
     /// Waits until every kind was answered by every instance so many more times.
     async fn answers(&self, more: usize, urls: usize) {
         let count = |kind, url| {
-            let taken = self.taken.lock().unwrap();
+            let taken = self.taken.lock();
             taken.get(kind).map_or(0, |all| all.iter().filter(|one| one.url == url).count())
         };
         let begun = Instant::now();
@@ -104,7 +105,7 @@ impl Takers {
         for task in self.tasks {
             task.await.unwrap();
         }
-        std::mem::take(&mut *self.taken.lock().unwrap())
+        std::mem::take(&mut *self.taken.lock())
     }
 }
 
@@ -127,7 +128,7 @@ async fn take(
             Ok(reply) if reply.status == 200 => {
                 let one = Taken { url, sent, received: Instant::now(), ids: texts(&reply) };
                 assert_eq!(one.ids.len(), count);
-                taken.lock().unwrap().entry(kind).or_default().push(one);
+                taken.lock().entry(kind).or_default().push(one);
             }
             // Stopping, fenced, the ledger away, a clock to be waited for: all of it passes.
             Ok(reply) => assert_eq!(reply.status, 503, "{path}: {}", reply.text),

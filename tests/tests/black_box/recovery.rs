@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::instance::{Instance, Setup};
 use testkit::process::Signal;
@@ -47,30 +47,30 @@ struct Numbers {
 
 impl Granted {
     fn add(&self, kind: &str, number: &Value) {
-        let is_new = self.0.lock().unwrap().seen.insert((kind.to_owned(), number.to_string()));
+        let is_new = self.0.lock().seen.insert((kind.to_owned(), number.to_string()));
         assert!(is_new, "{kind} {number} was granted twice");
     }
 
     fn add_nonces(&self, place: usize, answer: &Value) {
         for grant in answer["grants"].as_array().unwrap() {
             self.add(SIGNERS[place], &grant["nonce"]);
-            let next = &mut self.0.lock().unwrap().next[place];
+            let next = &mut self.0.lock().next[place];
             *next = (*next).max(grant["nonce"].as_u64().unwrap() + 1);
         }
-        let token = &mut self.0.lock().unwrap().tokens[place];
+        let token = &mut self.0.lock().tokens[place];
         *token = (*token).max(answer["fencing_token"].as_i64().unwrap());
     }
 
     fn next(&self, place: usize) -> u64 {
-        self.0.lock().unwrap().next[place]
+        self.0.lock().next[place]
     }
 
     fn token(&self, place: usize) -> i64 {
-        self.0.lock().unwrap().tokens[place]
+        self.0.lock().tokens[place]
     }
 
     fn count(&self, kind: &str) -> usize {
-        self.0.lock().unwrap().seen.iter().filter(|(of, _)| of == kind).count()
+        self.0.lock().seen.iter().filter(|(of, _)| of == kind).count()
     }
 }
 

@@ -242,12 +242,12 @@ impl Reloaded {
             }));
         }
         let (connected, is_connected) = tokio::sync::oneshot::channel();
-        let (connected, lost) = (std::sync::Mutex::new(Some(connected)), Arc::clone(&it.lost));
+        let (connected, lost) = (parking_lot::Mutex::new(Some(connected)), Arc::clone(&it.lost));
         let options =
             WorkerOptions { tls: options(authority), ..WorkerOptions::new([it.instance.url()], "n") };
         let worker = Worker::new(options).unwrap().with_observer(move |event| match event {
             Event::Connected { .. } => {
-                if let Some(connected) = connected.lock().unwrap().take() {
+                if let Some(connected) = connected.lock().take() {
                     connected.send(()).unwrap();
                 }
             }

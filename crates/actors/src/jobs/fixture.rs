@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use actix::{Actor, Context, Handler};
 use bus::Slot;
@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -182,12 +183,12 @@ pub(super) struct KnownOwners {
 impl LaneOwners for KnownOwners {
     /// Those of the tests are instance `a`.
     fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
-        self.live.lock().unwrap().iter().any(|live| *live != instance("a") && which(live))
+        self.live.lock().iter().any(|live| *live != instance("a") && which(live))
     }
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {
-        self.asked.lock().unwrap().push(lane.clone());
-        std::future::ready(self.owners.lock().unwrap().get(lane).cloned()).boxed()
+        self.asked.lock().push(lane.clone());
+        std::future::ready(self.owners.lock().get(lane).cloned()).boxed()
     }
 }
 
@@ -211,7 +212,7 @@ impl LabelCounts {
 
     /// By the value of the label.
     pub(super) fn all(&self) -> HashMap<String, u64> {
-        let counts = self.counts.lock().unwrap();
+        let counts = self.counts.lock();
         counts.iter().map(|(value, count)| (value.clone(), count.load(Ordering::Acquire))).collect()
     }
 }
@@ -226,7 +227,7 @@ impl Recorder for LabelCounts {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.labels().next() {
             Some(label) if key.name() == self.metric => {
-                let mut counts = self.counts.lock().unwrap();
+                let mut counts = self.counts.lock();
                 Counter::from_arc(Arc::clone(counts.entry(label.value().to_owned()).or_default()))
             }
             _ => Counter::noop(),

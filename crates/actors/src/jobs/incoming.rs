@@ -2,13 +2,14 @@
 //! `inter_instance` sends them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::limits::{INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
 use bus::{Channel, EntryId, Event};
 use domain::{InstanceId, LaneId};
 use ledger::jittered;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::delivery::Noticed;
@@ -47,8 +48,7 @@ pub(super) struct ReadEntries(Mutex<BTreeSet<EntryId>>);
 impl ReadEntries {
     /// Notes that the entry is read. Whether it was before.
     fn was_read(&self, entry: EntryId) -> bool {
-        // Nothing under it panics half-way through a change.
-        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.0.lock();
         let was_read = !read.insert(entry);
         if read.len() > INBOX_ENTRIES_MAX {
             // An inbox has no more: the oldest are gone.
@@ -58,7 +58,7 @@ impl ReadEntries {
     }
 
     fn settled(&self, entries: &[EntryId]) {
-        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.0.lock();
         for entry in entries {
             read.remove(entry);
         }

@@ -2,11 +2,12 @@
 //! a label of their own: a label with any number of values would fill the memory of the process and of what reads it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock};
 
 use domain::JobKind;
 use domain::job::Outcome;
 use metrics::SharedString;
+use parking_lot::RwLock;
 
 use super::job_metrics::OutcomeCounters;
 use super::limits::KINDS_COUNTED_MAX;
@@ -41,10 +42,10 @@ impl KindCounters {
     }
 
     fn counters(&self, kind: &JobKind) -> Arc<OutcomeCounters> {
-        if let Some(counters) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(kind) {
+        if let Some(counters) = self.known.read().get(kind) {
             return Arc::clone(counters);
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if known.len() >= KINDS_COUNTED_MAX && !known.contains_key(kind) {
             return Arc::clone(&self.other);
         }

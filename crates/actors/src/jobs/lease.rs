@@ -6,13 +6,14 @@
 //! since the acquire waited for it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
 use domain::{InstanceId, LaneId, Resource, ResourceKind, Token};
 use ledger::{Acquisition, LeaseClock};
+use parking_lot::Mutex;
 use tokio::sync;
 
 use super::limits::PASSED_ON_FOR;
@@ -149,13 +150,13 @@ impl Adopting {
             deadline: Mutex::new(deadline),
             acquiring: sync::Mutex::default(),
         });
-        lock(&self.leases).insert(resource.clone(), (Arc::clone(&lease), 1));
+        self.leases.lock().insert(resource.clone(), (Arc::clone(&lease), 1));
         Ok(Adoption::Taken((LaneLease::Adopted(self.share(lease)), token)))
     }
 
     /// A share of a lease under which another lane is served already.
     fn join(&self, resource: &Resource) -> Option<AdoptedLane> {
-        let mut leases = lock(&self.leases);
+        let mut leases = self.leases.lock();
         let (lease, lanes) = leases.get_mut(resource)?;
         *lanes += 1;
         Some(self.share(Arc::clone(lease)))
@@ -270,7 +271,7 @@ impl LeaseClock for LaneLease {
         match self {
             Self::Own(own) => own.lease.token().is_some() && own.failure_detector.is_alive_at(now),
             Self::Adopted(AdoptedLane { lease, .. }) => {
-                lease.deadline().is_running_at(now) && lease.taker.failure_detector.is_alive_at(now)
+                lease.deadline.lock().is_running_at(now) && lease.taker.failure_detector.is_alive_at(now)
             }
         }
     }
@@ -332,7 +333,7 @@ impl AdoptedLane {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return false;
         }
-        let mut leases = lock(&self.leases);
+        let mut leases = self.leases.lock();
         let Some((_, lanes)) = leases.get_mut(&self.lease.resource) else { return false };
         *lanes -= 1;
         let is_last = *lanes == 0;
@@ -352,12 +353,8 @@ impl Drop for AdoptedLane {
 }
 
 impl AdoptedLease {
-    fn deadline(&self) -> MutexGuard<'_, Arc<LeaseDeadline>> {
-        lock(&self.deadline)
-    }
-
     fn token(&self) -> Token {
-        self.deadline().token()
+        self.deadline.lock().token()
     }
 
     async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
@@ -379,7 +376,7 @@ impl AdoptedLease {
                     return Err(Lost);
                 }
                 self.taker.renewals.keep(self.resource.clone(), Arc::clone(&deadline));
-                *self.deadline() = deadline;
+                *self.deadline.lock() = deadline;
                 Ok(Some(token))
             }
             Ok(Err(_)) => Err(Lost),
@@ -390,8 +387,4 @@ impl AdoptedLease {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

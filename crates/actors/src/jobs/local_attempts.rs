@@ -3,13 +3,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bus::Slot;
 use dashmap::DashMap;
 use domain::job::Attempt;
 use domain::{JobId, LaneId, NodeId};
+use parking_lot::Mutex;
 
 use super::delivery::{Dispatch, RetryPolicy};
 use super::limits::AWAY_REMEMBERED;
@@ -102,7 +102,7 @@ impl LocalAttempts {
 
     /// The attempt is over: it is known no longer.
     pub(super) fn take(&self, job: JobId, attempt: Attempt) -> Option<LocalAttempt> {
-        self.acknowledgements().remove(&(job, attempt));
+        self.acknowledged.lock().remove(&(job, attempt));
         self.attempts.remove(&(job, attempt)).map(|(_, known)| known)
     }
 
@@ -123,7 +123,7 @@ impl LocalAttempts {
             }
             is_there
         });
-        self.released().extend(stopped);
+        self.released.lock().extend(stopped);
     }
 
     /// A node lists these: those that are not known are from now on.
@@ -152,7 +152,7 @@ impl LocalAttempts {
     /// The attempt has no slot of the node any more.
     pub(super) fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         if self.cancelled.remove_if(&(job, attempt), |_, of| of.node == *node).is_some() {
-            self.released().push((job, attempt));
+            self.released.lock().push((job, attempt));
         }
     }
 
@@ -168,7 +168,7 @@ impl LocalAttempts {
     /// Cancelled attempts whose slots are free, in order, and of each job the newest: to be written down, and put back with
     /// [`Self::not_released`] if that fails.
     pub(super) fn take_released(&self) -> Vec<(JobId, Attempt)> {
-        let mut released = std::mem::take(&mut *self.released());
+        let mut released = std::mem::take(&mut *self.released.lock());
         released.sort_unstable_by_key(|(job, attempt)| (*job, Reverse(*attempt)));
         // A batch writes a job once, and of an earlier attempt nothing is written.
         released.dedup_by_key(|(job, _)| *job);
@@ -176,17 +176,17 @@ impl LocalAttempts {
     }
 
     pub(super) fn not_released(&self, attempts: &[(JobId, Attempt)]) {
-        self.released().extend(attempts);
+        self.released.lock().extend(attempts);
     }
 
     /// The node has the attempt.
     pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt, now: Instant) {
-        self.acknowledgements().insert((job, attempt), (node.clone(), now));
+        self.acknowledged.lock().insert((job, attempt), (node.clone(), now));
     }
 
     /// Attempts that the node has acknowledged, which is not written down yet.
     pub(super) fn acknowledged_by(&self, node: &NodeId) -> HashSet<Slot> {
-        let acknowledged = self.acknowledgements();
+        let acknowledged = self.acknowledged.lock();
         let by_node = acknowledged.iter().filter(|(_, (of, _))| of == node);
         by_node.map(|((job, attempt), _)| Slot { job: *job, attempt: *attempt }).collect()
     }
@@ -194,7 +194,7 @@ impl LocalAttempts {
     /// Attempts that were acknowledged so long ago, in order: to be written down, and then taken off with
     /// [`Self::noted_running`].
     pub(super) fn running_for(&self, age: Duration, now: Instant) -> Vec<(JobId, Attempt, NodeId)> {
-        let acknowledged = self.acknowledgements();
+        let acknowledged = self.acknowledged.lock();
         let is_due = acknowledged.iter().filter(|(_, (_, at))| now.duration_since(*at) >= age);
         let mut due: Vec<_> =
             is_due.map(|((job, attempt), (node, _))| (*job, *attempt, node.clone())).collect();
@@ -204,7 +204,7 @@ impl LocalAttempts {
     }
 
     pub(super) fn noted_running(&self, noted: &[(JobId, Attempt, NodeId)]) {
-        let mut acknowledged = self.acknowledgements();
+        let mut acknowledged = self.acknowledged.lock();
         for (job, attempt, _) in noted {
             acknowledged.remove(&(*job, *attempt));
         }
@@ -226,14 +226,6 @@ impl LocalAttempts {
         if let Some(mut known) = self.attempts.get_mut(&(job, attempt)) {
             known.since.get_or_insert(now);
         }
-    }
-
-    fn released(&self) -> MutexGuard<'_, Vec<(JobId, Attempt)>> {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn acknowledgements(&self) -> MutexGuard<'_, HashMap<(JobId, Attempt), (NodeId, Instant)>> {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

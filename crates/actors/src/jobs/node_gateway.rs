@@ -2,7 +2,7 @@
 //! say of attempts goes to the owners of the lanes. What they say of results is for `results`.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Reserved, Slot};
@@ -11,6 +11,7 @@ use domain::job::{Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::{HeldAttempt, jittered};
 use nodes::{GivenBack, HolderSlots, Registry};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
@@ -75,12 +76,6 @@ struct Socket {
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
     yielding: Mutex<Yielding>,
-}
-
-impl Socket {
-    fn yielding(&self) -> MutexGuard<'_, Yielding> {
-        self.yielding.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Whether other instances want slots of a node whose socket is here. This instance hears of a free slot before they do: so
@@ -189,7 +184,7 @@ struct NoteTask(AbortHandle);
 impl HolderNote {
     /// This takes the place of what is under way.
     fn replace(&self, task: AbortHandle) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(NoteTask(task));
+        *self.0.lock() = Some(NoteTask(task));
     }
 }
 
@@ -236,7 +231,7 @@ impl NodeGateway {
         slots: Arc<HolderSlots>,
     ) -> NodeOutbox {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
-        *self.attached() = Some(Instant::now());
+        *self.attached.lock() = Some(Instant::now());
         let entry = self.sockets.entry(node.clone());
         let mut attached = Instant::now();
         let socket = Socket { since, attached, outbox, slots, yielding: Mutex::default() };
@@ -253,11 +248,7 @@ impl NodeGateway {
 
     /// Whether a node has connected here so lately: selections may not know it yet.
     pub(super) fn attached_within(&self, length: Duration) -> bool {
-        self.attached().is_some_and(|at| at.elapsed() < length)
-    }
-
-    fn attached(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attached.lock().is_some_and(|at| at.elapsed() < length)
     }
 
     pub(super) fn is_attached(&self, node: &NodeId) -> bool {
@@ -319,7 +310,7 @@ impl NodeGateway {
     /// Another instance wants slots of a node, if its socket is here.
     pub(super) fn share(&self, node: &NodeId) {
         if let Some(socket) = self.sockets.get(node) {
-            socket.yielding().asked = Some(Instant::now());
+            socket.yielding.lock().asked = Some(Instant::now());
         }
         // A queue that is full is asked again.
         self.send_to_node(node, ToNode::Share);
@@ -328,7 +319,8 @@ impl NodeGateway {
     /// Whether the slot of a node here that comes free now is left to other instances, since they want one: then this instance
     /// takes none for a moment.
     pub(super) fn leave_to_others(&self, node: &NodeId) -> bool {
-        let begins = self.sockets.get(node).is_some_and(|socket| socket.yielding().leave(Instant::now()));
+        let begins =
+            self.sockets.get(node).is_some_and(|socket| socket.yielding.lock().leave(Instant::now()));
         if begins {
             let (registry, node) = (self.registry.clone(), node.clone());
             tokio::spawn(async move {
@@ -342,7 +334,7 @@ impl NodeGateway {
     /// Whether this instance is to take no slot of a node here that the bus gives.
     pub(super) fn is_left_to_others(&self, node: &NodeId, holder: &InstanceId) -> bool {
         let is_left =
-            || self.sockets.get(node).is_some_and(|socket| socket.yielding().is_left(Instant::now()));
+            || self.sockets.get(node).is_some_and(|socket| socket.yielding.lock().is_left(Instant::now()));
         holder == self.inter_instance.me() && (is_left() || self.leave_to_others(node))
     }
 

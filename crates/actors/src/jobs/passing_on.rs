@@ -2,9 +2,9 @@
 //! not be opened there before its lease runs out.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use domain::InstanceId;
+use parking_lot::Mutex;
 
 use super::limits::SESSIONS_PASSED_ON_MAX;
 
@@ -19,12 +19,12 @@ impl PassingOn {
         // What does not divide goes to some givers by chance, so that on average all pass on what one receiver opens.
         let share = |_: &InstanceId| (SESSIONS_PASSED_ON_MAX + rand::random_range(0..givers)) / givers;
         let shares = receivers.map(|id| (id.clone(), share(id))).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shares;
+        *self.0.lock() = shares;
     }
 
     /// Whether one more session may be passed on to this instance; then it counts.
     pub(super) fn take(&self, to: &InstanceId) -> bool {
-        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.0.lock();
         let left = shares.get_mut(to).filter(|left| **left > 0);
         left.map(|left| *left -= 1).is_some()
     }

@@ -1,7 +1,6 @@
 //! How far attempts have come, as their nodes say: kept in the memory of the instance that holds the node's socket, and lost
 //! with it. Of each job the newest attempt is kept, and when it was sent last.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::{DashMap, Entry};
@@ -9,6 +8,7 @@ use domain::job::Attempt;
 use domain::limits::JOB_TIMEOUT_MS_MAX;
 use domain::{JobId, LaneId, NodeId};
 use nodes::connection::Progress;
+use parking_lot::Mutex;
 
 use super::limits::{PROGRESS_SENT_EVERY, PROGRESSES_MAX};
 
@@ -89,7 +89,7 @@ impl ProgressStore {
             return true;
         }
         if !std::mem::replace(&mut kept.is_due, true) {
-            self.due.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+            self.due.lock().push(job);
         }
         false
     }
@@ -99,7 +99,7 @@ impl ProgressStore {
         let Some(mut kept) = self.kept.get_mut(&job) else { return };
         if !std::mem::replace(&mut kept.is_due, true) {
             drop(kept);
-            self.due.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+            self.due.lock().push(job);
         }
     }
 
@@ -111,7 +111,7 @@ impl ProgressStore {
     /// The jobs whose progress is to be sent by now.
     pub(super) fn take_due(&self) -> Vec<JobId> {
         let now = Instant::now();
-        let due = std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
+        let due = std::mem::take(&mut *self.due.lock());
         let is_due = |job: &JobId| {
             let Some(mut kept) = self.kept.get_mut(job) else { return false };
             kept.sent_at = Some(now);

@@ -3,11 +3,11 @@
 
 use std::array;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::PoolName;
 use domain::job::{Class, Outcome};
+use parking_lot::Mutex;
 
 use super::job_metrics::JOB_METRICS;
 use super::kinds::KINDS;
@@ -49,22 +49,18 @@ impl RateCounter {
     /// A job is accepted: it is in the ledger.
     pub(super) fn accepted(&self, pool: Option<&PoolName>) {
         JOB_METRICS.created.increment(1);
-        self.lock().count(pool, Instant::now(), |jobs| jobs.accepted += 1);
+        self.0.lock().count(pool, Instant::now(), |jobs| jobs.accepted += 1);
     }
 
     /// A job has ended: its outcome is in the ledger.
     pub(super) fn finished(&self, class: &Class, outcome: Outcome) {
         JOB_METRICS.finished.of(outcome).increment(1);
-        self.lock().count(class.pool.as_ref(), Instant::now(), |jobs| jobs.finished(outcome));
+        self.0.lock().count(class.pool.as_ref(), Instant::now(), |jobs| jobs.finished(outcome));
         KINDS.count(class.kind.as_ref(), outcome);
     }
 
     pub(super) fn read(&self) -> Rates {
-        self.lock().read(Instant::now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().read(Instant::now())
     }
 }
 

@@ -6,7 +6,7 @@
 //! the ledger.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
@@ -17,6 +17,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use ledger::jittered;
 use nodes::{Choice, GivenBack, Registry, Wanted};
+use parking_lot::Mutex;
 use rand::RngExt;
 use rand::seq::IteratorRandom;
 use tokio::runtime::Handle;
@@ -113,12 +114,12 @@ impl Scheduler {
 
     /// How many jobs wait.
     pub(super) fn waiting(&self) -> usize {
-        self.queue().len()
+        self.queue.lock().len()
     }
 
     /// What the jobs that wait need, each once.
     pub(super) fn needs(&self) -> Vec<Arc<Requirements>> {
-        self.queue().needs().cloned().collect()
+        self.queue.lock().needs().cloned().collect()
     }
 
     /// The jobs of instances' lanes that wait and need this, at most so many, with their lanes. Of equal priority it is one
@@ -129,14 +130,14 @@ impl Scheduler {
         first: usize,
         limit: usize,
     ) -> Vec<(JobId, LaneId, LaneHandle)> {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         let jobs = queue.jobs_in_turn(needs, first, |queued| queued.lane_id.instance_id().is_some());
         jobs.take(limit).map(|(job, queued)| (job, queued.lane_id.clone(), queued.lane.clone())).collect()
     }
 
     /// The sessions that have a job that waits and needs this, each once.
     pub(super) fn sessions_with(&self, needs: &Requirements) -> HashMap<LaneId, LaneHandle> {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         let of_sessions = queue.jobs(needs).filter(|queued| queued.lane_id.is_session());
         let each: HashMap<_, _> = of_sessions.map(|queued| (&queued.lane_id, &queued.lane)).collect();
         each.into_iter().map(|(lane, handle)| (lane.clone(), handle.clone())).collect()
@@ -155,21 +156,21 @@ impl Scheduler {
         let queued =
             QueuedJob { lane: lane.clone(), lane_id: lane_id.clone(), attempt, token, avoid, prefer, since };
         if is_back {
-            self.queue().put_back(&needs, turn, queued);
+            self.queue.lock().put_back(&needs, turn, queued);
         } else {
-            self.queue().push(&needs, turn, queued);
+            self.queue.lock().push(&needs, turn, queued);
         }
         self.queued.notify_one();
     }
 
     /// The job waits no more.
     pub(super) fn forget(&self, job: JobId) {
-        self.queue().remove(job);
+        self.queue.lock().remove(job);
     }
 
     /// None of the lane's jobs waits any more.
     pub(super) fn forget_lane(&self, lane: &LaneId) {
-        self.queue().remove_if(|queued| queued.lane_id == *lane);
+        self.queue.lock().remove_if(|queued| queued.lane_id == *lane);
     }
 
     /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
@@ -222,7 +223,7 @@ impl Scheduler {
     pub(super) async fn place_now(&self, wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
         let mut picks = Vec::new();
         for PlacementRequest { job, attempt, token, needs, priority, prefer } in wants {
-            if !self.queue().has_before(&needs, priority)
+            if !self.queue.lock().has_before(&needs, priority)
                 && let Some(choice) = self.choose_for(&needs, None, prefer.as_deref())
             {
                 let claim = Claim { slot: Slot { job, attempt }, token };
@@ -240,7 +241,7 @@ impl Scheduler {
     /// Who would be next if this node, whose socket is here, had one more free slot. A job of this lane that would go
     /// there waits no more.
     fn next_on(&self, node: &NodeId, lane: &LaneId) -> Next {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let mut next = if queue.classes() > CLASSES_PASSED_OVER { Next::Another } else { Next::Nobody };
         let turn = queue.turn(CLASSES_PASSED_OVER, |needs| self.registry.serves(node, needs));
         if let Some((class, _, pool)) = turn {
@@ -253,7 +254,7 @@ impl Scheduler {
 
     /// In which pool the node serves a new job, unless others with the same needs would have to be served before.
     fn would_take(&self, node: &NodeId, needs: &Requirements, priority: Priority) -> Option<PoolName> {
-        let is_first = !self.queue().has_before(needs, priority);
+        let is_first = !self.queue.lock().has_before(needs, priority);
         is_first.then(|| self.registry.serves(node, needs)).flatten()
     }
 
@@ -269,7 +270,7 @@ impl Scheduler {
         let mut picks = Vec::new();
         let mut is_full = false;
         {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             while let Some((class, needs, choice)) = queue.turn(usize::MAX, |needs| self.choose(needs)) {
                 if picks.len() >= PASS_JOBS_MAX {
                     is_full = true;
@@ -408,7 +409,7 @@ impl Scheduler {
     fn ask_for_full_nodes(&self) {
         let mut rng = rand::rng();
         let firsts: Vec<_> = {
-            let queue = self.queue();
+            let queue = self.queue.lock();
             let waiting = queue.firsts().map(|(needs, queued)| (Arc::clone(needs), queued.since.elapsed()));
             waiting.sample(&mut rng, CLASSES_LOOKED_AT)
         };
@@ -554,10 +555,6 @@ impl Scheduler {
             }
         }
         missing
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue<QueuedJob>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,11 +5,12 @@
 //! before, which nobody else may be there for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use domain::job::Requirements;
 use domain::plan::{PlanState, StageSpec, StageState, TaskSpec, TaskState};
 use domain::{Label, Language, PoolName};
+use parking_lot::Mutex;
 
 /// The bytes of plans that one instance owns, beyond which it starts no further plan: 1 GiB. Half of that is for the plans that
 /// one token has started there.
@@ -59,7 +60,7 @@ impl OwnedBytes {
     /// Whether this token may start the plan that has this share: neither all plans nor those that it has started have more
     /// bytes than may be. If so, the share is the token's. Without a token only the limit of all holds.
     pub(super) fn may_start(&self, share: &mut PlanShare, token: Option<&Arc<str>>) -> bool {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.change(share.token.take().as_ref(), share.bytes, 0);
         let of_token = token.and_then(|token| counts.of_tokens.get(token)).copied().unwrap_or(0);
         let fits = counts.total + share.bytes <= self.max
@@ -96,7 +97,7 @@ impl PlanShare {
     }
 
     fn resize(&mut self, bytes: usize) {
-        lock(&self.counts).change(self.token.as_ref(), self.bytes, bytes);
+        self.counts.lock().change(self.token.as_ref(), self.bytes, bytes);
         self.bytes = bytes;
     }
 }
@@ -105,10 +106,6 @@ impl Drop for PlanShare {
     fn drop(&mut self) {
         self.resize(0);
     }
-}
-
-fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn of_task(task: &TaskState) -> usize {
@@ -166,7 +163,7 @@ mod tests {
     }
 
     fn is_exceeded(owned: &OwnedBytes) -> bool {
-        lock(&owned.counts).total > owned.max
+        owned.counts.lock().total > owned.max
     }
 
     #[test]
@@ -202,7 +199,7 @@ mod tests {
         assert!(owned.reserve(&plan, Some(&one)).is_none());
         assert!(owned.reserve(&plan, Some(&other)).is_some());
         drop((left, second, last));
-        assert!(lock(&owned.counts).of_tokens.is_empty());
+        assert!(owned.counts.lock().of_tokens.is_empty());
         let all: Vec<_> = std::iter::from_fn(|| owned.reserve(&plan, None)).collect();
         assert_eq!(all.len(), 4, "without tokens a caller may have everything");
     }

@@ -1,8 +1,8 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use domain::job::Attempt;
@@ -13,6 +13,7 @@ use domain::{
     SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
+use parking_lot::Mutex;
 
 use crate::session_reads::{SessionRead, SessionReads};
 
@@ -83,7 +84,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn next_are(&self, faults: &[Fault]) {
-        self.faults.lock().unwrap().extend(faults);
+        self.faults.lock().extend(faults);
     }
 
     /// The next commit of jobs is a defect of its caller.
@@ -97,7 +98,7 @@ impl Plan {
     }
 
     pub fn is_used_up(&self) -> bool {
-        self.faults.lock().unwrap().is_empty()
+        self.faults.lock().is_empty()
     }
 }
 
@@ -113,8 +114,8 @@ pub fn lost() -> std::io::Error {
 #[async_trait]
 impl Nonces for Flaky {
     async fn commit_linked(&self, batch: Batch, link: Link) -> Result<Verdict> {
-        let fault = self.plan.faults.lock().unwrap().pop_front();
-        *self.plan.commits.lock().unwrap() += 1;
+        let fault = self.plan.faults.lock().pop_front();
+        *self.plan.commits.lock() += 1;
         match fault {
             None => self.real.commit_linked(batch, link).await,
             Some(Fault::DoneUnheard) => {

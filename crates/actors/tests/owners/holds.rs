@@ -2,12 +2,12 @@
 //! slow, looks for lanes that panic, steps of plans that wait or do not leave, and the tokens under which jobs are held after a
 //! takeover.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::Token;
 use ledger::{Acquisition, Error, Result};
+use parking_lot::Mutex;
 
 use crate::flaky::{Plan, lost};
 
@@ -38,12 +38,12 @@ pub struct Holds {
 impl Holds {
     /// Jobs are to be held under this token.
     pub fn note(&self, token: Token) {
-        self.tokens.lock().unwrap().push(token);
+        self.tokens.lock().push(token);
     }
 
     /// In the order in which they were asked for.
     pub fn tokens(&self) -> Vec<Token> {
-        self.tokens.lock().unwrap().clone()
+        self.tokens.lock().clone()
     }
 
     /// A look at the other instances.
@@ -77,7 +77,7 @@ impl Holds {
         &self,
         acquire: impl Future<Output = Result<Acquisition>> + Send,
     ) -> Result<Acquisition> {
-        let failing = *self.acquires_fail_after.lock().unwrap();
+        let failing = *self.acquires_fail_after.lock();
         if let Some(after) = failing {
             self.failed_acquires.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(after).await;
@@ -87,7 +87,7 @@ impl Holds {
         if let Ok(Acquisition::Acquired { token, .. }) = &mut answer {
             *token = Token::new(token.get() + self.tokens_raised_by.load(Ordering::SeqCst));
         }
-        let late = self.next_acquire_is_late.lock().unwrap().take();
+        let late = self.next_acquire_is_late.lock().take();
         if let Some(late) = late {
             tokio::time::sleep(late).await;
         }

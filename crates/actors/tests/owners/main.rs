@@ -302,7 +302,7 @@ async fn one_key_of_two_callers_is_two_grants_also_when_one_commit_decides_both(
             until("all wait", async || shop.signers.under_way() == waiting).await;
             shop.plan.gate.notify_one();
         };
-        let is_shut = async || *shop.plan.commits.lock().unwrap() > usize::from(was_granted);
+        let is_shut = async || *shop.plan.commits.lock() > usize::from(was_granted);
         let under_k = async |principal: &'static str| {
             until("the first is being committed", is_shut).await;
             shop.grants_to(principal, 1, Some("k")).await.unwrap()
@@ -785,11 +785,11 @@ async fn what_waits_for_a_signer_that_moves_is_told_where_to_or_served() {
 async fn an_incarnation_that_ended_does_nothing_any_more() {
     let shop = Shop::open(Mode::WorkerQueue).await;
     shop.grants(1, None).await.unwrap();
-    let commits = *shop.plan.commits.lock().unwrap();
+    let commits = *shop.plan.commits.lock();
     shop.signers.abandon().await;
     assert!(matches!(shop.grants(1, None).await, Err(Refusal::Fenced)));
     assert!(!shop.is_leased().await, "it held its lease to the last and gives it back");
-    assert_eq!(*shop.plan.commits.lock().unwrap(), commits);
+    assert_eq!(*shop.plan.commits.lock(), commits);
 }
 
 /// Who changes something.

@@ -297,7 +297,7 @@ async fn commands_that_wait_for_a_plans_lease_are_refused_in_time_and_none_of_th
     let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: false, key: None };
     let plan = plans.create(new, Author::default()).await.unwrap();
     let holds = &lanes.plan.holds;
-    *holds.acquires_fail_after.lock().unwrap() = Some(Duration::from_secs(1));
+    *holds.acquires_fail_after.lock() = Some(Duration::from_secs(1));
     let asked = (0..10).map(|_| plans.carry_out(plan, Command::Start, Author::default()));
     let answers = join_all(asked).await;
     let is_refused = |answer: &Result<(), actors::plans::Refusal>| {
@@ -310,7 +310,7 @@ async fn commands_that_wait_for_a_plans_lease_are_refused_in_time_and_none_of_th
     tokio::time::sleep(Duration::from_secs(3)).await;
     let later = holds.failed_acquires();
     assert!(later <= tried + 1, "{later} commands asked for it, {tried} of them in time");
-    *holds.acquires_fail_after.lock().unwrap() = None;
+    *holds.acquires_fail_after.lock() = None;
     plans.carry_out(plan, Command::Start, Author::default()).await.unwrap();
     plans.stop().await;
     lanes.jobs.stop().await;
@@ -322,7 +322,7 @@ async fn plans_that_are_started_as_they_are_made_are_answered_in_time_and_begun_
     let lanes = open().await;
     let plans = start_with(&lanes, |config| config.request_timeout = Duration::from_secs(2));
     let holds = &lanes.plan.holds;
-    *holds.acquires_fail_after.lock().unwrap() = Some(ACQUIRING);
+    *holds.acquires_fail_after.lock() = Some(ACQUIRING);
     let create = async |number: usize| {
         let tenant = TenantId::parse(&format!("t{number}")).unwrap();
         let tasks = vec![TaskSpec::new(tenant, [StageSpec::new("only", "1")])];
@@ -332,7 +332,7 @@ async fn plans_that_are_started_as_they_are_made_are_answered_in_time_and_begun_
     let made = tokio::time::timeout(ACQUIRING, join_all((0..10).map(create))).await;
     let made = made.expect("none of them waits for its lease");
     assert_ne!(holds.failed_acquires(), 0);
-    *holds.acquires_fail_after.lock().unwrap() = None;
+    *holds.acquires_fail_after.lock() = None;
     for plan in made {
         until("its stage begins", async || task(&lanes, plan).await.in_flight().is_some()).await;
     }

@@ -1,8 +1,9 @@
 //! What the upkeep has asked the ledger to forget.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 /// What was purged, and from which age on, in milliseconds.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub struct Purges {
 impl Purges {
     /// This is to be purged from that age on; the age.
     pub fn note(&self, what: &'static str, age_ms: u64) -> u64 {
-        self.noted.lock().unwrap().insert((what, age_ms));
+        self.noted.lock().insert((what, age_ms));
         age_ms
     }
 
@@ -33,6 +34,6 @@ impl Purges {
 
     /// Each once, in the order of the names.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        self.noted.lock().unwrap().iter().copied().collect()
+        self.noted.lock().iter().copied().collect()
     }
 }

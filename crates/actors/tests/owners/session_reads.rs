@@ -1,9 +1,9 @@
 //! What the owner of a session reads when it begins, and what a node's instance writes in between.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::{Handle, JobBatch, Result};
+use parking_lot::Mutex;
 
 /// One of these reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct SessionReads {
 impl SessionReads {
     /// This is written as soon as the next such read is done.
     pub fn then(&self, behind: SessionRead, batch: JobBatch) {
-        *self.then.lock().unwrap() = Some((behind, batch));
+        *self.then.lock() = Some((behind, batch));
     }
 
     /// Whether it is written.
@@ -42,7 +42,7 @@ impl SessionReads {
         read: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let found = read.await?;
-        let then = self.then.lock().unwrap().take_if(|(behind, _)| *behind == what);
+        let then = self.then.lock().take_if(|(behind, _)| *behind == what);
         if let Some((_, batch)) = then {
             ledger.commit_jobs(batch).await?;
             self.has_written.store(true, Ordering::SeqCst);

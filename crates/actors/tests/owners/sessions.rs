@@ -155,7 +155,7 @@ async fn callers_that_wait_for_a_sessions_lease_are_refused_in_time_and_none_of_
     let lanes = open_with(|config| config.request_timeout = Duration::from_secs(2)).await;
     let (id, other) = (session(&lanes, Ordering::Strict).await, session(&lanes, Ordering::Strict).await);
     let holds = &lanes.plan.holds;
-    *holds.acquires_fail_after.lock().unwrap() = Some(Duration::from_secs(1));
+    *holds.acquires_fail_after.lock() = Some(Duration::from_secs(1));
     let asked =
         (0..10).map(|number| lanes.jobs.submit_in(&id, vec![named(&id, &format!("c{number}"))], None));
     let answers = join_all(asked).await;
@@ -167,7 +167,7 @@ async fn callers_that_wait_for_a_sessions_lease_are_refused_in_time_and_none_of_
     tokio::time::sleep(Duration::from_secs(3)).await;
     let later = holds.failed_acquires();
     assert!(later <= tried + 1, "{later} callers asked for it, {tried} of them in time");
-    *holds.acquires_fail_after.lock().unwrap() = None;
+    *holds.acquires_fail_after.lock() = None;
     submit(&lanes, &other, &["c1"]).await.remove(0).unwrap();
     lanes.jobs.stop().await;
 }
@@ -196,7 +196,7 @@ async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
     release(&lanes, &before).await;
     // Its new owner hears of its lease when that is over, and no renewal is answered.
     lanes.plan.renewals_to_gate.store(usize::MAX, Atomic::SeqCst);
-    *lanes.plan.holds.next_acquire_is_late.lock().unwrap() = Some(lease);
+    *lanes.plan.holds.next_acquire_is_late.lock() = Some(lease);
     // Whether the job comes in time does not matter.
     let _ = lanes.jobs.submit_in(&id, vec![named(&id, "c1")], None).await;
     until("they are held", async || !lanes.plan.holds.tokens().is_empty()).await;

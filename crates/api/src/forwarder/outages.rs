@@ -3,10 +3,10 @@
 //! caller's own.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use domain::InstanceId;
+use parking_lot::Mutex;
 
 use crate::limits::{OUTAGES_MAX, OWNER_ANSWERS_AFTER};
 
@@ -41,7 +41,7 @@ struct Outage {
 impl Outages {
     /// Notes a failure of a caller's request. Whether it is to be told: it is the first one of its kind in this outage.
     pub fn is_news(&self, owner: &InstanceId, caller: &str, failure: Failure, now: Instant) -> bool {
-        let mut outages = self.lock();
+        let mut outages = self.0.lock();
         let whose = (owner.clone(), (failure == Failure::Distrusted).then(|| caller.to_owned()));
         if outages.len() >= OUTAGES_MAX && !outages.contains_key(&whose) {
             outages.clear();
@@ -58,18 +58,13 @@ impl Outages {
     /// Notes an answer to a caller. Whether it ends an outage: an owner that answers some requests, and others not, fails
     /// still.
     pub fn is_end(&self, owner: &InstanceId, caller: &str, now: Instant) -> bool {
-        let mut outages = self.lock();
+        let mut outages = self.0.lock();
         let before = outages.len();
         outages.retain(|(failing, only), outage| {
             let is_answered = failing == owner && only.as_deref().is_none_or(|only| only == caller);
             !is_answered || now.duration_since(outage.failed_at) < OWNER_ANSWERS_AFTER
         });
         outages.len() < before
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Outage>> {
-        // Nothing under it panics half-way through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,6 +121,6 @@ mod tests {
             let owner = InstanceId::parse(&format!("owner-{number}")).unwrap();
             assert!(outages.is_news(&owner, "", Failure::Left, Instant::now()));
         }
-        assert_eq!(outages.lock().len(), 1);
+        assert_eq!(outages.0.lock().len(), 1);
     }
 }

@@ -104,19 +104,19 @@ impl All {
 impl Inboxes for Local {
     async fn open_inbox(&self, owner: &InstanceId, idle: Duration) -> Result<Inbox> {
         let idle = Duration::from_millis(check_idle(idle)?);
-        self.open()?.inboxes().open(owner, Instant::now());
+        self.open()?.inboxes.lock().open(owner, Instant::now());
         let (hub, owner) = (self.hub.clone(), owner.clone());
         Ok(Inbox::fed_by(&self.closed, |batches| feed(hub, owner, idle, batches)))
     }
 
     async fn send(&self, to: &InstanceId, entries: &[&[u8]]) -> Result<Vec<Delivery>> {
         check_entries(entries)?;
-        Ok(self.open()?.inboxes().send(to, entries))
+        Ok(self.open()?.inboxes.lock().send(to, entries))
     }
 
     async fn settle(&self, of: &InstanceId, entries: &[EntryId]) -> Result<()> {
         check_settled(entries)?;
-        if let Some(inbox) = self.open()?.inboxes().open.get_mut(of) {
+        if let Some(inbox) = self.open()?.inboxes.lock().open.get_mut(of) {
             for entry in entries {
                 inbox.entries.remove(entry);
             }
@@ -125,7 +125,7 @@ impl Inboxes for Local {
     }
 
     async fn read_inbox(&self, of: &InstanceId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        let inboxes = self.open()?.inboxes();
+        let inboxes = self.open()?.inboxes.lock();
         let Some(inbox) = inboxes.open.get(of) else { return Ok(vec![]) };
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         let page = inbox.entries.range((after, Bound::Unbounded)).take(INBOX_BATCH_ENTRIES_MAX);
@@ -133,24 +133,26 @@ impl Inboxes for Local {
     }
 
     async fn close_inbox(&self, of: &InstanceId) -> Result<bool> {
-        Ok(self.open()?.inboxes().close(of, Instant::now()))
+        Ok(self.open()?.inboxes.lock().close(of, Instant::now()))
     }
 
     async fn inbox_len(&self, of: &InstanceId) -> Result<u64> {
-        Ok(self.open()?.inboxes().open.get(of).map_or(0, |inbox| inbox.entries.len() as u64))
+        Ok(self.open()?.inboxes.lock().open.get(of).map_or(0, |inbox| inbox.entries.len() as u64))
     }
 }
 
 /// Hands an owner what comes, beginning with all that lies there, until the inbox is closed.
 async fn feed(hub: Arc<Shared>, owner: InstanceId, idle: Duration, batches: mpsc::Sender<Vec<Entry>>) {
-    let Some(changed) = hub.inboxes().open.get(&owner).map(|inbox| inbox.changed.clone()) else { return };
+    let Some(changed) = hub.inboxes.lock().open.get(&owner).map(|inbox| inbox.changed.clone()) else {
+        return;
+    };
     let all = Look { after: None, idle: None };
     let (mut ahead, mut behind) = (all, None);
     let mut look_for_idle = Instant::now() + idle / 2;
     loop {
         let now = Instant::now();
         let look = behind.unwrap_or(ahead);
-        let Some(entries) = hub.inboxes().give_out(&owner, look, now) else { return };
+        let Some(entries) = hub.inboxes.lock().give_out(&owner, look, now) else { return };
         let next = entries.last().map(|entry| Look { after: Some(entry.id), ..look });
         if behind.is_some() {
             // Through with what idles once a look finds none; then what is new has its turn.

@@ -78,7 +78,7 @@ impl Nodes for Local {
     ) -> Result<Connecting> {
         check_slots(running)?;
         check_report(report)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         nodes.sweep(now);
         nodes.newest = nodes.newest.max(new.floor.get().saturating_sub(1));
         let number = nodes.next_version();
@@ -98,7 +98,7 @@ impl Nodes for Local {
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
         check_slots(unfinished)?;
-        let mut nodes = self.open()?.nodes();
+        let mut nodes = self.open()?.nodes.lock();
         let now = Instant::now();
         Ok(nodes.write(node, epoch, now, |record, version| record.complete(unfinished, version, now)))
     }
@@ -112,7 +112,7 @@ impl Nodes for Local {
     ) -> Result<Written> {
         check_slots(gone)?;
         check_report(report)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(nodes.write(node, epoch, now, |record, version| {
             record.free_all(gone);
             record.refresh(report, version, now)
@@ -128,7 +128,7 @@ impl Nodes for Local {
     ) -> Result<Written> {
         check_slots(taken)?;
         check_report(report)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(nodes.write(node, epoch, now, |record, version| {
             record.list(taken, report, now);
             record.refresh(report, version, now)
@@ -137,7 +137,7 @@ impl Nodes for Local {
 
     async fn disconnect_node(&self, node: &NodeId, epoch: Epoch, ttl: Duration) -> Result<Written> {
         let ttl = Duration::from_millis(check_node_ttl(ttl)?);
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         let end = now + ttl;
         Ok(nodes.write(node, epoch, now, |record, version| record.disconnect(version, end)))
     }
@@ -150,7 +150,7 @@ impl Nodes for Local {
     ) -> Result<Vec<Reserved>> {
         check_slots(claims)?;
         let lasting = Duration::from_millis(check_lasting(lasting)?);
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(match nodes.online(node, now) {
             Some(record) => record.reserve(claims, now + lasting, now),
             None => vec![Reserved::NotReady; claims.len()],
@@ -159,7 +159,7 @@ impl Nodes for Local {
 
     async fn send_slots(&self, node: &NodeId, epoch: Epoch, slots: &[Slot]) -> Result<Vec<bool>> {
         check_slots(slots)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(match nodes.online(node, now).filter(|record| record.refusal(epoch).is_none()) {
             Some(record) => record.send(slots, now),
             None => vec![false; slots.len()],
@@ -168,7 +168,7 @@ impl Nodes for Local {
 
     async fn pass_slots(&self, node: &NodeId, epoch: Epoch, pairs: &[(Slot, Slot)]) -> Result<Vec<bool>> {
         check_slots(pairs)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         let Some(record) = nodes.online(node, now) else { return Ok(vec![false; pairs.len()]) };
         Ok(match record.refusal(epoch) {
             None => pairs.iter().map(|(over, follows)| record.pass(over, follows)).collect(),
@@ -181,7 +181,7 @@ impl Nodes for Local {
 
     async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {
         check_slots(claims)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(match nodes.alive(node, now) {
             Some(record) if record.is_online() => record.unreserve(claims, now),
             // Its holder says that it is gone.
@@ -192,7 +192,7 @@ impl Nodes for Local {
 
     async fn free_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<()> {
         check_slots(slots)?;
-        if let Some(record) = self.open()?.nodes().online(node, Instant::now()) {
+        if let Some(record) = self.open()?.nodes.lock().online(node, Instant::now()) {
             record.free_all(slots);
         }
         Ok(())
@@ -200,7 +200,7 @@ impl Nodes for Local {
 
     async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held> {
         check_slots(slots)?;
-        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(match nodes.online(node, now) {
             Some(record) => record.held(slots, now),
             None => Held { age: None, is_taken: vec![false; slots.len()] },
@@ -208,7 +208,7 @@ impl Nodes for Local {
     }
 
     async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>> {
-        let (mut all, now) = (self.open()?.nodes(), Instant::now());
+        let (mut all, now) = (self.open()?.nodes.lock(), Instant::now());
         let show = |node: &NodeId| Some((node.clone(), all.alive(node, now)?.show(now)));
         Ok(nodes.iter().filter_map(show).collect())
     }
@@ -216,7 +216,7 @@ impl Nodes for Local {
     async fn list_nodes(&self, holder: &InstanceId, change: &ListChange<'_>, ttl: Duration) -> Result<usize> {
         check_listed(change)?;
         let ttl = Duration::from_millis(check_node_ttl(ttl)?);
-        let (mut all, now) = (self.open()?.nodes(), Instant::now());
+        let (mut all, now) = (self.open()?.nodes.lock(), Instant::now());
         all.lists.retain(|_, (_, end)| *end > now);
         let (list, end) = all.lists.entry(holder.clone()).or_insert_with(|| (HashMap::new(), now));
         if change.is_anew {
@@ -235,7 +235,7 @@ impl Nodes for Local {
     }
 
     async fn listed_nodes(&self, holders: &[InstanceId]) -> Result<HashMap<NodeId, Version>> {
-        let (all, now) = (self.open()?.nodes(), Instant::now());
+        let (all, now) = (self.open()?.nodes.lock(), Instant::now());
         let lists = holders.iter().filter_map(|holder| all.lists.get(holder)).filter(|(_, end)| *end > now);
         let mut merged = HashMap::new();
         for (node, version) in lists.flat_map(|(list, _)| list) {

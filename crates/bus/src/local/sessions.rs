@@ -42,7 +42,7 @@ impl All {
 impl Sessions for Local {
     async fn bind_session(&self, id: &SessionId, binding: &Binding, ttl: Duration) -> Result<bool> {
         let ttl = Duration::from_millis(check_session_ttl(ttl)?);
-        let (mut sessions, now) = (self.open()?.sessions(), Instant::now());
+        let (mut sessions, now) = (self.open()?.sessions.lock(), Instant::now());
         sessions.sweep(now);
         if sessions.is_superseded(id, binding.token, now) {
             return Ok(false);
@@ -52,11 +52,11 @@ impl Sessions for Local {
     }
 
     async fn session_binding(&self, id: &SessionId) -> Result<Option<Binding>> {
-        Ok(self.open()?.sessions().alive(id, Instant::now()).cloned())
+        Ok(self.open()?.sessions.lock().alive(id, Instant::now()).cloned())
     }
 
     async fn unbind_session(&self, id: &SessionId, token: Token) -> Result<()> {
-        let mut sessions = self.open()?.sessions();
+        let mut sessions = self.open()?.sessions.lock();
         if !sessions.is_superseded(id, token, Instant::now()) {
             sessions.bindings.remove(id);
         }

@@ -1,10 +1,11 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use metrics::SharedString;
+use parking_lot::{Mutex, RwLock};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -90,15 +91,15 @@ pub(super) struct Commands {
 
 impl Commands {
     fn get(&self) -> Option<Connection> {
-        self.connection.read().expect("no holder of this lock panics").clone()
+        self.connection.read().clone()
     }
 
     pub(super) fn set(&self, connection: Connection) {
-        *self.connection.write().expect("no holder of this lock panics") = Some(connection);
+        *self.connection.write() = Some(connection);
     }
 
     pub(super) fn drop_connection(&self) {
-        *self.connection.write().expect("no holder of this lock panics") = None;
+        *self.connection.write() = None;
     }
 
     /// Has the connection looked at soon.
@@ -113,7 +114,7 @@ impl Commands {
     /// All servers that may be connected to: those of the URL, and those that the Cluster named.
     pub(super) fn servers(&self, shared: &Shared) -> Vec<ConnectionInfo> {
         let mut servers = shared.address.hosts.clone();
-        for server in self.servers.lock().expect("no holder of this lock panics").iter() {
+        for server in self.servers.lock().iter() {
             if !servers.iter().any(|known| known.addr() == server.addr()) {
                 servers.push(server.clone());
             }
@@ -479,7 +480,7 @@ impl Keeper {
                 let servers = servers.iter().filter(|(host, _)| shared.may_reach(host));
                 let servers = servers.take(CLUSTER_SERVERS_MAX);
                 let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
-                *shared.commands.servers.lock().expect("no holder of this lock panics") = servers;
+                *shared.commands.servers.lock() = servers;
             }
             Err(error) => tracing::debug!(%error, "the Cluster's servers could not be listed"),
         }

@@ -2,9 +2,9 @@
 //! because it was not settled is told apart from a copy that another hand put into the stream.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use domain::InstanceId;
+use parking_lot::Mutex;
 
 use super::seal::{Origin, Place, Replays, Sealer};
 use crate::limits::INBOX_ENTRIES_MAX;
@@ -73,18 +73,18 @@ impl Remembered {
 impl InboxSeals {
     /// This handle is the owner of the inbox.
     pub(super) fn opened(&self, of: &InstanceId) {
-        self.0.lock().expect("no holder of this lock panics").of(of).is_own = true;
+        self.0.lock().of(of).is_own = true;
     }
 
     /// The inbox is closed for good: nothing of it is read any more.
     pub(super) fn closed(&self, of: &InstanceId) {
-        self.0.lock().expect("no holder of this lock panics").inboxes.remove(of);
+        self.0.lock().inboxes.remove(of);
     }
 
     /// The entry with its text, if it is to take effect.
     pub(super) fn open(&self, sealer: &Sealer, of: &InstanceId, sealed: &Entry) -> Result<Entry, Rejected> {
         let (origin, text) = sealer.open(Place::Inbox(of), &sealed.payload).ok_or(Rejected::Seal)?;
-        let mut remembered = self.0.lock().expect("no holder of this lock panics");
+        let mut remembered = self.0.lock();
         let known = remembered.of(of);
         let is_replay = match known.given_as.get(&origin) {
             // Whatever was settled since: this entry was given out, and not settled.
@@ -105,7 +105,7 @@ impl InboxSeals {
 
     /// The effect of these entries is durable: they never take effect again.
     pub(super) fn settle(&self, of: &InstanceId, entries: &[EntryId]) {
-        let mut remembered = self.0.lock().expect("no holder of this lock panics");
+        let mut remembered = self.0.lock();
         let Some(known) = remembered.inboxes.get_mut(of) else { return };
         for id in entries {
             if let Some(origin) = known.given.remove(id) {
@@ -166,7 +166,7 @@ mod tests {
             .map(|number| InstanceId::parse(&format!("dead-{number}")).unwrap())
             .map(|id| (settled(&id), id))
             .collect();
-        let known = seals.0.lock().unwrap().inboxes.len();
+        let known = seals.0.lock().inboxes.len();
         assert_eq!(known, INBOXES_MAX);
         assert!(is_known(&me, &mine) && is_known(&before, &of_before));
         let (last, id) = dead.last().unwrap();
@@ -174,12 +174,12 @@ mod tests {
         let (first, id) = &dead[0];
         assert!(!is_known(id, first), "it was read longest ago");
         seals.closed(id);
-        assert!(!seals.0.lock().unwrap().inboxes.contains_key(id));
+        assert!(!seals.0.lock().inboxes.contains_key(id));
         // An instance that began anew that often has nothing left to read under its first names.
         for number in 0..INBOXES_MAX {
             seals.opened(&InstanceId::parse(&format!("anew-{number}")).unwrap());
         }
-        assert_eq!(seals.0.lock().unwrap().inboxes.len(), INBOXES_MAX);
+        assert_eq!(seals.0.lock().inboxes.len(), INBOXES_MAX);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The connection that hears: subscribed to every channel, made again when it is lost, by one task.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use rand::seq::SliceRandom;
 use redis::aio::PubSub;
 use redis::{Client, ConnectionInfo, Msg};
@@ -66,7 +67,7 @@ impl Listener {
 
     /// Notes a notice; whether it was not heard before.
     fn is_new(&self, notice: Origin) -> bool {
-        self.heard_notices.lock().expect("no holder of this lock panics").is_new(notice)
+        self.heard_notices.lock().is_new(notice)
     }
 
     fn hear_echo(&self, payload: &[u8]) {

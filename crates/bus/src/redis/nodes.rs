@@ -1,11 +1,12 @@
 //! Nodes as three keys each, `{node:<id>}:…`, which only scripts touch; `lua/node.lua` says what they hold.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, NodeId};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, cmd};
 
 use super::Redis;
@@ -377,7 +378,7 @@ impl Clocks {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Clock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,9 +2,9 @@
 //! anything.
 
 use std::collections::HashMap;
-use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use redis::cluster_routing::Slot as HashSlot;
 
 use crate::limits::REFUSAL_MS;
@@ -18,7 +18,7 @@ pub(super) struct Refusals(RwLock<HashMap<HashSlot, Instant>>);
 impl Refusals {
     /// Whether the last write there was refused, less than [`REFUSAL_MS`] ago.
     pub(super) fn has(&self, slot: HashSlot, now: Instant) -> bool {
-        let refused = self.0.read().expect("no holder of this lock panics");
+        let refused = self.0.read();
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < Duration::from_millis(REFUSAL_MS);
         refused.get(&slot).is_some_and(is_recent)
     }
@@ -27,14 +27,14 @@ impl Refusals {
     pub(super) fn note<T>(&self, slot: HashSlot, answer: &Result<T>, now: Instant) {
         match answer {
             Err(Error::Unavailable { .. }) => {
-                self.0.write().expect("no holder of this lock panics").insert(slot, now);
+                self.0.write().insert(slot, now);
             }
             // Nobody knows whether a server took it.
             Err(Error::Unknown { .. }) => {}
             Ok(_) | Err(_) => {
-                let is_noted = self.0.read().expect("no holder of this lock panics").contains_key(&slot);
+                let is_noted = self.0.read().contains_key(&slot);
                 if is_noted {
-                    self.0.write().expect("no holder of this lock panics").remove(&slot);
+                    self.0.write().remove(&slot);
                 }
             }
         }

@@ -6,9 +6,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// How much may wait to be written.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +77,7 @@ impl Queue {
 
     /// Writes a line at once, adds it, or counts it as lost. Never waits for the writer.
     pub fn push(&self, line: &[u8]) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         // No other line can come between: the lock is held.
         if state.is_empty() && (self.at_once)(line) {
             return;
@@ -94,27 +96,21 @@ impl Queue {
 
     /// Waits until all lines are written, at most so long; whether they are.
     pub fn flush(&self, longest: Duration) -> bool {
-        let state = self.shared.state();
-        let waited = self.shared.written.wait_timeout_while(state, longest, |state| !state.is_empty());
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.is_empty()
+        let mut state = self.shared.state.lock();
+        !self.shared.written.wait_while_for(&mut state, |state| !state.is_empty(), longest).timed_out()
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes until the process ends.
     fn write(&self, mut out: impl Write, count: impl Fn(u64) -> Vec<u8>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(line) = state.waiting.pop_front() {
                 drop(state);
                 // What cannot be written is dropped.
                 let _ = out.write_all(&line);
-                state = self.state();
+                state = self.state.lock();
                 state.lines -= 1;
                 state.bytes -= line.len();
             } else if state.lost > 0 {
@@ -122,11 +118,11 @@ impl Shared {
                 state.is_counting = true;
                 drop(state);
                 let _ = out.write_all(&count(lost));
-                state = self.state();
+                state = self.state.lock();
                 state.is_counting = false;
             } else {
                 self.written.notify_all();
-                state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.queued.wait(&mut state);
             }
         }
     }

@@ -322,7 +322,7 @@ async fn a_dry_run_about_a_named_job_only_looks() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let said = format!("job j-1 {becomes}\nnothing was changed\n");
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{command}: {err}");
-        assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1"], "{command}");
+        assert_eq!(*heard.lock(), ["GET /v1/jobs/j-1"], "{command}");
     }
     // The session of a job takes its retry, or refuses it.
     for (closed_at, becomes) in
@@ -341,7 +341,7 @@ async fn a_dry_run_about_a_named_job_only_looks() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let said = format!("job j-1 {becomes}: failed, attempt 3: no\nnothing was changed\n");
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{closed_at}: {err}");
-        assert_eq!(*heard.lock().unwrap(), ["GET /v1/jobs/j-1", "GET /v1/sessions/s-1"], "{closed_at}");
+        assert_eq!(*heard.lock(), ["GET /v1/jobs/j-1", "GET /v1/sessions/s-1"], "{closed_at}");
     }
 }
 
@@ -378,7 +378,7 @@ async fn a_dry_run_about_several_ids_looks_at_each_and_changes_none() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let said = said + "nothing was changed\n";
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{words:?}: {err}");
-        assert_eq!(*heard.lock().unwrap(), asked, "{words:?}");
+        assert_eq!(*heard.lock(), asked, "{words:?}");
     }
 }
 
@@ -450,7 +450,7 @@ async fn a_batch_is_submitted_again_under_its_key_while_jobs_of_it_are_refused_f
         "{err}"
     );
     assert!(err.contains("overloaded: full; trying again"), "{err}");
-    assert_eq!(*heard.lock().unwrap(), ["k.1", "k.1"]);
+    assert_eq!(*heard.lock(), ["k.1", "k.1"]);
 }
 
 #[tokio::test]
@@ -485,7 +485,7 @@ async fn a_batch_that_may_be_accepted_does_not_end_as_refused() {
     let output = ended(asked(&words, "{\"payload\":1}\n")).await;
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{err}");
-    assert_eq!(*heard.lock().unwrap(), ["k.1", "k.1", "k.1"]);
+    assert_eq!(*heard.lock(), ["k.1", "k.1", "k.1"]);
     let says = "0 jobs are accepted; the batch from line 1 on is not known to be. To continue ";
     assert!(err.contains(says) && err.contains(" with --key k\n"), "{err}");
 }
@@ -499,7 +499,7 @@ async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
     let output = ended(asked(&["submit", "-f", "-", "--url", &url], lines)).await;
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"j-1\n".as_slice()), "{err}");
-    let heard = heard.lock().unwrap();
+    let heard = heard.lock();
     let [key] = heard.as_slice() else { panic!("{heard:?}") };
     let key = key.strip_suffix(".1").unwrap();
     assert!(err.contains("line 2: conflict: closed\n") && err.contains("1 are refused. "), "{err}");
@@ -517,7 +517,7 @@ async fn a_file_whose_command_is_killed_is_continued_under_its_key() {
         let heard = unanswered_keys(listener);
         let words = [&["submit", "-f", file.to_str().unwrap(), "--url", &url], given].concat();
         let child = fencepost(&words);
-        while heard.lock().unwrap().is_empty() {
+        while heard.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Not SIGINT: a test that a script runs in the background has its commands ignore that.
@@ -525,7 +525,7 @@ async fn a_file_whose_command_is_killed_is_continued_under_its_key() {
         let output = ended(child).await;
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), None, "{err}");
-        let key = heard.lock().unwrap()[0].strip_suffix(".1").unwrap().to_owned();
+        let key = heard.lock()[0].strip_suffix(".1").unwrap().to_owned();
         let note = format!("if this is interrupted, the same command with --key {key} continues it\n");
         assert_eq!(err, if given.is_empty() { note.as_str() } else { "" });
     }
@@ -552,7 +552,7 @@ async fn a_command_that_creates_something_names_its_key_where_that_may_be_done()
         let output = ended(fencepost(&[words, &["--url", &url]].concat())).await;
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(69), "{words:?}: {err}");
-        let heard = heard.lock().unwrap();
+        let heard = heard.lock();
         assert_eq!((heard.len(), &heard[0]), (2, &heard[1]), "{words:?}");
         let says = format!(". To have it once, run the same command with --key {}\n", heard[0]);
         assert!(!heard[0].is_empty() && err.contains(&says), "{words:?}: {err}");
@@ -566,7 +566,7 @@ async fn a_command_that_creates_something_names_its_key_where_that_may_be_done()
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{err}");
     assert!(err.contains("The job may be accepted. To have it once, run the same command\n"), "{err}");
-    assert_eq!(*heard.lock().unwrap(), ["", ""]);
+    assert_eq!(*heard.lock(), ["", ""]);
 }
 
 #[tokio::test]
@@ -580,7 +580,7 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
     assert_eq!(output.status.code(), Some(69), "{err}");
     let (_, options) = err.split_once(" run the same command with ").expect("it says how");
     let options: Vec<_> = options.lines().next().unwrap().split(' ').collect();
-    let sent = heard.lock().unwrap()[1].clone();
+    let sent = heard.lock()[1].clone();
     assert!(sent.contains(r#""before":"2026-01-01T00:00:00Z""#), "{sent}");
 
     let (stand_in, other) = listener().await;
@@ -588,7 +588,7 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
     let again = [&words[..6], &["--url", &other, "--no-wait"], options.as_slice()].concat();
     let output = ended(fencepost(&again)).await;
     assert_eq!(output.stdout, b"b-1\n", "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(*heard.lock().unwrap(), [sent.as_str()], "nothing is asked again");
+    assert_eq!(*heard.lock(), [sent.as_str()], "nothing is asked again");
 
     // Whether it was begun or not, no job may match by then. Without --yes that is asked about too.
     let (yes, options) = options.split_last().unwrap();
@@ -602,7 +602,7 @@ async fn a_bulk_operation_that_may_be_under_way_is_repeated_as_it_was_asked_for(
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(if is_begun { 0 } else { 2 }), "{err}");
         assert!(err.contains("No job matches now. "), "{err}");
-        assert_eq!(heard.lock().unwrap().get(1), is_begun.then_some(&sent), "{err}");
+        assert_eq!(heard.lock().get(1), is_begun.then_some(&sent), "{err}");
     }
 }
 
@@ -618,7 +618,7 @@ async fn a_bulk_operation_under_a_key_is_asked_about_only_with_the_time_before_w
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{action}: {err}");
         assert!(err.contains("give --before or --yes") && err.contains(&format!("is {does} too")), "{err}");
-        assert!(heard.lock().unwrap().is_empty(), "{action}");
+        assert!(heard.lock().is_empty(), "{action}");
     }
 }
 
@@ -633,7 +633,7 @@ async fn a_bulk_operation_under_a_key_is_not_asked_about_up_to_a_time_that_is_to
         let output = ended(asked(&[&words[..], &["--url", &url]].concat(), "y\n")).await;
         let err = String::from_utf8_lossy(&output.stderr);
         let (status, requests) = if is_to_come { (2, 1) } else { (0, 2) };
-        assert_eq!((output.status.code(), heard.lock().unwrap().len()), (Some(status), requests), "{err}");
+        assert_eq!((output.status.code(), heard.lock().len()), (Some(status), requests), "{err}");
         assert_eq!(err.contains("--before is in the future"), is_to_come, "{err}");
     }
 }

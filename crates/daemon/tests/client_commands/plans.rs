@@ -50,7 +50,7 @@ async fn a_plan_is_created_from_its_file_and_a_file_that_is_no_plan_is_wrong_usa
     let output = ended(fencepost(&["plan", "create", "--url", &url, "-f", name, "--start"])).await;
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"p-1\n".as_slice()));
     let asked = r#"POST /v1/plans {"start":true,"tasks":[{"tenant":"acme","stages":[{"name":"build","payload":1}]}]}"#;
-    assert_eq!(*heard.lock().unwrap(), [asked]);
+    assert_eq!(*heard.lock(), [asked]);
 
     std::fs::write(&file, "{\n  \"tasks\": 7\n}").unwrap();
     let output = ended(fencepost(&["plan", "create", "--url", &url, "-f", name])).await;
@@ -92,7 +92,7 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
         ],
         "{out}"
     );
-    assert_eq!(heard.lock().unwrap().len(), 11);
+    assert_eq!(heard.lock().len(), 11);
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), lines);
     assert!(String::from_utf8_lossy(&output.stderr).contains("c.2"));
     assert_eq!(
-        *heard.lock().unwrap(),
+        *heard.lock(),
         ["GET /v1/tasks/k-1/checkpoints?limit=1&cursor=c.3", "GET /v1/tasks/k-1/checkpoints"]
     );
 }
@@ -131,7 +131,7 @@ async fn a_stage_is_resolved_by_its_name() {
         b"task k-1 is INTERRUPTED; `fencepost plan retry k-1 --reason TEXT` opens its next run\n"
     );
     let asked = r#"POST /v1/tasks/k-1/stages/check/resolve {"outcome":"not_done","job":"j-1","reason":"r"}"#;
-    assert_eq!(*heard.lock().unwrap(), [asked]);
+    assert_eq!(*heard.lock(), [asked]);
 }
 
 #[tokio::test]
@@ -144,14 +144,14 @@ async fn a_lock_is_broken_only_by_who_is_sure_and_a_refusal_says_who_holds_it() 
     let line = ["tenant", "unlock", "acme", "--lock-token", "7", "--reason", "r", "--url", &url];
     let output = ended(fencepost(&line)).await;
     assert_eq!(output.status.code(), Some(2));
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(heard.lock().is_empty());
 
     let output = ended(fencepost(&[&line[..], &["--yes"]].concat())).await;
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
     let expected = "refused: tenant_locked: another task has the lock\n  tenant acme, task k-2\n";
     assert!(err.contains(expected), "{err}");
-    assert_eq!(*heard.lock().unwrap(), [r#"POST /v1/tenants/acme/unlock {"token":7,"reason":"r"}"#]);
+    assert_eq!(*heard.lock(), [r#"POST /v1/tenants/acme/unlock {"token":7,"reason":"r"}"#]);
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_retry_that_may_be_done_says_how_the_same_one_is_asked_for_again() {
         let output = ended(fencepost(&line)).await;
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(69), "{err}");
-        let asked = heard.lock().unwrap()[1..].to_vec();
+        let asked = heard.lock()[1..].to_vec();
         assert_eq!(asked[0], asked[1]);
         assert!(asked[0].contains(r#""expect":{"run":1,"checkpoint_version":0}"#), "{asked:?}");
         let (_, options) = err.split_once(" run the same command with ").expect("it says how");
@@ -179,7 +179,7 @@ async fn a_retry_that_may_be_done_says_how_the_same_one_is_asked_for_again() {
         let again = [&words[..], &["--reason", "r", "--url", &other], options.as_slice()].concat();
         let output = ended(fencepost(&again)).await;
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(*heard.lock().unwrap(), asked[..1]);
+        assert_eq!(*heard.lock(), asked[..1]);
     }
 }
 

@@ -21,5 +21,5 @@ async fn a_file_that_replaces_an_old_version_is_refused_as_the_daemon_refuses() 
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("nothing was changed\n  `fencepost pool show --json`"), "{err}");
-    assert_eq!(*heard.lock().unwrap(), ["GET /v1/config/pools"; 2]);
+    assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 2]);
 }

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::process::{Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
@@ -97,7 +98,7 @@ fn recording(
             let mut stream = loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = hear(&mut stream).await;
-                record.lock().unwrap().push(recorded(&request));
+                record.lock().push(recorded(&request));
                 if !is_left(&request) {
                     break stream;
                 }

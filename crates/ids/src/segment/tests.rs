@@ -303,7 +303,7 @@ async fn what_was_dropped_is_not_given_and_ids_go_on_above_it() {
 async fn a_load_that_dies_keeps_nobody_from_the_next_one() {
     let segments = Segments::new(Shared(source(1_000)));
     let tag = segments.tag(&tag("t"));
-    let (taken, at_least) = tag.buffer().take(1, Instant::now());
+    let (taken, at_least) = tag.buffer.lock().take(1, Instant::now());
     assert_eq!(taken, Taken::Short);
     let load = tokio::spawn(load_range(segments.load(&tag), at_least.unwrap()));
     load.abort();

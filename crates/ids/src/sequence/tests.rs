@@ -1,9 +1,9 @@
 //! Sequences over a source in memory.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -31,7 +31,7 @@ impl Counter for Shared {
         if name.as_str() == "unknown" {
             return Ok(SequenceGrant::Unknown);
         }
-        let mut next = self.0.next.lock().unwrap();
+        let mut next = self.0.next.lock();
         let next = next.entry(name.to_string()).or_insert(1);
         if self.0.end > 0 && *next + count - 1 > self.0.end {
             return Ok(SequenceGrant::Exhausted);

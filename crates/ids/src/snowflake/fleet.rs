@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use domain::{InstanceId, Token, WorkerNumber};
 use ledger::{Marked, WorkerHolder, WorkerRecord};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::*;
@@ -87,40 +88,36 @@ impl Fleet {
         })
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap()
-    }
-
     /// How many ids were made.
     pub(super) fn made(&self) -> usize {
-        self.made.lock().unwrap().len()
+        self.made.lock().len()
     }
 
     /// Numbers with a live lease, each with its owner.
     pub(super) fn held(&self) -> BTreeMap<u16, InstanceId> {
-        let rows = self.rows();
+        let rows = self.rows.lock();
         let live = rows.leases.iter().filter(|(_, lease)| lease.expires_at > Instant::now());
         live.filter_map(|(number, lease)| Some((number.get(), lease.owner.clone()?))).collect()
     }
 
     /// The mark of a number.
     pub(super) fn mark_ms(&self, number: WorkerNumber) -> u64 {
-        self.rows().marks[&number].1
+        self.rows.lock().marks[&number].1
     }
 
     /// Lifts the mark of a number so far ahead of the clock, as a recovery does.
     pub(super) fn lift_mark(&self, number: WorkerNumber, ahead_ms: u64) {
-        self.rows().marks.insert(number, (String::new(), self.clock.now_ms() + ahead_ms));
+        self.rows.lock().marks.insert(number, (String::new(), self.clock.now_ms() + ahead_ms));
     }
 
     /// From now on the others take it for dead.
     pub(super) fn declare_dead(&self, instance: &InstanceId) {
-        self.rows().dead.insert(instance.clone());
+        self.rows.lock().dead.insert(instance.clone());
     }
 
     /// From now on they do not any more.
     pub(super) fn declare_alive(&self, instance: &InstanceId) {
-        self.rows().dead.remove(instance);
+        self.rows.lock().dead.remove(instance);
     }
 
     /// A process on a machine whose clock is so far off.
@@ -201,7 +198,7 @@ impl FleetNumbers {
         if self.hangs.load(Ordering::Relaxed) || self.is_away.load(Ordering::Relaxed) {
             return Err(ledger::Error::unavailable(std::io::Error::other("away")));
         }
-        Ok(self.fleet.rows())
+        Ok(self.fleet.rows.lock())
     }
 
     fn unless_it_went_back(&self) -> ledger::Result<()> {
@@ -351,7 +348,7 @@ impl Process {
         let batch = self.snowflakes.take(count, Duration::from_millis(limit_ms)).await?;
         let ids: Vec<_> = batch.ids().collect();
         assert!(ids.is_sorted() && ids.len() == count, "{ids:?}");
-        let mut made = self.fleet.made.lock().unwrap();
+        let mut made = self.fleet.made.lock();
         for id in ids {
             assert_eq!(Layout::default().decode(id).unwrap().worker, batch.worker);
             assert!(made.insert(id), "{id} was made before: {:?}", Layout::default().decode(id));

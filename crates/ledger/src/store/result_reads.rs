@@ -3,10 +3,11 @@
 //!
 //! What lives here: which reads share a statement. What must never: what the statement says, which is in `sql/`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::SessionId;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{Way, on_postgres, postgres};
@@ -97,7 +98,7 @@ impl ResultReads {
 
     /// Puts it into the queue. A reader to be started, if there is none, or a helper, if the reader has waited for long.
     fn enter(&self, wanted: Wanted) -> Option<Reader> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.waiting.push(wanted);
         let is_helper = match queue.reader {
             ReaderState::Ended => false,
@@ -110,11 +111,6 @@ impl ResultReads {
             queue.reader = ReaderState::Between;
         }
         Some(Reader { reads: self.clone(), is_helper, has_ended: false })
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing under it panics half-way through a change.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +135,7 @@ impl Reader {
                 return;
             }
             let is_enough = {
-                let mut queue = self.reads.queue();
+                let mut queue = self.reads.queue.lock();
                 queue.reader = ReaderState::Between;
                 queue.waiting.len() >= SESSIONS_MAX
             };
@@ -152,7 +148,7 @@ impl Reader {
 
     /// What waits, as much as one statement may read. Where nothing waits, the reader has ended.
     fn take(&mut self) -> Option<Vec<Wanted>> {
-        let mut queue = self.reads.queue();
+        let mut queue = self.reads.queue.lock();
         queue.waiting.retain(|wanted| !wanted.reply.is_closed());
         if queue.waiting.is_empty() {
             // Under the same lock, so that whoever comes next starts a reader.
@@ -179,7 +175,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.end(&mut self.reads.queue());
+            self.end(&mut self.reads.queue.lock());
         }
     }
 }
@@ -234,7 +230,7 @@ mod tests {
         assert_eq!(first.take().unwrap().len(), 1);
         let (none, _answer) = enter();
         assert!(none.is_none(), "the reader takes it next");
-        reads.queue().reader = ReaderState::Asking(Instant::now().checked_sub(SLOW).unwrap());
+        reads.queue.lock().reader = ReaderState::Asking(Instant::now().checked_sub(SLOW).unwrap());
         let (helper, _other_answer) = enter();
         let mut helper = helper.unwrap();
         assert!(enter().0.is_none(), "one is enough");

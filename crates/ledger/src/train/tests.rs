@@ -1,9 +1,10 @@
 //! Which batches share a train, in which order trains leave, and what becomes of each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use domain::{IdempotencyKey, SignerId, Timestamp};
+use parking_lot::Mutex;
 
 use super::*;
 use crate::{Batch, GrantAnswer, KeyScope, NewKey, Verdict};
@@ -22,7 +23,7 @@ impl Engine<Batch> for Recorder {
             gate.await.unwrap();
         }
         let names: Vec<_> = batches.iter().map(|batch| batch.signer.to_string()).collect();
-        self.trains.lock().unwrap().push(names.clone());
+        self.trains.lock().push(names.clone());
         if names.iter().any(|name| name.starts_with("poison")) {
             return Err(TrainError::Spoiled(Verdict::Diverged));
         }
@@ -50,7 +51,7 @@ async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
     let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
     let (open, gate) = oneshot::channel();
     let gate = Mutex::new(Some(gate));
-    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
+    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().take() };
     let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
     let mut waiting = Vec::new();
     for batch in batches {
@@ -63,7 +64,7 @@ async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
     for verdict in waiting {
         verdicts.push(verdict.await.unwrap().unwrap());
     }
-    let sent = sent.lock().unwrap().clone();
+    let sent = sent.lock().clone();
     (verdicts, sent)
 }
 
@@ -110,7 +111,7 @@ async fn a_batch_whose_lease_ends_while_it_waits_does_not_leave() {
     let sent = Arc::<Mutex<Vec<Vec<String>>>>::default();
     let (open, gate) = oneshot::channel();
     let gate = Mutex::new(Some(gate));
-    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().unwrap().take() };
+    let engine = || Recorder { trains: sent.clone(), gate: gate.lock().take() };
     let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
     let (lasting, ending) = (Arc::<Lease>::default(), Arc::<Lease>::default());
     let mut waiting = Vec::new();
@@ -130,7 +131,7 @@ async fn a_batch_whose_lease_ends_while_it_waits_does_not_leave() {
     // The one that had left is waited for.
     let as_expected = matches!(answers.as_slice(), [Ok(_), Err(Error::Unavailable { .. }), Ok(_)]);
     assert!(as_expected, "{answers:?}");
-    assert_eq!(*sent.lock().unwrap(), [vec!["first"], vec!["b"]]);
+    assert_eq!(*sent.lock(), [vec!["first"], vec!["b"]]);
 }
 
 /// A lease ends while it connects, or with its first train, which the database undoes.
@@ -173,7 +174,7 @@ async fn a_batch_whose_lease_ends_before_its_train_is_sent_does_not_leave() {
         let (a, b, c) = tokio::join!(send("a", &ending), send("b", &lasting), send("c", &lasting));
         assert!(matches!(a, Err(Error::Unavailable { .. })), "{a:?}");
         assert_eq!([b.unwrap(), c.unwrap()], [COMMITTED; 2]);
-        assert_eq!(*sent.lock().unwrap(), [vec!["b", "c"]]);
+        assert_eq!(*sent.lock(), [vec!["b", "c"]]);
     }
 }
 
@@ -259,7 +260,7 @@ impl Engine<Parcel> for Gated {
 async fn what_an_answered_caller_asks_for_next_shares_the_next_train_with_those_who_wait() {
     let (open, gate) = oneshot::channel();
     let gate = Mutex::new(Some(gate));
-    let engine = || Gated(gate.lock().unwrap().take(), Named("main", 0));
+    let engine = || Gated(gate.lock().take(), Named("main", 0));
     let trains = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
     let commit = |claim| {
         let trains = Arc::clone(&trains);
@@ -302,7 +303,7 @@ impl Engine<Batch> for Pair {
         if !may_commit.await {
             return None;
         }
-        *self.behind.lock().unwrap() += 1;
+        *self.behind.lock() += 1;
         tokio::time::sleep(Duration::from_millis(1)).await;
         Some(self.commit(batches).await.map_err(|_| unreachable!()))
     }
@@ -336,7 +337,7 @@ async fn sent_in_pairs(tokens: &[i64]) -> (Vec<Verdict>, usize) {
     for left in under_way {
         verdicts.push(left.await.unwrap().unwrap());
     }
-    let behind = *behind.lock().unwrap();
+    let behind = *behind.lock();
     (verdicts, behind)
 }
 
@@ -435,7 +436,7 @@ impl Engine<Batch> for Half {
 #[tokio::test]
 async fn an_engine_that_cannot_begin_costs_nobody_a_commit() {
     let cut = Mutex::new(vec![true, false]);
-    let engine = || match cut.lock().unwrap().pop().unwrap() {
+    let engine = || match cut.lock().pop().unwrap() {
         true => Half::Cut,
         false => Half::Connected(Pair { behind: Arc::default() }),
     };

@@ -1,12 +1,13 @@
 //! The fence: whatever an owner does after it lost its lease comes to nothing (I1, I2).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use domain::nonce::{Change, Policy, Status};
 use domain::plan::Command;
 use domain::{IdempotencyKey, Resource, Token};
 use ledger::{Acquisition, Error, GrantAnswer, KeyScope, LeaseClock, Link, NewKey, PlanVerdict, Verdict};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
@@ -105,7 +106,7 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
                     }
                 };
                 let last = ledger.load(&s, 10).await.unwrap().last.map(|last| last.get());
-                loaded.lock().unwrap().push((token, last));
+                loaded.lock().push((token, last));
                 let mut next = last.map_or(0, |last| last + 1);
                 for commits in 0..rng.random_range(1..4) {
                     let change = Change::Grant {
@@ -115,7 +116,7 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
                         fills: None,
                     };
                     match ledger.commit(batch(&s, &me, token, vec![change])).await.unwrap() {
-                        Verdict::Committed { .. } => committed.lock().unwrap().push((token, next)),
+                        Verdict::Committed { .. } => committed.lock().push((token, next)),
                         Verdict::Again => continue,
                         Verdict::Fenced => {
                             if commits == 0 && lease_ms < 50 {
@@ -133,7 +134,7 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
     for owner in owners.collect::<Vec<_>>() {
         owner.await.unwrap();
     }
-    let (loaded, committed) = (loaded.lock().unwrap(), committed.lock().unwrap());
+    let (loaded, committed) = (loaded.lock(), committed.lock());
     assert!(committed.len() > ROUNDS / 2, "only {} commits", committed.len());
     for (token, number) in committed.iter() {
         for (later, last) in loaded.iter().filter(|(later, _)| later > token) {

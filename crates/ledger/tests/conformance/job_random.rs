@@ -1,12 +1,13 @@
 //! Jobs at random: step by step against what the domain says, and all at once against what every writer was told.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use domain::JobId;
 use domain::job::{Attempt, Change, CurrentAttempt, Event, Outcome, Revoked, State, Step, decide};
 use ledger::{Acquisition, Error, Handle, JobBatch, JobVerdict, JobsVerdict, Lane};
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
@@ -224,7 +225,7 @@ impl Writer {
         let is_unknown = answer.as_ref().is_err_and(Error::may_have_written);
         match self.heard(answer) {
             Some(JobsVerdict::Written { jobs, .. }) => {
-                let mut recorded = self.ends.lock().unwrap();
+                let mut recorded = self.ends.lock();
                 for ((id, end), verdict) in ids.into_iter().zip(ends).zip(jobs) {
                     self.stale += usize::from(verdict == JobVerdict::Stale);
                     if let (Some(end), JobVerdict::Written) = (end, verdict) {
@@ -283,7 +284,7 @@ pub async fn whatever_everybody_says_at_once_every_job_has_one_result(b: Bench) 
         unheard += writer.unheard;
     }
     println!("{fenced} fenced, {stale} stale, {unheard} unheard");
-    let ends = std::mem::take(&mut *ends.lock().unwrap());
+    let ends = std::mem::take(&mut *ends.lock());
     for (id, ends) in &ends {
         let [end] = &ends[..] else { panic!("{id} has several ends: {ends:?} (seed {seed})") };
         let finished =

@@ -65,11 +65,11 @@ impl Shelf {
 
     /// Keeps a record and tells nobody.
     fn keep(&self, record: Record) {
-        self.records.lock().unwrap().insert(record.profile.node.clone(), (record, Instant::now()));
+        self.records.lock().insert(record.profile.node.clone(), (record, Instant::now()));
     }
 
     fn lose(&self, name: &str) {
-        self.records.lock().unwrap().remove(&node(name));
+        self.records.lock().remove(&node(name));
     }
 
     fn event(&self, event: Event) {
@@ -103,23 +103,23 @@ impl Source for Shelf {
 
     async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
         self.check()?;
-        self.sent.lock().unwrap().push(node_update::read(notice).unwrap());
+        self.sent.lock().push(node_update::read(notice).unwrap());
         Ok(())
     }
 
     fn instances(&self) -> Vec<InstanceId> {
-        self.live.lock().unwrap().clone()
+        self.live.lock().clone()
     }
 
     async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>> {
         self.check()?;
-        let shown = self.shown.lock().unwrap();
+        let shown = self.shown.lock();
         Ok(instances.iter().filter(|instance| shown.contains(*instance)).cloned().collect())
     }
 
     async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize> {
         self.check()?;
-        let mut list = self.list.lock().unwrap();
+        let mut list = self.list.lock();
         if change.is_anew || self.lists_lost.swap(false, SeqCst) {
             list.clear();
         }
@@ -131,8 +131,8 @@ impl Source for Shelf {
     async fn listed(&self, holders: &[InstanceId]) -> bus::Result<HashMap<NodeId, Version>> {
         self.check()?;
         let _loading = self.loading.lock().await;
-        *self.asked.lock().unwrap() = holders.to_vec();
-        let records = self.records.lock().unwrap();
+        *self.asked.lock() = holders.to_vec();
+        let records = self.records.lock();
         let of = |record: &&Record| holders.contains(&record.profile.holder);
         let records = records.values().map(|(record, _)| record).filter(of);
         Ok(records.map(|record| (record.profile.node.clone(), record.stamp.version)).collect())
@@ -141,7 +141,7 @@ impl Source for Shelf {
     async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
         self.check()?;
         assert!(nodes.len() <= RECORDS_READ_MAX);
-        let records = self.records.lock().unwrap();
+        let records = self.records.lock();
         let kept = |node: &NodeId| match records.get(node) {
             Some((record, at)) => Kept::Online { record: record.clone(), age: at.elapsed() },
             None => Kept::Absent,
@@ -280,26 +280,26 @@ async fn what_cannot_be_read_or_told_is_tried_again() {
         registry.recorded(record(&format!("own{n}")), Instant::now().into_std());
     }
     tokio::time::sleep(SECOND).await;
-    assert!(registry.get(&node("m")).is_none() && shelf.sent.lock().unwrap().is_empty());
+    assert!(registry.get(&node("m")).is_none() && shelf.sent.lock().is_empty());
     shelf.is_broken.store(false, SeqCst);
     within(SECOND * 4, || registry.get(&node("m")).is_some()).await;
-    let sent = || shelf.sent.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>();
+    let sent = || shelf.sent.lock().iter().map(Vec::len).collect::<Vec<_>>();
     within(SECOND * 4, || sent().iter().sum::<usize>() == 450).await;
     assert!(sent().iter().all(|updates| *updates <= NODE_UPDATES_MAX), "{:?}", sent());
-    within(SECOND * 4, || shelf.list.lock().unwrap().len() == 450).await;
+    within(SECOND * 4, || shelf.list.lock().len() == 450).await;
     follower.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_list_of_own_nodes_follows_them_and_is_written_again_when_it_was_lost() {
     let shelf = Shelf::new([far("other")]);
-    shelf.list.lock().unwrap().insert(node("stale"), Version::new(1));
+    shelf.list.lock().insert(node("stale"), Version::new(1));
     let (registry, follower) = following(&shelf).await;
     let names = |of: &[(&str, u64)]| {
         let of = of.iter().map(|(name, version)| (node(name), Version::new(*version)));
         let of = of.collect::<HashMap<_, _>>();
         let list = Arc::clone(&shelf);
-        move || *list.list.lock().unwrap() == of
+        move || *list.list.lock() == of
     };
     let now = || Instant::now().into_std();
     registry.recorded(record("n").at(1, 1), now());
@@ -312,16 +312,16 @@ async fn the_list_of_own_nodes_follows_them_and_is_written_again_when_it_was_los
     shelf.lists_lost.store(true, SeqCst);
     within(SECOND * 4, names(&[("n", 2), ("k", 9)])).await;
     follower.stop().await;
-    assert!(shelf.list.lock().unwrap().is_empty(), "it is taken away");
+    assert!(shelf.list.lock().is_empty(), "it is taken away");
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_instances_that_show_themselves_are_asked_and_get_work() {
     let shelf = Shelf::new([far("n")]);
-    *shelf.live.lock().unwrap() = ["a", "b", "c"].map(instance).to_vec();
-    *shelf.shown.lock().unwrap() = ["a", "b", "unknown"].map(instance).into();
+    *shelf.live.lock() = ["a", "b", "c"].map(instance).to_vec();
+    *shelf.shown.lock() = ["a", "b", "unknown"].map(instance).into();
     let (registry, follower) = following(&shelf).await;
-    assert_eq!(*shelf.asked.lock().unwrap(), [instance("b")]);
+    assert_eq!(*shelf.asked.lock(), [instance("b")]);
     // It is heard of all the time.
     let beats = async |seconds: u32| {
         for _ in 0..seconds * 2 {
@@ -330,8 +330,8 @@ async fn only_instances_that_show_themselves_are_asked_and_get_work() {
         }
     };
     let is_chosen = || select_far(&registry).is_some();
-    let show = |name: &str| shelf.shown.lock().unwrap().insert(instance(name));
-    shelf.shown.lock().unwrap().clear();
+    let show = |name: &str| shelf.shown.lock().insert(instance(name));
+    shelf.shown.lock().clear();
     beats(10).await;
     assert!(is_chosen(), "the bus has lost its memory: it shows nobody");
     show("a");
@@ -343,7 +343,7 @@ async fn only_instances_that_show_themselves_are_asked_and_get_work() {
     beats(1).await;
     assert!(is_chosen());
     // The ledger was read some time ago: who holds nodes is looked for all the same.
-    shelf.live.lock().unwrap().clear();
+    shelf.live.lock().clear();
     beats(5).await;
     assert!(is_chosen());
     follower.stop().await;
@@ -381,7 +381,7 @@ async fn a_clean_stop_tells_what_is_left_to_tell() {
     let (registry, follower) = following(&shelf).await;
     registry.recorded(record("own"), Instant::now().into_std());
     follower.stop().await;
-    assert_eq!(*shelf.sent.lock().unwrap(), [[NodeUpdate::of(&record("own"))]]);
+    assert_eq!(*shelf.sent.lock(), [[NodeUpdate::of(&record("own"))]]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,11 +2,12 @@
 //! are to be looked at.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bus::Version;
 use domain::{InstanceId, NodeId};
+use parking_lot::MutexGuard;
 
 use super::{Inner, Known, Registry};
 use crate::entry::Entry;
@@ -125,6 +126,6 @@ impl Inner {
     }
 
     pub(super) fn outbox(&self) -> MutexGuard<'_, HashMap<NodeId, NodeUpdate>> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outbox.lock()
     }
 }

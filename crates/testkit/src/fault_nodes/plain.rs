@@ -4,12 +4,13 @@
 mod life;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::io::AsyncWriteExt as _;
@@ -90,18 +91,18 @@ impl PlainNode {
     }
 
     pub(super) fn diary(&self) -> Diary {
-        self.diary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.diary.lock().clone()
     }
 
     /// Its name, unless it stands still.
     pub(super) fn name_if_awake(&self) -> Option<String> {
-        let diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        let diary = self.diary.lock();
         (!diary.ends_standing_still()).then(|| diary.node.clone())
     }
 
     /// The lines about a job, each with the node's name.
     pub(super) fn lines_of(&self, job: &str) -> Vec<(String, DiaryLine)> {
-        let diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        let diary = self.diary.lock();
         let of = diary.lines.iter().filter(|line| line.wrote.is_of(job));
         of.map(|line| (diary.node.clone(), line.clone())).collect()
     }
@@ -348,12 +349,12 @@ impl Task {
     }
 
     fn note_close(&self, code: u16) {
-        let mut diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut diary = self.diary.lock();
         *diary.closes.entry(code).or_default() += 1;
     }
 
     fn blame(&self, what: String) {
-        self.diary.lock().unwrap_or_else(PoisonError::into_inner).blames.push(what);
+        self.diary.lock().blames.push(what);
     }
 }
 

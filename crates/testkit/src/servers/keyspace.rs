@@ -1,8 +1,9 @@
 //! Names of a test's own on the Redis servers that the tests of a run, or of a process, share.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 
 use super::redis::Redis;
 use super::redis_cluster::{self, RedisCluster};
@@ -72,7 +73,7 @@ impl Keyspace {
 }
 
 fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-    let mut slot = slot.lock().map_err(|_| anyhow::anyhow!("the shared Redis did not start"))?;
+    let mut slot = slot.lock();
     if let Some(running) = slot.upgrade() {
         return Ok(running);
     }

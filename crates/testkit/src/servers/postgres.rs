@@ -7,10 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::authority::Pair;
@@ -264,7 +265,7 @@ impl Postgres {
     /// Its first process, if it runs; the others are its children.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.running.lock().expect("no holder of this lock panics").as_ref().map(Process::pid)
+        self.running.lock().as_ref().map(Process::pid)
     }
 
     /// Where it listens.
@@ -280,7 +281,7 @@ impl Postgres {
     /// The server does not run, or a process cannot be signalled.
     pub fn freeze(&self, length: Duration) -> Result<()> {
         let postmaster = {
-            let running = self.running.lock().expect("no holder of this lock panics");
+            let running = self.running.lock();
             running.as_ref().context("PostgreSQL does not run")?.pid()
         };
         // The postmaster first: then it starts no further process, and those that it has are known.
@@ -341,7 +342,7 @@ impl Postgres {
             })?;
             while process.exited().is_none() {
                 if self.answers() {
-                    *self.running.lock().expect("no holder of this lock panics") = Some(process);
+                    *self.running.lock() = Some(process);
                     return Ok(());
                 }
                 if Instant::now() > give_up {
@@ -366,7 +367,7 @@ impl Postgres {
     }
 
     fn forget(&self) {
-        let process = self.running.lock().expect("no holder of this lock panics").take();
+        let process = self.running.lock().take();
         drop(process);
     }
 
@@ -400,8 +401,7 @@ impl Database {
             return Self::create(&url, Tools::bin()?.join("psql"), EMPTY, None);
         }
         let server = {
-            let mut shared =
-                SHARED.lock().map_err(|_| anyhow::anyhow!("the shared PostgreSQL did not start"))?;
+            let mut shared = SHARED.lock();
             match shared.upgrade() {
                 Some(server) => server,
                 None => {

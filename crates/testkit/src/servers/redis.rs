@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::on_path;
@@ -72,12 +72,12 @@ impl Redis {
     /// Its process, if it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.running.lock().expect("no holder of this lock panics").as_ref().map(Process::pid)
+        self.running.lock().as_ref().map(Process::pid)
     }
 
     /// Kills it; all that it knew is gone, but for what a `SAVE` has kept.
     pub fn kill(&self) {
-        let process = self.running.lock().expect("no holder of this lock panics").take();
+        let process = self.running.lock().take();
         drop(process);
     }
 
@@ -108,7 +108,7 @@ impl Redis {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        *self.running.lock().expect("no holder of this lock panics") = Some(process);
+        *self.running.lock() = Some(process);
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Redis {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let running = self.running.lock().expect("no holder of this lock panics");
+        let running = self.running.lock();
         running.as_ref().context("this Redis was killed")?.signal(signal)
     }
 

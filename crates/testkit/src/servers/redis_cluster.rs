@@ -7,11 +7,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use parking_lot::Mutex;
 
 use super::redis::{Redis, run_cli};
 use crate::ports;
@@ -180,15 +181,13 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Ok(mut cluster) = self.cluster.lock() {
-            cluster.take();
-        }
+        self.cluster.lock().take();
     }
 }
 
 /// Says the URL, or why there is none. A test that went away meanwhile needs neither.
 fn answer(mut knock: TcpStream, cluster: &Mutex<Option<RedisCluster>>) {
-    let Ok(mut cluster) = cluster.lock() else { return };
+    let mut cluster = cluster.lock();
     if cluster.is_none() {
         match RedisCluster::start() {
             Ok(started) => *cluster = Some(started),

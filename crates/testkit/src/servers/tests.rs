@@ -69,7 +69,7 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
             .unwrap()
     };
     assert_eq!(said(), said(), "everybody gets the same one");
-    let cluster = door.cluster.lock().unwrap().take().unwrap();
+    let cluster = door.cluster.lock().take().unwrap();
     let master = cluster.master_of("key").unwrap();
     master.set_replicated("key", "1").unwrap();
     master.kill();

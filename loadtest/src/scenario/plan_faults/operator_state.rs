@@ -1,11 +1,12 @@
 //! What the operators share: the plans that they made, the way to the instances, and what they remember.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use serde::de::DeserializeOwned;
@@ -56,7 +57,7 @@ impl OperatorState {
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// A number that no plan and no decision has.

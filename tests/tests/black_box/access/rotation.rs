@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::wire::worker::close;
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::http::plain_http;
 use testkit::node::{Message, Socket};
@@ -83,14 +84,14 @@ async fn secrets_change_round_after_round_and_nobody_who_has_one_is_refused() {
                     let reply =
                         patient().with_token(&secret).request("POST", &url, None, None).await.unwrap();
                     assert_eq!(reply.status, 201, "{secret}: {}", reply.text);
-                    *answered.lock().unwrap().entry((number, secret)).or_default() += 1;
+                    *answered.lock().entry((number, secret)).or_default() += 1;
                 }
             })
         })
         .collect();
     let all_use = async |secret: &str| {
         until("all callers use the secret", async || {
-            let answered = answered.lock().unwrap();
+            let answered = answered.lock();
             (0..CALLERS)
                 .all(|number| answered.get(&(number, secret.to_owned())).is_some_and(|count| *count > 2))
         })

@@ -37,7 +37,7 @@ async fn asks_on(
         let reply = client.request("GET", &path, None, None).await.unwrap();
         let ids = if reply.status == 200 { texts(&reply) } else { Vec::new() };
         let (status, code, at) = (reply.status, reply.code().to_owned(), Instant::now());
-        answers.lock().unwrap().push(Answer { kind, url, at, status, code, ids });
+        answers.lock().push(Answer { kind, url, at, status, code, ids });
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
 }
@@ -77,7 +77,7 @@ async fn with_the_ledger_away_for_long_segments_and_snowflakes_go_on_as_far_as_w
         .map(|who| tokio::spawn(asks_on(who, urls.to_vec(), Arc::clone(&answers), Arc::clone(&stop))))
         .collect();
     let since = |at: Instant, kind: &str, url: usize, status: u16| {
-        let answers = answers.lock().unwrap();
+        let answers = answers.lock();
         let is = |one: &&Answer| one.at > at && one.kind == kind && one.url == url && one.status == status;
         answers.iter().filter(is).count()
     };
@@ -111,7 +111,7 @@ async fn with_the_ledger_away_for_long_segments_and_snowflakes_go_on_as_far_as_w
         task.await.unwrap();
     }
 
-    let answers = std::mem::take(&mut *answers.lock().unwrap());
+    let answers = std::mem::take(&mut *answers.lock());
     for kind in KINDS {
         let mut seen = HashSet::new();
         for id in answers.iter().filter(|one| one.kind == kind).flat_map(|one| &one.ids) {

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use client::node::{Ended, Event, Failure, Job, Why, Worker, WorkerOptions};
 use client::wire::Json;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 pub use testkit::PATIENCE;
 use testkit::http::{Client, Reply};
@@ -431,7 +432,7 @@ impl Rig {
         let urls: Vec<_> = at.iter().map(|index| self.urls[*index].clone()).collect();
         let node = Node::start(&urls, name, shape);
         let (name_of, task) = (name.to_owned(), node.task.abort_handle());
-        self.nodes.lock().unwrap().push(Started { name: name_of, at: at.to_vec(), task });
+        self.nodes.lock().push(Started { name: name_of, at: at.to_vec(), task });
         node.connected().await;
         for index in 0..self.urls.len() {
             if self.instance(index).await.is_started() {
@@ -443,7 +444,7 @@ impl Rig {
 
     /// The nodes of [`Self::node`] that go on and have an instance to connect to, of those that run.
     fn living(&self, running: &[usize]) -> Vec<String> {
-        let nodes = self.nodes.lock().unwrap();
+        let nodes = self.nodes.lock();
         let is_living =
             |node: &&Started| !node.task.is_finished() && node.at.iter().any(|index| running.contains(index));
         nodes.iter().filter(is_living).map(|node| node.name.clone()).collect()
@@ -546,11 +547,11 @@ impl Runs {
 
     /// How many ran at once on this node, at most.
     pub fn most(&self, node: &str) -> usize {
-        self.busy.lock().unwrap().get(node).map_or(0, |(_, most)| *most)
+        self.busy.lock().get(node).map_or(0, |(_, most)| *most)
     }
 
     fn begin(self: &Arc<Self>, node: &str) -> Busy {
-        let mut busy = self.busy.lock().unwrap();
+        let mut busy = self.busy.lock();
         let (now, most) = busy.entry(node.to_owned()).or_default();
         *now += 1;
         *most = (*most).max(*now);
@@ -646,7 +647,7 @@ impl Runs {
         if let Some(text) = payload["broken"].as_str() {
             return Err(Failure::lasting(text));
         }
-        let pause = *self.pause.lock().unwrap();
+        let pause = *self.pause.lock();
         tokio::time::sleep(pause).await;
         Ok(Json::of(&payload["echo"]).unwrap())
     }
@@ -658,7 +659,7 @@ impl Runs {
 
     /// From now on each `echo` takes so long.
     pub fn take(&self, pause: Duration) {
-        *self.pause.lock().unwrap() = pause;
+        *self.pause.lock() = pause;
     }
 }
 
@@ -670,7 +671,7 @@ struct Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some((now, _)) = self.runs.busy.lock().unwrap().get_mut(&self.node) {
+        if let Some((now, _)) = self.runs.busy.lock().get_mut(&self.node) {
             *now -= 1;
         }
     }

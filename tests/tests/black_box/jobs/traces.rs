@@ -1,11 +1,12 @@
 //! Traces: what a collector gets of a job's way, what a node gets, and what a collector that is away changes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::{Value, json};
 use testkit::PATIENCE;
@@ -53,7 +54,7 @@ impl Collector {
     /// Spans of this trace, by their names; those of the same name in no order.
     fn of(&self, trace: &str) -> HashMap<String, Vec<Span>> {
         let mut named = HashMap::<_, Vec<_>>::new();
-        for span in self.spans.lock().unwrap().iter().filter(|span| hex(&span.trace_id) == trace) {
+        for span in self.spans.lock().iter().filter(|span| hex(&span.trace_id) == trace) {
             named.entry(span.name.clone()).or_default().push(span.clone());
         }
         named
@@ -93,7 +94,7 @@ async fn serve(mut socket: TcpStream, spans: Arc<Mutex<Vec<Span>>>) {
             let name = service.value.as_ref().unwrap().value.as_ref().unwrap();
             assert_eq!(*name, Attribute::StringValue("fencepost".to_owned()));
             let of_scopes = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            spans.lock().unwrap().extend(of_scopes);
+            spans.lock().extend(of_scopes);
         }
         if socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
             return;

@@ -94,7 +94,7 @@ impl Drill {
 
     /// Waits until so many more were granted.
     async fn grants(&self, more: usize) {
-        let count = || self.granted.0.lock().unwrap().seen.len();
+        let count = || self.granted.0.lock().seen.len();
         let enough = count() + more;
         until("numbers are granted", async || count() >= enough).await;
     }

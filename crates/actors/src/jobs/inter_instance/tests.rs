@@ -40,7 +40,7 @@ impl World {
 
     async fn join(&self, name: &str) -> One {
         let (me, bus, lanes) = (instance(name), self.hub.join(), Arc::<Directory>::default());
-        self.known.live.lock().unwrap().insert(me.clone());
+        self.known.live.lock().insert(me.clone());
         let inbox = bus.open_inbox(&me, PATIENCE).await.unwrap();
         let owners = Arc::clone(&self.known) as LaneOwnersHandle;
         let sends = InterInstance::start(me.clone(), bus.clone(), false, lanes.clone(), owners);
@@ -48,7 +48,7 @@ impl World {
     }
 
     fn owns(&self, name: &str, of: &str) {
-        self.known.owners.lock().unwrap().insert(lane(of), instance(name));
+        self.known.owners.lock().insert(lane(of), instance(name));
     }
 }
 
@@ -89,7 +89,7 @@ async fn a_report_for_a_lane_that_is_here_goes_straight_to_its_owner() {
     let mut lane = serve(&one.lanes, "session:s");
     one.sends.report(report("session:s", 1, AttemptEvent::Finished), Some(&instance("b")));
     assert_eq!(next_event(&mut lane).await, (JobId::from_u128(1), AttemptEvent::Finished));
-    assert!(world.known.asked.lock().unwrap().is_empty());
+    assert!(world.known.asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_report_goes_into_the_inbox_of_whoever_dispatched_the_attempt() {
     // An instance's own lane names its owner.
     one.sends.report(report("instance:b", 2, AttemptEvent::Finished), None);
     assert_eq!(other.reported().await, [(report("instance:b", 2, AttemptEvent::Finished), false)]);
-    assert!(world.known.asked.lock().unwrap().is_empty(), "nobody looks into the ledger");
+    assert!(world.known.asked.lock().is_empty(), "nobody looks into the ledger");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn of_an_owner_that_is_unknown_or_has_no_inbox_the_ledger_is_asked() {
     assert_eq!(other.reported().await, [(finished("session:s", 2), true)]);
     one.sends.report(finished("instance:dead", 3), None);
     assert_eq!(other.reported().await, [(finished("instance:dead", 3), true)]);
-    assert_eq!(world.known.asked.lock().unwrap().len(), 3);
+    assert_eq!(world.known.asked.lock().len(), 3);
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ async fn here() -> Here {
     let (ledger, bus, lanes) =
         (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
     let owners = Arc::<KnownOwners>::default();
-    owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
+    owners.live.lock().extend([instance("a"), instance("b")]);
     let (owner, plan) = (serve(&lanes, "instance:b"), serve(&lanes, PLAN));
     let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, owners);
     let registry = Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);

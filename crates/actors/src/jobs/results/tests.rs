@@ -93,7 +93,7 @@ impl Here {
         let other = hub.join();
         let told = other.subscribe(bus::Channel::Jobs);
         let owners = Arc::<KnownOwners>::default();
-        owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
+        owners.live.lock().extend([instance("a"), instance("b")]);
         let sends = InterInstance::start(instance("a"), bus, false, lanes.clone(), owners);
         let registry = nodes::Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);
         let store = Arc::<ProgressStore>::default();

@@ -1,11 +1,11 @@
 //! Which instances want a notice of every finished job, because callers wait there. Each announces every few seconds whether it
 //! does. An instance without a recent announcement gets all notices.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use domain::InstanceId;
+use parking_lot::Mutex;
 
 use crate::jobs::limits::WANTED_FOR;
 
@@ -53,7 +53,7 @@ impl FinishInterest {
         now: Instant,
         announce: impl FnOnce(&'static str),
     ) -> bool {
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut here = self.here.lock();
         here.until = here.until.max(Some(now + at_most + WANTED_AFTER));
         let announced_at = *here.announced_at.get_or_insert_with(|| {
             announce(ENDS);
@@ -65,7 +65,7 @@ impl FinishInterest {
     /// Announces whether this instance is interested.
     pub(super) fn repeat(&self, now: Instant, announce: impl FnOnce(&'static str)) {
         // Under the lock, so that the last announcement is the newest.
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut here = self.here.lock();
         let is_wanted = here.until.is_some_and(|until| now < until);
         here.announced_at = here.announced_at.filter(|_| is_wanted);
         announce(if is_wanted { ENDS } else { NO_ENDS });

@@ -1,9 +1,10 @@
 //! What a plain node has: attempts that it runs, and results that nobody has settled. No socket.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
@@ -161,7 +162,7 @@ impl Life {
 
     pub(super) fn write(&self, wrote: Wrote) {
         let line = Line { at_us: now_us(), wrote };
-        self.diary.lock().unwrap_or_else(PoisonError::into_inner).lines.push(line);
+        self.diary.lock().lines.push(line);
     }
 }
 
@@ -204,7 +205,7 @@ mod tests {
         hear(&mut life, "stale", taken[0]).unwrap();
         assert!(hear(&mut life, "committed", taken[1]).is_err());
         assert_eq!(life.listed().collect::<Vec<_>>(), taken[2..]);
-        let diary = diary.lock().unwrap();
+        let diary = diary.lock();
         let ended = |attempt| Wrote::Ended { run: run(attempt), said: Said::Nothing };
         let last = diary.lines.iter().rev().take(2).map(|line| line.wrote.clone()).collect::<Vec<_>>();
         assert_eq!(last, [ended(taken[1]), ended(taken[0])]);
