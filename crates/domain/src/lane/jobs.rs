@@ -387,13 +387,15 @@ impl LaneJobs {
     }
 
     /// A delayed job waits with its group from now on. One that is in memory keeps its place; whether it was not due yet.
-    /// Of another one, whether it must be looked up, since it is to be served before some that are in memory.
+    /// Of another one, whether it must be looked up, since it is to be served before some that are in memory, or since its attempt
+    /// is under way as far as is known.
     pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promotion {
         let PromotedJob { job, priority, group } = promoted;
-        let is_inside = |entry: &Entry| matches!(entry.phase, Phase::InFlight(_)) || entry.is_in_group;
-        if self.entries.get(&job).is_some_and(is_inside) {
-            // A group without a job would stay for good.
-            return Promotion::Inside;
+        match self.entries.get(&job) {
+            // Its attempt has failed, which is not heard of yet: where it has no room in memory, no delay would lead to it then.
+            Some(Entry { phase: Phase::InFlight(_), .. }) => return Promotion::ToLookUp,
+            Some(entry) if entry.is_in_group => return Promotion::Inside,
+            _ => {}
         }
         let known = self.groups.entry(group).or_default();
         let Some(entry) = self.entries.get_mut(&job) else {

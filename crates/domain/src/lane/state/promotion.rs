@@ -94,9 +94,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::job::{CurrentAttempt, Due, LiveJob, Priority, WaitingGroup};
+    use crate::job::{CurrentAttempt, Due, LiveJob, Priority, State, WaitingGroup};
     use crate::lane::limits::GROUP_JOBS_LOW;
-    use crate::lane::messages::{Command, PageId, Snapshot};
+    use crate::lane::messages::{AttemptEvent, Command, PageId, Snapshot};
     use crate::lane::testing::{Numbered, job, own_lane, slot, submission, waiting, words};
     use crate::{Timestamp, Token};
 
@@ -156,16 +156,35 @@ mod tests {
         assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue");
     }
 
+    /// A lane of which the job with this number is under way has heard that it was promoted: its attempt has failed, and the lane has
+    /// no room for it. It has asked for the job.
+    fn promoted_while_under_way(now: Instant) -> LaneState<Numbered> {
+        let (mut state, _) = loaded(&[(1, 0)], true, true, now);
+        let under_way = waiting(&state.lane, 1);
+        state.jobs.begin(under_way.into(), CurrentAttempt::FIRST, slot("n").placed, now);
+        assert_eq!(words(&state.promoted(promoted(1..2), now)), "read");
+        state
+    }
+
     /// A lane that knows of no job ends, if it is not the instance's own.
     #[test]
     fn a_promoted_job_that_is_under_way_leaves_no_group_behind_when_it_ends() {
         let now = Instant::now();
-        let (mut state, _) = loaded(&[(1, 0)], true, false, now);
-        let under_way = waiting(&state.lane, 1);
-        state.jobs.begin(under_way.into(), CurrentAttempt::FIRST, slot("n").placed, now);
-        assert_eq!(words(&state.promoted(promoted(1..2), now)), "");
-        state.jobs.forget(job(1));
+        let mut state = promoted_while_under_way(now);
+        state.jobs_read(&[job(1)], Ok(Vec::new()), now);
         assert!(state.jobs.is_empty());
+    }
+
+    #[test]
+    fn a_promoted_job_waits_though_its_failure_is_heard_of_later_and_there_is_no_room_for_it() {
+        let now = Instant::now();
+        let mut state = promoted_while_under_way(now);
+        let failed = AttemptEvent::Failed { due_in_ms: 50 };
+        state.apply(Command::Attempt(job(1), CurrentAttempt::FIRST.attempt, failed), now);
+        let newest = CurrentAttempt { state: State::Created, ..CurrentAttempt::FIRST };
+        let again = LiveJob { newest, ..waiting(&state.lane, 1) };
+        state.jobs_read(&[job(1)], Ok(vec![again]), now);
+        assert!(state.jobs.waits(job(1)) || state.jobs.has_more_outside(), "it is read with its group");
     }
 
     /// Many wait in memory, and nobody asks the ledger for more of them.
