@@ -207,6 +207,7 @@ async fn serve(
         },
     };
     if let Some(route) = route
+        && route.takes(request.method())
         && let Err(refusal) = visibility::admit(state, route, request.match_info().as_str(), &principal).await
     {
         if is_of_access(refusal.code()) {
@@ -372,7 +373,7 @@ fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Ref
     Ok(())
 }
 
-/// A path that does not exist is refused to callers with a token.
+/// A path that does not exist, or that does not take this method, is refused to callers with a token.
 fn access_of(route: Option<&Route>, method: &Method) -> Access {
     route.map_or(Access::Known, |route| route.access(method))
 }

@@ -232,7 +232,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
 
 /// The access that an operation requires.
 fn access(path: &str, method: &str) -> Option<Access> {
-    let method = if method == "get" { Method::GET } else { Method::POST };
+    let method = Method::from_bytes(method.to_uppercase().as_bytes()).ok()?;
     routes::find(path).map(|route| route.access(&method))
 }
 

@@ -17,14 +17,25 @@ pub struct Route {
     pub allow: &'static str,
     /// The access that seeing requires: GET and HEAD.
     pub view: Access,
-    /// The access that every other method requires.
+    /// The access that the other methods that it takes require.
     pub change: Access,
 }
 
 impl Route {
-    /// The access that a request with this method requires.
+    /// The access that a request with this method requires. A method that the path does not take is refused to every caller with
+    /// a token alike: no scope would help.
     pub fn access(&self, method: &Method) -> Access {
-        if matches!(*method, Method::GET | Method::HEAD) { self.view } else { self.change }
+        match *method {
+            _ if self.view == Access::Open => Access::Open,
+            _ if !self.takes(method) => Access::Known,
+            Method::GET | Method::HEAD => self.view,
+            _ => self.change,
+        }
+    }
+
+    /// Whether the path takes this method.
+    pub fn takes(&self, method: &Method) -> bool {
+        self.allow.split(", ").any(|taken| taken == method.as_str())
     }
 }
 
@@ -216,6 +227,30 @@ mod tests {
         for path in paths {
             let looked = ALL.iter().copied().find(|route| matches(route.pattern, &path));
             assert_eq!(find(&path), looked, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_a_path_does_not_take_needs_a_token_and_no_scope() {
+        for (route, method, access) in [
+            (&LEASES, Method::GET, READ),
+            (&LEASES, Method::HEAD, READ),
+            (&LEASES, Method::POST, Access::Known),
+            (&LEASES, Method::DELETE, Access::Known),
+            (&SETTLEMENTS, Method::GET, Access::Known),
+            (&SETTLEMENTS, Method::POST, SUBMIT),
+            (&MODE, Method::PUT, ADMIN),
+            (&MODE, Method::DELETE, Access::Known),
+            (&JOB, Method::DELETE, SUBMIT),
+            (&EVENTS, Method::HEAD, Access::Known),
+            (&SIGNER, Method::from_bytes(b"GE").unwrap(), Access::Known),
+            (&HEALTH, Method::GET, Access::Open),
+            (&HEALTH, Method::POST, Access::Open),
+        ] {
+            assert_eq!(route.access(&method), access, "{method} {}", route.pattern);
+        }
+        for route in ALL {
+            assert_eq!(route.view == Access::Open, route.change == Access::Open, "{}", route.pattern);
         }
     }
 
