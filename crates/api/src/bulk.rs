@@ -106,7 +106,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     let by = audit::operators_entry(&request, audit_action(action), format!("bulk:{}", new.id));
     let what = serde_json::to_string(&asked).map_err(|_| Refusal::internal())?;
     let by = by.map(|entry| entry.changed(None::<String>, what));
-    match state.read(state.ledger.create_bulk(&new, by.as_ref())).await? {
+    match state.write(state.ledger.create_bulk(&new, by.as_ref())).await? {
         BulkMade::Made(made) => Ok(accepted(&state, &made, !matched.is_all)),
         BulkMade::Kept(kept) => repeated(&state, &kept, &new.body_hash),
         BulkMade::TooMany => Err(Refusal::new(
@@ -183,7 +183,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) 
     extract::no_fields(&request, payload, state.body_limits()).await?;
     let id = found(&request, &state).await?.id;
     let by = audit::operators_entry(&request, "cancel_bulk", format!("bulk:{id}"));
-    state.read(state.ledger.cancel_bulk(id, by.as_ref())).await?;
+    state.write(state.ledger.cancel_bulk(id, by.as_ref())).await?;
     state.bulk_woken.notify_one();
     Ok(HttpResponse::Ok().json(to_wire::bulk(&found(&request, &state).await?)))
 }

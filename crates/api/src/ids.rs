@@ -148,7 +148,7 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
     let by = noted(&by, known, [("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
-    let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
+    let record = put(state.write(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
     // Also where an earlier request moved the start on whose answer was lost, and others have taken ranges since.
     if let Some(start) = start {
         state.generators.segments.forget_below(&tag, start);
@@ -203,7 +203,7 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let by = noted(&by, known, [("start", start), ("increment", increment)]);
     let change = SequenceChange { start, increment };
     let record =
-        put(state.read(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
+        put(state.write(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
     Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))
 }
 

@@ -188,7 +188,7 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
     let mut record = state.call(jobs.get(id)).await?;
     if record.is_dead() {
         let by = audit::operators_entry(&request, "dismiss_job", format!("job:{id}"));
-        state.read(state.ledger.dismiss_jobs(&[id], by.as_ref())).await?;
+        state.write(state.ledger.dismiss_jobs(&[id], by.as_ref())).await?;
         record = state.call(jobs.get(id)).await?;
     }
     let Some(finished) = &record.finished else {
@@ -220,7 +220,7 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
     }
     let by = audit::operators_entry(&request, "delete_job", format!("job:{id}"));
-    if state.read(state.ledger.delete_jobs(&[id], by.as_ref())).await?.is_empty() {
+    if state.write(state.ledger.delete_jobs(&[id], by.as_ref())).await?.is_empty() {
         // Either another request was quicker, or it stays.
         state.call(state.incarnation().jobs.get(id)).await?;
         let detail =

@@ -28,7 +28,9 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
 /// Changes the mode
 ///
 /// The request names the version that it replaces; if that is not the newest, the answer is `conflict`. With `only` the
-/// named signers are in this mode, and all others in the other mode. Owners finish what they have begun.
+/// named signers are in this mode, and all others in the other mode. Owners finish what they have begun. After
+/// `ledger_unavailable` the change may have been made, or be made yet: `conflict` for the same request can then mean that it was,
+/// which the mode shows.
 #[utoipa::path(
     put, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "change_mode",
     request_body = ModeRequest,
@@ -50,7 +52,7 @@ pub async fn replace(
         only: asked.only.map(|only| only.iter().map(|name| signer(name)).collect()).transpose()?,
     };
     let by = audit::entry(&request, "set_mode", "config:mode");
-    match state.read(state.ledger.replace_modes(&modes, &by)).await? {
+    match state.write(state.ledger.replace_modes(&modes, &by)).await? {
         Some(modes) => {
             state.incarnation().cluster_view.adopt_modes(modes.clone());
             state.call(cluster::tell(&state.bus)).await;

@@ -192,8 +192,9 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
 
 /// Changes the pools
 ///
-/// The new pools replace all others, so this is for tokens without patterns. The request names the version that it replaces; if that is not the newest, the
-/// answer is `conflict`.
+/// The new pools replace all others, so this is for tokens without patterns. The request names the version that it replaces; if
+/// that is not the newest, the answer is `conflict`. After `ledger_unavailable` the change may have been made, or be made yet:
+/// `conflict` for the same request can then mean that it was, which the pools show.
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
     request_body = shape::PoolsRequest,
@@ -206,7 +207,7 @@ pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: S
     let list = asked.pools.iter().map(from_wire::pool).collect::<Result<Vec<_>, _>>()?;
     let pools = Pools::new(asked.version + 1, list)?;
     let by = audit::entry(&request, "set_pools", "config:pools");
-    if !state.read(state.ledger.replace_pools(asked.version, pools.to_json(), &by)).await? {
+    if !state.write(state.ledger.replace_pools(asked.version, pools.to_json(), &by)).await? {
         let detail = format!("version {} is not the newest; read the pools again", asked.version);
         return Err(Refusal::new(Code::Conflict, detail));
     }
@@ -236,7 +237,7 @@ pub async fn pause_pool(request: HttpRequest, payload: web::Payload, state: Shar
     }
     let entry = audit::entry(&request, "pause_pool", format!("pool:{pool}"));
     let by = AuditEntry { reason: Some(asked.reason.as_str().into()), ..entry };
-    let pause = state.read(state.ledger.pause_pool(&pool, &asked.reason, asked.for_ms, &by)).await?;
+    let pause = state.write(state.ledger.pause_pool(&pool, &asked.reason, asked.for_ms, &by)).await?;
     pauses_changed(&state).await?;
     Ok(HttpResponse::Ok().json(to_wire::pool_pause(&pause)))
 }
@@ -259,7 +260,7 @@ pub async fn resume_pool(request: HttpRequest, payload: web::Payload, state: Sha
         return Err(unknown_pool());
     }
     let by = audit::entry(&request, "resume_pool", format!("pool:{pool}"));
-    state.read(state.ledger.resume_pool(&pool, &by)).await?;
+    state.write(state.ledger.resume_pool(&pool, &by)).await?;
     pauses_changed(&state).await?;
     pools(request, state).await
 }

@@ -294,7 +294,7 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
     // Each call is given time to end.
     let until = Instant::now() + state.settings.request_timeout / 2;
     loop {
-        match state.read(state.ledger.confirm_signer(&signer, next, &by)).await? {
+        match state.write(state.ledger.confirm_signer(&signer, next, &by)).await? {
             Confirmation::Done => break,
             Confirmation::Partly(_) if Instant::now() < until => {}
             Confirmation::Partly(left) => {

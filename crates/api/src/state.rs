@@ -252,6 +252,11 @@ impl State {
         answered(self.ask(self.settings.request_timeout, question).await)
     }
 
+    /// Writes to the ledger, as [`Self::read`] asks it. What was given up may be written later.
+    pub async fn write<T>(&self, change: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
+        self.read(change).await.map_err(of_write)
+    }
+
     /// Asks the ledger for a bounded time; `None` when that ran out.
     pub async fn ask<T>(
         &self,
@@ -360,9 +365,32 @@ pub fn answered<T>(answer: Option<ledger::Result<T>>) -> Result<T, Refusal> {
     answer.ok_or_else(late)?.map_err(Refusal::from)
 }
 
+/// The refusal of a write: where the ledger did not answer, its outcome counts as unknown.
+fn of_write(refusal: Refusal) -> Refusal {
+    if refusal.code() != Code::LedgerUnavailable {
+        return refusal;
+    }
+    Refusal::new(
+        Code::LedgerUnavailable,
+        "the ledger did not answer in time. It is not known whether anything was written; send the same request again \
+         (a bulk operation under the same Idempotency-Key)",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_the_ledger_did_not_answer_is_refused_as_one_whose_outcome_is_not_known() {
+        let says = |refusal: &Refusal| refusal.to_string().contains("not known whether anything was written");
+        let late = answered::<()>(None).unwrap_err();
+        assert!(!says(&late), "{late}");
+        let late = of_write(late);
+        assert!(late.code() == Code::LedgerUnavailable && says(&late), "{late}");
+        let behind = of_write(ledger::Error::WentBack.into());
+        assert!(behind.code() == Code::LedgerWentBack && !says(&behind), "{behind}");
+    }
 
     #[test]
     fn a_count_of_leases_that_took_long_is_kept_for_minutes_and_one_that_failed_for_seconds() {

@@ -56,6 +56,11 @@ async fn an_outage_of_the_ledger_is_one_line_and_its_end_another() {
         rig.ask(0, "GET", "/readyz", None).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    let mode = json!({"mode": "worker-queue", "version": 1});
+    let reply = rig.ask(0, "PUT", "/v1/config/mode", Some(&mode)).await;
+    let detail = reply.body["detail"].as_str().unwrap_or_default();
+    let says = detail.contains("not known whether anything was written");
+    assert!((reply.status, reply.code()) == (503, "ledger_unavailable") && says, "{}", reply.text);
     ways[0].heal().await.unwrap();
     let end = "the ledger is back";
     until("its end is told", async || lines(&rig, from).await.iter().any(|(_, message)| message == end))
