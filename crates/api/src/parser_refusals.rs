@@ -101,8 +101,17 @@ fn problem(status: u16) -> Vec<u8> {
     let (code, reason, detail) = match status {
         408 => (Code::Invalid, "Request Timeout", "the request's head did not come in time"),
         414 => (Code::TooLarge, TOO_LARGE, "the request's path and query are too long"),
-        431 => (Code::TooLarge, TOO_LARGE, "the request's head is too long"),
-        _ => (Code::Invalid, "Bad Request", "this is no HTTP/1.1 request that can be read"),
+        431 => (
+            Code::TooLarge,
+            TOO_LARGE,
+            "the request's head has more than 131072 bytes, or more than 96 headers",
+        ),
+        // The library says no more of what it could not read.
+        _ => (
+            Code::Invalid,
+            "Bad Request",
+            "this is no HTTP/1.1 request that can be read, or its path and query have more than 65534 bytes",
+        ),
     };
     // A code has one status, whatever the library would say. But an idle connection may end with a 408 just when a request is
     // sent on it: clients know by 408 that they may send it again, and would take a 400 for its answer.
