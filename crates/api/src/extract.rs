@@ -103,6 +103,11 @@ async fn within_limits(
     let headers = request.headers();
     let too_large =
         || Refusal::new(Code::TooLarge, format!("a body may have {} bytes", limits.bytes_max)).closing();
+    let unreadable = || {
+        let detail =
+            "the body cannot be read as it was sent: it was cut short, or its chunks are not well formed";
+        Refusal::invalid(detail).closing()
+    };
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|bytes| bytes > limits.bytes_max as u64) {
         return Err(too_large());
@@ -123,8 +128,7 @@ async fn within_limits(
         // Room for all of it: the system gives memory for what has arrived only.
         let mut bytes = Vec::with_capacity(declared);
         while let Some(chunk) = payload.next().await {
-            let chunk = chunk
-                .map_err(|error| Refusal::invalid(format!("the body was cut short: {error}")).closing())?;
+            let chunk = chunk.map_err(|_| unreadable())?;
             if bytes.len() + chunk.len() > limits.bytes_max {
                 return Err(too_large());
             }
@@ -250,7 +254,9 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
-        let place = if path == "." { String::new() } else { format!("{path}: ") };
+        // A question mark stands for what has no name, such as a key that is not complete.
+        let known = path.strip_suffix(".?").unwrap_or(&path);
+        let place = if matches!(known, "." | "?") { String::new() } else { format!("{known}: ") };
         Refusal::unreadable(&format!("the body is refused: {place}"), &error.inner().to_string())
     })?;
     reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
@@ -436,13 +442,36 @@ pub fn seen_page<R, K, T>(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+
+    use actix_web::FromRequest;
+    use actix_web::dev::Payload;
+    use actix_web::error::PayloadError;
     use actix_web::test::TestRequest;
+    use actix_web::web::Bytes;
     use domain::job::State;
+    use futures_util::{Stream, stream};
     use wire::jobs::JobRequest;
     use wire::limits::PAYLOAD_BYTES_MAX;
     use wire::nonces::{GrantRequest, SettlementsRequest};
 
     use super::*;
+    use crate::limits::Limit;
+
+    #[actix_web::test]
+    async fn a_body_that_cannot_be_read_is_refused_without_the_librarys_words() {
+        let request = TestRequest::post().to_http_request();
+        let broken: Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>> =
+            Box::pin(stream::iter([Err::<Bytes, _>(PayloadError::Incomplete(None))]));
+        let payload = web::Payload::from_request(&request, &mut Payload::from(broken)).await.unwrap();
+        let (shares, traffic) = (Shares::new(|_| Limit { in_all: 9, of_token: 9 }), Traffic::default());
+        let timeout = Duration::from_secs(10);
+        let limits = BodyLimits { bytes_max: 9, timeout, shares: &shares, traffic: &traffic };
+        let refusal = bytes(&request, payload, limits).await.expect_err("it has no end");
+        assert_eq!(refusal.code(), Code::Invalid);
+        let text = refusal.to_string();
+        assert!(text.contains("cannot be read as it was sent") && !text.contains("None"), "{text}");
+    }
 
     #[test]
     fn a_refused_body_names_the_field_and_what_would_be_right() {
@@ -450,7 +479,8 @@ mod tests {
             (r#"{"count":0}"#, "count: invalid value: integer `0`, expected a whole number from 1 to 1000"),
             (r#"{"count":"1"}"#, "count: invalid type: string \"1\", expected a whole number from 1 to 1000"),
             (r#"{"kount":1}"#, "unknown field `kount`, expected `count` or `hold_ms`"),
-            (r#"{"count":1"#, "EOF while parsing an object"),
+            (r#"{"count":1"#, "the body is refused: EOF while parsing an object"),
+            ("{", "the body is refused: EOF while parsing an object"),
             (r#"{"count":1} x"#, "trailing characters"),
             ("[1,2]", "the body is refused: invalid type: sequence, expected an object"),
             ("7", "the body is refused: invalid type: integer `7`, expected an object"),
@@ -461,6 +491,9 @@ mod tests {
         let text = r#"{"settlements":[{"nonce":0,"hold":"h","outcome":"consumed"},{"nonce":-1}]}"#;
         let refusal = json::<SettlementsRequest>(text).expect_err(text).to_string();
         assert!(refusal.contains("settlements[1].nonce: invalid value"), "{refusal}");
+        let text = r#"{"settlements":[{"nonce":0"#;
+        let refusal = json::<SettlementsRequest>(text).expect_err(text).to_string();
+        assert!(refusal.contains("the body is refused: settlements[0]: EOF while parsing"), "{refusal}");
     }
 
     #[test]

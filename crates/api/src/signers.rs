@@ -307,10 +307,11 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
             }
             Confirmation::Unknown => return Err(unknown_signer()),
             Confirmation::NotRecovering => {
-                return Err(Refusal::new(
-                    Code::Conflict,
-                    "the signer is not recovering, and its last confirmed nonce is another one; nothing was changed",
-                ));
+                let detail = format!(
+                    "the signer is not recovering, and nonce {next} is not the one that was confirmed for it last, if any \
+                     was; nothing was changed"
+                );
+                return Err(Refusal::new(Code::Conflict, detail));
             }
             Confirmation::Used => {
                 return Err(Refusal::invalid(format!(

@@ -114,3 +114,23 @@ pub struct ModeRequest {
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     pub version: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signers_of_a_mode_are_a_list_that_says_what_it_may_be() {
+        let read = |only: &str| {
+            serde_json::from_str::<ModeRequest>(&format!(r#"{{"mode":"basic","version":1,"only":{only}}}"#))
+        };
+        assert_eq!(read(r#"["signer:a"]"#).unwrap().only.unwrap(), ["signer:a"]);
+        let many = format!("[{}]", vec![r#""signer:a""#; CANARY_SIGNERS_MAX + 1].join(","));
+        for bad in ["null", "[]", r#""signer:a""#, "{}", &many] {
+            let message = read(bad).expect_err(bad).to_string();
+            let expected = format!("expected a list of 1 to {CANARY_SIGNERS_MAX} texts");
+            assert!(message.contains(&expected), "{message}");
+        }
+        assert!(read("[7]").is_err());
+    }
+}

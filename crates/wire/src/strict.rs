@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use crate::json::Json;
@@ -476,16 +476,30 @@ pub fn texts<'de, const MAX: usize, const CHARS: usize, D: Deserializer<'de>>(
     from.deserialize_seq(Texts::<MAX, CHARS>)
 }
 
+/// A list of 1 to `MAX` texts of any length.
+struct SomeTexts<const MAX: usize>;
+
+impl<'de, const MAX: usize> Visitor<'de> for SomeTexts<MAX> {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of 1 to {MAX} texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Vec<String>, A::Error> {
+        let texts = Vec::<String>::deserialize(SeqAccessDeserializer::new(items))?;
+        if !(1..=MAX).contains(&texts.len()) {
+            return Err(A::Error::invalid_length(texts.len(), &self));
+        }
+        Ok(texts)
+    }
+}
+
 /// For fields with `#[serde(default)]`: a list of 1 to `MAX` texts; absent is `None`, and `null` is refused.
 pub fn present_texts<'de, const MAX: usize, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Vec<String>>, D::Error> {
-    let texts = Vec::<String>::deserialize(from)?;
-    if !(1..=MAX).contains(&texts.len()) {
-        let expected = format!("a list of 1 to {MAX} texts");
-        return Err(D::Error::invalid_length(texts.len(), &expected.as_str()));
-    }
-    Ok(Some(texts))
+    from.deserialize_seq(SomeTexts::<MAX>).map(Some)
 }
 
 /// Reads one of a few words.

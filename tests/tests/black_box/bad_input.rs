@@ -572,6 +572,11 @@ async fn what_contradicts_the_ledger_is_refused_and_changes_no_nonce() {
     let moved = Request::new("PUT", &policy).token("admin").json(r#"{"first_nonce":7}"#);
     let (_, problem) = subject.refused(moved, 409, "conflict").await;
     assert_eq!(problem["first_nonce"], 0);
+    let confirmed = Request::new("POST", &format!("/v1/signers/{SIGNER}/confirm"));
+    let confirmed = confirmed.token("admin").json(r#"{"next_nonce":3}"#);
+    let (_, problem) = subject.refused(confirmed, 409, "conflict").await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("nonce 3 is not the one that was confirmed for it last, if any was"), "{detail}");
 
     for (method, path, body) in [
         ("GET", "/v1/signers/stranger", ""),
