@@ -115,9 +115,16 @@ pub async fn pass(
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
     } else if !quiet {
-        span.in_scope(|| tracing::debug!(status = status.as_u16(), ms = took.as_millis() as u64, "answered"));
+        let (status, code, ms) = (status.as_u16(), code_of(&answer), took.as_millis() as u64);
+        span.in_scope(|| tracing::debug!(status, code, ms, "answered"));
     }
     answer
+}
+
+/// The code of a refusal that this instance has made itself.
+fn code_of(answer: &Result<ServiceResponse<BoxBody>, Error>) -> Option<&'static str> {
+    let answer = answer.as_ref().ok()?;
+    answer.response().extensions().get::<Code>().map(|code| code.as_str())
 }
 
 /// Counts a request that is dropped before it has an answer, since its caller has closed the connection: as a

@@ -134,6 +134,8 @@ impl Refusal {
         if self.close {
             response.force_close();
         }
+        // For the log.
+        response.extensions_mut().insert(self.code);
         let mut body = serde_json::to_vec(&self.problem).expect("a problem has text keys only");
         body.push(b'\n');
         response.body(body)

@@ -516,8 +516,8 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
     let mut instances = Vec::new();
     for _ in 0..2 {
         let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
-        let setup =
-            setup.env("FENCEPOST__AUTH__TOKENS", token).env("FENCEPOST__LOG__FILTER", "info,api=debug");
+        let setup = setup.env("FENCEPOST__AUTH__TOKENS", token);
+        let setup = setup.env("FENCEPOST__LOG__FILTER", "info,api::gate=debug");
         instances.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000").start().await.unwrap());
     }
     let client = patient().with_token("log-test-token");
@@ -558,6 +558,15 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
             );
         }
     }
+    let refused = http.get(format!("{}/v1/signers/logged?limit=1", owner.url()));
+    let refused =
+        refused.bearer_auth("log-test-token").header("x-request-id", "refused-8").send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 400);
+    let of_refused = || lines(&owner.whole_log(), &["refused-8", "answered"]);
+    until("the refused request is in the log", async || !of_refused().is_empty()).await;
+    let line = &of_refused()[0];
+    assert_eq!((&line["status"], &line["code"]), (&json!(400), &json!("invalid")), "{line}");
+    assert!(line["ms"].is_u64() && line["span"]["route"] == "/v1/signers/{signer}", "{line}");
     let acquired = lines(&owner.whole_log(), &["lease acquired", "signer:logged"]);
     assert_eq!(acquired.len(), 1, "{}", owner.whole_log());
     let line = &acquired[0];
