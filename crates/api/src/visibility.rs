@@ -455,13 +455,17 @@ pub async fn of_new_in(state: &State, sees: &Sees, id: &SessionId) -> Result<(),
         return Ok(());
     }
     let found = state.read(state.ledger.session(id)).await?;
-    of_found_in(state, sees, id, found).map(drop).map_err(hidden_if_not_found)
+    let is_there = found.is_some();
+    match of_found_in(state, sees, id, found) {
+        Err(refusal) if is_there => Err(hidden_if_not_found(refusal)),
+        checked => checked.map(drop),
+    }
 }
 
 /// The same, of what the ledger has of the session.
 ///
 /// # Errors
-/// As [`of_new_in`]. The caller logs `not_found`.
+/// As [`of_new_in`]. The caller logs `not_found` of a session that there is.
 pub fn of_found_in(
     state: &State,
     sees: &Sees,

@@ -76,21 +76,29 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         read: async |id: &SessionId| state.call(state.ledger.session(id)).await,
         until: Instant::now() + state.settings.request_timeout,
     };
-    let mut takes_jobs = false;
+    let (mut takes_jobs, mut absent) = (false, Vec::new());
     if !sees.everything() {
         for (session, found) in looks.all(sessions.keys().cloned().collect()).await {
+            let is_there = !matches!(found, Ok(None));
             match found.and_then(|found| visibility::of_found_in(state, sees, &session, found)) {
                 Ok(record) => takes_jobs |= may_take(&record, &sessions[&session]),
                 Err(refusal) => {
                     let answer = refused(refusal);
                     for part in sessions.remove(&session).unwrap_or_default() {
-                        results[part.at] = Some(answer.clone());
+                        if is_there {
+                            results[part.at] = Some(answer.clone());
+                        } else {
+                            absent.push((part.at, answer.clone()));
+                        }
                     }
                 }
             }
         }
     }
     log_hidden(&results);
+    for (at, answer) in absent {
+        results[at] = Some(answer);
+    }
     if let Some(whole) = &whole {
         let submits =
             !free.is_empty() || takes_jobs || (sees.everything() && looks.any_may_take_jobs(&sessions).await);

@@ -224,6 +224,12 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
         let (status, answer) = ask(token, id, "GET", path, &Value::Null).await;
         assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{path}: {answer}");
     }
+    let absent = json!({"payload": 1, "session": "nobody"});
+    let (status, answer) = ask("some", "no-session", "POST", "/v1/jobs", &absent).await;
+    assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
+    let batch = json!({"jobs": [absent]});
+    let (status, answer) = ask("some", "no-session-of-many", "POST", "/v1/jobs/batch", &batch).await;
+    assert_eq!((status, &answer["results"][0]["code"]), (202, &json!("not_found")), "{answer}");
     let unlock = json!({"token": 1, "reason": "stuck"});
     let cases = [
         ("hidden-lock", "POST", "/v1/tenants/t/unlock", "/v1/tenants/{tenant}/unlock", unlock),
@@ -266,7 +272,7 @@ async fn what_a_handler_hides_from_a_token_is_logged_as_refused_and_what_there_i
     for known in [r#""principal":"some""#, r#""jobs":2"#, "this token sees no pool"] {
         assert!(line.contains(known), "{known}: {line}");
     }
-    for id in ["not-leased", "not-made", "not-made-for-all"] {
+    for id in ["not-leased", "not-made", "not-made-for-all", "no-session", "no-session-of-many"] {
         assert!(refusals(&log, id).is_empty(), "{id}");
     }
 }
