@@ -248,11 +248,12 @@ impl StepBuilder {
         Ok(())
     }
 
-    /// Pauses the tasks that the plan's intent alone has halted, but one: another one's retry must not have them go on.
+    /// Pauses the tasks that the plan's intent alone has halted, but one: another one's retry must not have them go on. They
+    /// were resumed alone, or had changed too often to be paused with the plan.
     pub(super) fn pause_halted_but(&mut self, retried: usize) {
         for at in (0..self.next.tasks.len()).filter(|at| *at != retried) {
             // Each such retry is a run of its task, so these changes have an end.
-            if self.would_go_on(at) && self.task(at).version >= TASK_CHANGES_MAX {
+            if self.would_go_on(at) {
                 self.pause_at(at);
             }
         }

@@ -206,6 +206,29 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 }
 
 #[test]
+fn a_retry_in_a_paused_plan_starts_no_task_that_was_resumed_alone() {
+    for is_under_way in [false, true] {
+        let mut rig = Rig::new(2, 3, |_| {});
+        rig.must(Command::Start);
+        rig.must(Command::Pause);
+        rig.complete(0);
+        if !is_under_way {
+            rig.complete(1);
+        }
+        rig.must(Command::ResumeTask(id(1)));
+        rig.retry(0, |_| {}).unwrap();
+        assert_eq!(rig.begun(), [(0, 1)], "the other one waits for the plan");
+        if is_under_way {
+            rig.complete(1);
+            assert_eq!(rig.begun(), [], "its stage has ended");
+        }
+        assert_eq!(rig.status(1), TaskStatus::Paused);
+        rig.must(Command::Resume);
+        assert_eq!(rig.begun(), [(1, 1)]);
+    }
+}
+
+#[test]
 fn a_retry_in_a_paused_plan_starts_that_task_alone_however_often_the_others_have_changed() {
     for ends_before in [true, false] {
         let mut rig = retried_behind_a_running_task(3);
