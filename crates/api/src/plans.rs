@@ -151,7 +151,8 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
 /// Starts a plan
 ///
 /// The start takes the locks of all tenants of the plan, or none: it is refused as `tenant_locked` if another task has one
-/// of the locks. Starting a plan that was started before changes nothing.
+/// of the locks. Starting a plan that was started before changes nothing. A plan that was cancelled, or all of whose tasks were,
+/// is not started (`conflict`).
 #[utoipa::path(
     post, path = "/v1/plans/{plan}/start", tag = "plans", operation_id = "start_plan",
     params(("plan" = String, Path, description = ID)),

@@ -214,7 +214,9 @@ impl StepBuilder {
     }
 
     pub(super) fn start(&mut self) -> Result<(), Refused> {
-        if self.next.intent == Intent::Cancel {
+        // All its tasks may have been cancelled one by one before.
+        let is_over_unstarted = self.next.started_at.is_none() && self.before.is_over();
+        if self.next.intent == Intent::Cancel || is_over_unstarted {
             return Err(refused("a cancelled plan cannot be started"));
         }
         if self.next.started_at.is_none() {

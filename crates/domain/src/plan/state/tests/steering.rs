@@ -206,6 +206,17 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 }
 
 #[test]
+fn a_plan_that_is_cancelled_before_its_start_is_not_started() {
+    for cancel in [Command::Cancel, Command::CancelTask(id(0))] {
+        let mut rig = Rig::new(1, 1, |_| {});
+        rig.must(cancel.clone());
+        assert_eq!(rig.state.status(), PlanStatus::Cancelled);
+        let why = "a cancelled plan cannot be started";
+        assert_eq!(rig.apply(Command::Start), Err(Refused::Status(why.to_owned())), "{cancel:?}");
+    }
+}
+
+#[test]
 fn a_retry_in_a_paused_plan_starts_no_task_that_was_resumed_alone() {
     for is_under_way in [false, true] {
         let mut rig = Rig::new(2, 3, |_| {});
