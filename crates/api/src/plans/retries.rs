@@ -50,7 +50,9 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 
 /// Retries the newest task of a tenant
 ///
-/// This does the same as the retry of that task by its id. For a token with patterns it is the newest task that it sees.
+/// This does the same as the retry of that task by its id. For a token with patterns it is the newest task that it sees. If the
+/// plan of the newest task was never started, the retry is refused as `conflict`, and `detail` names the task and the plan: an
+/// earlier task is retried by its id.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/retry", tag = "plans", operation_id = "retry_tenant",
     params(

@@ -192,6 +192,10 @@ async fn a_tenant_that_is_locked_refuses_every_other_plan_by_name() {
     let (_, other) = subject.post("/v1/plans", asked("x", false)).await;
     let start = format!("/v1/plans/{}/start", other["id"].as_str().unwrap());
     is_named(&subject.refused(&start, json!({}), "tenant_locked").await);
+    // The tenant's newest task is that of the plan that waits.
+    let problem = subject.refused("/v1/tenants/x/retry", retry(json!("start")), "conflict").await;
+    let says = format!("plan {}, which was never started", other["id"].as_str().unwrap());
+    assert!(problem["detail"].as_str().unwrap().ends_with(&says), "{problem}");
     subject.post(&format!("{plan}/cancel"), json!({})).await;
     subject.becomes_cancelled(&task).await;
     assert_eq!(subject.post(&start, json!({})).await.1["status"], "RUNNING");

@@ -62,7 +62,10 @@ async fn a_plan_that_is_made_waits_until_it_is_started(rig: Rig) {
     let made = Plan::make(&rig, 0, body).await;
     assert_eq!(made.show().await["status"], "CREATED");
     assert_eq!(made.task(0).await["lock"], Value::Null);
-    assert_eq!(made.retry(0, json!({}), 409).await["code"], "still_running");
+    let refused = made.retry(0, json!({}), 409).await;
+    assert_eq!(refused["code"], "conflict", "{refused}");
+    let why = format!("task {} is of plan {}, which was never started", made.tasks[0], made.id);
+    assert_eq!(refused["detail"], why);
     let started = made.seen_from(last).post("start", None, 200).await;
     assert_ne!(started["status"], "CREATED", "{started}");
     made.is("SUCCEEDED").await;

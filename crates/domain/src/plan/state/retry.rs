@@ -70,6 +70,13 @@ impl StepBuilder {
         {
             return Err(Refused::NotAsSeen);
         }
+        if self.next.started_at.is_none() {
+            // Who retries a tenant's newest task has named neither.
+            return Err(refused(&format!(
+                "task {task} is of plan {}, which was never started",
+                self.next.id
+            )));
+        }
         // A plan that is over its time never gives it a turn.
         let has_no_turn = now.status == TaskStatus::Pending && !now.was_begun() && self.next.is_over_time;
         match now.status {
@@ -79,9 +86,6 @@ impl StepBuilder {
                 return Err(refused(&format!("a task that is {} cannot be retried", status.as_str())));
             }
             _ => {}
-        }
-        if self.next.started_at.is_none() {
-            return Err(refused("the plan was never started"));
         }
         if now.run >= TASK_RUNS_MAX {
             return Err(Refused::TooMany("runs"));

@@ -206,6 +206,18 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 }
 
 #[test]
+fn a_retry_in_a_plan_that_was_never_started_is_refused_for_that_reason() {
+    for before in [None, Some(Command::PauseTask(id(0))), Some(Command::CancelTask(id(0)))] {
+        let mut rig = Rig::new(1, 1, |_| {});
+        if let Some(before) = before {
+            rig.must(before);
+        }
+        let why = format!("task {} is of plan {}, which was never started", id(0), rig.state.id);
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::Status(why)), "{:?}", rig.status(0));
+    }
+}
+
+#[test]
 fn a_plan_that_is_cancelled_before_its_start_is_not_started() {
     for cancel in [Command::Cancel, Command::CancelTask(id(0))] {
         let mut rig = Rig::new(1, 1, |_| {});
