@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::plan::{Intent, OnFailure, PlanStatus, StageStatus, TaskState, TaskStatus};
-use domain::{InstanceId, JobId, TaskId, Timestamp};
+use domain::{InstanceId, JobId, TaskId};
 use ledger::{CheckpointRecord, FoundTask, Lease, PlanRecord, TaskRecord, TimedEvent};
 use serde::Deserialize;
 use wire::plans as shape;
@@ -92,8 +92,8 @@ pub fn listed_attention(found: &FoundTask) -> shape::AttentionTask {
 pub struct TaskDetails {
     /// The newest attempts of the jobs of its stages. A job that was purged is missing.
     pub attempts: HashMap<JobId, u32>,
-    /// When its checkpoint was written.
-    pub saved_at: Option<Timestamp>,
+    /// Its checkpoint as it was written: a retry may have given its next stage another context. `None` where it is not kept.
+    pub saved: Option<CheckpointRecord>,
     /// Its lock on its tenant.
     pub lock: Option<shape::TaskLock>,
 }
@@ -109,9 +109,9 @@ pub fn task(record: &TaskRecord, details: &TaskDetails) -> Result<shape::Task, R
             None => Some(0),
         };
     }
-    if let Some(checkpoint) = &mut shown.checkpoint {
-        checkpoint.saved_at = details.saved_at.map(time);
-        checkpoint.context = Some(context.clone());
+    if let (Some(checkpoint), Some(saved)) = (&mut shown.checkpoint, &details.saved) {
+        checkpoint.saved_at = Some(time(saved.saved_at));
+        checkpoint.context = Some(json(&saved.checkpoint.context)?);
     }
     let config = task.spec.config.as_deref();
     Ok(shape::Task {

@@ -104,10 +104,10 @@ async fn shown_with_lock(
     } else {
         state.read(state.ledger.checkpoints(task.id, Some(version + 1), 1)).await?
     };
-    let saved = checkpoints.iter().find(|saved| saved.checkpoint.version == version);
+    let saved = checkpoints.into_iter().find(|saved| saved.checkpoint.version == version);
     let details = TaskDetails {
         attempts: attempts.into_iter().map(|(job, attempt)| (job, attempt.get())).collect(),
-        saved_at: saved.map(|saved| saved.saved_at),
+        saved,
         lock: lock.and_then(|lock| to_wire::task_lock(lock, task.id)),
     };
     to_wire::task(record, &details)

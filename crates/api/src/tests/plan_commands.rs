@@ -324,9 +324,12 @@ async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
     subject.refused(&again, corrected, "definition_changed").await;
     let mut corrected = retry(json!({ "checkpoint_version": 1 }));
     corrected["stages"] = json!([stages()[0], { "name": "whole", "payload": 3 }]);
+    corrected["context_patch"] = json!({ "by_hand": true });
     let (status, shown) = subject.post(&again, corrected).await;
     assert_eq!((status, &shown["stages"][0]["status"]), (202, &json!("SKIPPED")));
     assert_eq!((&shown["stages"][1]["name"], &shown["definition"]), (&json!("whole"), &json!(2)));
+    assert_eq!(shown["checkpoint"]["context"], json!({ "disk": 1 }), "as it was saved");
+    assert_eq!(shown["context"], json!({ "disk": 1, "by_hand": true }));
 }
 
 #[actix_web::test]

@@ -196,7 +196,7 @@ pub struct TaskCheckpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = DateTime)]
     pub saved_at: Option<String>,
-    /// The context that the next stage gets.
+    /// The context that the completed stages left. The next stage gets the task's `context`, which a retry may have patched.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::plan::{Checkpoint, PlanSpec, PlanState, StageSpec, StageState, TaskSpec};
-use domain::{InstanceId, PlanId, Resource, TenantId, Token};
+use domain::{InstanceId, PlanId, Resource, TenantId, Timestamp, Token};
 use serde_json::{Value, json};
 
 use super::*;
@@ -106,7 +106,8 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
     let record = record();
     let details = TaskDetails {
         attempts: HashMap::from([(JOB, 2)]),
-        saved_at: Some(at()),
+        // The retry has patched its context.
+        saved: Some(saved(Checkpoint { version: 4, completed: 1, context: "{\"x\":0}".into() })),
         lock: task_lock(&lock(Some(&format!("task:{TASK}")), 100), TASK),
     };
     let whole = shown(&task(&record, &details).unwrap());
@@ -125,7 +126,7 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
             "has_checkpoint": true,
             "checkpoint": {
                 "version": 4, "completed_stages": ["a"], "last_completed": 1, "saved_at": AT,
-                "context": { "x": 1 },
+                "context": { "x": 0 },
             },
             "checkpoint_version": 6, "context": { "x": 1 }, "config": [1.5],
             "lock": { "token": 9, "expires_in_ms": 100 }, "lock_token": 9, "waits_for": JOB.to_string(), "updated_at": AT,
@@ -194,14 +195,13 @@ fn a_lock_is_a_tasks_only_while_it_is_live_and_that_task_has_it() {
     }
 }
 
+fn saved(checkpoint: Checkpoint) -> CheckpointRecord {
+    CheckpointRecord { checkpoint, run: 1, definition: 1, saved_at: at() }
+}
+
 #[test]
 fn a_checkpoint_names_the_stages_that_it_covers() {
-    let saved = CheckpointRecord {
-        checkpoint: Checkpoint { version: 2, completed: 2, context: "{}".into() },
-        run: 1,
-        definition: 1,
-        saved_at: at(),
-    };
+    let saved = saved(Checkpoint { version: 2, completed: 2, context: "{}".into() });
     let stages = ["a", "b", "c"].map(Arc::from);
     let whole = json!({
         "version": 2, "run": 1, "completed_stages": ["a", "b"], "last_completed": 2, "saved_at": AT, "context": {},
