@@ -20,7 +20,8 @@ pub struct AuditRecord {
     /// How it was.
     #[schema(required)]
     pub before: Option<String>,
-    /// How it is. For `drain_node`, `undrain_node` and `cancel_job`, the state that was asked for.
+    /// How it is. For `drain_node`, `undrain_node` and `cancel_job`, the state that was asked for. For `retry_task`, where the
+    /// retry continues, and which fields it was given beside; not what they hold.
     #[schema(required)]
     pub after: Option<String>,
     /// Why, in the operator's words.

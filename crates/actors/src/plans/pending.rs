@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use domain::plan::{Command, PlanState, Resolution, StageEnd};
+use domain::plan::{self, Command, PlanState, Resolution, Retry, StageEnd};
 use domain::{AuditEntry, JobId, TaskId};
 use ledger::Author;
 use tokio::sync::oneshot;
@@ -77,8 +77,8 @@ fn entry(command: &Command, author: &Author, plan: &PlanState) -> Option<AuditEn
             };
             ("resolve_stage", format!("task:{task} stage {}", stage + 1), before, Some(after.to_owned()))
         }
-        Command::Retry(task, _) => {
-            ("retry_task", format!("task:{task}"), found(*task)?.status.as_str(), None)
+        Command::Retry(task, retry) => {
+            ("retry_task", format!("task:{task}"), found(*task)?.status.as_str(), Some(wanted(retry)))
         }
         _ => return None,
     };
@@ -93,9 +93,57 @@ fn entry(command: &Command, author: &Author, plan: &PlanState) -> Option<AuditEn
     })
 }
 
+/// Where a retry continues, and which fields it was given beside. What these hold may be long, or secret.
+fn wanted(retry: &Retry) -> String {
+    let mut text = match &retry.from {
+        plan::From::Checkpoint => "from checkpoint".to_owned(),
+        plan::From::Start => "from start".to_owned(),
+        plan::From::Version { checkpoint, .. } => format!("from checkpoint_version {}", checkpoint.version),
+    };
+    let fields = [
+        ("context_patch", retry.context.is_some()),
+        ("stages", retry.stages.is_some()),
+        ("config", retry.config.is_some()),
+    ];
+    let mut given: Vec<_> =
+        fields.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| (*name).to_owned()).collect();
+    given.extend(retry.max_attempts.map(|max| format!("max_attempts {max}")));
+    if !given.is_empty() {
+        text += &format!(", with {}", given.join(", "));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
+    use domain::plan::Checkpoint;
+
     use super::*;
+
+    #[test]
+    fn the_audit_of_a_retry_says_where_it_continues_and_what_it_was_given_beside() {
+        let retry = |from| Retry {
+            from,
+            expect: None,
+            context: None,
+            stages: None,
+            config: None,
+            max_attempts: None,
+            reason: "r".into(),
+        };
+        assert_eq!(wanted(&retry(plan::From::Checkpoint)), "from checkpoint");
+        assert_eq!(wanted(&retry(plan::From::Start)), "from start");
+        let checkpoint = Checkpoint { version: 4, completed: 1, context: "{}".into() };
+        let whole = Retry {
+            context: Some(r#"{"password":"p"}"#.into()),
+            stages: Some([].into()),
+            config: Some("1".into()),
+            max_attempts: Some(3),
+            ..retry(plan::From::Version { checkpoint, stages: [].into() })
+        };
+        let told = "from checkpoint_version 4, with context_patch, stages, config, max_attempts 3";
+        assert_eq!(wanted(&whole), told);
+    }
 
     #[test]
     fn a_command_is_given_up_with_its_caller_but_for_what_is_done_already() {

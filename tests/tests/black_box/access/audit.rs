@@ -420,7 +420,14 @@ async fn a_decision_about_a_task_has_an_entry_with_how_it_was_and_a_refused_one_
     let (stage, task) = (format!("task:{task} stage 1"), format!("task:{task}"));
     let of = |told: [Option<&str>; 6]| told.map(|text| json!(text));
     let expected = [
-        of([Some("root"), Some("retry_task"), Some(&task), Some("INTERRUPTED"), None, Some("again")]),
+        of([
+            Some("root"),
+            Some("retry_task"),
+            Some(&task),
+            Some("INTERRUPTED"),
+            Some("from start"),
+            Some("again"),
+        ]),
         of([
             Some("root"),
             Some("resolve_stage"),
