@@ -213,7 +213,7 @@ pub struct Checkpoint {
     pub version: u32,
     /// The run that wrote the checkpoint.
     pub run: u32,
-    /// The names of the completed stages, in order, as the task's newest definition has them.
+    /// The names of the completed stages, in order, as the task's definition had them when the checkpoint was written.
     pub completed_stages: Vec<String>,
     /// The last completed stage, counted from 1.
     pub last_completed: u32,
