@@ -217,6 +217,7 @@ impl From<actors::plans::Refusal> for Refusal {
                 .with(|problem| problem.stage = stage_of(&refused)),
             Inside::TenantLocked(locker) => tenant_locked(&locker),
             Inside::Unfit(_) => Self::invalid(detail),
+            Inside::TooLarge(_) => Self::new(Code::TooLarge, detail),
             Inside::NotOwner { owner } => {
                 Self::new(Code::NotOwner, detail).with(|problem| problem.owner = Some(owner.to_string()))
             }
@@ -435,6 +436,7 @@ mod tests {
             (Inside::Refused(Refused::DefinitionChanged(0)), Code::DefinitionChanged),
             (Inside::TenantLocked(locker), Code::TenantLocked),
             (Inside::Unfit("no".to_owned()), Code::Invalid),
+            (Inside::TooLarge("no".to_owned()), Code::TooLarge),
             (Inside::NotOwner { owner }, Code::NotOwner),
             (Inside::NoOwner, Code::Fenced),
             (Inside::KeyReused, Code::KeyReused),

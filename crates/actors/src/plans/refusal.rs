@@ -30,6 +30,9 @@ pub enum Refusal {
     /// The context that a retry asks for cannot be kept.
     #[error("{0}")]
     Unfit(String),
+    /// The context that a retry asks for has more bytes than are kept.
+    #[error("{0}")]
+    TooLarge(String),
     /// Another instance owns the plan.
     #[error("the plan is owned by {owner}")]
     NotOwner {

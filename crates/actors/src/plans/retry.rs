@@ -50,7 +50,8 @@ impl Plans {
     /// then.
     ///
     /// # Errors
-    /// As [`Self::carry_out`], [`Refusal::Unfit`] for a context that cannot be kept, and [`Refusal::KeyReused`].
+    /// As [`Self::carry_out`], [`Refusal::Unfit`] and [`Refusal::TooLarge`] for a context that cannot be kept, and
+    /// [`Refusal::KeyReused`].
     pub async fn retry(
         &self,
         plan: PlanId,
@@ -168,7 +169,7 @@ fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
         return Err(Refusal::Unfit("the context after the patch must be a JSON object".to_owned()));
     }
     if text.len() > CONTEXT_BYTES_MAX {
-        return Err(Refusal::Unfit(format!(
+        return Err(Refusal::TooLarge(format!(
             "the context after the patch has {} bytes; at most {CONTEXT_BYTES_MAX} are kept",
             text.len()
         )));
@@ -247,9 +248,10 @@ mod tests {
     fn a_patch_that_leaves_no_object_or_too_much_is_refused() {
         let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(CONTEXT_BYTES_MAX));
         let deep = |depth| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
-        for patch in ["[1]", r#""x""#, large.as_str(), deep(128).as_str()] {
+        for patch in ["[1]", r#""x""#, deep(128).as_str()] {
             assert!(matches!(patched("{}", patch), Err(Refusal::Unfit(_))));
         }
+        assert!(matches!(patched("{}", &large), Err(Refusal::TooLarge(_))));
         assert_eq!(&*patched("{}", &deep(127)).unwrap(), deep(127));
     }
 }

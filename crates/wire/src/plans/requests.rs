@@ -230,7 +230,8 @@ pub struct TaskRetryRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub expect: Option<ExpectedTask>,
-    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text.
+    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text. The
+    /// context may have as much after it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
