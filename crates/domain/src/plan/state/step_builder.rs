@@ -348,10 +348,13 @@ impl StepBuilder {
                 self.resume_at(at);
                 Ok(())
             }
-            (status, _) => Err(refused(&format!(
-                "a task that is {} cannot be resumed; retry it, or wait until it has ended",
-                status.as_str()
-            ))),
+            (TaskStatus::Running | TaskStatus::Pending, Intent::Cancel) => {
+                Err(refused("the task is being cancelled; once it is CANCELLED, it can be retried"))
+            }
+            (TaskStatus::Succeeded, _) => Err(refused("a task that is SUCCEEDED has nothing to go on with")),
+            (status @ (TaskStatus::Failed | TaskStatus::Interrupted | TaskStatus::Cancelled), _) => {
+                Err(refused(&format!("a task that is {} is retried, not resumed", status.as_str())))
+            }
         }
     }
 

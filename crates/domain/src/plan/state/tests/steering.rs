@@ -206,6 +206,32 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 }
 
 #[test]
+fn a_task_that_cannot_be_resumed_says_what_can_be_done() {
+    type Case = (fn(&mut Rig), &'static str);
+    let cases: [Case; 5] = [
+        (|rig| rig.complete(0), "a task that is SUCCEEDED has nothing to go on with"),
+        (|rig| rig.fail(0), "a task that is FAILED is retried, not resumed"),
+        (|rig| rig.must(Command::TakenOver), "a task that is INTERRUPTED is retried, not resumed"),
+        (
+            |rig| rig.must(Command::CancelTask(id(0))),
+            "the task is being cancelled; once it is CANCELLED, it can be retried",
+        ),
+        (
+            |rig| {
+                rig.must(Command::CancelTask(id(0)));
+                rig.fail(0);
+            },
+            "a task that is CANCELLED is retried, not resumed",
+        ),
+    ];
+    for (bring, why) in cases {
+        let mut rig = Rig::started(1);
+        bring(&mut rig);
+        assert_eq!(rig.apply(Command::ResumeTask(id(0))), Err(Refused::Status(why.to_owned())));
+    }
+}
+
+#[test]
 fn a_retry_in_a_plan_that_was_never_started_is_refused_for_that_reason() {
     for before in [None, Some(Command::PauseTask(id(0))), Some(Command::CancelTask(id(0)))] {
         let mut rig = Rig::new(1, 1, |_| {});
