@@ -105,9 +105,11 @@ impl StepBuilder {
         let is_new_definition = spec.is_some();
         let (was, waits_for) = (now.status, now.in_flight().map(|(_, job)| job).or(now.waits_for));
         let spec = spec.unwrap_or_else(|| Arc::clone(&now.spec));
-        let to_come = spec.stages.len().saturating_sub(completed);
-        if to_come > CHECKPOINTS_MAX.saturating_sub(now.last_checkpoint) as usize {
-            return Err(Refused::TooMany("checkpoints"));
+        let checkpoints = now.last_checkpoint as usize + spec.stages.len().saturating_sub(completed);
+        if checkpoints > CHECKPOINTS_MAX as usize {
+            return Err(refused(&format!(
+                "the task would have {checkpoints} checkpoints after this run; it may have {CHECKPOINTS_MAX}"
+            )));
         }
         let checkpoint = match (&retry.context, checkpoint) {
             (Some(context), Some(checkpoint)) => {
