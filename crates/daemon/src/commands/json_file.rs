@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Reads a file, or standard input for `-`.
 ///
 /// # Errors
-/// Wrong usage: the file cannot be read, is too long, or is not JSON of this shape, with the line and the column.
+/// Wrong usage: the file cannot be read, is too long, or is not JSON of this shape, with the field, the line and the column.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let is_standard_input = path == Path::new("-");
     let name: &dyn fmt::Display = if is_standard_input { &"standard input" } else { &path.display() };
@@ -25,10 +25,22 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let how = if error.is_syntax() || error.is_eof() { "it is not JSON: " } else { "" };
-        wrong(&format!("{how}{error}"))
-    })
+    let mut reader = serde_json::Deserializer::from_slice(&bytes);
+    let value = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| wrong(&told(&error.path().to_string(), error.inner())))?;
+    reader.end().map_err(|error| wrong(&told(".", &error)))?;
+    Ok(value)
+}
+
+/// What is wrong at this path, which is `.` for the whole.
+fn told(path: &str, error: &serde_json::Error) -> String {
+    if error.is_syntax() || error.is_eof() {
+        format!("it is not JSON: {error}")
+    } else if path == "." {
+        error.to_string()
+    } else {
+        format!("{path}: {error}")
+    }
 }
 
 /// All bytes, or one more than [`FILE_BYTES_MAX`].
@@ -72,6 +84,14 @@ mod tests {
             let message = refusal::<PlanRequest>(text);
             assert!(message.contains(says), "{text}: {message}");
         }
+        let stage = r#"{"name": "s", "payload": 1, "timeout_ms": "1s"}"#;
+        let message =
+            refusal::<PlanRequest>(&format!(r#"{{"tasks": [{{"tenant": "a", "stages": [{stage}]}}]}}"#));
+        assert!(message.starts_with("tasks[0].stages[0].timeout_ms: invalid "), "{message}");
+        let message = refusal::<Vec<StageRequest>>(&format!("[{stage}]"));
+        assert!(message.starts_with("[0].timeout_ms: invalid "), "{message}");
+        let message = refusal::<Vec<StageRequest>>("[{\"name\": \"s\", \"payload\": 1}] 1");
+        assert!(message.starts_with("it is not JSON: trailing characters at line 1 column "), "{message}");
         let array = "[\"a\", []]";
         assert!(
             refusal::<Object<PlanRequest>>(array)
