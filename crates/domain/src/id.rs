@@ -39,7 +39,8 @@ fn safe_text(what: &'static str, text: &str, chars_max: usize) -> Result<(), Inv
     // "." and ".." would be eaten by path normalisation on the way of a request.
     let dots = text == "." || text == "..";
     if text.is_empty() || text.len() > chars_max || dots || !text.chars().all(is_safe) {
-        return Err(Invalid { what, expected: format!("1 to {chars_max} characters of {SAFE}") });
+        let but = if dots { ", but not . or .. alone" } else { "" };
+        return Err(Invalid { what, expected: format!("1 to {chars_max} characters of {SAFE}{but}") });
     }
     Ok(())
 }
@@ -408,6 +409,8 @@ mod tests {
         for bad in ["", ".", "..", "a b", "a/b", "a{b}", "a%b", "ä", "a\0", "a\n", &long] {
             let refusal = SignerId::parse(bad).unwrap_err();
             assert!(refusal.to_string().contains("1 to 128 characters"), "{bad:?}: {refusal}");
+            let is_dots = matches!(bad, "." | "..");
+            assert_eq!(refusal.to_string().ends_with("but not . or .. alone"), is_dots, "{bad:?}: {refusal}");
         }
         assert!(TxHash::parse("0xab/+=").is_ok());
         assert!(TxHash::parse("0x ab").is_err());
