@@ -25,7 +25,7 @@ pub fn plan(asked: &shape::PlanRequest) -> Result<(PlanSpec, Vec<TaskSpec>), Ref
         on_failure: on_failure(asked.on_failure.unwrap_or(shape::OnFailure::StopNew)),
         timeout_ms: asked.timeout_ms.unwrap_or(PLAN_TIMEOUT_MS_DEFAULT),
     };
-    spec::check(&plan, &tasks)?;
+    spec::check(&plan, &tasks).map_err(|refused| Refusal::invalid(refused.to_string()))?;
     Ok((plan, tasks))
 }
 
@@ -88,7 +88,7 @@ pub fn resolved_job(asked: &shape::StageResolveRequest) -> Result<Option<JobId>,
 pub fn retry(asked: &shape::TaskRetryRequest) -> Result<RetryRequest, Refusal> {
     let stages = asked.stages.as_deref().map(stages).transpose()?;
     if let Some(stages) = &stages {
-        spec::check_stages(stages)?;
+        spec::check_stages(stages).map_err(|refused| Refusal::invalid(refused.to_string()))?;
     }
     Ok(RetryRequest {
         from: match asked.from {

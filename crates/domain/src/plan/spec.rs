@@ -1,6 +1,7 @@
 //! What was asked of a plan.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use super::status::{OnFailure, OnUnknown};
@@ -100,12 +101,41 @@ impl StageSpec {
     }
 }
 
+/// A field of a plan, a task or a stage that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidAt {
+    /// The path of what has the field, counted from 0: `tasks[0].stages[1].`, or nothing.
+    pub place: String,
+    /// The field, and what would have been right.
+    pub invalid: Invalid,
+}
+
+impl InvalidAt {
+    fn within(self, list: &str, at: usize) -> Self {
+        Self { place: format!("{list}[{at}].{}", self.place), ..self }
+    }
+}
+
+impl From<Invalid> for InvalidAt {
+    fn from(invalid: Invalid) -> Self {
+        Self { place: String::new(), invalid }
+    }
+}
+
+impl fmt::Display for InvalidAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.place, self.invalid)
+    }
+}
+
+impl std::error::Error for InvalidAt {}
+
 /// Checks a plan: the ranges of its numbers, the lengths of its texts, and that no two tasks are for one tenant and no two
 /// stages of a task have one name.
 ///
 /// # Errors
-/// [`Invalid`], naming the field with its task and stage, counted from 0.
-pub fn check(plan: &PlanSpec, tasks: &[TaskSpec]) -> Result<(), Invalid> {
+/// [`InvalidAt`], naming the field with its task and stage.
+pub fn check(plan: &PlanSpec, tasks: &[TaskSpec]) -> Result<(), InvalidAt> {
     name("name", plan.name.as_deref())?;
     range("max_concurrency", u64::from(plan.max_concurrency), 1, u64::from(PLAN_CONCURRENCY_MAX))?;
     range("timeout_ms", plan.timeout_ms, 1, PLAN_TIMEOUT_MS_MAX)?;
@@ -114,17 +144,16 @@ pub fn check(plan: &PlanSpec, tasks: &[TaskSpec]) -> Result<(), Invalid> {
     }
     let mut tenants = HashSet::new();
     for (at, task) in tasks.iter().enumerate() {
-        let within =
-            |refused: Invalid| Invalid { expected: format!("{} (tasks[{at}])", refused.expected), ..refused };
-        if !tenants.insert(&task.tenant) {
-            return invalid("tenant", "another one for each task of a plan".to_owned()).map_err(within);
-        }
-        check_task(task).map_err(within)?;
+        let is_new = tenants.insert(&task.tenant);
+        check_task(task, is_new).map_err(|refused| refused.within("tasks", at))?;
     }
     Ok(())
 }
 
-fn check_task(task: &TaskSpec) -> Result<(), Invalid> {
+fn check_task(task: &TaskSpec, is_new_tenant: bool) -> Result<(), InvalidAt> {
+    if !is_new_tenant {
+        return invalid("tenant", "another one for each task of a plan".to_owned());
+    }
     name("name", task.name.as_deref())?;
     range("timeout_ms", task.timeout_ms, 1, PLAN_TIMEOUT_MS_MAX)?;
     if task.config.as_ref().is_some_and(|config| config.len() > TASK_CONFIG_BYTES_MAX) {
@@ -137,33 +166,34 @@ fn check_task(task: &TaskSpec) -> Result<(), Invalid> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_stages(stages: &[StageSpec]) -> Result<(), Invalid> {
+pub fn check_stages(stages: &[StageSpec]) -> Result<(), InvalidAt> {
     if stages.is_empty() || stages.len() > PLAN_STAGES_MAX {
         return invalid("stages", format!("a list of 1 to {PLAN_STAGES_MAX}"));
     }
     let mut names = HashSet::new();
     for (at, stage) in stages.iter().enumerate() {
-        let within = |refused: Invalid| Invalid {
-            expected: format!("{} (stages[{at}])", refused.expected),
-            ..refused
-        };
-        name("name", Some(&stage.name)).map_err(within)?;
-        if !names.insert(&stage.name) {
-            return invalid("name", "another one for each stage of a task".to_owned()).map_err(within);
-        }
-        if stage.payload.len() > PAYLOAD_BYTES_MAX {
-            return invalid("payload", format!("JSON of at most {PAYLOAD_BYTES_MAX} bytes")).map_err(within);
-        }
-        range("timeout_ms", stage.timeout_ms, 1, JOB_TIMEOUT_MS_MAX).map_err(within)?;
-        range("max_attempts", u64::from(stage.max_attempts), 1, u64::from(MAX_ATTEMPTS_MAX))
-            .map_err(within)?;
-        stage.backoff.check().map_err(within)?;
+        let is_new = names.insert(&stage.name);
+        check_stage(stage, is_new).map_err(|refused| refused.within("stages", at))?;
     }
     Ok(())
 }
 
-fn invalid(what: &'static str, expected: String) -> Result<(), Invalid> {
-    Err(Invalid { what, expected })
+fn check_stage(stage: &StageSpec, is_new_name: bool) -> Result<(), InvalidAt> {
+    name("name", Some(&stage.name))?;
+    if !is_new_name {
+        return invalid("name", "another one for each stage of a task".to_owned());
+    }
+    if stage.payload.len() > PAYLOAD_BYTES_MAX {
+        return invalid("payload", format!("JSON of at most {PAYLOAD_BYTES_MAX} bytes"));
+    }
+    range("timeout_ms", stage.timeout_ms, 1, JOB_TIMEOUT_MS_MAX)?;
+    range("max_attempts", u64::from(stage.max_attempts), 1, u64::from(MAX_ATTEMPTS_MAX))?;
+    stage.backoff.check()?;
+    Ok(())
+}
+
+fn invalid<E: From<Invalid>>(what: &'static str, expected: String) -> Result<(), E> {
+    Err(Invalid { what, expected }.into())
 }
 
 fn name(what: &'static str, text: Option<&str>) -> Result<(), Invalid> {
@@ -242,9 +272,19 @@ mod tests {
             (plan(), with_stage(|stage| stage.backoff.max_ms = 0), "backoff.max_ms"),
             (plan(), with_stage(|stage| stage.payload = "x".repeat(PAYLOAD_BYTES_MAX + 1).into()), "payload"),
         ] {
-            assert_eq!(check(&plan, &tasks).unwrap_err().what, what);
+            assert_eq!(check(&plan, &tasks).unwrap_err().invalid.what, what);
         }
-        let refused = check(&plan(), &[task("a"), task("b"), task("a")]).unwrap_err();
-        assert!(refused.to_string().contains("tasks[2]"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_path() {
+        let refused = |tasks: &[TaskSpec]| check(&PlanSpec::default(), tasks).unwrap_err().to_string();
+        let same_tenant = refused(&[task("a"), task("b"), task("a")]);
+        assert_eq!(same_tenant, "tasks[2].tenant must be another one for each task of a plan");
+        let same_name = TaskSpec::new(TenantId::parse("b").unwrap(), [stage("a"), stage("a")]);
+        let expected = "stages[1].name must be another one for each stage of a task";
+        assert_eq!(check_stages(&same_name.stages).unwrap_err().to_string(), expected);
+        assert_eq!(refused(&[task("a"), same_name]), format!("tasks[1].{expected}"));
+        assert!(refused(&[]).starts_with("tasks must be a list"));
     }
 }

@@ -99,8 +99,8 @@ fn what_is_refused_names_its_field_with_the_task_and_the_stage() {
     }
     for (field, value, says) in [
         ("tenant", json!("a/b"), "tasks[1].tenant must be 1 to 128 characters"),
-        ("tenant", json!("u"), "tenant must be another one for each task of a plan (tasks[1])"),
-        ("name", json!(control), "name must be 1 to 128 characters without control characters (tasks[1])"),
+        ("tenant", json!("u"), "tasks[1].tenant must be another one for each task of a plan"),
+        ("name", json!(control), "tasks[1].name must be 1 to 128 characters without control characters"),
     ] {
         let body = json!({ "tasks": [task_with("tenant", json!("u")), task_with(field, value)] });
         let detail = refused(plan(&asked(&body)));
