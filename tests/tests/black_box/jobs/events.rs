@@ -93,9 +93,12 @@ async fn a_job_is_followed_to_its_end_wherever_node_lane_and_stream_are() {
         };
         assert_eq!((progress.id.as_str(), progress.attempt), (id.as_str(), 1));
         assert_eq!((progress.percent, progress.note), (Some(percent), Some(format!("step {step}"))));
+        // One that the node's instance does not answer in time shows the job without it.
         for index in 0..3 {
-            let shown = rig.job(index, &id).await;
-            assert_eq!(shown["progress"]["percent"], percent, "instance {index}: {shown}");
+            until("the progress is shown", async || {
+                rig.job(index, &id).await["progress"]["percent"] == percent
+            })
+            .await;
         }
     }
     node.runs.release(1);
