@@ -1,5 +1,6 @@
 -- A new connection takes a node over, unless one of another principal has it, or a younger one to another instance that
--- hears of the node. One whose instance is gone can seem younger: its call reached the server after its end.
+-- hears of the node. One whose instance is gone can seem younger: its call reached the server after its end. Of two that seem
+-- equally old the one that took the node last keeps it: otherwise each would take it from the other in turn.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
@@ -7,12 +8,13 @@
 -- ARGV[4]  its document
 -- ARGV[5]  how long the record lives, in milliseconds
 -- ARGV[6]  how old the connection is, in microseconds
--- ARGV[7]  how much older it may be than another's, in microseconds
+-- ARGV[7]  connections whose ages differ by no more than this seem equally old, in microseconds
 -- ARGV[8]  1 if the slots are lent to the instance
 -- ARGV[9]  the epoch of a connection whose instance is gone; 0 for none
 -- ARGV[10] whose token the node showed
 -- ARGV[11] the connection's epoch is at least this: above all that the instance knows of the node
--- ARGV[12…] the slots of what the node says that it is running
+-- ARGV[12] the epoch under which the connection had the node before; 0 for a new one
+-- ARGV[13…] the slots of what the node says that it is running
 -- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it; or -3: another principal's
 --           has it, 1 if all slots are known, the time in microseconds}
 
@@ -33,7 +35,9 @@ if is_online() then
   if owner and owner ~= ARGV[10] then
     return { -3, 0, now }
   end
-  local is_younger = tonumber(before[3] or 0) > since + tonumber(ARGV[7])
+  local lead, alike = tonumber(before[3] or 0) - since, tonumber(ARGV[7])
+  local has_lost = ARGV[12] ~= '0' and tonumber(before[5] or 0) > tonumber(ARGV[12])
+  local is_younger = lead > alike or has_lost and lead >= -alike
   local is_gone = before[5] == ARGV[9]
   if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' and not is_gone then
     return { -2, 0, now }
@@ -50,7 +54,7 @@ elseif is_lent() then
   redis.call('HDEL', RECORD, 'vouched')
 end
 redis.call('HDEL', RECORD, 'listed', 'word')
-recount(12)
+recount(13)
 
 local epoch = math.max(next_version(), tonumber(ARGV[11]))
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,

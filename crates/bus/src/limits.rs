@@ -47,7 +47,8 @@ pub const INBOX_CLOSED_MS: u64 = 86_400_000;
 /// Longest time until a node's record expires without a write of its holder, in milliseconds.
 pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
 /// A connection that is older than the other one by more than this does not take the node over, in
-/// milliseconds. Messages about the connections' ages are delayed by less than this.
+/// milliseconds. Messages about the connections' ages are delayed by less than this. Of two whose ages differ by less, the one
+/// that took the node over last keeps it.
 pub const NODE_YOUNGER_MS: u64 = 2_000;
 /// Largest document of a node, in bytes.
 pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;

@@ -141,6 +141,8 @@ pub struct NewConnection<'a> {
     pub age: Duration,
     /// Another connection of the node, of which the caller knows that its instance is gone.
     pub over: Option<Epoch>,
+    /// The epoch under which it had the node last; `None` for one that never had it.
+    pub had: Option<Epoch>,
     /// The least epoch that it gets: above all that its instance knows of the node. A bus that lost the record, and whose
     /// clock was set back, would name a lower one by itself.
     pub floor: Epoch,
@@ -273,7 +275,9 @@ pub trait Nodes: Send + Sync {
     /// - one of another principal has it, be it unhealthy or its instance gone: a node belongs to whose token connected it,
     ///   as long as its record lives and is online;
     /// - or a younger one to another instance has it, which does not say that the node is unhealthy, and is not the
-    ///   connection [`NewConnection::over`].
+    ///   connection [`NewConnection::over`]. Two whose ages differ by [`crate::limits::NODE_YOUNGER_MS`] at most seem equally
+    ///   old: then one that comes for the first time takes the node, and one that had it before and lost it to the other
+    ///   ([`NewConnection::had`]) does not.
     ///
     /// What had been sent and is not `running` is freed, what runs without a slot gets one, reservations stay. If there was
     /// no record, what runs is all that is known, and the slots are not complete. It vouches for nothing yet.

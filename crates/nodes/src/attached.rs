@@ -6,7 +6,8 @@
 //! - **Registering** (`record`): the node's record is taken over at the bus when the node sends `hello`, and
 //!   written again when it was lost. One such call is under way at a time. A record that another connection
 //!   has is contested: a node that still speaks here registers again, until
-//!   [`crate::limits::contested_max`]; or goes over the other connection, if that one's instance is gone.
+//!   [`crate::limits::contested_max`]; or goes over the other connection, if that one's instance is gone. It names the
+//!   epoch under which it had the record, by which the bus tells it from a connection that comes for the first time.
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself. A bus that

@@ -360,9 +360,9 @@ impl Socket {
             }
             Effect::CountFreed(count) => (0..count).for_each(|_| registry.freed(node, epoch)),
             Effect::TellOf => registry.tell_of(node, epoch),
-            Effect::Register { report, running, since, over } => {
+            Effect::Register { report, running, since, over, had } => {
                 let is_new = self.node.epoch().is_none();
-                self.call(calls().register(report, running, (since, over), is_new).map(Some));
+                self.call(calls().register(report, running, (since, over, had), is_new).map(Some));
             }
             Effect::RegisterLater => self.call(calls::pause().map(Some)),
             Effect::Refresh { report, freed, taken } => {

@@ -53,6 +53,7 @@ impl Nodes for Redis {
             add_report(call, report, ttl_ms);
             call.arg(micros(new.age)).arg(NODE_YOUNGER_MS * 1_000).arg(u8::from(report.vouched.is_none()));
             call.arg(new.over.map_or(0, Epoch::get)).arg(new.principal).arg(new.floor.get());
+            call.arg(new.had.map_or(0, Epoch::get));
             add_slots(call, running);
         };
         let (number, is_complete, at): (i64, bool, u64) =

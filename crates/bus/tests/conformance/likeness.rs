@@ -70,6 +70,8 @@ struct Step {
     age: Duration,
     /// Of a new connection: whether the instance of the one before is gone.
     goes_over: bool,
+    /// Of a new connection: whether it is the one before, once more.
+    comes_again: bool,
 }
 
 impl Step {
@@ -101,6 +103,7 @@ impl Step {
             principal: if random.random_bool(0.9) { "" } else { "ops" },
             age: if random.random_bool(0.7) { Duration::ZERO } else { LONG * 10 },
             goes_over: random.random_bool(0.3),
+            comes_again: random.random_bool(0.5),
         }
     }
 
@@ -118,10 +121,15 @@ impl Step {
         };
         let answer = match self.what {
             What::Connect => {
-                let (holder, over) = (id(self.holder), self.goes_over.then_some(epoch));
-                let floor = Epoch::new(0);
-                let new =
-                    NewConnection { holder: &holder, principal: self.principal, age: self.age, over, floor };
+                let holder = id(self.holder);
+                let new = NewConnection {
+                    holder: &holder,
+                    principal: self.principal,
+                    age: self.age,
+                    over: self.goes_over.then_some(epoch),
+                    had: self.comes_again.then_some(epoch),
+                    floor: Epoch::new(0),
+                };
                 match bus.connect_node(&n, &new, &self.report, &self.slots).await.unwrap() {
                     Connecting::Done(answer) => {
                         connected = Some(answer.epoch);

@@ -42,7 +42,7 @@ pub fn report(capacity: u32) -> Report {
 
 /// A connection to this instance that has just begun, without a token.
 pub fn new(holder: &InstanceId) -> NewConnection<'_> {
-    NewConnection { holder, principal: "", age: Duration::ZERO, over: None, floor: Epoch::new(0) }
+    NewConnection { holder, principal: "", age: Duration::ZERO, over: None, had: None, floor: Epoch::new(0) }
 }
 
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Claim, NewConnection, NodeState, Report, Reserved, Unreserved, Written};
+use bus::{Claim, Connecting, Epoch, NewConnection, NodeState, Report, Reserved, Unreserved, Written};
 
 use crate::bench::{Bench, LONG, eventually, id};
 use crate::nodes::{claim, connect, held, new, node, ready, report, reserve, show, slot};
@@ -157,4 +157,39 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     let written = other.refresh_node(&n, newest.epoch, &report(1), &[]).await.unwrap();
     assert_eq!(written, Written::Replaced);
     assert!(connect(&other, "a-2", Duration::ZERO).await.is_some(), "the younger one takes it back");
+}
+
+pub async fn of_two_connections_of_one_age_the_one_that_came_last_keeps_the_node(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    let (n, now, old) = (node("n"), Duration::ZERO, LONG);
+    let connect = async |bus: &bus::Handle, holder, age, had| {
+        let holder = id(holder);
+        let new = NewConnection { age, had, ..new(&holder) };
+        bus.connect_node(&n, &new, &report(1), &[]).await.unwrap()
+    };
+    // Whichever of the two is the older one by a little.
+    for (age, others) in [(SHORT, now), (now, SHORT)] {
+        let had = Some(connect(&one, "a-1", age, None).await.done().unwrap().epoch);
+        let last = connect(&other, "a-2", others, None).await.done().unwrap().epoch;
+        assert_eq!(connect(&one, "a-1", age, had).await, Connecting::Younger);
+        let shown = show(&one, "n").await.unwrap();
+        assert_eq!((shown.holder, shown.epoch), (id("a-2"), last), "it changed nothing");
+        let again = connect(&other, "a-2", others, Some(last)).await.done().expect("it is its own");
+        assert_eq!(connect(&one, "a-1", age, had).await, Connecting::Younger);
+        // A server that lost the newest connection knows an earlier one.
+        let lost = Some(Epoch::new(again.epoch.get() + 1));
+        assert!(connect(&one, "a-1", age, lost).await.done().is_some());
+        let last = connect(&other, "a-2", others, None).await.done().unwrap().epoch;
+        // One that does not hear of the node has it in name only.
+        let unhealthy = Report { state: NodeState::Unhealthy, ..report(1) };
+        other.refresh_node(&n, last, &unhealthy, &[]).await.unwrap();
+        let had = connect(&one, "a-1", age, had).await.done().expect("the other does not hear of it").epoch;
+        assert_eq!(connect(&other, "a-2", others, Some(last)).await, Connecting::Younger, "and keeps it");
+        one.disconnect_node(&n, had, LONG).await.unwrap();
+        assert!(connect(&other, "a-2", others, Some(last)).await.done().is_some(), "nobody has it");
+        // One that is younger for certain takes it, though it had it before.
+        connect(&other, "a-2", old, Some(last)).await.done().unwrap();
+        let had = connect(&one, "a-1", age, Some(had)).await.done().expect("it is younger").epoch;
+        one.disconnect_node(&n, had, LONG).await.unwrap();
+    }
 }

@@ -240,6 +240,8 @@ pub enum Effect {
         since: Instant,
         /// The connection of an instance that is gone, if such a one has the record.
         over: Option<Epoch>,
+        /// The epoch under which this connection had the record last, if it did.
+        had: Option<Epoch>,
     },
     /// Answer with [`Event::RegisterAgain`] after a pause.
     RegisterLater,

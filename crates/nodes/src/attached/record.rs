@@ -25,7 +25,8 @@ impl AttachedNode {
         let running = listed.unwrap_or_else(|| self.given_or_with_node());
         let report = record.report(&self.timeouts, is_lent);
         let over = self.contest.and_then(|contest| contest.gone(self.moment.now));
-        self.out.push(Effect::Register { report, running, since: self.since, over });
+        let had = self.epoch().filter(|_| self.is_known());
+        self.out.push(Effect::Register { report, running, since: self.since, over, had });
     }
 
     pub(super) fn on_register_answer(

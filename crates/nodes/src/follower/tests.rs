@@ -471,7 +471,8 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     let mut own = record("n").labelled(&["asr:zh"]);
     let (id, me, report) = (node("n"), instance("a"), own.report(&NodeTimeouts::DEFAULT, false));
     let floor = holder.epoch_floor(&id);
-    let new = bus::NewConnection { holder: &me, principal: "", age: Duration::ZERO, over: None, floor };
+    let new =
+        bus::NewConnection { holder: &me, principal: "", age: Duration::ZERO, over: None, had: None, floor };
     let connected = bus.connect_node(&id, &new, &report, &[]).await.unwrap().done().unwrap();
     own.stamp.epoch = connected.epoch;
     let bus::Written::Done(version) = bus.complete_node(&id, connected.epoch, &[]).await.unwrap() else {

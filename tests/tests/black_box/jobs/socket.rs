@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use client::node::Ended;
 use client::wire::worker::{close, reason};
 use serde_json::{Value, json};
 use testkit::node::Message;
 
 use super::hand::{Hand, closing, done, frame, heartbeat, written};
-use super::rig::{PATIENCE, Rig, echo, hold, past, with};
+use super::rig::{Node, PATIENCE, Rig, echo, hold, past, with};
 use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +105,29 @@ async fn a_result_sent_twice_is_one_result_and_committed_both_times() {
     let job = rig.finished(0, &id).await;
     assert_eq!((&job["result"], past(&job).len()), (&json!("first"), 1));
     again.say(heartbeat(json!([]))).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_nodes_of_one_name_that_start_together_at_two_instances_one_stays_and_works() {
+    let rig = Rig::together(2).await;
+    let mut nodes = [0, 1].map(|index| Node::start(&rig.urls[index..=index], "n", |_| {}));
+    for node in &nodes {
+        node.connected().await;
+    }
+    let [one, other] = &mut nodes;
+    let (ended, stays) = tokio::select! {
+        ended = one.ended() => (ended, other),
+        ended = other.ended() => (ended, one),
+    };
+    assert_eq!(ended, Some(Ended::Replaced));
+    for index in 0..20 {
+        let id = rig.submit(index % 2, echo(index)).await;
+        let job = rig.finished(index % 2, &id).await;
+        assert_eq!((&job["outcome"], past(&job).len()), (&json!("succeeded"), 1), "{job}");
+    }
+    assert_eq!(stays.runs.all().len(), 20, "all of them ran there");
     rig.nothing_is_held().await;
     rig.no_defect().await;
 }

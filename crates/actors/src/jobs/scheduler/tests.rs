@@ -42,7 +42,8 @@ async fn here_with(timeouts: NodeTimeouts) -> Here {
     let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway), reach(&bus)));
     let holder = instance("b");
     let floor = bus::Epoch::new(0);
-    let new = NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None, floor };
+    let new =
+        NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None, had: None, floor };
     let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
     let epoch = connected.unwrap().done().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();

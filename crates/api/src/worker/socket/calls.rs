@@ -54,7 +54,7 @@ impl Calls {
         self,
         report: Report,
         running: Vec<Slot>,
-        (since, over): (Instant, Option<Epoch>),
+        (since, over, had): (Instant, Option<Epoch>, Option<Epoch>),
         is_new: bool,
     ) -> Event {
         let Self { state, incarnation, principal, node, handed_since, holder_note, .. } = &self;
@@ -62,7 +62,7 @@ impl Calls {
         let register = async {
             let (holder, age) = (jobs.me(), since.elapsed());
             let floor = incarnation.registry.epoch_floor(node);
-            let new = NewConnection { holder, principal: principal.name(), age, over, floor };
+            let new = NewConnection { holder, principal: principal.name(), age, over, had, floor };
             let connecting = bus.connect_node(node, &new, &report, &running).await;
             let may_stay = !matches!(connecting, Ok(Connecting::Younger | Connecting::Anothers));
             if is_new && may_stay && self.is_anothers_elsewhere().await {

@@ -71,3 +71,23 @@ fn a_record_of_an_instance_that_is_gone_is_taken_over_and_the_node_stays() {
     assert_eq!(again(&mut rig), ["register [] over 9"]);
     assert_eq!(rig.apply(registered(&[], &[], true))[0], "record 1 used 0");
 }
+
+#[test]
+fn a_connection_that_had_the_record_says_so_when_it_registers_again() {
+    let had = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Register { had, .. } => Some(*had),
+            _ => None,
+        })
+    };
+    let mut rig = Rig::shared();
+    assert_eq!(had(&rig.effects(Event::Frames(vec![Rig::hello(&[])]))), Some(None));
+    rig.apply(registered(&[], &[], true));
+    rig.apply(answered(Ok(Written::Replaced), None));
+    rig.after(Duration::from_secs(1)).frames([heartbeat(&[])]);
+    assert_eq!(had(&rig.effects(Event::RegisterAgain)), Some(Some(Epoch::new(7))));
+    // Welcomed while the bus was away, it has had nothing there.
+    let mut rig = Rig::alone(&[]);
+    rig.is_bus_up = true;
+    assert_eq!(had(&rig.effects(Event::RegisterAgain)), Some(None));
+}
