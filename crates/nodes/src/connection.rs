@@ -12,8 +12,9 @@
 //!
 //! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's
 //! refusal to begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in
-//! which they were sent) and no longer lists it. If a node reports something impossible, the connection is
-//! closed.
+//! which they were sent) and no longer lists it. An attempt that was called off soon after it was sent need not be
+//! acknowledged: there a heartbeat counts that comes so long after the `cancel` that the node has read it. If a node reports
+//! something impossible, the connection is closed.
 
 mod effect;
 mod frame;
@@ -160,14 +161,16 @@ impl Connection {
     }
 
     /// The attempt is not the job's newest any more. Its result is answered so; without a result it is called off.
-    pub fn stale(&mut self, slot: Slot) -> Effects {
-        self.live_mut().map_or_else(Vec::new, |live| live.stale(slot))
+    pub fn stale(&mut self, slot: Slot, now: Instant) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.stale(slot, now))
     }
 
     /// The attempt is cancelled. The node gets one `cancel`; the slot stays taken until the node no longer
-    /// lists the attempt.
-    pub fn cancel(&mut self, slot: Slot) -> Effects {
-        self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot))
+    /// lists the attempt. Of one that is cancelled before the node answers, within half the time that it has to
+    /// acknowledge, nothing more need come: its slot is free with the first heartbeat that comes that whole time after the
+    /// `cancel` and does not list it.
+    pub fn cancel(&mut self, slot: Slot, now: Instant) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot, now))
     }
 
     /// An operator wants the node to get no more work, or to get work again. What the node itself wants stays.

@@ -33,7 +33,7 @@ impl AttachedNode {
                 }
                 FromLane::Cancel(slot) => {
                     if self.connection.has(slot) {
-                        effects.extend(self.connection.cancel(slot));
+                        effects.extend(self.connection.cancel(slot, now));
                     } else if self.is_under_way(slot, &dispatches) {
                         self.called_off.insert(slot);
                     } else {
@@ -206,7 +206,7 @@ impl AttachedNode {
         for Committed { slot, is_recorded, next } in committed {
             let mut answer = match is_recorded {
                 true => self.connection.committed(slot),
-                false => self.connection.stale(slot),
+                false => self.connection.stale(slot, self.moment.now),
             };
             match next {
                 Some(next) if gives => self.pass(slot, next, &mut answer),

@@ -1,7 +1,7 @@
 //! A connection whose node has said hello: its slots, its answers, its health.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bus::{NodeState, Slot};
 use domain::limits::NODE_CAPACITY_MAX;
@@ -24,7 +24,10 @@ pub(super) struct Live {
     sent: VecDeque<Sent>,
     /// Dispatches in a row that were not acknowledged in time.
     unacknowledged: u32,
-    answered: Answered,
+    /// Attempts whose result is committed and whose node may not have heard it.
+    answered: Remembered,
+    /// Attempts that were called off before the node answered, and whose slots are free: it may still speak of them.
+    withdrawn: Remembered,
     /// When the last heartbeat came, or the hello.
     heard: Instant,
     /// The node wants no more work.
@@ -39,7 +42,10 @@ pub(super) struct Live {
 #[derive(Debug)]
 struct Held {
     stage: Stage,
-    is_cancelled: bool,
+    /// When it was sent, or listed in the hello.
+    since: Instant,
+    /// When it was called off.
+    cancelled: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +67,9 @@ struct Sent {
     is_late: bool,
 }
 
-/// Attempts whose result is committed and whose node may not have heard it. The oldest are forgotten first.
+/// Attempts without a slot of which the node may still speak. The oldest are forgotten first.
 #[derive(Debug, Default)]
-struct Answered {
+struct Remembered {
     slots: HashSet<Slot>,
     order: VecDeque<Slot>,
     /// From then on an attempt that is not known may have been one of them.
@@ -79,7 +85,7 @@ impl Live {
             return Err(format!("running must list at most {NODE_CAPACITY_MAX} attempts"));
         }
         let running = Stage::Running { has_acked: false };
-        let held = |slot: &Slot| (*slot, Held { stage: running, is_cancelled: false });
+        let held = |slot: &Slot| (*slot, Held { stage: running, since: now, cancelled: None });
         let slots: HashMap<_, _> = hello.running.iter().map(held).collect();
         if slots.len() < hello.running.len() {
             return Err("running lists an attempt twice".to_owned());
@@ -92,7 +98,8 @@ impl Live {
             slots,
             sent: VecDeque::new(),
             unacknowledged: 0,
-            answered: Answered::default(),
+            answered: Remembered::default(),
+            withdrawn: Remembered::default(),
             heard: now,
             is_draining: false,
             is_drained: false,
@@ -170,7 +177,7 @@ impl Live {
             return Err(format!("no heartbeat for {} ms", offline.as_millis()));
         }
         let is_unanswered = |slots: &HashMap<Slot, Held>, sent: &Sent| {
-            slots.get(&sent.slot).is_some_and(|held| held.stage == Stage::Sent)
+            slots.get(&sent.slot).is_some_and(|held| held.owes_answer(ack))
         };
         while self.sent.front().is_some_and(|sent| !is_unanswered(&self.slots, sent)) {
             self.sent.pop_front();
@@ -210,7 +217,8 @@ impl Live {
         if self.slots.len() + given >= self.capacity as usize {
             return Err(Refused::Full);
         }
-        self.slots.insert(slot, Held { stage: Stage::Sent, is_cancelled: false });
+        self.withdrawn.slots.remove(&slot);
+        self.slots.insert(slot, Held { stage: Stage::Sent, since: now, cancelled: None });
         self.sent.push_back(Sent { slot, at: now, is_late: false });
         Ok(vec![Effect::Send(ToNode::Dispatch(dispatch))])
     }
@@ -224,20 +232,22 @@ impl Live {
         vec![Effect::Send(ToNode::Committed(slot)), Effect::Free(slot)]
     }
 
-    pub(super) fn stale(&mut self, slot: Slot) -> Effects {
+    pub(super) fn stale(&mut self, slot: Slot, now: Instant) -> Effects {
         match self.slots.get_mut(&slot) {
             Some(held) if held.stage == Stage::Answered => {
                 held.stage = Stage::Stale;
                 vec![Effect::Send(ToNode::Stale(slot))]
             }
-            _ => self.cancel(slot),
+            _ => self.cancel(slot, now),
         }
     }
 
-    pub(super) fn cancel(&mut self, slot: Slot) -> Effects {
+    pub(super) fn cancel(&mut self, slot: Slot, now: Instant) -> Effects {
         match self.slots.get_mut(&slot) {
-            Some(Held { stage: Stage::Sent | Stage::Running { .. }, is_cancelled }) if !*is_cancelled => {
-                *is_cancelled = true;
+            Some(Held { stage: Stage::Sent | Stage::Running { .. }, cancelled, .. })
+                if cancelled.is_none() =>
+            {
+                *cancelled = Some(now);
                 vec![Effect::Send(ToNode::Cancel(slot))]
             }
             _ => vec![],
@@ -279,16 +289,20 @@ impl Live {
                     effects.push(Effect::Acknowledged(*slot));
                 }
                 Some(_) => {}
-                None if self.answered.may_have(*slot) => {}
+                None if self.answered.may_have(*slot) || self.withdrawn.may_have(*slot) => {}
                 None => return Err(format!("running lists {slot}, which is not with this node")),
             }
         }
-        let mut gone = vec![];
+        let (mut gone, ack) = (vec![], self.timeouts.ack);
         self.slots.retain(|slot, held| {
-            let is_gone =
-                matches!(held.stage, Stage::Running { .. } | Stage::Stale) && !listed.contains(slot);
+            let is_withdrawn = held.is_withdrawn(ack, now);
+            let may_be_gone = is_withdrawn || matches!(held.stage, Stage::Running { .. } | Stage::Stale);
+            let is_gone = may_be_gone && !listed.contains(slot);
             if is_gone {
                 gone.push(*slot);
+            }
+            if is_gone && is_withdrawn {
+                self.withdrawn.remember(*slot);
             }
             !is_gone
         });
@@ -332,7 +346,7 @@ impl Live {
     fn progress(&self, slot: Slot, progress: Progress) -> Result<Effects, Fault> {
         match self.stage(slot) {
             // The node may not have heard yet that it is called off.
-            Some(Stage::Running { .. }) if self.slots[&slot].is_cancelled => Ok(vec![]),
+            Some(Stage::Running { .. }) if self.slots[&slot].cancelled.is_some() => Ok(vec![]),
             Some(Stage::Running { .. }) => Ok(vec![Effect::Progress { slot, progress }]),
             Some(Stage::Sent) => Err(format!("{slot} makes progress before it was acknowledged")),
             Some(Stage::Answered | Stage::Stale) => Err(format!("{slot} makes progress after its result")),
@@ -360,9 +374,12 @@ impl Live {
     }
 
     /// A frame about an attempt that this node does not have: a protocol error, unless this instance has
-    /// forgotten the attempt.
+    /// forgotten the attempt, or called it off before the node answered.
     fn unknown(&self, slot: Slot, forgotten: Effects) -> Result<Effects, Fault> {
-        if self.answered.has_forgotten { Ok(forgotten) } else { Err(format!("{slot} is not with this node")) }
+        match self.answered.has_forgotten || self.withdrawn.may_have(slot) {
+            true => Ok(forgotten),
+            false => Err(format!("{slot} is not with this node")),
+        }
     }
 
     fn stage(&self, slot: Slot) -> Option<Stage> {
@@ -391,7 +408,27 @@ impl Live {
     }
 }
 
-impl Answered {
+impl Held {
+    /// Whether it was called off so soon that the node, which answers within `ack`, may answer nothing to it. What was called
+    /// off later owes its answer all the same: lanes take back what a node does not answer, and that proves no node well.
+    fn is_excused(&self, ack: Duration) -> bool {
+        let is_soon = |at: Instant| at.duration_since(self.since) < ack / 2;
+        self.stage == Stage::Sent && self.cancelled.is_some_and(is_soon)
+    }
+
+    /// Whether the node is to answer it.
+    fn owes_answer(&self, ack: Duration) -> bool {
+        self.stage == Stage::Sent && !self.is_excused(ack)
+    }
+
+    /// Whether the node has had the time to read that it is called off, and need not answer.
+    fn is_withdrawn(&self, ack: Duration, now: Instant) -> bool {
+        let is_read = |at: Instant| now.duration_since(at) >= ack;
+        self.is_excused(ack) && self.cancelled.is_some_and(is_read)
+    }
+}
+
+impl Remembered {
     fn remember(&mut self, slot: Slot) {
         if self.order.len() >= ANSWERED_MAX
             && let Some(oldest) = self.order.pop_front()

@@ -14,6 +14,7 @@ use crate::record::Load;
 
 const HEARTBEAT_MS: u64 = NodeTimeouts::DEFAULT.heartbeat.as_millis() as u64;
 const OFFLINE_MS: u64 = NodeTimeouts::DEFAULT.offline.as_millis() as u64;
+const ACK_MS: u64 = NodeTimeouts::DEFAULT.ack.as_millis() as u64;
 const UNANSWERED_MS: u64 = NodeTimeouts::DEFAULT.unanswered.as_millis() as u64;
 const CAPACITY: u32 = 3;
 
@@ -204,7 +205,7 @@ fn each_frame_means_this_in_each_stage() {
             Answered | Superseded | Committed => rig.frames([ack(1), result(1)]),
         }
         match at {
-            Superseded => drop(rig.connection.stale(slot(1))),
+            Superseded => drop(rig.connection.stale(slot(1), rig.now)),
             Committed => drop(rig.connection.committed(slot(1))),
             _ => {}
         }
@@ -325,7 +326,7 @@ fn a_full_or_draining_node_is_sent_nothing_more() {
         Err(Refused::Full),
         "the result is not committed"
     );
-    rig.connection.stale(slot(1));
+    rig.connection.stale(slot(1), rig.now);
     assert_eq!(rig.connection.dispatch(job(4), 0, rig.now), Err(Refused::Full), "the node may still list it");
     rig.frames([heartbeat(&[2, 3])]);
     assert!(rig.connection.dispatch(job(4), 0, rig.now).is_ok());
@@ -347,24 +348,79 @@ fn a_cancel_is_sent_once_and_the_slot_stays_until_the_node_stops_listing_it() {
     let mut rig = Rig::sent(&[1, 2]);
     rig.frames([ack(1)]);
     for n in [1, 2] {
-        assert_eq!(rig.connection.cancel(slot(n)), [send(ToNode::Cancel(slot(n)))]);
-        assert_eq!(rig.connection.cancel(slot(n)), []);
-        assert_eq!(rig.connection.stale(slot(n)), [], "it was called off already");
+        assert_eq!(rig.connection.cancel(slot(n), rig.now), [send(ToNode::Cancel(slot(n)))]);
+        assert_eq!(rig.connection.cancel(slot(n), rig.now), []);
+        assert_eq!(rig.connection.stale(slot(n), rig.now), [], "it was called off already");
     }
     rig.frames([heartbeat(&[1])]);
     assert_eq!(rig.taken(), [slot(1), slot(2)].into());
     assert_eq!(rig.frame(heartbeat(&[])), beat(&[1]));
     assert_eq!(rig.frame(reject(2)), [Effect::Rejected { slot: slot(2), reason: "full".to_owned() }]);
-    assert_eq!(rig.connection.cancel(slot(9)), [], "nobody sent it");
+    assert_eq!(rig.connection.cancel(slot(9), rig.now), [], "nobody sent it");
+}
+
+#[test]
+fn an_attempt_that_is_called_off_at_once_needs_no_answer_and_frees_its_slot() {
+    let listing: [&[u128]; 2] = [&[], &[1]];
+    for running in listing {
+        let mut rig = Rig::sent(&[1, 2]);
+        rig.frames([ack(2)]);
+        rig.connection.cancel(slot(1), rig.now);
+        rig.after(ACK_MS - 1);
+        assert_eq!(rig.frame(heartbeat(&[2])), beat(&[]), "it may have been sent before the cancel came");
+        assert_eq!(rig.after(1), []);
+        let listed = [running, &[2]].concat();
+        match running.is_empty() {
+            true => assert_eq!(rig.frame(heartbeat(&listed)), beat(&[1])),
+            // The node began it, and stops it.
+            false => {
+                assert_eq!(rig.frame(heartbeat(&listed))[0], Effect::Acknowledged(slot(1)));
+                assert_eq!(rig.frame(heartbeat(&[2])), beat(&[1]));
+            }
+        }
+        assert_eq!(rig.taken(), [slot(2)].into());
+        for _ in 0..2 {
+            rig.after(UNANSWERED_MS / 2);
+            rig.frames([heartbeat(&[2])]);
+        }
+        assert!(!rig.connection.is_over());
+    }
+    // Whatever the node says of it after all is no fault.
+    for late in [ack(1), reject(1), progress(1), result(1), heartbeat(&[1])] {
+        let mut rig = Rig::sent(&[1]);
+        rig.connection.cancel(slot(1), rig.now);
+        rig.after(ACK_MS);
+        rig.frames([heartbeat(&[]), late, heartbeat(&[])]);
+        assert!(rig.taken().is_empty());
+    }
+    // Three in a row are no sign of a node that does not listen.
+    let mut rig = Rig::sent(&[1, 2, 3]);
+    for n in 1..=3 {
+        rig.connection.cancel(slot(n), rig.now);
+    }
+    assert_eq!(rig.after(ACK_MS), []);
+    assert_eq!(rig.connection.state(), Some(NodeState::Accepting));
+}
+
+#[test]
+fn an_attempt_that_is_called_off_for_want_of_an_answer_still_wants_one() {
+    let mut rig = Rig::sent(&[1]);
+    rig.after(ACK_MS - 1);
+    rig.connection.cancel(slot(1), rig.now);
+    rig.frames([heartbeat(&[])]);
+    rig.after(UNANSWERED_MS - ACK_MS);
+    rig.frames([heartbeat(&[])]);
+    assert_eq!(rig.taken(), [slot(1)].into());
+    assert!(why_closed(&rig.after(1)).1.contains("was not answered"));
 }
 
 #[test]
 fn an_attempt_that_is_stale_before_its_result_is_called_off() {
     let mut rig = Rig::sent(&[1]);
     rig.frames([ack(1)]);
-    assert_eq!(rig.connection.stale(slot(1)), [send(ToNode::Cancel(slot(1)))]);
+    assert_eq!(rig.connection.stale(slot(1), rig.now), [send(ToNode::Cancel(slot(1)))]);
     rig.frames([result(1)]);
-    assert_eq!(rig.connection.stale(slot(1)), [send(ToNode::Stale(slot(1)))]);
+    assert_eq!(rig.connection.stale(slot(1), rig.now), [send(ToNode::Stale(slot(1)))]);
 }
 
 #[test]
@@ -469,9 +525,9 @@ fn random_frames_never_break_a_rule() {
                 6 => rig.frame(progress(n)),
                 7 => rig.frame(heartbeat(&listed)),
                 8 => rig.after(rng.random_range(0..1_500)),
-                9 => rig.connection.cancel(some),
+                9 => rig.connection.cancel(some, rig.now),
                 10 => rig.connection.committed(some),
-                _ => rig.connection.stale(some),
+                _ => rig.connection.stale(some, rig.now),
             };
             for effect in &effects {
                 match effect {
@@ -484,6 +540,8 @@ fn random_frames_never_break_a_rule() {
                                 && !pending.contains(freed)
                                 && !listed.contains(&freed.job.as_u128())
                         );
+                        // What was called off before its answer may have a result all the same.
+                        answers.insert(*freed, ToNode::Stale(*freed));
                     }),
                     Effect::Result { slot, .. } => assert!(taken.contains(slot) && pending.insert(*slot)),
                     Effect::Send(answer @ (ToNode::Committed(slot) | ToNode::Stale(slot))) => {

@@ -178,6 +178,33 @@ async fn a_cancelled_jobs_place_is_taken_until_the_node_lists_it_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_obeys_a_cancel_before_it_has_answered_stays_and_gets_more() {
+    let rig = Rig::alone().await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(0, echo(1)).await;
+    let before = hand.given().await;
+    rig.post(0, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
+    hand.hear("cancel").await;
+    // It says nothing of the attempt; the socket would be closed when an answer is due.
+    let next = rig.submit(0, echo(2)).await;
+    let given = loop {
+        hand.say(heartbeat(json!([]))).await;
+        if let Some(given) = hand.within(Duration::from_secs(1), "dispatch").await {
+            break json!({"job": given["job"], "attempt": given["attempt"]});
+        }
+    };
+    assert_eq!(given["job"], next.as_str());
+    until("the place is given back", async || !rig.job(0, &id).await["released_at"].is_null()).await;
+    hand.say(frame("ack", &before, json!({}))).await;
+    hand.say(done(&given, 2)).await;
+    hand.hear("committed").await;
+    rig.finished(0, &next).await;
+    hand.say(heartbeat(json!([]))).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_node_will_not_take_another_gets() {
     let rig = Rig::together(2).await;
     let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
