@@ -147,7 +147,7 @@ impl SseWriter {
         }
     }
 
-    /// Resolves when the client's token was taken away, or has expired.
+    /// Resolves when the client's token was taken away, has expired, or may do less.
     async fn dismissed(&self) {
         while self.state.settings.auth.knows(&self.principal) {
             tokio::time::sleep(STREAM_TOKEN_LOOK_EVERY).await;

@@ -608,7 +608,7 @@ impl Socket {
     fn is_welcome(&mut self) -> bool {
         let is_known = self.state.settings.auth.knows(&self.caller.principal);
         if !is_known {
-            let why = "the client's token was taken away, or has expired";
+            let why = "the client's token was taken away, has expired, or may do less than when it connected";
             self.end(CloseCode::Other(close::UNAUTHORIZED), why);
         }
         is_known

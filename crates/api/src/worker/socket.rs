@@ -141,7 +141,8 @@ impl Socket {
                 _ = tick.tick() => {
                     self.apply(Event::Tick);
                     if !self.state.settings.auth.knows(&self.principal) {
-                        let why = "the node's token was taken away, or has expired".to_owned();
+                        let why = "the node's token was taken away, has expired, or may do less than when it connected";
+                        let why = why.to_owned();
                         self.apply(Event::Close { code: CloseCode::Unauthorized, why });
                     }
                     if self.state.incarnation().identity.id != self.incarnation.identity.id {

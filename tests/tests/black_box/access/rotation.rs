@@ -166,7 +166,8 @@ impl Open {
             loop {
                 match self.node.next().await {
                     Some(Ok(Message::Close(Some(frame)))) => {
-                        break assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                        assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                        break assert!(frame.reason.contains("may do less"), "{why}: {}", frame.reason);
                     }
                     Some(Ok(_)) => {}
                     other => panic!("{why}: the node's socket ended with {other:?}"),
@@ -175,7 +176,8 @@ impl Open {
             loop {
                 match self.session.next().await {
                     Some(Ok(Message::Close(Some(frame)))) => {
-                        break assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                        assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                        break assert!(frame.reason.contains("may do less"), "{why}: {}", frame.reason);
                     }
                     Some(Ok(_)) => {}
                     other => panic!("{why}: the session's socket ended with {other:?}"),
