@@ -41,7 +41,11 @@ use std::time::Duration;
 
 use reqwest::Url;
 use wire::Json;
-use wire::worker::{Hello, Languages, Message, NodeFrame};
+use wire::limits::{
+    LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX,
+    POOL_NAME_CHARS_MAX,
+};
+use wire::worker::{Hello, Languages};
 
 use crate::socket::Dialer;
 use crate::transport::bearer;
@@ -254,9 +258,10 @@ impl Worker {
     /// [`Error::Unusable`] for options that no daemon would accept, with the reason.
     pub fn new(options: WorkerOptions) -> Result<Self> {
         let hello = options.hello();
+        check_names(&hello)?;
         // What a scheduler reads strictly is read so here already.
-        let text = Message::One(NodeFrame::Hello(hello.clone())).to_text();
-        Message::<NodeFrame>::read(&text)
+        serde_json::to_value(&hello)
+            .and_then(serde_json::from_value::<Hello>)
             .map_err(|error| Error::Unusable(format!("no daemon accepts this node: {error}")))?;
         let bases: Vec<_> = options.urls.iter().map(|url| base_url::parse(url)).collect::<Result<_>>()?;
         if bases.is_empty() {
@@ -289,6 +294,37 @@ impl Worker {
         let Self { hello, bases, dialer, times, observer } = self;
         WorkerLoop::new(hello, (bases, dialer), times, observer, handler, stop).run().await
     }
+}
+
+/// Refuses names that no daemon takes, by the field that they stand in.
+fn check_names(hello: &Hello) -> Result<()> {
+    let Hello { node_id, services, languages: Languages { asr, tts, semantic }, labels, pools, .. } = hello;
+    check_name("node_id", node_id, NODE_ID_CHARS_MAX)?;
+    for (what, names, count_max, chars_max) in [
+        ("service", services, NODE_LABELS_MAX, LABEL_CHARS_MAX),
+        ("asr", asr, NODE_LABELS_MAX, LANGUAGE_CHARS_MAX),
+        ("tts", tts, NODE_LABELS_MAX, LANGUAGE_CHARS_MAX),
+        ("semantic", semantic, NODE_LABELS_MAX, LANGUAGE_CHARS_MAX),
+        ("label", labels, NODE_LABELS_MAX, LABEL_CHARS_MAX),
+        ("pool", pools, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX),
+    ] {
+        if names.len() > count_max {
+            return Err(Error::Unusable(format!("{what}: a node has at most {count_max} of them")));
+        }
+        names.iter().try_for_each(|name| check_name(what, name, chars_max))?;
+    }
+    Ok(())
+}
+
+fn check_name(what: &str, name: &str, chars_max: usize) -> Result<()> {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-');
+    let is_of_length = (1..=chars_max).contains(&name.len());
+    if is_of_length && name != "." && name != ".." && name.chars().all(is_safe) {
+        return Ok(());
+    }
+    Err(Error::Unusable(format!(
+        "{what} {name:?} must be 1 to {chars_max} characters of letters, digits and . _ : @ -"
+    )))
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Packet;
 use wire::worker::{
-    AttemptOutcome, AttemptRef, AttemptResult, Dispatch, HeartbeatOk, Notice, SchedulerFrame, Welcome, close,
+    AttemptOutcome, AttemptRef, AttemptResult, Dispatch, HeartbeatOk, Message, NodeFrame, Notice,
+    SchedulerFrame, Welcome, close,
 };
 
 use super::worker_loop::REFUSED_WITHIN;
@@ -576,18 +577,34 @@ async fn what_is_no_frame_ends_the_connection_with_the_reason() {
 #[test]
 fn options_that_no_scheduler_would_take_are_refused_at_once() {
     let good = WorkerOptions::new(["http://h"], "n");
+    let hears = |language: String| Languages { asr: vec![language], ..Languages::default() };
     for (bad, says) in [
         (WorkerOptions { urls: Vec::new(), ..good.clone() }, "at least one URL"),
         (WorkerOptions { urls: vec!["ws://h".to_owned()], ..good.clone() }, "http:// or https://"),
         (WorkerOptions { node_id: String::new(), ..good.clone() }, "1 to 128 characters"),
         (WorkerOptions { capacity: 0, ..good.clone() }, "from 1 to 10000"),
         (WorkerOptions { labels: vec!["l".repeat(65)], ..good.clone() }, "1 to 64 characters"),
+        (WorkerOptions { node_id: "a b".to_owned(), ..good.clone() }, "node_id \"a b\" must be"),
+        (WorkerOptions { node_id: "..".to_owned(), ..good.clone() }, "node_id \"..\" must be"),
+        (WorkerOptions { labels: vec!["é".to_owned()], ..good.clone() }, "label \"é\" must be"),
+        (
+            WorkerOptions { labels: vec!["l".to_owned(); 257], ..good.clone() },
+            "label: a node has at most 256",
+        ),
+        (WorkerOptions { services: vec![String::new()], ..good.clone() }, "service \"\" must be"),
+        (WorkerOptions { languages: hears("z".repeat(36)), ..good.clone() }, "1 to 35 characters"),
+        (WorkerOptions { languages: hears("z h".to_owned()), ..good.clone() }, "asr \"z h\" must be"),
+        (WorkerOptions { pools: vec!["a/b".to_owned()], ..good.clone() }, "pool \"a/b\" must be"),
+        (WorkerOptions { version: Some("v".repeat(129)), ..good.clone() }, "1 to 128 characters"),
         (WorkerOptions { token: Some("\n".to_owned()), ..good.clone() }, "the token"),
     ] {
         let error = Worker::new(bad).unwrap_err();
         assert!(matches!(&error, Error::Unusable(why) if why.contains(says)), "{error}");
+        assert!(!error.to_string().contains("column"), "nobody wrote a text with columns: {error}");
     }
-    assert!(Worker::new(good).is_ok());
+    let longest =
+        WorkerOptions { node_id: "n".repeat(128), labels: vec!["asr:zh_-.@".to_owned(); 256], ..good };
+    assert!(Worker::new(longest).is_ok());
 }
 
 /// A scheduler that keeps its books and loses its connections, its words and its memory of what it sent.

@@ -107,6 +107,25 @@ async fn a_node_told_to_stop_finishes_what_it_has_and_exits_0() {
 }
 
 #[tokio::test]
+async fn a_node_whose_options_no_daemon_takes_exits_2_before_it_connects_and_names_them() {
+    // Nobody answers there.
+    let (_listener, url) = listener().await;
+    let (long, language) = ("l".repeat(65), "z".repeat(36));
+    for (option, value, named) in [
+        ("--label", long.as_str(), "label"),
+        ("--label", "é", "label"),
+        ("--asr", language.as_str(), "asr"),
+        ("--node-id", "a b", "node_id"),
+    ] {
+        let node = fencepost(&["node", "--url", &url, "--token", "t-1", option, value, "--exec", "cat"]);
+        let output = ended(node).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{option}: {said}");
+        assert!(said.contains(&format!("{named} {value:?} must be")), "{option}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn a_hangup_ends_neither_a_node_nor_what_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
