@@ -44,8 +44,8 @@ pub enum Refusal {
     /// There is no such tag or sequence.
     #[error("there is no such tag or sequence; set it first")]
     Unknown,
-    /// Its numbers are used up.
-    #[error("its numbers are used up: the next one would be above 2^63 - 1")]
+    /// It has fewer numbers left than are asked for, or none.
+    #[error("fewer numbers are left than are asked for: the next ones would go above 2^63 - 1")]
     Exhausted,
     /// The ledger was asked and did not answer as it should.
     #[error(transparent)]

@@ -332,4 +332,12 @@ async fn the_last_numbers_are_given_and_then_none() {
     for _ in 0..3 {
         assert!(matches!(segments.take(&tag("t"), 1, LIMIT).await, Err(Refusal::Exhausted)));
     }
+    // A refusal does not deny that some are left.
+    let mut limited = source(1_000);
+    Arc::get_mut(&mut limited).unwrap().end = 1_001;
+    let segments = Segments::new(Shared(limited));
+    take(&segments, 998).await;
+    let refused = segments.take(&tag("t"), 5, LIMIT).await.unwrap_err().to_string();
+    assert!(refused.starts_with("fewer numbers are left than are asked for"), "{refused}");
+    assert_eq!(take(&segments, 2).await, [999, 1_000]);
 }

@@ -36,10 +36,7 @@ pub enum Refusal {
         wait_ms: u64,
     },
     /// Others have all the numbers that this instance may use.
-    #[error(
-        "all {numbers} worker numbers that this instance may use are held by instances that live or were not found \
-         dead yet, {holder} among them"
-    )]
+    #[error("{}", all_held(*.numbers, .holder))]
     NoNumber {
         /// How many it may use.
         numbers: usize,
@@ -81,6 +78,18 @@ pub enum Refusal {
     /// The generator is stopped.
     #[error("this instance is stopping")]
     Stopped,
+}
+
+fn all_held(numbers: usize, holder: &InstanceId) -> String {
+    match numbers {
+        1 => format!(
+            "the one worker number that this instance may use is held by {holder}, which lives or was not found dead yet"
+        ),
+        _ => format!(
+            "all {numbers} worker numbers that this instance may use are held by instances that live or were not found \
+             dead yet, {holder} among them"
+        ),
+    }
 }
 
 impl Refusal {

@@ -255,8 +255,10 @@ async fn a_number_that_is_lost_while_its_mark_is_waited_for_is_replaced_by_anoth
     assert_eq!(fleet.held()[&7], thief.numbers.owner);
     // With its next renewal it learns that, and who has the number.
     pass(15_000).await;
-    let refused = process.take(1, 1_000).await;
-    assert!(matches!(refused, Err(Refusal::NoNumber { numbers: 1, .. })), "{refused:?}");
+    let refused = process.take(1, 1_000).await.unwrap_err();
+    assert!(matches!(refused, Refusal::NoNumber { numbers: 1, .. }), "{refused:?}");
+    let said = format!("is held by {}, which lives or was not found dead yet", thief.numbers.owner);
+    assert!(refused.to_string().ends_with(&said), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
