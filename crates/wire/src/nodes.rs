@@ -23,9 +23,11 @@ words! {
         Online = "online",
         /// The node finishes its jobs and gets no more.
         Draining = "draining",
-        /// The node has missed heartbeats or not acknowledged dispatches. It gets no more jobs until it answers.
+        /// The node has missed heartbeats or not acknowledged dispatches, or its connection is closed while attempts of it are
+        /// under way. It gets no more jobs until it answers, or connects again.
         Unhealthy = "unhealthy",
-        /// The node's connection is closed.
+        /// The node is gone: it left, was lost or was replaced. Only events say so; lists and `GET /v1/nodes/{id}` show no
+        /// such node.
         Offline = "offline",
     }
 }

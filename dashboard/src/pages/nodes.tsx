@@ -161,7 +161,7 @@ function Explained({ of }: { of: Selection }) {
 /** What a state of a node means for jobs. */
 const STATES: Partial<Record<Node['state'], string>> = {
     draining: 'It finishes what it has, and gets no more jobs.',
-    unhealthy: 'It has missed heartbeats or dispatches, and gets no jobs until it answers.',
+    unhealthy: 'It has missed heartbeats or dispatches, or its connection is closed. It gets no jobs until it answers.',
     offline: 'Its connection is closed.',
 };
 
