@@ -128,6 +128,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         dead: query.flag("dead")?,
         retried: None,
         without_stages: false,
+        in_open_session: false,
         before: cursors.read(&query, JobId::parse)?,
         limit: limit + 1,
     };

@@ -447,6 +447,8 @@ fn filter(text: &str) -> Result<JobFilter> {
         dead: kept.dead,
         retried: kept.retried,
         without_stages: kept.without_stages,
+        // It follows from the action.
+        in_open_session: false,
         before: None,
         limit: 0,
     })
@@ -561,6 +563,7 @@ mod tests {
             dead: Some(true),
             retried: Some(false),
             without_stages: true,
+            in_open_session: false,
             before: None,
             limit: 0,
         };

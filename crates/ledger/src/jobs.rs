@@ -255,6 +255,8 @@ pub struct JobFilter {
     pub retried: Option<bool>,
     /// Only those that are no stage of a plan.
     pub without_stages: bool,
+    /// Finished ones of an open session, or of none: those of a closed session are not retried.
+    pub in_open_session: bool,
     /// Older than this one.
     pub before: Option<JobId>,
     /// The most jobs to list.
@@ -533,6 +535,7 @@ impl JobFilter {
             "retried" => self.retried == Some(true),
             "not_retried" => self.retried == Some(false),
             "no_stage" => self.without_stages,
+            "open_session" => self.in_open_session,
             mark if mark.starts_with("by_") => self.leading() == mark,
             other => unreachable!("no list has a mark {other}"),
         };

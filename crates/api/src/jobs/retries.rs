@@ -90,7 +90,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Retries many finished jobs
 ///
 /// The request names jobs by their ids or by a filter of one condition at least. A filter selects the newest 1,000 finished jobs that match, were
-/// not retried and are no stages of plans; the same filter again selects the next 1,000. Jobs are read and retried in
+/// not retried and are neither stages of plans nor of closed sessions; the same filter again selects the next 1,000. Jobs are read and retried in
 /// parts, all within the time of one request. `results` names the jobs that were not retried: those that are not finished
 /// or are stages of plans (`conflict`), that are not kept (`not_found`), or for which there was no room or no time
 /// (`overloaded`, `ledger_unavailable`; send the same request again). Under one `Idempotency-Key` each job is retried once:
@@ -533,6 +533,7 @@ async fn selected(
         retried: Some(false),
         // A stage runs again only with its task, under the lock of its tenant.
         without_stages: true,
+        in_open_session: true,
         before: None,
         limit: BATCH_JOBS_MAX as u32,
     };

@@ -308,6 +308,15 @@ async fn a_job_that_cannot_be_seen_at_the_end_of_a_wait_is_a_failure_for_program
     );
 }
 
+/// What a session is shown as.
+fn session(id: &str, closed_at: &str) -> String {
+    format!(
+        r#"{{"id":"{id}","owner":null,"tenant":null,"ordering":"none","route":null,"pool":null,"requires":[],"idle_ms":1,
+        "idle_for_ms":1,"created_at":"t","closed_at":{closed_at},"last_seq":1,"last_node":null,
+        "jobs":{{"created":0,"dispatched":0,"running":0,"finished":1}}}}"#
+    )
+}
+
 /// The words of a command, what it is answered, its exit status and its output.
 type Case<'a> = (&'a [&'a str], Vec<(u16, String)>, i32, &'a str);
 
@@ -350,18 +359,34 @@ async fn a_dry_run_about_a_named_job_only_looks() {
         let (listener, url) = listener().await;
         let (status, body) = failed(dismissed);
         let of_session = (status, body.replace("\"session\":null", "\"session\":\"s-1\""));
-        let session = format!(
-            r#"{{"id":"s-1","owner":null,"tenant":null,"ordering":"none","route":null,"pool":null,"requires":[],"idle_ms":1,
-            "idle_for_ms":1,"created_at":"t","closed_at":{closed_at},"last_seq":1,"last_node":null,
-            "jobs":{{"created":0,"dispatched":0,"running":0,"finished":1}}}}"#
-        );
-        let heard = answering(listener, vec![of_session, (200, session)]);
+        let heard = answering(listener, vec![of_session, (200, session("s-1", closed_at))]);
         let output = ended(fencepost(&["job", "retry", "j-1", "--dry-run", "--url", &url])).await;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let said = format!("job j-1 {becomes}: failed, attempt 3: no\nnothing was changed\n");
         assert_eq!((output.status.code(), out.as_ref()), (Some(0), said.as_str()), "{closed_at}: {err}");
         assert_eq!(*heard.lock(), ["GET /v1/jobs/j-1", "GET /v1/sessions/s-1"], "{closed_at}");
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_by_filter_leaves_out_the_jobs_of_closed_sessions() {
+    let (listener, url) = listener().await;
+    let of = |id: &str, session: &str| {
+        let (_, body) = finished("failed", "null", "\"no\"");
+        body.replace("j-1", id).replace("\"session\":null", &format!("\"session\":{session}"))
+    };
+    let items = [of("j-1", "\"s-1\""), of("j-2", "null"), of("j-3", "\"s-2\""), of("j-4", "\"s-1\"")];
+    let list = format!(r#"{{"items":[{}],"next_cursor":null}}"#, items.join(","));
+    let (closed, open) = (session("s-1", "\"t\""), session("s-2", "null"));
+    let heard = answering(listener, vec![(200, list), (200, closed), (200, open)]);
+    let output = ended(fencepost(&["job", "retry", "--dead", "--dry-run", "--json", "--url", &url])).await;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    let listed = ["j-1", "j-2", "j-3", "j-4"].map(|id| out.contains(id));
+    assert_eq!(listed, [false, true, true, false], "{out}");
+    let heard = heard.lock();
+    assert!(heard[0].starts_with("GET /v1/jobs?"), "{heard:?}");
+    assert_eq!(heard[1..], ["GET /v1/sessions/s-1", "GET /v1/sessions/s-2"]);
 }
 
 #[tokio::test]

@@ -30,5 +30,6 @@ SELECT (
           AND retried_as IS NOT NULL --? retried
           AND retried_as IS NULL --? not_retried
           AND stage IS NULL --? no_stage
+          AND (SELECT s.closed_at FROM session s WHERE s.session = scanned.session) IS NULL --? open_session
     ) AS matching,
     (SELECT count(*) FROM scanned) AS jobs, (SELECT id FROM scanned ORDER BY id DESC LIMIT 1) AS last_scanned

@@ -31,6 +31,7 @@ FROM (
       AND retried_as IS NOT NULL --? retried
       AND retried_as IS NULL --? not_retried
       AND stage IS NULL --? no_stage
+      AND (SELECT s.closed_at FROM session s WHERE s.session = scanned.session) IS NULL --? open_session
     ORDER BY id
     LIMIT $3
 ) AS found

@@ -20,5 +20,6 @@ WHERE id < $1
   AND retried_as IS NOT NULL --? retried
   AND retried_as IS NULL --? not_retried
   AND stage IS NULL --? no_stage
+  AND (SELECT s.closed_at FROM session s WHERE s.session = job_finished.session) IS NULL --? open_session
 ORDER BY id DESC
 LIMIT $2

@@ -58,6 +58,7 @@ impl Store {
         (before, scan): (Timestamp, BulkScan),
     ) -> Ask {
         let is_unfinished = action == BulkAction::Cancel;
+        let filter = &JobFilter { in_open_session: action == BulkAction::Retry, ..filter.clone() };
         let ask = self
             .ask(if is_unfinished { unfinished } else { finished })
             .reworded(|text| filter.narrowed(text))

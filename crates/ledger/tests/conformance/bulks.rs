@@ -1,6 +1,6 @@
 //! Bulk operations: one owner at a time, whose writes count only while it is the owner.
 
-use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
+use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked, State};
 use domain::plan::{Command, StageEnd};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, LaneId, Timestamp};
 use ledger::{
@@ -10,7 +10,7 @@ use ledger::{
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
 use crate::plan_steps::{PlanOwner, plan};
-use crate::shop::{cancel, job, of_lane, plain, session, submit, submit_placed};
+use crate::shop::{cancel, in_session, job, of_lane, plain, session, session_id, submit, submit_placed};
 
 pub async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
     NewBulk {
@@ -215,6 +215,37 @@ pub async fn a_scan_is_bounded_and_scans_together_find_every_job_once(b: Bench) 
             }
             assert_eq!(found, jobs(expected), "{action:?} {filter:?} {rows_max} {jobs_max}");
         }
+    }
+}
+
+/// Such a retry would be refused, and the job would be among the next ones again.
+pub async fn a_retry_finds_no_job_of_a_closed_session(b: Bench) {
+    for name in ["open", "closed"] {
+        b.ledger.open_session(&session_id(name), &crate::sessions::spec(), None, None).await.unwrap();
+    }
+    let lane = b.lane(session("open"), &owner("a")).await;
+    let closed = b.lane(session("closed"), &owner("a")).await;
+    let first_of = |name: &str, n: u64| submit(NewJob { seq: Some(1), ..in_session(name, n) });
+    b.does(of_lane(&lane, [submit(plain(job(0))), first_of("open", 1)])).await;
+    b.does(of_lane(&closed, [first_of("closed", 2)])).await;
+    b.does(of_lane(&lane, [cancel(job(0)), cancel(job(1))])).await;
+    b.does(of_lane(&closed, [cancel(job(2))])).await;
+    let late = b.ledger.bulk_now().await.unwrap().plus_ms(1);
+    for jobs in [&[0, 1, 2][..], &[0, 1]] {
+        let jobs: Vec<_> = jobs.iter().map(|n| job(*n)).collect();
+        let (state, in_open_session) = (Some(State::Finished), true);
+        let filter = JobFilter { state, in_open_session, limit: 10, ..JobFilter::default() };
+        let listed = b.ledger.jobs(&filter).await.unwrap();
+        assert_eq!(listed.iter().rev().map(|record| record.id).collect::<Vec<_>>(), jobs);
+        let all = JobFilter::default();
+        let next = b.ledger.next_of_bulk(BulkAction::Retry, &all, late, scan(None, 10)).await.unwrap();
+        assert_eq!(next.jobs, jobs);
+        let count = b.ledger.count_bulk(BulkAction::Retry, &all, late, None, 10).await.unwrap();
+        assert_eq!(count, BulkCount { jobs: jobs.len() as u64, read_to: None });
+        // The others are about it as well.
+        let next = b.ledger.next_of_bulk(BulkAction::Delete, &all, late, scan(None, 10)).await.unwrap();
+        assert_eq!(next.jobs, [0, 1, 2].map(job));
+        b.ledger.close_session(&closed).await.unwrap().unwrap();
     }
 }
 

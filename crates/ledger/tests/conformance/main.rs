@@ -223,6 +223,7 @@ on_every_ledger! {
         only_so_many_bulk_operations_are_under_way,
         a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
         a_scan_is_bounded_and_scans_together_find_every_job_once,
+        a_retry_finds_no_job_of_a_closed_session,
         jobs_that_were_made_long_after_its_time_are_not_read,
         an_owner_that_was_replaced_writes_nothing,
         jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes,

@@ -204,6 +204,30 @@ async fn a_retry_by_filter_that_is_repeated_under_its_key_selects_nothing_more()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_closed_session_are_in_the_way_of_no_retry_by_filter() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let opened = rig.post(0, "/v1/sessions", Some(&json!({"ordering": "none"})), 201).await;
+    let dead = with(failing(9, 1), json!({"kind": "k"}));
+    let older = rig.submit(0, dead.clone()).await;
+    let of_closed = rig.submit(1, with(dead, json!({"session": opened["id"]}))).await;
+    for id in [&older, &of_closed] {
+        rig.finished(0, id).await;
+    }
+    let close = format!("/v1/sessions/{}", opened["id"].as_str().unwrap());
+    let closed = rig.ask(0, "DELETE", &close, None).await;
+    assert_eq!(closed.status, 204, "{}", closed.text);
+    let filter = json!({"dead": true, "kind": "k"});
+    let count = json!({"action": "retry", "filter": filter, "dry_run": true});
+    assert_eq!(rig.post(1, "/v1/bulk", Some(&count), 200).await["matched"], 1);
+    let answer = rig.post(1, "/v1/jobs/retry", Some(&filter), 202).await;
+    assert_eq!((&answer["retried"], &answer["results"]), (&json!(1), &Value::Null), "{answer}");
+    rig.finished(0, answer["ids"][0].as_str().unwrap()).await;
+    assert_eq!(rig.job(0, &older).await["retried_as"], answer["ids"][0]);
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retry_by_hand_is_one_under_its_key_and_not_of_what_is_not_finished() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
