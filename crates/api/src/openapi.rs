@@ -302,13 +302,12 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "job_events" => &[NotFound, Fenced],
         // For a tenant or a pool that the token does not see.
         "open_session" => &[NotFound, KeyReused, BusUnavailable],
-        "submit_jobs" => &[KeyReused, BusUnavailable],
+        "submit_jobs" | "retry_jobs" => &[KeyReused, BusUnavailable],
         "list_sessions" => &[BusUnavailable],
         "show_session" | "connect_client" => &[NotFound, BusUnavailable],
         "close_session" => &[NotFound, NotOwner, Fenced, BusUnavailable],
         "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
-        // Of many, where none is retried and a session refuses the first one.
-        "retry_job" | "retry_jobs" => &[NotFound, Conflict, KeyReused, BusUnavailable],
+        "retry_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
         "create_plan" => &[NotFound, KeyReused, TenantLocked],
         "start_plan" => &[NotFound, Conflict, TenantLocked],
         "retry_task" | "retry_tenant" => {

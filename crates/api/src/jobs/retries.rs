@@ -89,12 +89,13 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Retries many finished jobs
 ///
-/// The request names jobs by their ids or by a filter of one condition at least. A filter selects the newest 1,000 finished jobs that match, were
-/// not retried and are neither stages of plans nor of closed sessions; the same filter again selects the next 1,000. Jobs are read and retried in
-/// parts, all within the time of one request. `results` names the jobs that were not retried: those that are not finished
-/// or are stages of plans (`conflict`), that are not kept (`not_found`), or for which there was no room or no time
-/// (`overloaded`, `ledger_unavailable`; send the same request again). Under one `Idempotency-Key` each job is retried once:
-/// a repetition of the request is about the jobs that the first one selected, and gets the same new ones.
+/// The request names jobs by their ids or by a filter of one condition at least. A filter selects the newest 1,000 finished
+/// jobs that match, were not retried and are neither stages of plans nor of closed sessions; the same filter again selects the
+/// next 1,000. Jobs are read and retried in parts, all within the time of one request. `results` names the jobs that were not
+/// retried: those that are not finished, are stages of plans or are of closed sessions (`conflict`), that are not kept
+/// (`not_found`), or for which there was no room or no time (`overloaded`, `ledger_unavailable`; send the same request again).
+/// Under one `Idempotency-Key` each job is retried once: a repetition of the request is about the jobs that the first one
+/// selected, and gets the same new ones.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -175,7 +176,7 @@ pub struct Retries<'f> {
     not_retried: Vec<shape::NotRetried>,
     /// Those of them that the caller does not see.
     hidden: Vec<JobId>,
-    /// The first refusal of a retry that was tried, or for which there was no time.
+    /// The first refusal that is not about its job, of a retry that was tried, or for which there was no time.
     failure: Option<Refusal>,
 }
 
@@ -343,7 +344,10 @@ impl<'f> Retries<'f> {
 
     fn failed(&mut self, id: JobId, refusal: Refusal) {
         tracing::debug!(%refusal, job = %id, "a job was not retried");
-        self.failure.get_or_insert_with(|| refusal.clone());
+        // That the job or its session does not allow it, or is gone, is no answer to a request about many.
+        if !matches!(refusal.code(), Code::Conflict | Code::NotFound) {
+            self.failure.get_or_insert_with(|| refusal.clone());
+        }
         self.leave_out(id, refusal);
     }
 
