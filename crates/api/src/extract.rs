@@ -253,14 +253,39 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
 fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        // A question mark stands for what has no name, such as a key that is not complete.
-        let known = path.strip_suffix(".?").unwrap_or(&path);
-        let place = if matches!(known, "." | "?") { String::new() } else { format!("{known}: ") };
-        Refusal::unreadable(&format!("the body is refused: {place}"), &error.inner().to_string())
+        let place = format!("the body is refused: {}", place(&error));
+        Refusal::unreadable(&place, &error.inner().to_string())
     })?;
     reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
     Ok(value)
+}
+
+/// The field that is wrong, for the words before what is wrong with it; empty for the value itself.
+fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let path = error.path().to_string();
+    // A question mark stands for what has no name, such as a key that is not complete.
+    let known = path.strip_suffix(".?").unwrap_or(&path);
+    if matches!(known, "." | "?") { String::new() } else { format!("{known}: ") }
+}
+
+/// Why a text was refused, which is a part of what the client sent, or a frame: it is read once more, slower, for the field
+/// that is wrong. Where that is named, its line and column, which count in this text, are left out.
+pub fn refused_part<T: DeserializeOwned>(text: &str) -> Refusal {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = serde_path_to_error::deserialize::<_, T>(&mut reader);
+    let (place, error) = match read.map_err(|error| (place(&error), error.into_inner())) {
+        Err(wrong) => wrong,
+        Ok(_) => match reader.end() {
+            Err(error) => (String::new(), error),
+            Ok(()) => return Refusal::internal(),
+        },
+    };
+    let mut message = error.to_string();
+    let column = format!(" at line {} column {}", error.line(), error.column());
+    if error.is_data() && message.ends_with(&column) {
+        message.truncate(message.len() - column.len());
+    }
+    Refusal::unreadable(&place, &message)
 }
 
 /// The signer in the path.
@@ -494,6 +519,31 @@ mod tests {
         let text = r#"{"settlements":[{"nonce":0"#;
         let refusal = json::<SettlementsRequest>(text).expect_err(text).to_string();
         assert!(refusal.contains("the body is refused: settlements[0]: EOF while parsing"), "{refusal}");
+    }
+
+    #[test]
+    fn a_refused_part_of_a_body_names_the_field_as_well() {
+        let job = |fields: &str| refused_part::<Object<JobRequest>>(&format!(r#"{{"payload":1{fields}}}"#));
+        for (fields, expected) in [
+            (
+                r#","priority":11"#,
+                "priority: invalid value: integer `11`, expected a whole number from -10 to 10",
+            ),
+            (r#","metadata":{"a":7}"#, "metadata.a: invalid type: integer `7`, expected a string"),
+            (r#","route":{"source":"zh"}"#, "route: missing field `target`"),
+        ] {
+            let (code, detail) = job(fields).code_and_detail();
+            assert_eq!((code, detail.as_str()), (Code::Invalid, expected));
+        }
+        let unknown = job(r#","prority":1"#).to_string();
+        assert!(unknown.contains("unknown field `prority`") && !unknown.contains(" column "), "{unknown}");
+        let long = format!(r#"{{"payload":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX));
+        let refusal = refused_part::<Object<JobRequest>>(&long);
+        assert_eq!(refusal.code(), Code::TooLarge, "{refusal}");
+        let shape = refused_part::<Object<JobRequest>>("7").to_string();
+        assert!(shape.ends_with("invalid type: integer `7`, expected an object"), "{shape}");
+        let broken = refused_part::<Object<JobRequest>>("{").to_string();
+        assert!(broken.ends_with("EOF while parsing an object at line 1 column 1"), "{broken}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ledger::{JobKey, SessionRecord};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 use wire::jobs as shape;
-use wire::{Code, FORWARDED_PLACES};
+use wire::{Code, FORWARDED_PLACES, Object};
 
 use super::{Answer, Forwarding};
 use crate::auth::Principal;
@@ -54,7 +54,8 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
     for (at, job) in asked.jobs.into_iter().enumerate() {
         let place = places.get(at).copied().unwrap_or(at);
-        let read = job.0.map_err(|message| Refusal::unreadable("", &message)).and_then(|job| {
+        let read = job.0.map_err(|text| extract::refused_part::<Object<shape::JobRequest>>(text.as_str()));
+        let read = read.and_then(|job| {
             let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
             let submission = job_fields::submission(&job, key, &principal)?;

@@ -23,6 +23,7 @@ use wire::{Code, Object};
 use super::cursor::Cursor;
 use super::looks::{self, InLedger, Look, Room};
 use crate::auth::{Principal, Scope};
+use crate::extract::refused_part;
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
@@ -264,7 +265,7 @@ impl Socket {
             Ok(share) => share,
             Err(reached) => return self.end(CloseCode::Again, &reached.to_string()),
         };
-        let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable("", &error.to_string()));
+        let read = serde_json::from_str(text).map_err(|_| refused_part::<ClientFrame>(text));
         let named = |frame| match frame {
             ClientFrame::Job(job) if job.client_ref.is_none() => {
                 Err(Refusal::invalid("a job must have a ref"))

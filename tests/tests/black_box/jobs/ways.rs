@@ -186,7 +186,7 @@ async fn a_bad_job_of_a_batch_sinks_no_other() {
         let id = answer["results"][n]["id"].as_str().unwrap();
         assert_eq!(rig.finished(0, id).await["result"], n);
     }
-    for (n, says) in [(1, "prority"), (3, "-10 to 10")] {
+    for (n, says) in [(1, "prority"), (3, "priority: invalid value: integer `11`")] {
         let refused = &answer["results"][n];
         assert_eq!(refused["code"], "invalid", "{answer}");
         assert!(refused["detail"].as_str().unwrap().contains(says), "{refused}");

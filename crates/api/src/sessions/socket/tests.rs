@@ -46,6 +46,23 @@ fn a_frame_that_is_no_object_has_no_ref() {
 }
 
 #[actix_web::test]
+async fn a_frame_that_is_refused_is_told_which_field_is_wrong() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let Connected { mut socket, response, .. } = connected(&state).await;
+    for (fields, says) in [
+        (r#""priority":11"#, "priority: invalid value"),
+        (r#""metadata":{"a":7}"#, "metadata.a: invalid type"),
+    ] {
+        socket.on_text(&format!(r#"{{"type":"job","ref":"r","payload":1,{fields}}}"#));
+        let Some(SessionFrame::Problem(problem)) = socket.out.pop_front() else { panic!("{says}") };
+        assert!(problem.detail.starts_with(says), "{problem:?}");
+        assert_eq!(problem.client_ref.as_deref(), Some("r"));
+    }
+    drop(response);
+}
+
+#[actix_web::test]
 async fn a_page_that_is_read_slowly_ends_when_the_client_is_not_served_any_more() {
     for code in [CloseCode::Other(close::UNAUTHORIZED), CloseCode::Away] {
         let dir = TempDir::new().unwrap();
