@@ -6,6 +6,7 @@ mod guard;
 mod outlet;
 mod pauses;
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 
@@ -45,8 +46,8 @@ pub struct Opened {
 /// What is wrong with a message that cannot be read, in words fit for its sender.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The sender broke the protocol.
-    Protocol(String),
+    /// The sender broke the protocol: `too_large` for a message that is too long, else `invalid`.
+    Protocol(Code, String),
     /// There is no room for the message now.
     Overloaded(String),
 }
@@ -93,16 +94,23 @@ fn offered(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// What is wrong with a message that cannot be read.
 pub fn fault(error: &ProtocolError) -> Fault {
-    let why = format!("the message cannot be read: {error}");
+    let unread = |why: &dyn fmt::Display| format!("the message cannot be read: {why}");
     let inner = match error {
         ProtocolError::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<PayloadError>()),
         _ => None,
     };
     match inner {
+        // The guard's own words.
         Some(PayloadError::Io(inner)) if inner.kind() == io::ErrorKind::QuotaExceeded => {
             Fault::Overloaded(inner.to_string())
         }
-        _ => Fault::Protocol(why),
+        Some(PayloadError::Io(inner)) if inner.kind() == io::ErrorKind::FileTooLarge => {
+            Fault::Protocol(Code::TooLarge, unread(inner))
+        }
+        Some(PayloadError::Io(inner)) if inner.kind() == io::ErrorKind::InvalidData => {
+            Fault::Protocol(Code::Invalid, unread(inner))
+        }
+        _ => Fault::Protocol(Code::Invalid, unread(error)),
     }
 }
 

@@ -223,7 +223,7 @@ impl Socket {
             match message {
                 Some(Ok(message)) => self.on_message(message).await,
                 Some(Err(error)) => match websocket::fault(&error) {
-                    Fault::Protocol(why) => self.fault(why),
+                    Fault::Protocol(code, why) => self.fault(code, why),
                     Fault::Overloaded(why) => self.end(CloseCode::Again, &why),
                 },
                 None => self.closing = Some(Closing::Gone),
@@ -238,7 +238,9 @@ impl Socket {
         self.heard = self.pauses.since(Instant::now());
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
-            AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
+            AggregatedMessage::Binary(_) => {
+                self.fault(Code::Invalid, "messages must be JSON text".to_owned());
+            }
             AggregatedMessage::Ping(bytes) => {
                 let begun = Instant::now();
                 let sent = self.outlet.pong(&bytes).await;
@@ -293,8 +295,8 @@ impl Socket {
         self.out.push_back(SessionFrame::Problem(problem));
     }
 
-    fn fault(&mut self, why: String) {
-        self.problem(None, Code::Invalid, why);
+    fn fault(&mut self, code: Code, why: String) {
+        self.problem(None, code, why);
         self.end(CloseCode::Other(close::PROTOCOL), "a protocol error; the problem frame says which");
     }
 

@@ -34,6 +34,8 @@ pub struct Broken {
     pub at: usize,
     /// What is wrong, in words fit for the sender.
     pub why: String,
+    /// Whether that is the length of the message.
+    pub is_too_long: bool,
 }
 
 impl Frames {
@@ -85,7 +87,9 @@ impl Frames {
             if self.read >= 2 && self.read == self.header_length() {
                 self.read = 0;
                 self.left = self.length();
-                self.judge(now).map_err(|why| Broken { at, why })?;
+                let judged = self.judge(now);
+                let is_too_long = self.message_bytes > self.bytes_max;
+                judged.map_err(|why| Broken { at, why, is_too_long })?;
                 if self.left == 0 {
                     self.frame_ends();
                 }
@@ -255,8 +259,9 @@ mod tests {
                 match expected {
                     None => assert_eq!(broken, None),
                     Some(words) => {
-                        let why = broken.expect("it is found").why;
+                        let Broken { why, is_too_long, .. } = broken.expect("it is found");
                         assert!(why.starts_with(words), "{why}");
+                        assert_eq!(is_too_long, words == "a message");
                     }
                 }
                 // A header that is too long is the last thing here.

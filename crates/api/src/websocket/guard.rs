@@ -92,6 +92,8 @@ impl Guard {
     }
 }
 
+/// What is not allowed comes as an error of the payload: [`io::ErrorKind::FileTooLarge`] for a message that is too long,
+/// [`io::ErrorKind::QuotaExceeded`] for one without room, else [`io::ErrorKind::InvalidData`].
 impl Stream for Guard {
     type Item = Result<Bytes, PayloadError>;
 
@@ -113,14 +115,17 @@ impl Stream for Guard {
             Poll::Pending if this.is_late(Instant::now()) => {
                 let ms = this.message_timeout.as_millis();
                 let why = format!("a message did not arrive within {ms} ms");
-                return Poll::Ready(Some(Err(PayloadError::Io(io::Error::other(why)))));
+                let late = io::Error::new(io::ErrorKind::InvalidData, why);
+                return Poll::Ready(Some(Err(PayloadError::Io(late))));
             }
             other => return other,
         };
         let bytes = match this.read(&bytes, Instant::now()) {
             Ok(()) => bytes,
-            Err(BrokenAt { at, why }) => {
-                this.broken = Some(Broken::Next(io::Error::other(why)));
+            Err(BrokenAt { at, why, is_too_long }) => {
+                let kind =
+                    if is_too_long { io::ErrorKind::FileTooLarge } else { io::ErrorKind::InvalidData };
+                this.broken = Some(Broken::Next(io::Error::new(kind, why)));
                 return Poll::Ready(Some(Ok(bytes.slice(..at))));
             }
         };

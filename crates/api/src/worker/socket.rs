@@ -24,6 +24,7 @@ use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use nodes::limits::NODES_MAX;
 use tokio::sync::watch;
+use wire::Code;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
@@ -67,6 +68,8 @@ pub struct Socket {
     /// Calls under way. Each ends as an event, or with nothing to say.
     calls: FuturesUnordered<LocalBoxFuture<'static, Option<Event>>>,
     closing: Option<Closing>,
+    /// The code of the problem that goes before a close because the node broke the protocol.
+    fault: Code,
 }
 
 /// Why the socket is over.
@@ -107,6 +110,7 @@ impl Socket {
             ping: None,
             calls: FuturesUnordered::new(),
             closing: None,
+            fault: Code::Invalid,
         }
     }
 
@@ -127,7 +131,10 @@ impl Socket {
                 message = messages.next() => match message {
                     Some(Ok(message)) => self.on_message(message),
                     Some(Err(error)) => match websocket::fault(&error) {
-                        Fault::Protocol(why) => self.apply(Event::Unreadable(why)),
+                        Fault::Protocol(code, why) => {
+                            self.fault = code;
+                            self.apply(Event::Unreadable(why));
+                        }
                         Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
                     },
                     None => self.closing = Some(Closing::Gone),
@@ -461,7 +468,7 @@ impl Socket {
             Some(Closing::ByInstance(code, why)) => {
                 tracing::debug!(code = code.number(), why, "a worker socket is closed");
                 if code == CloseCode::Protocol {
-                    let problem = SocketProblem { code: "invalid".to_owned(), detail: why.clone() };
+                    let problem = SocketProblem { code: self.fault.as_str().to_owned(), detail: why.clone() };
                     let problem = serde_json::to_string(&SchedulerFrame::Problem(problem));
                     last.push(problem.expect("frames have text keys only"));
                 }

@@ -375,7 +375,10 @@ async fn a_message_is_refused_by_the_length_that_its_header_announces() {
                 panic!("{path}: closed without a code after {said:?}")
             });
             assert_eq!(code.await.expect("the socket is closed"), close::PROTOCOL, "{path}");
-            assert!(said.contains("a message may have 4194304 bytes"), "{path}: {said}");
+            let problem: Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(problem["code"], "too_large", "{path}: {said}");
+            let detail = "the message cannot be read: a message may have 4194304 bytes";
+            assert_eq!(problem["detail"], detail, "{path}");
         }
         // All of it follows, as long as it is taken.
         let (mut socket, _) = tokio_tungstenite::connect_async(url.as_str()).await.unwrap();
