@@ -45,8 +45,12 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkFilter {
-    /// Only jobs in this state.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    /// Only jobs in this state. It counts in either case.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_in_either_case"
+    )]
     #[schema(nullable = false)]
     pub state: Option<JobState>,
     /// Only jobs with this outcome.
@@ -195,6 +199,18 @@ mod tests {
         ] {
             let read: BulkRequest = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_state_counts_in_either_case() {
+        for state in ["created", "CREATED", "Created"] {
+            let read: BulkFilter = serde_json::from_str(&format!(r#"{{"state":"{state}"}}"#)).unwrap();
+            assert_eq!(read.state, Some(JobState::Created), "{state}");
+        }
+        for wrong in [r#""done""#, "null", "7"] {
+            let body = format!(r#"{{"state":{wrong}}}"#);
+            assert!(serde_json::from_str::<BulkFilter>(&body).is_err(), "{body}");
         }
     }
 

@@ -522,8 +522,12 @@ pub struct RetryRequest {
     )]
     #[schema(max_items = 1000)]
     pub ids: Vec<String>,
-    /// Only jobs in this state: FINISHED, as no others are retried.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    /// Only jobs in this state: FINISHED, as no others are retried. It counts in either case.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_in_either_case"
+    )]
     #[schema(nullable = false)]
     pub state: Option<JobState>,
     /// Only jobs with this outcome.

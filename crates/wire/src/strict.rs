@@ -7,7 +7,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{
+    Deserialize, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
 use crate::json::Json;
 
@@ -298,6 +300,15 @@ pub fn present_short_text<'de, const MAX: usize, D: Deserializer<'de>>(
 /// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
 pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+/// A word in capitals, whose letters count in either case, for fields with `#[serde(default)]`: absent is `None`, and `null` is
+/// refused.
+pub fn present_in_either_case<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    T::deserialize(text.to_ascii_uppercase().into_deserializer()).map(Some)
 }
 
 /// A request that is a JSON object. Its derived reader would also take an array of its fields' values.

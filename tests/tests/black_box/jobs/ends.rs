@@ -217,7 +217,7 @@ async fn jobs_of_a_closed_session_are_in_the_way_of_no_retry_by_filter() {
     let close = format!("/v1/sessions/{}", opened["id"].as_str().unwrap());
     let closed = rig.ask(0, "DELETE", &close, None).await;
     assert_eq!(closed.status, 204, "{}", closed.text);
-    let filter = json!({"dead": true, "kind": "k"});
+    let filter = json!({"dead": true, "kind": "k", "state": "finished"});
     let count = json!({"action": "retry", "filter": filter, "dry_run": true});
     assert_eq!(rig.post(1, "/v1/bulk", Some(&count), 200).await["matched"], 1);
     let answer = rig.post(1, "/v1/jobs/retry", Some(&filter), 202).await;
