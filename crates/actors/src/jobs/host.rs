@@ -50,6 +50,11 @@ impl InstanceHost {
         self.inter_instance.post(heir, InstanceMessage::Left(lane.clone()));
     }
 
+    /// Tells those who watch a lane that its session is closed.
+    pub(super) fn closed(&self, lane: &LaneId) {
+        self.watches.closed(lane);
+    }
+
     /// Answers results that were written, each with the attempt that gets its slot.
     pub(super) fn results_written(&self, ends: Ends) {
         self.results.answer(ends);

@@ -255,6 +255,19 @@ impl Watches {
         self.tell(|| seen);
     }
 
+    /// Tells the watches of a lane, here and elsewhere, that its session is closed: they read the ledger.
+    pub(super) fn closed(&self, lane: &LaneId) {
+        if self.has_nobody() {
+            return;
+        }
+        let topic = Topic::Lane(lane.clone());
+        let is_wanted = self.wanted.get(&topic).is_some_and(|until| Instant::now() < *until);
+        if self.outgoing.is_some() && is_wanted {
+            self.tell_closed(lane);
+        }
+        self.missed_in(&topic);
+    }
+
     fn tell(&self, seen: impl FnOnce() -> JobEvent) {
         if self.has_nobody() {
             return;
@@ -411,6 +424,13 @@ impl Watches {
     /// Watches here may have missed events.
     fn missed(&self) {
         for watched in &self.here {
+            let _ = watched.notifications.send(Notification::Missed);
+        }
+    }
+
+    /// The watches of a topic may have missed something.
+    fn missed_in(&self, topic: &Topic) {
+        if let Some(watched) = self.here.get(topic) {
             let _ = watched.notifications.send(Notification::Missed);
         }
     }

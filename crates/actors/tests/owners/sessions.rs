@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
-use actors::jobs::{Accepted, Refusal, Submission};
+use actors::jobs::{Accepted, Notification, Refusal, Submission, Topic};
 use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Priority, Requirements, Spec, State};
 use domain::limits::SESSION_IDLE_MS_MIN;
 use domain::session::{self, Ordering};
 use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, SessionId};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use ledger::{Acquisition, JobBatch, JobKey, JobWrite, KeyScope, Lane, Lease};
 
@@ -58,6 +59,17 @@ async fn a_repetition_is_not_refused_while_nobody_can_tell_whether_its_job_was_a
     assert_eq!(submit(&lanes, &id, &["c1"]).await, [Err(Refusal::LedgerUnavailable)]);
     lanes.plan.job_keys_are_away.store(false, Atomic::SeqCst);
     assert_eq!(submit(&lanes, &id, &["c1", "c2"]).await, [Ok(first), Err(Refusal::SessionClosed)]);
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_watches_of_a_session_hear_that_it_is_closed() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Strict).await;
+    let mut watch = lanes.jobs.watch(Topic::Lane(LaneId::session(&id))).unwrap();
+    lanes.jobs.close_session(&id).await.unwrap();
+    // It was told before it was answered.
+    assert!(matches!(watch.next().now_or_never(), Some(Notification::Missed)));
     lanes.jobs.stop().await;
 }
 

@@ -204,6 +204,7 @@ fn close_session(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
         if closed.is_ok() {
             tracing::info!(resource = %actor.lane, token = %actor.state.token(), "a session is closed");
             actor.unbind();
+            actor.services.host.closed(&actor.lane);
         }
         let effects = actor.state.session_closed(closed, Instant::now());
         run(actor, effects, context);

@@ -15,9 +15,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::finish_interest::Listed;
-use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
+use super::{JobEvent, JobEventKind, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
 
+/// What stands among an instance's topics before a lane whose session it has closed. An instance that does not know the word
+/// takes it for no topic.
+const CLOSED: &str = "closed ";
 /// Notices that are sent at once.
 const NOTICES_SENT_AT_ONCE: usize = 512;
 /// Topics of one word.
@@ -173,9 +176,21 @@ impl Watches {
 
     /// The one that was asked has nothing to say.
     fn nothing(&self, job: JobId) {
-        if let Some(watched) = self.here.get(&Topic::Job(job)) {
-            let _ = watched.notifications.send(Notification::Missed);
+        self.missed_in(&Topic::Job(job));
+    }
+
+    /// Tells the other instances that the session of a lane is closed.
+    pub(super) fn tell_closed(&self, lane: &LaneId) {
+        self.announce(&format!("{CLOSED}{lane}"));
+    }
+
+    /// Reads a topic that another instance has listed, if it says that a lane's session is closed.
+    pub(super) fn hear_closed(&self, topic: &str) -> bool {
+        let Some(lane) = topic.strip_prefix(CLOSED) else { return false };
+        if let Ok(lane) = LaneId::parse(lane) {
+            self.missed_in(&Topic::Lane(lane));
         }
+        true
     }
 }
 
@@ -205,6 +220,9 @@ impl Hearing<'_> {
                 Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
                     for topic in topics {
+                        if self.watches.hear_closed(&topic) {
+                            continue;
+                        }
                         match self.watches.finish_interest.receive(&from, &topic, Instant::now()) {
                             Listed::First => self.watches.announce_finish_interest(),
                             Listed::Again => {}

@@ -104,6 +104,30 @@ async fn the_end_of_a_job_is_passed_on_once_by_whichever_notice_comes_first() {
 }
 
 #[tokio::test]
+async fn the_watches_of_a_lane_whose_session_is_closed_read_the_ledger_here_and_elsewhere() {
+    let (watches, mut to_tell) = Watches::new(false);
+    let mut of_lane = watches.listen(&Topic::Lane(lane())).unwrap();
+    let mut of_job = watches.listen(&job(1)).unwrap();
+    watches.closed(&lane());
+    assert!(matches!(of_lane.try_recv(), Ok(Notification::Missed)));
+    assert_eq!(sent(&mut to_tell), 0, "nobody elsewhere listens to it");
+    watches.wanted_by_another(Topic::Lane(lane()));
+    watches.closed(&lane());
+    assert!(of_job.try_recv().is_err(), "it says nothing of a job");
+    let Ok(Notice::Want { topics, .. }) = to_tell.try_recv() else { panic!("it is said") };
+    assert_eq!(Topic::read(&topics[0]), None, "to earlier releases it is no topic");
+
+    let (elsewhere, _to_tell) = Watches::new(false);
+    let mut of_lane = elsewhere.listen(&Topic::Lane(lane())).unwrap();
+    assert!(elsewhere.hear_closed(&topics[0]));
+    assert!(matches!(of_lane.try_recv(), Ok(Notification::Missed)));
+    for other in ["ends", "all", "lane session:s"] {
+        assert!(!elsewhere.hear_closed(other), "{other}");
+    }
+    assert!(of_lane.try_recv().is_err());
+}
+
+#[tokio::test]
 async fn whoever_wants_all_is_told_so_much_each_second() {
     let (watches, mut to_tell) = Watches::new(false);
     watches.wanted_by_another(Topic::All);
