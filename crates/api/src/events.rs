@@ -36,8 +36,8 @@ type Shared = web::Data<State>;
 
 /// Streams the events of a job
 ///
-/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. A further `job`
-/// event follows each change of the job's state or newest attempt, and a `progress` event
+/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload and `waiting_for`, which changes
+/// without an event. A further `job` event follows each change of the job's state or newest attempt, and a `progress` event
 /// (`{"id","attempt","percent"?,"note"?}`) follows each progress report of its node. The stream ends after
 /// the `job` with `"state":"FINISHED"`. States in quick succession may be left out, and progress may be lost;
 /// the end is never lost. If a stream ends earlier (the instance stops, or the client does not read), ask any
