@@ -413,6 +413,12 @@ impl Jobs {
         self.end(Phase::Over).await;
     }
 
+    /// Begins what [`Self::abandon`] does, and does not wait for it. What has not ended by then ends with its arbiter.
+    pub fn end_at_once(&self) {
+        self.enter(Phase::Over);
+        self.keeper.directory().send_to_all(|| LaneCommand::Stop);
+    }
+
     async fn end(&self, phase: Phase) {
         self.enter(phase);
         self.keeper.directory().until_empty(|| LaneCommand::Stop).await;

@@ -206,6 +206,11 @@ impl Handle {
     pub async fn stop(&self) {
         self.server.stop(true).await;
     }
+
+    /// Stops accepting connections and closes them, whatever is under way.
+    pub async fn stop_at_once(&self) {
+        self.server.stop(false).await;
+    }
 }
 
 impl fmt::Debug for Handle {

@@ -331,16 +331,20 @@ impl Daemon {
             // The keys are others' now: what is under way can be written no more.
             tokio::join!(signers.abandon(), jobs.abandon(), work);
         });
-        if drained.await.is_err() {
+        let is_drained = drained.await.is_ok();
+        if !is_drained {
             tracing::warn!(
                 requests = api.in_flight(),
                 "the drain timeout is over; the remaining work is cut off and its leases expire by themselves"
             );
+            signers.end_at_once();
+            jobs.end_at_once();
         }
+        let close_sockets = async { if is_drained { api.stop().await } else { api.stop_at_once().await } };
         let last_steps = [
             ("giving the worker number back", timeout(CLOSE_STEP_MAX, keeping.stop()).await),
             ("leaving the cluster", timeout(CLOSE_STEP_MAX, membership.leave()).await),
-            ("closing the sockets", timeout(CLOSE_STEP_MAX, api.stop()).await),
+            ("closing the sockets", timeout(CLOSE_STEP_MAX, close_sockets).await),
             // Behind the last request: nothing is granted any more.
             ("looking at the ledger once more", timeout(CLOSE_STEP_MAX, witness.stop()).await),
             ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),

@@ -80,7 +80,9 @@ async fn a_request_that_never_ends_does_not_outlast_the_drain_time() {
     let mut instance = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "300000").start().await.unwrap();
     let _open = endless_request(instance.url()).await;
     let status = instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
-    assert_eq!(status.code(), Some(0));
+    let log = instance.whole_log();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("the drain timeout is over") && !log.contains("\"ERROR\""), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

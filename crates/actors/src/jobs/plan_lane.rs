@@ -56,6 +56,11 @@ impl Jobs {
         self.callers.lifetime.takes_work()
     }
 
+    /// Whether this incarnation is over, so that nothing is written any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.callers.lifetime.is_over()
+    }
+
     /// The plans whose lanes have work and no live owner. Each is sent as long as that is so.
     pub(crate) fn left_plans(&self) -> tokio::sync::broadcast::Receiver<PlanId> {
         self.left_plans.subscribe()

@@ -50,7 +50,10 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     tokio::spawn(async move {
         while let Some((plan, died)) = deaths.recv().await {
             let Some(inner) = this.upgrade() else { return };
-            tracing::error!(%plan, "a plan's owner died");
+            // Once the incarnation is over, an owner that was cut off ends with its arbiter. A panic is logged where it occurs.
+            if !inner.jobs.is_over() {
+                tracing::error!(%plan, "a plan's owner died");
+            }
             inner.directory.remove(&plan, &died);
             if inner.jobs.is_serving() {
                 guarded("the adoption of a plan whose owner died", inner.adopt(plan)).await;

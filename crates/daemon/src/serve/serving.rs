@@ -85,13 +85,15 @@ impl Serving {
     /// The start has come to nothing: what is under way ends in order.
     pub async fn close(self, drain_timeout: Duration) {
         self.api.drain();
-        if timeout(drain_timeout, self.api.idle()).await.is_err() {
+        if timeout(drain_timeout, self.api.idle()).await.is_ok() {
+            let _ = timeout(CLOSE_STEP_MAX, self.api.stop()).await;
+        } else {
             tracing::warn!(
                 requests = self.api.in_flight(),
                 "the drain timeout is over; the remaining requests are cut off"
             );
+            let _ = timeout(CLOSE_STEP_MAX, self.api.stop_at_once()).await;
         }
-        let _ = timeout(CLOSE_STEP_MAX, self.api.stop()).await;
         let _ = timeout(CLOSE_STEP_MAX, close_probe(self.probe)).await;
     }
 }
