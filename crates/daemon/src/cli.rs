@@ -7,22 +7,20 @@ pub mod jobs;
 pub mod length;
 pub mod nodes;
 pub mod plans;
+pub mod recover;
 pub mod sessions;
 
 use std::path::PathBuf;
 
-use ::ids::limits::LEAD_MS_MIN;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use domain::ResourceKind;
-use ledger::{RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN};
 use wire::limits::{
     GRANT_NONCES_MAX, HOLD_MS_MAX, HOLD_MS_MIN, LIST_ITEMS_MAX, MAX_IN_FLIGHT_MAX, NONCE_MAX,
 };
 use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
 
 use crate::config;
-use crate::config::SNOWFLAKES_AHEAD_MS_MAX;
 use length::milliseconds;
 
 /// A scheduler for keyed work that two owners must never do twice: transaction nonces, jobs for worker nodes, distributed ids
@@ -89,7 +87,7 @@ pub enum Command {
     /// Copy the embedded ledger into a file, also while the daemon runs
     Backup(Backup),
     /// Take a ledger that went back in time (a restored backup) past all that it may have granted since
-    Recover(Recover),
+    Recover(recover::Recover),
     /// Print the configuration that `serve` would use (secrets hidden), or its errors and those of its files of TLS
     CheckConfig(CheckConfig),
     /// Print the script that completes commands and options in a shell
@@ -187,44 +185,6 @@ pub struct Backup {
     /// sqlite:PATH [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
-}
-
-/// `fencepost recover`
-#[derive(Args, Debug)]
-pub struct Recover {
-    /// Do it: end all leases, skip numbers, and have each signer wait for its next nonce
-    #[arg(long, required_unless_present_any = ["dry_run", "unknown_signers_are_new"])]
-    pub confirm: bool,
-    /// Say what would be changed, and change nothing
-    #[arg(long, conflicts_with = "confirm")]
-    pub dry_run: bool,
-    /// From now on a signer that the ledger does not know grants from its first nonce. First confirm all signers that may have
-    /// been granted nonces between the backup and the recovery
-    #[arg(long, conflicts_with_all = ["confirm", "dry_run"])]
-    pub unknown_signers_are_new: bool,
-    /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What
-    /// instances may have in memory is skipped beside; but if a segment's step was raised above 1000000 since the backup, add
-    /// 100 times the largest step that it has had since)
-    #[arg(long, value_name = "N", default_value_t = RECOVERED_NUMBERS_MIN, value_parser = skipped())]
-    pub ids: i64,
-    /// The largest sum of ids.lead_ms and ids.clock_skew_max_ms that an instance has had since the backup. For so long after the
-    /// recovery snowflakes wait. The default is the largest that can be configured
-    #[arg(long, value_name = "MS", default_value_t = SNOWFLAKES_AHEAD_MS_MAX, value_parser = lead())]
-    pub lead_ms: i64,
-    /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
-    #[arg(long, value_name = "URL")]
-    pub database_url: Option<String>,
-}
-
-fn lead() -> clap::builder::RangedI64ValueParser {
-    clap::value_parser!(i64).range(LEAD_MS_MIN as i64..=SNOWFLAKES_AHEAD_MS_MAX)
-}
-
-fn skipped() -> clap::builder::RangedI64ValueParser {
-    clap::value_parser!(i64).range(RECOVERED_NUMBERS_MIN..=RECOVERED_NUMBERS_MAX)
 }
 
 /// Where a daemon listens unless it is configured otherwise.

@@ -1,7 +1,7 @@
 //! What this process may do with files and connections, as far as the system lets it decide.
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit, umask};
 
 /// Descriptors for everything that has no number of its own: the bus, the probes' connections, the runtimes, files.
 const OWN_DESCRIPTORS: u64 = 256;
@@ -22,6 +22,12 @@ pub struct Connections {
 /// From now on nobody but the user of this process reads what it creates: files are 0600, folders 0700.
 pub fn keep_files_private() {
     umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Who runs this process: the name in `$USER`, or `uid N` where there is none.
+pub fn user() -> String {
+    let named = std::env::var("USER").ok().filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| format!("uid {}", getuid().as_raw()))
 }
 
 /// Raises the limit of open descriptors as far as it goes, and answers it; `None` where there is none.

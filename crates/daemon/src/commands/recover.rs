@@ -4,10 +4,10 @@ use domain::AuditEntry;
 use ledger::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, Recovery};
 
 use super::shown;
-use crate::cli::Recover;
+use crate::cli::recover::Recover;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
-use crate::logging;
+use crate::{logging, process};
 
 /// Runs the command.
 ///
@@ -19,7 +19,10 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
     logging::start(&config.log)?;
     let url = config::redact::url(&config.ledger.url);
     let (ledger, migrate) = (config.ledger.options(), config.ledger.migrate());
-    let by = |action| AuditEntry::new(&std::env::var("USER").unwrap_or_default(), action, "ledger");
+    let by = |action| AuditEntry {
+        reason: command.reason.as_deref().map(Into::into),
+        ..AuditEntry::new(&process::user(), action, "ledger")
+    };
     let text = if command.unknown_signers_are_new {
         ledger::let_new_signers_grant(&ledger, migrate, &by("recover_new_signers")).await?;
         format!("signers that the ledger at {url} does not know are new from now on\n")

@@ -2,6 +2,7 @@
 
 use domain::AuditEntry;
 use domain::limits::{ID_WORKER_MAX, SEGMENT_STEP_GROWN_MAX};
+use serde_json::json;
 
 use super::{Decided, Store, Way, audit};
 use crate::recover::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, RECOVERED_TOKENS, Recovery};
@@ -52,6 +53,7 @@ impl Store {
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
                     workers: transaction.touch(workers.bind(lead_ms + RECOVERED_MARK_MS)).await?,
                 };
+                let by = AuditEntry { after: Some(changes(&recovery, margins)), ..by };
                 audit::add(transaction, &[&by]).await?;
                 Ok(Decided::Commit(recovery))
             })
@@ -74,10 +76,22 @@ impl Store {
         self.in_transaction(move |transaction| {
             Box::pin(async move {
                 let kind = transaction.kind();
-                transaction.touch(NEW_SIGNERS.on(kind)).await?;
+                let waited = transaction.touch(NEW_SIGNERS.on(kind)).await? > 0;
+                let are_new = |is_so: bool| json!({ "unknown_signers_are_new": is_so }).to_string();
+                let by = by.changed(are_new(!waited), are_new(true));
                 audit::add(transaction, &[&by]).await.map(Decided::Commit)
             })
         })
         .await
     }
+}
+
+/// What a recovery has changed, and by how much, for the audit.
+fn changes(recovery: &Recovery, Margins { numbers, lead_ms }: Margins) -> String {
+    let Recovery { leases, sessions, plans, signers, segments, sequences, workers } = recovery;
+    let changes = json!({
+        "ids": numbers, "lead_ms": lead_ms, "leases": leases, "sessions": sessions, "plans": plans, "signers": signers,
+        "segments": segments, "sequences": sequences, "workers": workers,
+    });
+    changes.to_string()
 }

@@ -505,23 +505,35 @@ async fn a_ledger_is_not_recovered_without_an_entry() {
     daemon.done("root", "PUT", "/v1/ids/sequences/invoice", json!({})).await;
     daemon.instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap();
     let before = world::dump(&ground.database);
-    let recover = async || {
-        let command = Setup::command("recover").arg("--confirm").database(ground.database.url());
+    let recover = async |option: &str, user: &str| {
+        let command = Setup::command("recover").arg(option).arg("--reason").arg("a backup is restored");
+        let command = command.env("USER", user).database(ground.database.url());
         command.run_to_end(Duration::from_secs(60)).await.unwrap()
     };
     refuse_entries(&ground.database, true);
-    let refused = recover().await;
+    let refused = recover("--confirm", "ann").await;
     assert!(refused.code.is_some_and(|code| code != 0), "{refused:?}");
     assert_eq!(world::dump(&ground.database), before);
     refuse_entries(&ground.database, false);
-    assert_eq!(recover().await.code, Some(0));
+    assert_eq!(recover("--confirm", "ann").await.code, Some(0));
+    assert_eq!(recover("--unknown-signers-are-new", "").await.code, Some(0));
     daemon.instance.start().await.unwrap();
     let (_, signer) = daemon.ask("root", "POST", "/v1/signers/s/nonces", None).await;
     assert_eq!(signer["code"], "recovering", "{signer}");
     let (_, listed) = daemon.ask("root", "GET", "/v1/audit", None).await;
     let entries = listed["items"].as_array().unwrap();
     let actions: Vec<_> = entries.iter().map(|entry| &entry["action"]).collect();
-    assert_eq!(actions, ["recover", "set_sequence"], "{listed}");
+    assert_eq!(actions, ["recover_new_signers", "recover", "set_sequence"], "{listed}");
+    let read = |text: &Value| serde_json::from_str::<Value>(text.as_str().unwrap()).unwrap();
+    let [new_signers, recovered] = [&entries[0], &entries[1]];
+    assert_eq!(recovered["principal"], "ann");
+    assert_eq!(recovered["reason"], "a backup is restored");
+    let after = read(&recovered["after"]);
+    let counts = json!([after["ids"], after["signers"], after["sequences"], after["workers"]]);
+    assert_eq!(counts, json!([1_000_000, 1, 1, 1_024]), "{listed}");
+    assert!(new_signers["principal"].as_str().unwrap().starts_with("uid "), "{listed}");
+    let changed = json!([read(&new_signers["before"]), read(&new_signers["after"])]);
+    assert_eq!(changed, json!([{"unknown_signers_are_new": false}, {"unknown_signers_are_new": true}]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
