@@ -152,7 +152,7 @@ fn look_at_plans(state: &State) -> Check {
     warned(late.into_iter().collect())
 }
 
-/// Nothing is wrong as long as no snowflake was asked for.
+/// Nothing is wrong as long as no snowflake was asked for, unless the ledger was recovered and none can be made yet.
 fn look_at_snowflakes(state: &State) -> Check {
     const DAY_MS: u64 = 86_400_000;
     let status = state.snowflakes.status();

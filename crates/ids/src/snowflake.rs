@@ -1,8 +1,8 @@
 //! Snowflakes: ids made in memory, out of the time, a worker number that is leased, and a count.
 //!
 //! The path of an id: [`Snowflakes::take`] → the [`Generator`] of the leased number → answer. In the
-//! background the [`keeper`] acquires a number on the first request for an id, keeps its time mark ahead of
-//! issuance, and gives it back.
+//! background the [`keeper`] acquires a number on the first request for an id (after a recovery at once), keeps its
+//! time mark ahead of issuance, and gives it back.
 //!
 //! **Why no id comes twice.** Two generators never share a number and a time. The ids made under one lease of a number
 //! have times from the mark that the earlier holders left, up to the mark that this holder has committed. The mark is
@@ -113,7 +113,7 @@ impl Batch {
 pub struct Status {
     /// The number held, if any.
     pub worker: Option<WorkerNumber>,
-    /// The reason why no ids can be issued, if there is one. `None` before the first request.
+    /// The reason why no ids can be issued, if there is one. Before the first request `None`, but after a recovery.
     pub refusal: Option<Refusal>,
     /// Milliseconds until the time no longer fits the layout, if that is soon.
     pub ends_in_ms: Option<u64>,

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::exit::Failure;
 
 /// Starts what makes snowflakes: by the local file at first, if that proves a worker number. A number is
-/// acquired on the first request for a snowflake. `cluster` is the ledger that was known before.
+/// acquired on the first request for a snowflake, or at once after a recovery. `cluster` is the ledger that was known before.
 ///
 /// # Errors
 /// For a URL of the ledger that cannot be used.

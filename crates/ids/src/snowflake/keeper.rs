@@ -29,6 +29,7 @@ use super::worker_id_file::{LedgerName, Record, checksum};
 use super::{Generator, NumberSource, Options, Phase, Refusal, Shared};
 use crate::limits::{FILE_LEAD_MS, GIVE_BACK_MAX, LEAD_MS_MIN, MARK_EVERY_MS_MAX, MARKS_PER_LEAD};
 use ahead::Ahead;
+use seek::until_all_are_ahead;
 
 /// Pause before another try to acquire a number, before jitter.
 const SEEK_AGAIN: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ pub(super) struct Keeper {
     source: watch::Receiver<NumberSource>,
     /// Kept from one number to the next, so that no recall is missed.
     recalled: watch::Receiver<u64>,
-    /// Whether anybody has ever asked for an id.
+    /// Whether anybody has ever asked for an id, or no number could be used at once when one was looked for.
     is_wanted: bool,
     /// Of the refusal that the log has told of last, since there was a number: which one it is, and which of the ledger's.
     told: Option<(Discriminant<Refusal>, Option<Discriminant<ledger::Error>>)>,
@@ -129,7 +130,7 @@ impl Keeper {
                     self.rest(pending(), &mut ahead).await;
                 }
                 NumberSource::Instance(numbers) => {
-                    if self.is_wanted || self.wait_until_wanted(&mut ahead).await {
+                    if self.is_wanted || self.wait_until_wanted(&mut ahead, &numbers).await {
                         held = self.seek(&mut ahead, numbers).await;
                     }
                 }
@@ -138,11 +139,20 @@ impl Keeper {
         self.context.tell(Phase::Stopped);
     }
 
-    /// Waits until an id is asked for or the source changes; whether an id was ever asked for.
-    async fn wait_until_wanted(&mut self, ahead: &mut Ahead) -> bool {
-        let shared = Arc::clone(&self.context.shared);
-        let is_asked = self.rest(shared.bell.notified(), ahead).await;
-        self.is_wanted |= is_asked;
+    /// Waits until a number is wanted or the source changes; whether one is wanted. That is when an id is asked for. After a
+    /// recovery it is at once: so the first id comes as soon as one can, and until then the status says why there is none.
+    async fn wait_until_wanted(&mut self, ahead: &mut Ahead, numbers: &Arc<dyn Numbers>) -> bool {
+        let (shared, numbers) = (Arc::clone(&self.context.shared), Arc::clone(numbers));
+        let (choice, ahead_max_ms) = (self.context.options.choice, self.context.options.ahead_max_ms());
+        let recalled = self.recalled.clone();
+        let wanted = async move {
+            tokio::select! {
+                () = shared.bell.notified() => {}
+                () = until_all_are_ahead(&*numbers, (choice, ahead_max_ms), &*shared.clock, recalled) => {}
+            }
+        };
+        let is_wanted = self.rest(wanted, ahead).await;
+        self.is_wanted |= is_wanted;
         self.is_wanted
     }
 

@@ -228,6 +228,27 @@ async fn a_number_is_kept_while_its_mark_is_waited_for_longer_than_its_lease_las
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_recovery_the_wait_is_shown_before_an_id_is_asked_for() {
+    let fleet = Fleet::new();
+    let before = fleet.start("a", 0, fixed(7));
+    before.makes().await;
+    before.stop().await;
+    // As far as a crash leaves it.
+    fleet.lift_mark(number(7), LEAD_MS_DEFAULT);
+    let crashed = fleet.start("a", 0, fixed(7));
+    pass(1_000).await;
+    assert!(crashed.snowflakes.status().refusal.is_none() && fleet.held().is_empty());
+    fleet.lift_mark(number(7), 965_000);
+    let recovered = fleet.start("a", 0, fixed(7));
+    pass(1_000).await;
+    let refusal = recovered.snowflakes.status().refusal;
+    assert!(matches!(refusal, Some(Refusal::MarkAhead { wait_ms, .. }) if wait_ms > 900_000), "{refusal:?}");
+    pass(966_000).await;
+    let status = recovered.snowflakes.status();
+    assert!(status.refusal.is_none() && status.worker == Some(number(7)), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_shortest_lease_does_not_run_out_while_its_mark_is_waited_for() {
     let fleet = Fleet::new();
     fleet.lift_mark(number(7), 30_000);

@@ -632,6 +632,9 @@ pub async fn no_worker_number_is_used_until_all_marks_are_past_that_may_have_bee
     assert!(ahead_of_clock(&b, 7).await < 0);
     let (b, recovery) = recovered(b, false).await;
     assert_eq!(recovery.workers, 1_024);
+    let known = b.ledger.id_workers().await.unwrap();
+    let now_ms = b.ledger.clock_ms().await.unwrap();
+    assert!(known.len() == 1_024 && known.iter().all(|record| record.mark_ms > now_ms), "{known:?}");
     // One that the ledger knows, and those that it does not.
     for number in [7, 0, 8, 1_023] {
         let ahead = ahead_of_clock(&b, number).await;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use domain::WorkerNumber;
 use ledger::jittered;
 use rand::RngExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::numbers::{Numbers, WorkerLease, candidates};
+use super::super::numbers::{Choice, Numbers, WorkerLease, candidates};
 use super::super::{Generator, Phase, Refusal};
-use super::{Held, KeeperContext};
+use super::{Held, KeeperContext, changed};
+use crate::Clock;
 
 /// In each failed round another instance was quicker.
 const ROUNDS_MAX: usize = 64;
@@ -130,5 +132,26 @@ impl KeeperContext {
             }
             tokio::time::sleep(Duration::from_millis(wait_ms).min(jittered(LOOK_EVERY))).await;
         }
+    }
+}
+
+/// Returns once all numbers that could be had have marks further ahead of the clock than this instance would commit one, as after
+/// a recovery. It looks at once, and again after each recall.
+pub(super) async fn until_all_are_ahead(
+    numbers: &dyn Numbers,
+    (choice, ahead_max_ms): (Choice, u64),
+    clock: &dyn Clock,
+    mut recalled: watch::Receiver<u64>,
+) {
+    loop {
+        // Where the ledger does not answer, the first request finds out.
+        if let Ok(known) = numbers.survey().await {
+            let now_ms = clock.now_ms();
+            let best = candidates(&known, choice, numbers.identity(), now_ms).into_iter().next();
+            if best.is_some_and(|best| best.mark_ms > now_ms.saturating_add(ahead_max_ms)) {
+                return;
+            }
+        }
+        changed(&mut recalled).await;
     }
 }
