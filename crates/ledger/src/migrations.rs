@@ -55,9 +55,11 @@ pub enum Migrate {
     Existing,
     /// It refuses, and changes nothing.
     Check,
+    /// The same for a command that is about a ledger which there is: it advises nobody to make one.
+    CheckExisting,
 }
 
-/// What to do where [`Migrate::Existing`] finds no ledger.
+/// What to do where [`Migrate::Existing`] or [`Migrate::CheckExisting`] finds no ledger.
 pub(crate) const NAME_ANOTHER: &str = "name the one that is meant with --database-url or --config";
 
 /// All migrations for one database.
@@ -150,7 +152,7 @@ impl History {
                 *applied = connection.list_applied_migrations(table).await?;
             }
         }
-        if migrate == Migrate::Existing && !tables.has_first {
+        if matches!(migrate, Migrate::Existing | Migrate::CheckExisting) && !tables.has_first {
             let why = format!("the database has no ledger; {NAME_ANOTHER}");
             return Err(MigrateFailure::Final(Error::Migration(why)));
         }
@@ -164,7 +166,7 @@ impl History {
         }
         match migrate {
             _ if difference.missing.is_empty() => Ok(false),
-            Migrate::Check => Err(MigrateFailure::Final(Error::Migration(format!(
+            Migrate::Check | Migrate::CheckExisting => Err(MigrateFailure::Final(Error::Migration(format!(
                 "the tables are older than this binary: they lack {}; run `fencepost migrate`, or start with \
                  --migrate auto",
                 named(&difference.missing)

@@ -99,7 +99,10 @@ pub async fn let_new_signers_grant(options: &Options, migrate: Migrate, by: &Aud
 
 async fn reach(options: &Options, migrate: Migrate) -> Result<Store> {
     // Made here, it would look recovered, and the one that is meant would not be.
-    let migrate = if migrate == Migrate::Auto { Migrate::Existing } else { migrate };
+    let migrate = match migrate {
+        Migrate::Auto | Migrate::Existing => Migrate::Existing,
+        Migrate::Check | Migrate::CheckExisting => Migrate::CheckExisting,
+    };
     let store = Store::reach(options, &[tokio::runtime::Handle::current()], migrate).await?;
     Ok(store.with_call_timeout(RECOVERY_MAX))
 }

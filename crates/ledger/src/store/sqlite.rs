@@ -37,7 +37,7 @@ pub(super) async fn reach(
         Migrate::Check if !path.exists() => {
             return none("run `fencepost migrate`, or start with --migrate auto");
         }
-        Migrate::Existing if !path.exists() => {
+        Migrate::Existing | Migrate::CheckExisting if !path.exists() => {
             return none(migrations::NAME_ANOTHER);
         }
         _ => {}

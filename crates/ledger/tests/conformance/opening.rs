@@ -200,9 +200,16 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
         assert!(why.contains("fencepost migrate"), "{why}");
         // Nor does a recovery: the one that is meant would not be recovered.
         let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
-        let refused = ledger::recover(&nowhere, Migrate::Auto, margins, &crate::bench::by()).await.err();
-        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("no ledger") && why.contains("--database-url"), "{why}");
+        let mut refusals = vec![ledger::try_recovery(&nowhere).await.err()];
+        for migrate in [Migrate::Auto, Migrate::Check] {
+            let by = crate::bench::by();
+            refusals.push(ledger::recover(&nowhere, migrate, margins, &by).await.err());
+        }
+        for refused in refusals {
+            let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("no ledger") && why.contains("--database-url"), "{why}");
+            assert!(!why.contains("fencepost migrate"), "{why}");
+        }
     }
     ledger::migrate(&nowhere, Migrate::Auto).await.unwrap();
     opened_as_it_is(&nowhere).await.unwrap().close().await;
