@@ -52,6 +52,8 @@ pub struct Client {
     /// The known owners of signers; `None` if the client does not use the ring.
     routes: Option<Routes>,
     pub(crate) retry: Retry,
+    /// The id of its requests; `None` if each call makes one.
+    request_id: Option<String>,
     /// [`LOOK_AFTER`].
     look_after: Duration,
     /// [`LOOK_WHILE_WAITING`].
@@ -177,6 +179,7 @@ impl Client {
             current: Arc::new(AtomicUsize::new(0)),
             routes: Some(Routes::default()),
             retry: Retry::default(),
+            request_id: None,
             look_after: LOOK_AFTER,
             look_while_waiting: LOOK_WHILE_WAITING,
         })
@@ -186,6 +189,14 @@ impl Client {
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same client with this id for all its requests, for a caller that has to name it: visible ASCII characters. Usually
+    /// each call has an id of its own.
+    #[must_use]
+    pub fn with_request_id(mut self, id: String) -> Self {
+        self.request_id = Some(id);
         self
     }
 

@@ -208,7 +208,8 @@ pub struct Problem {
     #[schema(value_type = Code)]
     pub code: String,
     /// The request's id, as in the header `X-Request-Id` and in the log.
-    #[serde(default)]
+    // Empty in a refusal that a client makes without a request.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
     /// The time after which to try again, in milliseconds; on refusals that may end by themselves only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

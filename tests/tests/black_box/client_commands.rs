@@ -197,6 +197,22 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
     let refusal = run_at(&url, "job", &["show", "nothing", "--json"]).await.stderr;
     let refusal: Value = serde_json::from_str(&refusal).expect("a problem");
     assert_eq!(refusal["code"], "not_found");
+    // What is made of an answer names its request, and what is made without one names none.
+    let settle = ["settle", "eip155:1:0xab", "2", "--hold", "h", "--outcome", "unknown", "--json"];
+    let stale = r#"{"version": 7, "pools": []}"#;
+    let file = rig.instance(0).await.dir().join("stale.json");
+    std::fs::write(&file, stale).unwrap();
+    let set = ["set", "-f", file.to_str().unwrap(), "--json"];
+    for (command, args, has_id) in [
+        ("nonce", &settle[..], true),
+        ("nonce", &["show", "eip155:1:0xab", "2", "--json"][..], true),
+        ("pool", &set[..], false),
+    ] {
+        let refusal = run_at(&url, command, args).await.stderr;
+        let refusal: Value = serde_json::from_str(&refusal).expect("a problem");
+        let id = refusal.get("request_id").map(|id| id.as_str().unwrap().len());
+        assert_eq!(id, has_id.then_some(32), "{refusal}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

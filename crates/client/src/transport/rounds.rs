@@ -43,10 +43,10 @@ struct Effort<'a> {
 }
 
 impl<'a> Effort<'a> {
-    fn new<B>(retry: &'a Retry, call: &Call<'_, B>) -> Self {
+    fn new<B>(client: &'a Client, call: &Call<'_, B>) -> Self {
         Self {
-            retry,
-            request_id: uuid::Uuid::new_v4().to_string(),
+            retry: &client.retry,
+            request_id: client.request_id.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
             started: Instant::now(),
             probe: call.probe,
             once: call.once,
@@ -105,7 +105,7 @@ impl Client {
         &self,
         call: &Call<'_, B>,
     ) -> Result<Answer<T>> {
-        let mut effort = Effort::new(&self.retry, call);
+        let mut effort = Effort::new(self, call);
         loop {
             let failure = match self.round(call, &mut effort).await {
                 Ok(answer) => return Ok(answer),
@@ -118,7 +118,7 @@ impl Client {
 
     /// Opens an answer that is read as it comes, at whichever of the URLs gives one; which one it was.
     pub(crate) async fn open<B: Serialize>(&self, call: &Call<'_, B>) -> Result<(Url, Response)> {
-        let mut effort = Effort::new(&self.retry, call);
+        let mut effort = Effort::new(self, call);
         loop {
             let mut before: Option<Failure> = None;
             for _ in self.bases.iter() {

@@ -35,7 +35,10 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
         }
         Nonce::Settle { signer, nonce, hold, outcome, tx_hash, remote } => {
             let settlement = Settlement { nonce, hold, outcome, tx_hash };
-            let settled = connect(&remote)?.settle(&signer, vec![settlement]).await.and_then(sole);
+            let id = request_id();
+            let client = connect(&remote)?.with_request_id(id.clone());
+            let settled = client.settle(&signer, vec![settlement]).await;
+            let settled = settled.and_then(|results| sole(results, id));
             shown::answered(remote.json, settled, |settled| match settled {
                 SettlementResult::Settled { nonce, status } => format!("nonce {nonce} is {status}\n"),
                 SettlementResult::Refused { .. } => String::new(),
@@ -47,10 +50,10 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
         }
         Nonce::Show { signer, nonce: Some(nonce), shown } => {
             let client = connect(&shown.remote)?;
-            let missing = || Problem::new(Code::NotFound, format!("nonce {nonce} was never granted"));
             let read = async || {
-                let found = client.nonce(&signer, nonce).await?;
-                found.ok_or_else(|| Error::Refused(Box::new(missing())))
+                let id = request_id();
+                let found = client.clone().with_request_id(id.clone()).nonce(&signer, nonce).await?;
+                found.ok_or_else(|| refused(Code::NotFound, format!("nonce {nonce} was never granted"), id))
             };
             Look::one(record_card).run(&shown, read).await?;
         }
@@ -90,12 +93,20 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The answer to the only settlement of a request: a refusal of it is a refusal of the command.
-fn sole(results: Vec<SettlementResult>) -> Result<SettlementResult, Error> {
+/// An id for a request of which a refusal that is made here is to name it.
+fn request_id() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+/// A refusal that the answer to the request of this id comes to.
+fn refused(code: Code, detail: String, request_id: String) -> Error {
+    Error::Refused(Box::new(Problem { request_id, ..Problem::new(code, detail) }))
+}
+
+/// The answer to the only settlement of the request of this id: a refusal of it is a refusal of the command.
+fn sole(results: Vec<SettlementResult>, request_id: String) -> Result<SettlementResult, Error> {
     match results.into_iter().next().expect("the client sees to it that there is an answer for each") {
-        SettlementResult::Refused { code, detail, .. } => {
-            Err(Error::Refused(Box::new(Problem::new(code, detail))))
-        }
+        SettlementResult::Refused { code, detail, .. } => Err(refused(code, detail, request_id)),
         settled @ SettlementResult::Settled { .. } => Ok(settled),
     }
 }
