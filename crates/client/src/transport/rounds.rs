@@ -33,6 +33,10 @@ struct Effort<'a> {
     changes: bool,
     /// The attempts of a change that may have been carried out.
     doubt: Doubt,
+    /// The last refusal.
+    refusal: Option<Error>,
+    /// Whether the last attempt had no time for an answer, and the refusal before it stands.
+    is_cut_off: bool,
     /// Whether any instance was reached.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
@@ -52,6 +56,8 @@ impl<'a> Effort<'a> {
             once: call.once,
             changes: !call.method.is_safe() && !call.changes_nothing,
             doubt: Doubt::default(),
+            refusal: None,
+            is_cut_off: false,
             reached: false,
             counted: 0,
             pauses: 0,
@@ -65,7 +71,14 @@ impl<'a> Effort<'a> {
 
     fn ended(&mut self, to: &Url, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
-        if let Some(failure) = failure.filter(|_| self.changes) {
+        if let Some(Failure { error: Error::Refused(problem), .. }) = failure {
+            self.refusal = Some(Error::Refused(problem.clone()));
+        }
+        let is_late = failure.is_some_and(|failure| matches!(failure.error, Error::Lost { .. }));
+        // A change that was cut off may have been carried out: only a refusal that says no less stands for it.
+        let stands = |refusal: &Error| !self.changes || refusal.may_be_done();
+        self.is_cut_off = is_late && self.left().is_zero() && self.refusal.as_ref().is_some_and(stands);
+        if let Some(failure) = failure.filter(|_| self.changes && !self.is_cut_off) {
             self.doubt.note(&failure.error, || shown(to));
         }
         let is_unreachable =
@@ -74,6 +87,12 @@ impl<'a> Effort<'a> {
         // Where nobody is there at all, it may be a URL that is wrong: that is told soon.
         let counts = |failure: &Failure| self.probe || !self.reached || !failure.is_moving();
         self.counted += u32::from(failure.is_some_and(counts));
+    }
+
+    /// What a call ends with of which this was the last failure.
+    fn over(self, failure: Failure) -> Error {
+        let refusal = self.refusal.filter(|_| self.is_cut_off);
+        self.doubt.over(refusal.unwrap_or(failure.error))
     }
 
     /// Whether this failure may be followed by another attempt.
@@ -111,7 +130,7 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let Some(pause) = effort.pause(&failure) else { return Err(effort.doubt.over(failure.error)) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure)) };
             tokio::time::sleep(pause).await;
         }
     }
@@ -145,7 +164,7 @@ impl Client {
                 }
             }
             let failure = before.expect("there is a URL");
-            let Some(pause) = effort.pause(&failure) else { return Err(effort.doubt.over(failure.error)) };
+            let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure)) };
             tokio::time::sleep(pause).await;
         }
     }

@@ -111,6 +111,28 @@ async fn one_nonce_is_asked_for_behind_the_one_before_it() {
 }
 
 #[tokio::test]
+async fn a_refusal_stands_if_the_next_attempt_has_no_time_for_its_answer() {
+    let ends = async |code: Code, before: Option<Act>, changes: bool| {
+        let script = before.into_iter().chain([refused(code, Some(1)), Act::Hold]);
+        let server = StandIn::playing(script.collect()).await;
+        let client = bounded(&[&server], 5, Duration::from_millis(600));
+        let error = match changes {
+            true => grant(&client).await.unwrap_err(),
+            false => client.signer("s").await.unwrap_err(),
+        };
+        assert!(server.heard().len() > 1, "{error}");
+        error.problem().and_then(Problem::known_code)
+    };
+    for code in [Code::LedgerUnavailable, Code::Draining] {
+        assert_eq!(ends(code, None, false).await, Some(code));
+    }
+    // Of a change only a refusal that says as little as no answer does.
+    assert_eq!(ends(Code::LedgerUnavailable, None, true).await, Some(Code::LedgerUnavailable));
+    assert_eq!(ends(Code::Draining, None, true).await, None);
+    assert_eq!(ends(Code::LedgerUnavailable, Some(Act::HangUp), true).await, None);
+}
+
+#[tokio::test]
 async fn the_callers_own_key_is_used() {
     let server = StandIn::playing(vec![granted()]).await;
     client(&[&server]).grant("s", &GrantRequest::default(), Some("mine")).await.unwrap();
