@@ -37,7 +37,9 @@ pub async fn healthz() -> HttpResponse {
 )]
 pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     if let Some(refusal) = state.went_back() {
-        return Err(refusal);
+        let detail = "it went back in time, or is another one; nothing is served".to_owned();
+        let ledger = Check { status: CheckStatus::Down, detail: Some(detail) };
+        return Err(refusal.with(|problem| problem.checks = Some(named([("ledger", ledger)]))));
     }
     if let Some(awaited) = state.awaited() {
         return Err(not_open_yet(&state, awaited));

@@ -229,6 +229,18 @@ async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
 }
 
 #[actix_web::test]
+async fn readiness_names_a_ledger_that_went_back_among_its_checks() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    state.set_went_back(Some("it is behind".to_owned()));
+    let ready = TestRequest::get().insert_header(LOCAL).uri("/readyz").to_request();
+    let ready: Value = read_body_json(call_service(&service, ready).await).await;
+    assert_eq!((&ready["code"], &ready["detail"]), (&"ledger_went_back".into(), &"it is behind".into()));
+    assert_eq!(ready["checks"]["ledger"]["status"], "down", "{ready}");
+}
+
+#[actix_web::test]
 async fn draining_refuses_the_api_and_leaves_the_probes() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::open()).await;
