@@ -128,7 +128,8 @@ pub fn token_name(text: &str) -> Result<String, String> {
 fn is_ledger_url(text: &str) -> bool {
     if let Some(path) = text.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);
-        return !path.is_empty() && !path.contains('\0');
+        let is_refused = || matches!(ledger::address(text), Err(ledger::Error::Address(_)));
+        return !path.is_empty() && !path.contains('\0') && !is_refused();
     }
     Url::parse(text)
         .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))

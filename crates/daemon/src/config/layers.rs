@@ -296,14 +296,14 @@ impl Stack {
                 error
                     .into_iter()
                     .map(|error| {
-                        let key = error.path.join(".");
+                        let key = place(&error.path);
                         let key = if key.is_empty() { "auth.tokens".to_owned() } else { key };
                         let top = if key.starts_with("auth") { "auth.tokens" } else { &key };
                         let what = match error.kind {
                             figment::error::Kind::UnknownField(field, _) => {
-                                format!("{key}: unknown key {field}")
+                                format!("{key} has the unknown key {field}")
                             }
-                            figment::error::Kind::MissingField(field) => format!("{key}: {field} is missing"),
+                            figment::error::Kind::MissingField(field) => format!("{key}.{field} is missing"),
                             _ => key.clone(),
                         };
                         Problem::new(&what, None, self.origins.get(top).map(String::as_str), allowed(top))
@@ -312,6 +312,16 @@ impl Stack {
             )
         })
     }
+}
+
+/// The name of what lies there, as `check` names it: `auth.tokens[0].scopes`.
+fn place(path: &[String]) -> String {
+    let part = |(at, part): (usize, &String)| match part.parse::<usize>() {
+        Ok(_) => format!("[{part}]"),
+        Err(_) if at == 0 => part.clone(),
+        Err(_) => format!(".{part}"),
+    };
+    path.iter().enumerate().map(part).collect()
 }
 
 /// Every key there is, as `section.key`, with its default.
@@ -323,6 +333,11 @@ pub(super) fn known_keys() -> BTreeMap<String, Value> {
 /// Whether there are keys in a section of this name.
 fn is_section(name: &str, known: &BTreeMap<String, Value>) -> bool {
     known.keys().any(|key| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// The keys in a section, without its name.
+fn keys_of<'a>(section: &str, known: &'a BTreeMap<String, Value>) -> Vec<&'a str> {
+    known.keys().filter_map(|key| key.strip_prefix(section)?.strip_prefix('.')).collect()
 }
 
 /// `section.key` and value of everything in a layer, top-level keys and empty sections by their name alone.
@@ -367,10 +382,14 @@ fn list(text: &str) -> Value {
 }
 
 fn unknown_key(key: &str, value: &Value, origin: &str, known: &BTreeMap<String, Value>) -> Problem {
+    if is_section(key, known) {
+        let keys = keys_of(key, known).join(", ");
+        let allowed = format!("the section [{key}], whose keys are set one by one: {keys}");
+        return Problem::new(key, redact::unknown(key, value), Some(origin), allowed);
+    }
     let (place, beside): (_, Vec<&str>) = match key.split_once('.') {
         Some((section, _)) if is_section(section, known) => {
-            let keys = known.keys().filter_map(|k| k.strip_prefix(section)?.strip_prefix('.'));
-            (format!("known in [{section}]: "), keys.collect())
+            (format!("known in [{section}]: "), keys_of(section, known))
         }
         _ => {
             let mut tops: Vec<&str> = known.keys().map(|k| k.split('.').next().unwrap_or(k)).collect();

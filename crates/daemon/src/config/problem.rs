@@ -81,7 +81,11 @@ pub(super) fn allowed(key: &str) -> String {
             )
         }
         "ledger.migrate" => l::MIGRATES.join(" or "),
-        "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
+        "ledger.url" => {
+            "sqlite:PATH or sqlite://PATH, where a file is named by its path (no :memory:, no file:, no ? and no #), \
+             postgres://… or postgresql://…"
+                .to_owned()
+        }
         "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
         "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
         "auth.tokens" => format!(

@@ -221,6 +221,18 @@ fn an_empty_section_is_refused_unless_it_is_known() {
 }
 
 #[test]
+fn a_section_that_is_given_a_value_is_called_a_section() {
+    for text in ["server = 3\n", "[[server]]\nlisten = \"127.0.0.1:1\"\n"] {
+        let (_folder, path) = file(text);
+        let message = refusal(&Sources { file: Some(path), ..Sources::default() });
+        assert!(message.contains("allowed: the section [server], whose keys"), "{text}: {message}");
+    }
+    let message = refusal(&sources(&[("FENCEPOST__CLUSTER", "hunter2")]));
+    assert!(message.contains("the section [cluster]") && message.contains("secret"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
+}
+
+#[test]
 fn the_text_of_an_unknown_key_is_not_shown() {
     let (_folder, path) =
         file("secert = \"hunter2\"\n[cluster]\nsecert = \"hunter2\"\n[clustre]\nx = \"hunter2\"\n");
@@ -272,6 +284,9 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
         ("FENCEPOST_DATABASE_URL", "ledger.db", "ledger.url", "sqlite:PATH"),
         ("FENCEPOST_DATABASE_URL", "mysql://h/d", "ledger.url", "postgres://"),
         ("FENCEPOST_DATABASE_URL", "sqlite:", "ledger.url", "sqlite:PATH"),
+        ("FENCEPOST_DATABASE_URL", "sqlite::memory:", "ledger.url", "no :memory:"),
+        ("FENCEPOST_DATABASE_URL", "sqlite:a.db?mode=ro", "ledger.url", "no ? and no #"),
+        ("FENCEPOST_DATABASE_URL", "sqlite:file:a.db", "ledger.url", "by its path"),
         ("FENCEPOST_REDIS_URL", "http://h", "bus.redis_url", "redis://"),
         ("FENCEPOST_REDIS_URL", "localhost:6379", "bus.redis_url", "redis://"),
         ("FENCEPOST__IDS__DATA_CENTER", "32", "ids.data_center", "\"0\" to \"31\""),
@@ -602,7 +617,7 @@ fn bad_tokens_are_refused_and_never_shown() {
             r#"[{"name":"a","token":"hunter2","scopes":["node"]},{"name":"b","token":"hunter2","scopes":["admin"]}]"#,
             "[1].token repeats an earlier secret",
         ),
-        (r#"[{"name":"a","token":"hunter2"}]"#, "scopes is missing"),
+        (r#"[{"name":"a","token":"hunter2"}]"#, "auth.tokens[0].scopes is missing"),
         (r#"[{"name":"a","sha256":"hunter2","scopes":["read"]}]"#, "64 hexadecimal digits"),
         (r#"[{"name":"a","token":"hunter2","scopes":["read"],"tenants":[]}]"#, "[0].tenants is empty"),
         (r#"[{"name":"a","token":"hunter2","scopes":["read"],"signers":["a b"]}]"#, "no pattern"),
@@ -611,7 +626,7 @@ fn bad_tokens_are_refused_and_never_shown() {
             r#"[{"name":"a","token":"hunter2","scopes":["node"]},{"name":"a","token":"other","scopes":["admin"]}]"#,
             "[1].name repeats",
         ),
-        (r#"[{"name":"a","token":"hunter2","scopes":["node"],"hunter":1}]"#, "unknown key hunter"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["node"],"hunter":1}]"#, "has the unknown key hunter"),
         (r#"[{"name":"a","token":["hunter2"],"scopes":["node"]}]"#, "auth.tokens"),
         (r#"["hunter2"]"#, "auth.tokens"),
         ("hunter2", "auth.tokens"),
