@@ -9,6 +9,7 @@ pub mod nodes;
 pub mod plans;
 pub mod recover;
 pub mod sessions;
+mod words;
 
 use std::path::PathBuf;
 

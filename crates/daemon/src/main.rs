@@ -16,10 +16,8 @@ mod logging;
 mod process;
 mod serve;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 
 use cli::{Cli, Command};
@@ -32,23 +30,13 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let _flush = logging::FlushOnDrop;
-    match run(Cli::parse_from(asked()).command).and_then(|()| commands::shown::all_written()) {
+    match run(Cli::of_process().command).and_then(|()| commands::shown::all_written()) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             logging::print_failure(&failure);
             failure.exit.into()
         }
     }
-}
-
-/// The command line, in which `help COMMAND` stands for `COMMAND --help`.
-fn asked() -> Vec<OsString> {
-    let mut words: Vec<_> = std::env::args_os().collect();
-    if words.get(1).is_some_and(|word| word == "help") {
-        words.remove(1);
-        words.push("--help".into());
-    }
-    words
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -73,6 +73,25 @@ async fn help_before_a_command_is_its_help() {
         assert_eq!((asked.code, &asked.stdout), (Some(0), &shown.stdout), "{words:?}");
         assert!(asked.stdout.contains("Usage: "), "{}", asked.stdout);
     }
+    let (asked, shown) = (Setup::command("job").arg("help"), Setup::command("job").arg("--help"));
+    let (asked, shown) = (run(asked).await, run(shown).await);
+    assert_eq!((asked.code, asked.stdout), (Some(0), shown.stdout));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clients_variable_that_is_set_and_empty_counts_as_not_set() {
+    let instance = Setup::basic().unwrap().start().await.unwrap();
+    let empty = |with_url: bool| {
+        let names =
+            ["FENCEPOST_TOKEN", "FENCEPOST_CA", "FENCEPOST_CERT", "FENCEPOST_CERT_KEY", "FENCEPOST_URL"];
+        let setup = names.iter().fold(Setup::command("health"), |setup, name| setup.env(name, ""));
+        if with_url { setup.arg("--url").arg(instance.url()) } else { setup }
+    };
+    let ended = run(empty(true)).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // Nobody knows what is at the usual address.
+    let ended = run(empty(false)).await;
+    assert!(ended.code != Some(2), "{}", ended.stderr);
 }
 
 #[test]
