@@ -666,6 +666,8 @@ mod tests {
             "top --url h:7070",
             "completions bash",
             "migrate --check",
+            "recover --confirm --ids 2000000 --lead-ms 11000 --reason repair",
+            "recover --unknown-signers-are-new --reason repair",
         ] {
             assert!(parse(&format!("fencepost {line}")).is_ok(), "{line}");
         }
@@ -733,6 +735,10 @@ mod tests {
             "token new",
             "token new ",
             "token new a\tb",
+            "recover --unknown-signers-are-new --ids 2000000",
+            "recover --unknown-signers-are-new --lead-ms 11000",
+            "recover --confirm --reason ",
+            "submit --route zh:en:fr",
             "frobnicate",
         ] {
             let words = format!("fencepost {line}");

@@ -359,7 +359,7 @@ fn entry(text: &str) -> Result<(String, String), String> {
 
 pub fn route(text: &str) -> Result<Route, String> {
     match text.split_once(':') {
-        Some((source, target)) if !source.is_empty() && !target.is_empty() => {
+        Some((source, target)) if !source.is_empty() && !target.is_empty() && !target.contains(':') => {
             Ok(Route { source: source.to_owned(), target: target.to_owned() })
         }
         _ => Err("two languages, such as zh:en".to_owned()),

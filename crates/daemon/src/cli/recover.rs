@@ -20,7 +20,7 @@ pub struct Recover {
     pub dry_run: bool,
     /// From now on a signer that the ledger does not know grants from its first nonce. First confirm all signers that may have
     /// been granted nonces between the backup and the recovery
-    #[arg(long, conflicts_with_all = ["confirm", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["confirm", "dry_run", "ids", "lead_ms"])]
     pub unknown_signers_are_new: bool,
     /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What
     /// instances may have in memory is skipped beside; but if a segment's step was raised above 1000000 since the backup, add

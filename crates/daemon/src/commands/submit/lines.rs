@@ -106,7 +106,8 @@ impl<'a, R: BufRead> Batches<'a, R> {
                 // The parser's own line is always the first.
                 let text = error.to_string();
                 let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-                format!("line {number}, column {}: {what}", error.column())
+                let how = if error.is_syntax() || error.is_eof() { "it is not JSON: " } else { "" };
+                format!("line {number}, column {}: {how}{what}", error.column())
             })?;
             self.options.complete(&mut job);
             return Ok(Some((Line { number, job }, length)));
@@ -173,12 +174,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_the_line() {
         for (text, says) in [
-            ("{\"payload\":1}\n{\"payload\":}\n", "line 2, column 12: expected value"),
+            ("{\"payload\":1}\n{\"payload\":}\n", "line 2, column 12: it is not JSON: expected value"),
             ("{\"payload\":1,\"tenent\":\"a\"}\n", "line 1, column 21: unknown field `tenent`"),
             ("\n{}\n", "line 2, column 2: missing field `payload`"),
-            ("hello\n", "line 1, column 1: expected value"),
+            ("\nhello\n", "line 2, column 1: it is not JSON: expected value"),
+            ("nope\n", "line 1, column 2: it is not JSON: expected ident"),
             (" [{\"payload\":1}]\n", "line 1, column 1: invalid type: sequence, expected an object"),
-            ("{\"payload\":1} {\"payload\":2}\n", "line 1, column 15: trailing characters"),
+            ("{\"payload\":1} {\"payload\":2}\n", "line 1, column 15: it is not JSON: trailing characters"),
         ] {
             let wrong = batches(text).unwrap_err();
             assert!(wrong.starts_with(says), "{wrong}");
