@@ -123,8 +123,7 @@ impl Stream for Guard {
         let bytes = match this.read(&bytes, Instant::now()) {
             Ok(()) => bytes,
             Err(BrokenAt { at, why, is_too_long }) => {
-                let kind =
-                    if is_too_long { io::ErrorKind::FileTooLarge } else { io::ErrorKind::InvalidData };
+                let kind = if is_too_long { io::ErrorKind::FileTooLarge } else { io::ErrorKind::InvalidData };
                 this.broken = Some(Broken::Next(io::Error::new(kind, why)));
                 return Poll::Ready(Some(Ok(bytes.slice(..at))));
             }
