@@ -27,10 +27,11 @@ use crate::visibility;
 /// Retries a task
 ///
 /// The retry opens the next run of a task that is FAILED, INTERRUPTED, PAUSED or CANCELLED, or that is PENDING and was never
-/// begun in a plan that is over its time (`over_time`). It takes the tenant's lock anew, and waits for a job of an earlier run
-/// that may still be under way. An UNKNOWN stage must be resolved first, unless its `on_unknown` is `rerun`. With
-/// `"dry_run": true` nothing is changed; the answer is 200 with the task as the retry would make it, or `overloaded` where too
-/// many dry runs come at once. Repetitions of the same request under one `Idempotency-Key` open one run, for 24 hours.
+/// begun in a plan that is over its time (`over_time`). The task's plan must have been started (else `conflict`). The retry takes
+/// the tenant's lock anew, and waits for a job of an earlier run that may still be under way. An UNKNOWN stage must be resolved
+/// first, unless its `on_unknown` is `rerun`. With `"dry_run": true` nothing is changed; the answer is 200 with the task as the
+/// retry would make it, or `overloaded` where too many dry runs come at once. Repetitions of the same request under one
+/// `Idempotency-Key` open one run, for 24 hours.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/retry", tag = "plans", operation_id = "retry_task",
     params(

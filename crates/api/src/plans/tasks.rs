@@ -92,7 +92,8 @@ pub async fn pause(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 ///
 /// A paused task waits for its turn and goes on. Resuming a task that runs changes nothing. While its plan is paused, a task
 /// that is resumed alone waits as PENDING until the plan is resumed, after the stage that is under way; it is paused if another
-/// task of the paused plan is retried. A task that is FAILED, INTERRUPTED or CANCELLED is retried, not resumed.
+/// task of the paused plan is retried. A task that is FAILED, INTERRUPTED or CANCELLED is retried, not resumed; one that was
+/// cancelled in a plan that was never started is neither.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/resume", tag = "plans", operation_id = "resume_task",
     params(("task" = String, Path, description = ID)),

@@ -71,11 +71,7 @@ impl StepBuilder {
             return Err(Refused::NotAsSeen);
         }
         if self.next.started_at.is_none() {
-            // Who retries a tenant's newest task has named neither.
-            return Err(refused(&format!(
-                "task {task} is of plan {}, which was never started",
-                self.next.id
-            )));
+            return Err(self.never_started(task));
         }
         // A plan that is over its time never gives it a turn.
         let has_no_turn = now.status == TaskStatus::Pending && !now.was_begun() && self.next.is_over_time;

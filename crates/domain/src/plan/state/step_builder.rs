@@ -352,10 +352,18 @@ impl StepBuilder {
                 Err(refused("the task is being cancelled; once it is CANCELLED, it can be retried"))
             }
             (TaskStatus::Succeeded, _) => Err(refused("a task that is SUCCEEDED has nothing to go on with")),
+            // It is retried once the plan is started for the sake of its other tasks.
+            (TaskStatus::Cancelled, _) if self.next.started_at.is_none() => Err(self.never_started(task)),
             (status @ (TaskStatus::Failed | TaskStatus::Interrupted | TaskStatus::Cancelled), _) => {
                 Err(refused(&format!("a task that is {} is retried, not resumed", status.as_str())))
             }
         }
+    }
+
+    /// The refusal of what needs a plan that was started.
+    pub(super) fn never_started(&self, task: TaskId) -> Refused {
+        // Who retries a tenant's newest task has named neither.
+        refused(&format!("task {task} is of plan {}, which was never started", self.next.id))
     }
 
     fn resume_at(&mut self, at: usize) {

@@ -229,6 +229,15 @@ fn a_task_that_cannot_be_resumed_says_what_can_be_done() {
         bring(&mut rig);
         assert_eq!(rig.apply(Command::ResumeTask(id(0))), Err(Refused::Status(why.to_owned())));
     }
+    // A task of a plan that was not started cannot be retried either.
+    let mut rig = Rig::new(2, 1, |_| {});
+    rig.must(Command::CancelTask(id(0)));
+    let why = format!("task {} is of plan {}, which was never started", id(0), rig.state.id);
+    assert_eq!(rig.apply(Command::ResumeTask(id(0))), Err(Refused::Status(why)));
+    rig.must(Command::Start);
+    let why = "a task that is CANCELLED is retried, not resumed";
+    assert_eq!(rig.apply(Command::ResumeTask(id(0))), Err(Refused::Status(why.to_owned())));
+    assert_eq!(rig.retry(0, |_| {}), Ok(()));
 }
 
 #[test]
