@@ -55,10 +55,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "plan", key, body_hash(&asked)));
     admit(&state, &principal, key.as_ref())?;
-    for task in &asked.tasks {
-        visibility::of_new_tenant(principal.sees(), &task.tenant)?;
-        visibility::of_new_stages(principal.sees(), &task.stages)?;
-    }
+    visibility::of_new_tasks(principal.sees(), &asked.tasks)?;
     let (spec, tasks) = from_wire::plan(&asked)?;
     let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };

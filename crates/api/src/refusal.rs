@@ -65,6 +65,12 @@ impl Refusal {
         Self::new(Code::Internal, "this is a defect; the log has more under the request id")
     }
 
+    /// The refusal of one item of a list, with its place before the detail, which begins with a field of the item.
+    pub fn within(self, list: &str, at: usize) -> Self {
+        let (code, detail) = self.code_and_detail();
+        Self::new(code, format!("{list}[{at}].{detail}"))
+    }
+
     /// Closes the connection after the answer.
     pub fn closing(mut self) -> Self {
         self.close = true;

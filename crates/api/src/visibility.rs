@@ -15,7 +15,7 @@ use domain::{
 };
 use ledger::{JobRecord, Lease, SessionRecord, TaskRecord};
 use wire::Code;
-use wire::plans::StageRequest;
+use wire::plans::{StageRequest, TaskRequest};
 
 use crate::auth::{Principal, Sees};
 use crate::extract::Page;
@@ -418,32 +418,40 @@ pub fn of_new_job(sees: &Sees, spec: &mut domain::job::Spec) -> Result<(), Refus
     Ok(())
 }
 
-/// Checks the tenants of a new plan.
+/// Checks the tenants of new tasks, and the pools of their stages.
 ///
 /// # Errors
-/// `not_found` for one that the token does not see.
-pub fn of_new_tenant(sees: &Sees, tenant: &str) -> Result<(), Refusal> {
-    if sees.tenants.have(Some(tenant)) { Ok(()) } else { Err(hidden(not_seen("tenant", tenant))) }
+/// As [`of_new_stages`], with the place of the task; `not_found` also for a tenant that the token does not see.
+pub fn of_new_tasks(sees: &Sees, tasks: &[TaskRequest]) -> Result<(), Refusal> {
+    for (at, task) in tasks.iter().enumerate() {
+        let is_seen = sees.tenants.have(Some(&task.tenant));
+        let tenant = if is_seen { Ok(()) } else { Err(field_not_seen("tenant", &task.tenant)) };
+        let checked = tenant.and_then(|()| new_stages(sees, &task.stages));
+        checked.map_err(|refusal| hidden_if_not_found(refusal.within("tasks", at)))?;
+    }
+    Ok(())
 }
 
 /// Checks the pools of new stages.
 ///
 /// # Errors
-/// `not_found` for one that the token does not see, `invalid` where a stage must name one.
+/// With the place of the stage: `not_found` for a pool that the token does not see, `invalid` where the stage must name one.
 pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal> {
+    new_stages(sees, stages).map_err(hidden_if_not_found)
+}
+
+/// The same, for a caller that logs `not_found`.
+fn new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal> {
     if sees.pools.is_all() {
         return Ok(());
     }
-    for stage in stages {
-        match &stage.pool {
-            Some(pool) if sees.pools.have(Some(pool)) => {}
-            Some(pool) => return Err(hidden(not_seen("pool", pool))),
-            None => {
-                return Err(Refusal::invalid("name the pool of each stage: this token sees some pools only"));
-            }
-        }
-    }
-    Ok(())
+    let check = |stage: &StageRequest| match &stage.pool {
+        Some(pool) if sees.pools.have(Some(pool)) => Ok(()),
+        Some(pool) => Err(field_not_seen("pool", pool)),
+        None => Err(Refusal::invalid("pool must be named: this token sees some pools only")),
+    };
+    let mut stages = stages.iter().enumerate();
+    stages.try_for_each(|(at, stage)| check(stage).map_err(|refusal| refusal.within("stages", at)))
 }
 
 /// Checks that a job may be put into a session.
@@ -499,6 +507,11 @@ pub fn of_node(sees: &Sees, node: &NodeId, pools: Option<&[PoolName]>) -> Result
 
 fn not_seen(what: &str, name: &str) -> Refusal {
     not_found(&format!("this token sees no {what} {name:?}"))
+}
+
+/// The same with the field that names it, for [`Refusal::within`].
+fn field_not_seen(field: &str, name: &str) -> Refusal {
+    not_found(&format!("{field}: this token sees no {field} {name:?}"))
 }
 
 fn unseen() -> Refusal {

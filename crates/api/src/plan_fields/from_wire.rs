@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 /// A plan and its tasks.
 pub fn plan(asked: &shape::PlanRequest) -> Result<(PlanSpec, Vec<TaskSpec>), Refusal> {
     let tasks = asked.tasks.iter().enumerate();
-    let tasks = tasks.map(|(at, asked)| task(asked).map_err(|refusal| within(refusal, "tasks", at)));
+    let tasks = tasks.map(|(at, asked)| task(asked).map_err(|refusal| refusal.within("tasks", at)));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
     let plan = PlanSpec {
         name: asked.name.as_deref().map(Arc::from),
@@ -41,7 +41,7 @@ fn task(asked: &shape::TaskRequest) -> Result<TaskSpec, Refusal> {
 
 fn stages(asked: &[shape::StageRequest]) -> Result<Vec<StageSpec>, Refusal> {
     let stages = asked.iter().enumerate();
-    stages.map(|(at, asked)| stage(asked).map_err(|refusal| within(refusal, "stages", at))).collect()
+    stages.map(|(at, asked)| stage(asked).map_err(|refusal| refusal.within("stages", at))).collect()
 }
 
 fn stage(asked: &shape::StageRequest) -> Result<StageSpec, Refusal> {
@@ -107,12 +107,6 @@ pub fn retry(asked: &shape::TaskRetryRequest) -> Result<RetryRequest, Refusal> {
 
 fn text(json: &wire::Json) -> Arc<str> {
     Arc::from(json.as_str())
-}
-
-/// The refusal of one item of a list, with its place.
-fn within(refusal: Refusal, list: &str, at: usize) -> Refusal {
-    let (code, detail) = refusal.code_and_detail();
-    Refusal::new(code, format!("{list}[{at}].{detail}"))
 }
 
 #[cfg(test)]

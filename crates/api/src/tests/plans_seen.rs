@@ -20,11 +20,13 @@ fn of_pools(name: &str, scope: Scope, pools: &[&str]) -> Token {
 impl Subject {
     async fn start() -> Self {
         let dir = TempDir::new().unwrap();
+        let tenants = domain::Names::Some(vec![domain::Pattern::parse("x").unwrap()].into());
         let auth = Auth::tokens(vec![
             token("ops", Scope::Admin),
             of_pools("a", Scope::Submit, &["a"]),
             of_pools("ab", Scope::Submit, &["a", "b*"]),
             of_pools("a-admin", Scope::Admin, &["a"]),
+            Token { sees: Sees { tenants, ..Sees::default() }, ..token("x", Scope::Submit) },
         ]);
         Self { state: state(&dir, auth).await, _dir: dir }
     }
@@ -187,6 +189,38 @@ async fn a_plan_and_its_tasks_belong_to_the_pools_of_their_stages() {
     assert_eq!(status, 200);
     subject.hides("a", &about_plan(&mixed)).await;
     subject.get("ab", &format!("/v1/leases/plan:{mixed}")).await;
+}
+
+#[actix_web::test]
+async fn what_a_token_may_not_make_is_refused_with_the_path_of_the_field() {
+    let subject = Subject::start().await;
+    let is = |refused: &Value, code: &str, detail: String| {
+        assert_eq!((&refused["code"], &refused["detail"]), (&json!(code), &json!(detail)), "{refused}");
+    };
+    let first = json!({"name": "0", "payload": 1, "pool": "a"});
+    for (second, code, detail) in [
+        (
+            json!({"name": "1", "payload": 1}),
+            "invalid",
+            "stages[1].pool must be named: this token sees some pools only",
+        ),
+        (
+            json!({"name": "1", "payload": 1, "pool": "c"}),
+            "not_found",
+            r#"stages[1].pool: this token sees no pool "c""#,
+        ),
+    ] {
+        let stages = json!([first, second]);
+        let asked = json!({"tasks": [{"tenant": "x", "stages": [first]}, {"tenant": "y", "stages": stages}]});
+        let (_, refused) = subject.send("ab", Method::POST, "/v1/plans", Some(asked)).await;
+        is(&refused, code, format!("tasks[1].{detail}"));
+        let asked = json!({"from": "start", "reason": "again", "stages": stages});
+        let (_, refused) = subject.send("ab", Method::POST, "/v1/tenants/x/retry", Some(asked)).await;
+        is(&refused, code, detail.to_owned());
+    }
+    let asked = json!({"tasks": [{"tenant": "x", "stages": [first]}, {"tenant": "y", "stages": [first]}]});
+    let (_, refused) = subject.send("x", Method::POST, "/v1/plans", Some(asked)).await;
+    is(&refused, "not_found", r#"tasks[1].tenant: this token sees no tenant "y""#.to_owned());
 }
 
 #[actix_web::test]
