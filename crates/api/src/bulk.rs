@@ -30,7 +30,7 @@ use crate::job_fields;
 use crate::limits::{BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::read_turn::ReadTurn;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{State, of_write};
 use crate::to_wire;
 use crate::visibility;
 
@@ -185,7 +185,8 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) 
     let by = audit::operators_entry(&request, "cancel_bulk", format!("bulk:{id}"));
     state.write(state.ledger.cancel_bulk(id, by.as_ref())).await?;
     state.bulk_woken.notify_one();
-    Ok(HttpResponse::Ok().json(to_wire::bulk(&found(&request, &state).await?)))
+    let record = found(&request, &state).await.map_err(of_write)?;
+    Ok(HttpResponse::Ok().json(to_wire::bulk(&record)))
 }
 
 /// The operation in the path. The gate has found that this token sees it.

@@ -20,7 +20,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{State, of_write};
 use crate::to_wire;
 use crate::visibility;
 
@@ -238,7 +238,7 @@ pub async fn pause_pool(request: HttpRequest, payload: web::Payload, state: Shar
     let entry = audit::entry(&request, "pause_pool", format!("pool:{pool}"));
     let by = AuditEntry { reason: Some(asked.reason.as_str().into()), ..entry };
     let pause = state.write(state.ledger.pause_pool(&pool, &asked.reason, asked.for_ms, &by)).await?;
-    pauses_changed(&state).await?;
+    pauses_changed(&state).await.map_err(of_write)?;
     Ok(HttpResponse::Ok().json(to_wire::pool_pause(&pause)))
 }
 
@@ -261,8 +261,8 @@ pub async fn resume_pool(request: HttpRequest, payload: web::Payload, state: Sha
     }
     let by = audit::entry(&request, "resume_pool", format!("pool:{pool}"));
     state.write(state.ledger.resume_pool(&pool, &by)).await?;
-    pauses_changed(&state).await?;
-    pools(request, state).await
+    pauses_changed(&state).await.map_err(of_write)?;
+    pools(request, state).await.map_err(of_write)
 }
 
 /// Follows the pauses at once, here and on the other instances.

@@ -21,7 +21,7 @@ use crate::from_wire;
 use crate::idempotency;
 use crate::limits::PIECE_SIGNERS_MAX;
 use crate::refusal::{self, Refusal};
-use crate::state::State;
+use crate::state::{State, of_write};
 use crate::to_wire;
 use crate::visibility;
 
@@ -335,7 +335,8 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
             }
         }
     }
-    let record = state.read(state.ledger.signer(&signer)).await?.ok_or_else(unknown_signer)?;
+    let record = state.read(state.ledger.signer(&signer)).await.map_err(of_write)?;
+    let record = record.ok_or_else(unknown_signer)?;
     Ok(HttpResponse::Ok().json(to_wire::signer(&record)))
 }
 

@@ -365,8 +365,9 @@ pub fn answered<T>(answer: Option<ledger::Result<T>>) -> Result<T, Refusal> {
     answer.ok_or_else(late)?.map_err(Refusal::from)
 }
 
-/// The refusal of a write: where the ledger did not answer, its outcome counts as unknown.
-fn of_write(refusal: Refusal) -> Refusal {
+/// The refusal of a write, or of what is read behind it for the answer, when it is done: where the ledger did not answer, the
+/// outcome counts as unknown.
+pub fn of_write(refusal: Refusal) -> Refusal {
     if refusal.code() != Code::LedgerUnavailable {
         return refusal;
     }

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::rig::{Rig, echo, hold, with};
+use crate::recovery::LockedTable;
 use crate::until;
 
 async fn pools(rig: &Rig, names: &[&str]) {
@@ -99,4 +100,18 @@ async fn what_is_no_pause_is_refused() {
         assert_eq!((reply.status, reply.code()), (status, code), "{path} {body}: {}", reply.text);
     }
     assert_eq!(rig.get(0, "/v1/config/pools").await["paused"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_pause_is_not_denied_where_the_pools_are_not_read_for_the_answer() {
+    let rig = Rig::together(1).await;
+    rig.post(0, "/v1/pools/default/pause", Some(&json!({"reason": "repair"})), 200).await;
+    // The pools are settings, and the pauses are not.
+    let lock = LockedTable::lock(rig.database.as_ref().unwrap(), "setting", "ACCESS EXCLUSIVE").await;
+    let reply = rig.ask(0, "POST", "/v1/pools/default/resume", None).await;
+    lock.free();
+    let detail = reply.body["detail"].as_str().unwrap_or_default();
+    let says = detail.contains("not known whether anything was written");
+    assert!((reply.status, reply.code()) == (503, "ledger_unavailable") && says, "{}", reply.text);
+    assert_eq!(rig.get(0, "/v1/config/pools").await["paused"], json!([]), "it was written");
 }
