@@ -738,6 +738,7 @@ mod tests {
             "recover --unknown-signers-are-new --ids 2000000",
             "recover --unknown-signers-are-new --lead-ms 11000",
             "recover --confirm --reason ",
+            "recover --dry-run --reason repair",
             "submit --route zh:en:fr",
             "frobnicate",
         ] {

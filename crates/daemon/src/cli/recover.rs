@@ -32,7 +32,7 @@ pub struct Recover {
     #[arg(long, value_name = "MS", default_value_t = SNOWFLAKES_AHEAD_MS_MAX, value_parser = lead())]
     pub lead_ms: i64,
     /// Why, for the audit
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    #[arg(long, value_name = "TEXT", value_parser = reason, conflicts_with = "dry_run")]
     pub reason: Option<String>,
     /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
