@@ -95,8 +95,9 @@ mod tests {
 
     use super::*;
     use crate::job::{CurrentAttempt, Due, LiveJob, Priority, State, WaitingGroup};
-    use crate::lane::limits::GROUP_JOBS_LOW;
-    use crate::lane::messages::{AttemptEvent, Command, PageId, Snapshot};
+    use crate::lane::limits::{GROUP_JOBS_LOW, REREAD_EVERY};
+    use crate::lane::messages::{AttemptEvent, Command, PageId, Read, Snapshot};
+    use crate::lane::state::Unread;
     use crate::lane::testing::{Numbered, job, own_lane, slot, submission, waiting, words};
     use crate::{Timestamp, Token};
 
@@ -156,8 +157,8 @@ mod tests {
         assert_eq!(words(&state.waiting_read(PageId(1), Ok((page, true)), now)), "enqueue");
     }
 
-    /// A lane of which the job with this number is under way has heard that it was promoted: its attempt has failed, and the lane has
-    /// no room for it. It has asked for the job.
+    /// A lane of which job 1 is under way has heard that it was promoted: its attempt has failed, and the lane has no room
+    /// for it. It has asked for the job.
     fn promoted_while_under_way(now: Instant) -> LaneState<Numbered> {
         let (mut state, _) = loaded(&[(1, 0)], true, true, now);
         let under_way = waiting(&state.lane, 1);
@@ -185,6 +186,21 @@ mod tests {
         let again = LiveJob { newest, ..waiting(&state.lane, 1) };
         state.jobs_read(&[job(1)], Ok(vec![again]), now);
         assert!(state.jobs.waits(job(1)) || state.jobs.has_more_outside(), "it is read with its group");
+    }
+
+    #[test]
+    fn a_promoted_job_that_cannot_be_looked_up_is_looked_for_among_those_that_wait() {
+        let now = Instant::now();
+        let mut state = promoted_while_under_way(now);
+        let failed = AttemptEvent::Failed { due_in_ms: 50 };
+        state.apply(Command::Attempt(job(1), CurrentAttempt::FIRST.attempt, failed), now);
+        state.jobs_read(&[job(1)], Err(Unread), now);
+        assert!(state.jobs.get(job(1)).is_none(), "there is no room for it");
+        let later = now + REREAD_EVERY * 2;
+        assert_eq!(words(&state.flush(later)), "read");
+        assert_eq!(words(&state.attempts_read(Ok(Vec::new()), later)), "read");
+        let effects = state.coming_read(Ok(Coming::default()), later);
+        assert!(matches!(&effects[..], [Effect::Read(Read::Groups)]), "{}", words(&effects));
     }
 
     /// Many wait in memory, and nobody asks the ledger for more of them.

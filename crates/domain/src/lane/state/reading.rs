@@ -185,10 +185,13 @@ impl<C: Callers> LaneState<C> {
             self.busy.remove(id);
             match found.as_mut().map(|found| found.remove(id)) {
                 Ok(job) => self.looked_at(*id, job.filter(|job| job.lane == self.lane), now, &mut effects),
-                // An alarm that is set means the end of a time-out or of a delay, and stays as it is.
-                Err(_) if self.jobs.get(*id).is_some() => self.jobs.look_at_last(*id, now + REREAD_EVERY),
-                // Nothing is known of it here: it is looked for among those that wait.
-                Err(_) => self.transfers.are_unread |= self.fifo().is_none(),
+                Err(_) => {
+                    // An alarm that is set means the end of a time-out or of a delay, and stays as it is.
+                    self.jobs.look_at_last(*id, now + REREAD_EVERY);
+                    // Where nothing is known of it here, or for want of room nothing will be soon, it is looked for among
+                    // those that wait.
+                    self.transfers.are_unread |= self.fifo().is_none();
+                }
             }
         }
         for command in self.deferred.drain(..).rev() {

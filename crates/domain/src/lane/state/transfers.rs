@@ -15,7 +15,7 @@ pub(super) struct Transfers {
     are_under_way: bool,
     /// The instance that the session's lease is passed on to when the owner ends.
     pass_to: Option<InstanceId>,
-    /// Jobs that were transferred to this lane, or one that was written for it, could not be read yet.
+    /// Jobs that were transferred to this lane, or one that was looked up, could not be read yet.
     pub(super) are_unread: bool,
 }
 
