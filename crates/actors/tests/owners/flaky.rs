@@ -435,7 +435,7 @@ impl Sessions for Flaky {
         self.plan.session_reads.read(SessionRead::Counts, &self.real, self.real.session_counts(id)).await
     }
     async fn close_session(&self, lane: &Lane) -> Result<Result<(), Unwritten>> {
-        self.real.close_session(lane).await
+        self.plan.session_reads.close(self.real.close_session(lane)).await
     }
     async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
         self.real.line(lane, after_seq, limit).await

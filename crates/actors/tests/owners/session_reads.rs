@@ -1,8 +1,8 @@
-//! What the owner of a session reads when it begins, and what a node's instance writes in between.
+//! What the owner of a session reads when it begins, what a node's instance writes in between, and closes that are not heard of.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::{Handle, JobBatch, Result};
+use ledger::{Error, Handle, JobBatch, Result};
 use parking_lot::Mutex;
 
 /// One of these reads.
@@ -21,6 +21,8 @@ pub enum SessionRead {
 pub struct SessionReads {
     then: Mutex<Option<(SessionRead, JobBatch)>>,
     has_written: AtomicBool,
+    /// The next close is done, and the answer is lost.
+    pub next_close_is_unheard: AtomicBool,
 }
 
 impl SessionReads {
@@ -48,5 +50,14 @@ impl SessionReads {
             self.has_written.store(true, Ordering::SeqCst);
         }
         Ok(found)
+    }
+
+    /// A session is to be closed.
+    pub async fn close<T: Send>(&self, close: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let closed = close.await;
+        match self.next_close_is_unheard.swap(false, Ordering::SeqCst) {
+            true => Err(Error::unknown(std::io::Error::from(std::io::ErrorKind::ConnectionReset))),
+            false => closed,
+        }
     }
 }

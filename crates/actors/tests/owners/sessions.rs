@@ -74,6 +74,17 @@ async fn the_watches_of_a_session_hear_that_it_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_watches_of_a_session_read_the_ledger_where_nobody_knows_whether_it_is_closed() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Strict).await;
+    let mut watch = lanes.jobs.watch(Topic::Lane(LaneId::session(&id))).unwrap();
+    lanes.plan.session_reads.next_close_is_unheard.store(true, Atomic::SeqCst);
+    assert_eq!(lanes.jobs.close_session(&id).await, Err(Refusal::LedgerUnavailable));
+    assert!(matches!(watch.next().now_or_never(), Some(Notification::Missed)));
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_or_the_next() {
     let lanes = open().await;
     let id = session(&lanes, Ordering::Free).await;
