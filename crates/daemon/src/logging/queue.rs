@@ -97,7 +97,8 @@ impl Queue {
     /// Waits until all lines are written, at most so long; whether they are.
     pub fn flush(&self, longest: Duration) -> bool {
         let mut state = self.shared.state.lock();
-        !self.shared.written.wait_while_for(&mut state, |state| !state.is_empty(), longest).timed_out()
+        self.shared.written.wait_while_for(&mut state, |state| !state.is_empty(), longest);
+        state.is_empty()
     }
 }
 
@@ -131,6 +132,8 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+
+    use parking_lot::MutexGuard;
 
     use super::*;
 
@@ -189,6 +192,23 @@ mod tests {
         assert!(queue.flush(LONG));
         let written: Vec<_> = lines.try_iter().collect();
         assert_eq!(written, ["line 0", "line 1", "line 2", "line 3", "6 lost", "later"]);
+    }
+
+    #[test]
+    fn lines_that_are_written_as_the_time_ends_are_written() {
+        let queue = Queue { limits: LIMITS, at_once: |_| false, shared: Arc::default() };
+        queue.push(b"nobody writes it");
+        let waits = queue.clone();
+        let flushed = thread::spawn(move || waits.flush(Duration::from_secs(2)));
+        let mut state = queue.shared.state.lock();
+        while !queue.shared.written.notify_one() {
+            MutexGuard::unlock_fair(state);
+            state = queue.shared.state.lock();
+        }
+        // It waits again, and nobody tells it that all is written.
+        MutexGuard::unlock_fair(state);
+        *queue.shared.state.lock() = State::default();
+        assert!(flushed.join().unwrap());
     }
 
     #[test]
