@@ -198,14 +198,14 @@ impl Watches {
 pub(in crate::jobs) type ProgressSource = Box<dyn Fn(JobId) -> Option<JobEvent> + Send + Sync>;
 
 /// What hears the other instances.
-struct Hearing<'h> {
-    watches: &'h Watches,
-    me: &'h InstanceId,
-    progress: &'h ProgressSource,
+pub(super) struct Hearing<'h> {
+    pub(super) watches: &'h Watches,
+    pub(super) me: &'h InstanceId,
+    pub(super) progress: &'h ProgressSource,
 }
 
 impl Hearing<'_> {
-    fn hear(&self, payload: &[u8]) {
+    pub(super) fn hear(&self, payload: &[u8]) {
         let Some(Message { from, notices }) = read(payload) else {
             tracing::warn!("a notice about listeners cannot be read");
             return;

@@ -119,12 +119,20 @@ async fn the_watches_of_a_lane_whose_session_is_closed_read_the_ledger_here_and_
 
     let (elsewhere, _to_tell) = Watches::new(false);
     let mut of_lane = elsewhere.listen(&Topic::Lane(lane())).unwrap();
-    assert!(elsewhere.hear_closed(&topics[0]));
+    let [owner, me] = ["i", "j"].map(|name| InstanceId::parse(name).unwrap());
+    let progress: exchange::ProgressSource = Box::new(|_| None);
+    let hearing = exchange::Hearing { watches: &elsewhere, me: &me, progress: &progress };
+    let hear = |topic: &str| {
+        let notice = Notice::Want { topics: vec![topic.to_owned()], ask: None, again: true };
+        let messages = exchange::messages(&owner, std::iter::once(notice));
+        messages.iter().for_each(|message| hearing.hear(message));
+    };
+    hear(&topics[0]);
     assert!(matches!(of_lane.try_recv(), Ok(Notification::Missed)));
     for other in ["ends", "all", "lane session:s"] {
-        assert!(!elsewhere.hear_closed(other), "{other}");
+        hear(other);
+        assert!(of_lane.try_recv().is_err(), "{other}");
     }
-    assert!(of_lane.try_recv().is_err());
 }
 
 #[tokio::test]
