@@ -105,6 +105,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("pool" = Option<String>, Query, description = "Jobs that asked for this pool"),
         ("kind" = Option<String>, Query, max_length = 64, description = "Jobs of this kind"),
         ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
+        ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
@@ -113,9 +114,10 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(
         &request,
-        &["state", "outcome", "session", "tenant", "pool", "kind", "dead", "cursor", "limit"],
+        &["state", "outcome", "session", "tenant", "pool", "kind", "dead", "retriable", "cursor", "limit"],
     )?;
     let limit = query.limit()?;
+    let is_retriable = query.flag("retriable")? == Some(true);
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("j", &state.cursor_seal, &principal));
     let filter = JobFilter {
@@ -126,9 +128,9 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         pool: query.get("pool").map(PoolName::parse).transpose()?,
         kind: query.get("kind").map(JobKind::parse).transpose()?,
         dead: query.flag("dead")?,
-        retried: None,
-        without_stages: false,
-        in_open_session: false,
+        retried: is_retriable.then_some(false),
+        without_stages: is_retriable,
+        in_open_session: is_retriable,
         before: cursors.read(&query, JobId::parse)?,
         limit: limit + 1,
     };

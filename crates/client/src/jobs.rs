@@ -38,6 +38,9 @@ pub struct JobQuery {
     /// Only those that are dead (`true`): they failed or timed out, and were neither retried nor dismissed. Or only the
     /// others (`false`).
     pub dead: Option<bool>,
+    /// Only those that [`Jobs::retry_many`] with a filter may select: they have ended, were not retried, and are neither stages
+    /// of plans nor of closed sessions. Daemons before 0.2.0 refuse it as `invalid`.
+    pub retriable: bool,
     /// Which part.
     pub page: Page,
 }
@@ -134,6 +137,7 @@ impl Jobs<'_> {
         query.extend(wanted.pool.clone().map(|pool| ("pool", pool)));
         query.extend(wanted.kind.clone().map(|kind| ("kind", kind)));
         query.extend(wanted.dead.map(|dead| ("dead", dead.to_string())));
+        query.extend(wanted.retriable.then(|| ("retriable", true.to_string())));
         Ok(self.0.call(&Call::get(&["v1", "jobs"], &query)).await?.body)
     }
 

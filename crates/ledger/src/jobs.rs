@@ -491,6 +491,7 @@ impl JobFilter {
             && self.outcome.is_none()
             && self.dead != Some(true)
             && self.retried != Some(true)
+            && !self.in_open_session
     }
 
     /// Whether a finished job may be among them.

@@ -3,8 +3,6 @@
 mod bulk;
 mod wait;
 
-use std::collections::HashMap;
-
 use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
 use client::wire::limits::{BATCH_JOBS_MAX, LIST_ITEMS_MAX};
 use client::{Client, JobQuery, JobUpdate, Page};
@@ -233,48 +231,24 @@ fn would_delete(job: &Shown) -> String {
 
 fn query(filter: Filter, page: Page) -> JobQuery {
     let Filter { dead, outcome, session, tenant, pool, kind } = filter;
-    JobQuery { state: None, outcome, session, tenant, pool, kind, dead: dead.then_some(true), page }
+    let dead = dead.then_some(true);
+    JobQuery { state: None, outcome, session, tenant, pool, kind, dead, retriable: false, page }
 }
 
-/// Whether the job's session takes no more jobs. Each session is read once.
-async fn is_in_closed_session(
-    client: &Client,
-    job: &Shown,
-    closed: &mut HashMap<String, bool>,
-) -> client::Result<bool> {
-    let Some(session) = &job.session else { return Ok(false) };
-    if let Some(is_closed) = closed.get(session) {
-        return Ok(*is_closed);
-    }
-    let is_closed = client.sessions().get(session).await?.closed_at.is_some();
-    closed.insert(session.clone(), is_closed);
-    Ok(is_closed)
-}
-
-/// Lists the jobs that a retry by this filter selects now: the newest that have ended, were not retried and are of no closed
-/// session.
+/// Lists the jobs that a retry by this filter selects now.
 async fn would_retry_selected(client: &Client, filter: Filter, remote: &Remote) -> Result<(), Failure> {
     let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
-    let mut query = query(filter, page);
-    query.state = Some(JobState::Finished);
-    let (mut selected, mut closed) = (Vec::new(), HashMap::new());
-    let failed = |error| shown::failure(remote.json, error);
+    let mut query = JobQuery { retriable: true, ..query(filter, page) };
+    let mut selected = Vec::new();
     loop {
-        let list = client.jobs().list(&query).await.map_err(failed)?;
-        for job in list.items {
-            if selected.len() < BATCH_JOBS_MAX
-                && job.retried_as.is_none()
-                && !is_stage(&job)
-                && !is_in_closed_session(client, &job, &mut closed).await.map_err(failed)?
-            {
-                selected.push(job);
-            }
-        }
+        let list = client.jobs().list(&query).await.map_err(|error| shown::failure(remote.json, error))?;
+        selected.extend(list.items);
         if list.next_cursor.is_none() || selected.len() >= BATCH_JOBS_MAX {
             break;
         }
         query.page.cursor = list.next_cursor;
     }
+    selected.truncate(BATCH_JOBS_MAX);
     if remote.json {
         selected.iter().for_each(|job| shown::answer(true, job, |_| String::new()));
     } else {

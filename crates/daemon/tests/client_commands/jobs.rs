@@ -369,24 +369,28 @@ async fn a_dry_run_about_a_named_job_only_looks() {
 }
 
 #[tokio::test]
-async fn a_dry_run_by_filter_leaves_out_the_jobs_of_closed_sessions() {
+async fn a_dry_run_by_filter_asks_for_all_that_a_retry_selects_and_reads_no_session() {
     let (listener, url) = listener().await;
     let of = |id: &str, session: &str| {
         let (_, body) = finished("failed", "null", "\"no\"");
         body.replace("j-1", id).replace("\"session\":null", &format!("\"session\":{session}"))
     };
-    let items = [of("j-1", "\"s-1\""), of("j-2", "null"), of("j-3", "\"s-2\""), of("j-4", "\"s-1\"")];
-    let list = format!(r#"{{"items":[{}],"next_cursor":null}}"#, items.join(","));
-    let (closed, open) = (session("s-1", "\"t\""), session("s-2", "null"));
-    let heard = answering(listener, vec![(200, list), (200, closed), (200, open)]);
+    let page = |items: [String; 2], next: &str| {
+        (200, format!(r#"{{"items":[{}],"next_cursor":{next}}}"#, items.join(",")))
+    };
+    let first = page([of("j-1", "\"s-1\""), of("j-2", "null")], "\"c\"");
+    let second = page([of("j-3", "\"s-2\""), of("j-4", "\"s-1\"")], "null");
+    let heard = answering(listener, vec![first, second]);
     let output = ended(fencepost(&["job", "retry", "--dead", "--dry-run", "--json", "--url", &url])).await;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{err}");
-    let listed = ["j-1", "j-2", "j-3", "j-4"].map(|id| out.contains(id));
-    assert_eq!(listed, [false, true, true, false], "{out}");
+    assert!(["j-1", "j-2", "j-3", "j-4"].iter().all(|id| out.contains(id)), "{out}");
     let heard = heard.lock();
-    assert!(heard[0].starts_with("GET /v1/jobs?"), "{heard:?}");
-    assert_eq!(heard[1..], ["GET /v1/sessions/s-1", "GET /v1/sessions/s-2"]);
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    for asked in &*heard {
+        assert!(asked.starts_with("GET /v1/jobs?") && asked.contains("dead=true"), "{asked}");
+        assert!(asked.contains("limit=1000") && asked.contains("retriable=true"), "{asked}");
+    }
 }
 
 #[tokio::test]

@@ -90,6 +90,7 @@ async fn what_is_wrong_is_refused_with_its_code_and_changes_nothing() {
         get("/v1/jobs?state=DONE".to_owned(), 400, "invalid"),
         get("/v1/jobs?outcome=good".to_owned(), 400, "invalid"),
         get("/v1/jobs?dead=maybe".to_owned(), 400, "invalid"),
+        get("/v1/jobs?retriable=maybe".to_owned(), 400, "invalid"),
         get("/v1/jobs?limit=0".to_owned(), 400, "invalid"),
         get("/v1/jobs?limit=1001".to_owned(), 400, "invalid"),
         get("/v1/jobs?cursor=x".to_owned(), 400, "invalid"),
