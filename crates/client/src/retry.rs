@@ -43,8 +43,8 @@ pub struct Retry {
     /// request.
     pub attempts_max: u32,
     /// Longest time for one call with all its attempts and pauses. A call ends earlier if the remaining time
-    /// is shorter than the next pause. If it ends in the middle of an attempt, the last refusal before is the
-    /// answer, unless the attempt may have made a change that this refusal denies.
+    /// is shorter than the next pause. If it ends in the middle of an attempt that reads, and the attempt before
+    /// was refused, that refusal is the answer. A change may have been made then: its answer counts as lost.
     pub total_max: Duration,
     /// Longest time for one attempt, connecting included. An attempt that waits for an instance which is no
     /// longer in the cluster is given up sooner.

@@ -33,9 +33,9 @@ struct Effort<'a> {
     changes: bool,
     /// The attempts of a change that may have been carried out.
     doubt: Doubt,
-    /// The last refusal.
+    /// What the last attempt that was not cut off was refused for, unless the owner that it names was asked then.
     refusal: Option<Error>,
-    /// Whether the last attempt had no time for an answer, and the refusal before it stands.
+    /// Whether the call's time ended in the middle of the last attempt.
     is_cut_off: bool,
     /// Whether any instance was reached.
     reached: bool,
@@ -71,14 +71,15 @@ impl<'a> Effort<'a> {
 
     fn ended(&mut self, to: &Url, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
-        if let Some(Failure { error: Error::Refused(problem), .. }) = failure {
-            self.refusal = Some(Error::Refused(problem.clone()));
+        let is_lost = failure.is_some_and(|failure| matches!(failure.error, Error::Lost { .. }));
+        self.is_cut_off = is_lost && self.left().is_zero();
+        if !self.is_cut_off {
+            self.refusal = match failure {
+                Some(Failure { error: Error::Refused(problem), .. }) => Some(Error::Refused(problem.clone())),
+                _ => None,
+            };
         }
-        let is_late = failure.is_some_and(|failure| matches!(failure.error, Error::Lost { .. }));
-        // A change that was cut off may have been carried out: only a refusal that says no less stands for it.
-        let stands = |refusal: &Error| !self.changes || refusal.may_be_done();
-        self.is_cut_off = is_late && self.left().is_zero() && self.refusal.as_ref().is_some_and(stands);
-        if let Some(failure) = failure.filter(|_| self.changes && !self.is_cut_off) {
+        if let Some(failure) = failure.filter(|_| self.changes) {
             self.doubt.note(&failure.error, || shown(to));
         }
         let is_unreachable =
@@ -89,10 +90,19 @@ impl<'a> Effort<'a> {
         self.counted += u32::from(failure.is_some_and(counts));
     }
 
-    /// What a call ends with of which this was the last failure.
+    /// What a call ends with of which this was the last failure. Where its time ended in the middle of an attempt, a refusal of
+    /// the one before says why there is no answer. A change may have been carried out all the same, whatever it was refused for.
     fn over(self, failure: Failure) -> Error {
         let refusal = self.refusal.filter(|_| self.is_cut_off);
-        self.doubt.over(refusal.unwrap_or(failure.error))
+        let last = match (refusal, failure.error) {
+            (None, error) => error,
+            (Some(refusal), Error::Lost { url, reason, source }) if self.changes => {
+                let reason = format!("{reason}; the attempt before was refused: {refusal}");
+                Error::Lost { url, reason, source }
+            }
+            (Some(refusal), _) => refusal,
+        };
+        self.doubt.over(last)
     }
 
     /// Whether this failure may be followed by another attempt.
@@ -234,6 +244,8 @@ impl Client {
             .filter(|_| effort.may_go_on(&refusal));
         let Some(owner) = owner else { return Err(refusal) };
         let hint = refusal.hint;
+        // The owner's silence is not explained by who named it.
+        effort.refusal = None;
         self.send(&owner, true, call, effort).await.map_err(|failure| {
             let last = refusal.then(failure);
             Failure { hint: last.hint.or(hint), ..last }

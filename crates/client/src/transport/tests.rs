@@ -12,6 +12,8 @@ use super::stand_in::{Act, StandIn, client, header, refused};
 use super::*;
 use crate::socket::stand_in::PATIENCE;
 
+mod cut_off;
+
 fn granted() -> Act {
     let body = r#"{"signer":"s","fencing_token":1,"owner":"a-1","grants":[{"nonce":7,"hold":"h","status":"HELD","held_until":"2026-01-01T00:00:00Z","held_for_ms":60000}]}"#;
     Act::Answer(201, "", body.to_owned())
@@ -108,28 +110,6 @@ async fn one_nonce_is_asked_for_behind_the_one_before_it() {
     let (largest, before) = (wire::limits::NONCE_MAX, wire::limits::NONCE_MAX - 1);
     let behind = |nonce: u64| line(&format!("&cursor=n.{nonce}"));
     assert_eq!(asked, [line(""), behind(6), behind(6), behind(before), behind(largest)]);
-}
-
-#[tokio::test]
-async fn a_refusal_stands_if_the_next_attempt_has_no_time_for_its_answer() {
-    let ends = async |code: Code, before: Option<Act>, changes: bool| {
-        let script = before.into_iter().chain([refused(code, Some(1)), Act::Hold]);
-        let server = StandIn::playing(script.collect()).await;
-        let client = bounded(&[&server], 5, Duration::from_millis(600));
-        let error = match changes {
-            true => grant(&client).await.unwrap_err(),
-            false => client.signer("s").await.unwrap_err(),
-        };
-        assert!(server.heard().len() > 1, "{error}");
-        error.problem().and_then(Problem::known_code)
-    };
-    for code in [Code::LedgerUnavailable, Code::Draining] {
-        assert_eq!(ends(code, None, false).await, Some(code));
-    }
-    // Of a change only a refusal that says as little as no answer does.
-    assert_eq!(ends(Code::LedgerUnavailable, None, true).await, Some(Code::LedgerUnavailable));
-    assert_eq!(ends(Code::Draining, None, true).await, None);
-    assert_eq!(ends(Code::LedgerUnavailable, Some(Act::HangUp), true).await, None);
 }
 
 #[tokio::test]
