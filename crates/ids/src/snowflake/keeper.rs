@@ -54,8 +54,10 @@ pub(super) struct Keeper {
     source: watch::Receiver<NumberSource>,
     /// Kept from one number to the next, so that no recall is missed.
     recalled: watch::Receiver<u64>,
-    /// Whether anybody has ever asked for an id, or no number could be used at once when one was looked for.
+    /// Whether a number is looked for: an id was asked for, or no number could be used at once, as after a recovery.
     is_wanted: bool,
+    /// Whether that stays so where others have all the numbers: an id was asked for, or there was a number.
+    is_needed: bool,
     /// Of the refusal that the log has told of last, since there was a number: which one it is, and which of the ledger's.
     told: Option<(Discriminant<Refusal>, Option<Discriminant<ledger::Error>>)>,
 }
@@ -95,7 +97,7 @@ impl Keeper {
         let ledger_address = checksum(&options.ledger.address);
         let recalled = shared.recall.subscribe();
         let context = KeeperContext { options, shared, ledger_address, made_by_file: None };
-        Self { context, source, recalled, is_wanted: false, told: None }
+        Self { context, source, recalled, is_wanted: false, is_needed: false, told: None }
     }
 
     /// First tells how long the local file still proves a number.
@@ -145,18 +147,20 @@ impl Keeper {
         let (shared, numbers) = (Arc::clone(&self.context.shared), Arc::clone(numbers));
         let (choice, ahead_max_ms) = (self.context.options.choice, self.context.options.ahead_max_ms());
         let recalled = self.recalled.clone();
-        let wanted = async move {
+        let mut is_asked = false;
+        let wanted = async {
             tokio::select! {
-                () = shared.bell.notified() => {}
+                () = shared.bell.notified() => is_asked = true,
                 () = until_all_are_ahead(&*numbers, (choice, ahead_max_ms), &*shared.clock, recalled) => {}
             }
         };
         let is_wanted = self.rest(wanted, ahead).await;
         self.is_wanted |= is_wanted;
+        self.is_needed |= is_asked;
         self.is_wanted
     }
 
-    /// Tries once, and pauses after a failure.
+    /// Tries once, and pauses after a failure. Where others have all the numbers and nobody needs one, none is wanted then.
     async fn seek(&mut self, ahead: &mut Ahead, numbers: Arc<dyn Numbers>) -> Option<Held> {
         if !matches!(*self.context.shared.phase.borrow(), Phase::Refusing(_)) {
             self.context.tell(Phase::Seeking(None));
@@ -174,7 +178,14 @@ impl Keeper {
         match sought {
             Ok(held) => {
                 self.told = None;
+                self.is_needed = true;
                 Some(held)
+            }
+            Err(Refusal::NoNumber { .. }) if !self.is_needed => {
+                // Nobody waits for an id, and those that have the numbers show the wait for them.
+                self.is_wanted = false;
+                self.context.tell(Phase::Idle);
+                None
             }
             Err(refusal) => {
                 if self.is_news(&refusal) {

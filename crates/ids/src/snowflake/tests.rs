@@ -227,12 +227,18 @@ async fn a_number_is_kept_while_its_mark_is_waited_for_longer_than_its_lease_las
     assert_eq!(process.makes().await, 7);
 }
 
-#[tokio::test(start_paused = true)]
-async fn after_a_recovery_the_wait_is_shown_before_an_id_is_asked_for() {
+/// A fleet whose number 7 was held, and is not.
+async fn with_7_given_back() -> Arc<Fleet> {
     let fleet = Fleet::new();
     let before = fleet.start("a", 0, fixed(7));
     before.makes().await;
     before.stop().await;
+    fleet
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_recovery_the_wait_is_shown_before_an_id_is_asked_for() {
+    let fleet = with_7_given_back().await;
     // As far as a crash leaves it.
     fleet.lift_mark(number(7), LEAD_MS_DEFAULT);
     let crashed = fleet.start("a", 0, fixed(7));
@@ -246,6 +252,35 @@ async fn after_a_recovery_the_wait_is_shown_before_an_id_is_asked_for() {
     pass(966_000).await;
     let status = recovered.snowflakes.status();
     assert!(status.refusal.is_none() && status.worker == Some(number(7)), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_recovery_one_without_a_number_wants_none_before_an_id_is_asked_for() {
+    let fleet = with_7_given_back().await;
+    fleet.lift_mark(number(7), 965_000);
+    // Both find that number 7 must be waited for, before one of them has it.
+    let both = [fleet.start("a", 0, fixed(7)), fleet.start("b", 0, fixed(7))];
+    pass(1_000).await;
+    let holder = fleet.held()[&7].clone();
+    let [one, other] = both;
+    let (waits, idle) = if one.numbers.owner == holder { (one, other) } else { (other, one) };
+    let refusal = waits.snowflakes.status().refusal;
+    assert!(matches!(refusal, Some(Refusal::MarkAhead { .. })), "{refusal:?}");
+    for _ in 0..3 {
+        let refusal = idle.snowflakes.status().refusal;
+        assert!(refusal.is_none(), "{refusal:?}");
+        pass(400_000).await;
+    }
+    assert_eq!(waits.makes().await, 7);
+    for _ in 0..2 {
+        let refused = idle.take(1, 5_000).await;
+        assert!(matches!(refused, Err(Refusal::NoNumber { .. })), "{refused:?}");
+    }
+    // From then on it wants one.
+    assert!(idle.snowflakes.status().refusal.is_some());
+    waits.stop().await;
+    pass(2_000).await;
+    assert_eq!(idle.makes().await, 7);
 }
 
 #[tokio::test(start_paused = true)]
