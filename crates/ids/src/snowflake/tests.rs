@@ -284,6 +284,19 @@ async fn after_a_recovery_one_without_a_number_wants_none_before_an_id_is_asked_
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_recovery_the_wait_is_shown_although_the_ledger_was_away_at_first() {
+    let fleet = with_7_given_back().await;
+    fleet.lift_mark(number(7), 965_000);
+    let process = fleet.start_cut_off("a", 0, fixed(7));
+    pass(10_000).await;
+    assert!(process.snowflakes.status().refusal.is_none());
+    process.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(5_000).await;
+    let refusal = process.snowflakes.status().refusal;
+    assert!(matches!(refusal, Some(Refusal::MarkAhead { .. })), "{refusal:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_shortest_lease_does_not_run_out_while_its_mark_is_waited_for() {
     let fleet = Fleet::new();
     fleet.lift_mark(number(7), 30_000);

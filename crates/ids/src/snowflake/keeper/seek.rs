@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::numbers::{Choice, Numbers, WorkerLease, candidates};
 use super::super::{Generator, Phase, Refusal};
-use super::{Held, KeeperContext, changed};
+use super::{Held, KeeperContext, SEEK_AGAIN, changed};
 use crate::Clock;
 
 /// In each failed round another instance was quicker.
@@ -136,7 +136,7 @@ impl KeeperContext {
 }
 
 /// Returns once all numbers that could be had have marks further ahead of the clock than this instance would commit one, as after
-/// a recovery. It looks at once, and again after each recall.
+/// a recovery. It looks at once, again after each recall, and until the ledger answers.
 pub(super) async fn until_all_are_ahead(
     numbers: &dyn Numbers,
     (choice, ahead_max_ms): (Choice, u64),
@@ -144,14 +144,18 @@ pub(super) async fn until_all_are_ahead(
     mut recalled: watch::Receiver<u64>,
 ) {
     loop {
-        // Where the ledger does not answer, the first request finds out.
-        if let Ok(known) = numbers.survey().await {
+        let looked = numbers.survey().await.map(|known| {
             let now_ms = clock.now_ms();
             let best = candidates(&known, choice, numbers.identity(), now_ms).into_iter().next();
-            if best.is_some_and(|best| best.mark_ms > now_ms.saturating_add(ahead_max_ms)) {
-                return;
+            best.is_some_and(|best| best.mark_ms > now_ms.saturating_add(ahead_max_ms))
+        });
+        match looked {
+            Ok(true) => return,
+            Ok(false) => changed(&mut recalled).await,
+            Err(error) => {
+                tracing::debug!(%error, "the worker numbers could not be looked at; trying again");
+                tokio::time::sleep(jittered(SEEK_AGAIN)).await;
             }
         }
-        changed(&mut recalled).await;
     }
 }
