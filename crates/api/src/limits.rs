@@ -66,6 +66,8 @@ pub const PROBE_KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub const PROBE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
 pub const CLOSE_SECONDS_MAX: u64 = 1;
+/// How long a stop at once waits until the requests that it cuts off have ended.
+pub const CUT_OFF_MAX: Duration = Duration::from_millis(100);
 /// How long a connection that is over may take to close.
 pub const CLIENT_DISCONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long a client may take for the handshake of TLS.

@@ -22,7 +22,7 @@ use tokio::runtime;
 use crate::auth::Token;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Listener, Tally};
-use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX};
+use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
 use crate::parser_refusals::with_problems;
 use crate::routes::{self, Route};
@@ -207,9 +207,12 @@ impl Handle {
         self.server.stop(true).await;
     }
 
-    /// Stops accepting connections and closes them, whatever is under way.
+    /// Stops accepting connections and closes them, whatever is under way. After this no request is in flight, unless its thread
+    /// is held up for more than 100 ms. What a request has begun to write may still be written, and is answered to nobody.
     pub async fn stop_at_once(&self) {
         self.server.stop(false).await;
+        // That does not wait for the threads, whose end is the requests' end.
+        let _ = tokio::time::timeout(CUT_OFF_MAX, self.idle()).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The API over a real SQLite ledger, in this process: what the black-box tests cannot force.
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
+use tokio::sync::Notify;
 
 mod batches;
 mod bounds;
@@ -301,6 +302,52 @@ async fn converse(stream: &mut TcpStream, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// A request that is complete with `:2}` more.
+const INCOMPLETE: &[u8] =
+    b"POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+    content-length: 11\r\n\r\n{\"count\"";
+
+#[tokio::test]
+async fn a_stop_at_once_returns_when_what_it_cuts_off_has_ended() {
+    let dir = TempDir::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Holds up the one thread that serves, between the two times that both are at the barrier.
+    let (hold_up, both) = (Arc::new(Notify::new()), Arc::new(Barrier::new(2)));
+    let (told, meets) = (Arc::clone(&hold_up), Arc::clone(&both));
+    let on_thread = move || {
+        let (told, meets) = (Arc::clone(&told), Arc::clone(&meets));
+        actix_web::rt::spawn(async move {
+            told.notified().await;
+            meets.wait();
+            meets.wait();
+        });
+    };
+    let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
+    let server = Server::bind(listener, early(Options::default()).0, settings, on_thread).unwrap();
+    let handle = server.handle();
+    handle.open(services(&dir).await);
+    let running = tokio::spawn(server.run());
+
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(INCOMPLETE).await.unwrap();
+    while handle.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    hold_up.notify_one();
+    both.wait();
+    let stop = async {
+        handle.stop_at_once().await;
+        handle.in_flight()
+    };
+    let let_go = async {
+        running.await.unwrap().unwrap();
+        both.wait();
+    };
+    let (in_flight, ()) = tokio::join!(stop, let_go);
+    assert_eq!(in_flight, 0);
+}
+
 #[tokio::test]
 async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
     let dir = TempDir::new().unwrap();
@@ -312,9 +359,7 @@ async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
     let running = tokio::spawn(server.run());
 
     let mut slow = TcpStream::connect(address).await.unwrap();
-    let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-                content-length: 11\r\n\r\n{\"count\"";
-    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(INCOMPLETE).await.unwrap();
     while handle.in_flight() == 0 {
         tokio::task::yield_now().await;
     }
