@@ -221,7 +221,7 @@ async fn jobs_of_a_closed_session_are_in_the_way_of_no_retry_by_filter() {
     let count = json!({"action": "retry", "filter": filter, "dry_run": true});
     assert_eq!(rig.post(1, "/v1/bulk", Some(&count), 200).await["matched"], 1);
     let retriable = async || ids(&rig.get(1, "/v1/jobs?retriable=true&kind=k").await);
-    assert_eq!(retriable().await, [older.clone()]);
+    assert_eq!(retriable().await, std::slice::from_ref(&older));
     let answer = rig.post(1, "/v1/jobs/retry", Some(&filter), 202).await;
     assert_eq!((&answer["retried"], &answer["results"]), (&json!(1), &Value::Null), "{answer}");
     let retry = answer["ids"][0].as_str().unwrap();
