@@ -13,8 +13,9 @@
 //! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's
 //! refusal to begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in
 //! which they were sent) and no longer lists it. An attempt that was called off soon after it was sent need not be
-//! acknowledged: there a heartbeat counts that comes so long after the `cancel` that the node has read it. If a node reports
-//! something impossible, the connection is closed.
+//! acknowledged: there the second of two heartbeats counts that come so long after the `cancel` that the node has read it, and
+//! that do not come together: a heartbeat may be handled long after it was sent, and then what the node said next is as well. If
+//! a node reports something impossible, the connection is closed.
 
 mod effect;
 mod frame;
@@ -167,8 +168,8 @@ impl Connection {
 
     /// The attempt is cancelled. The node gets one `cancel`; the slot stays taken until the node no longer
     /// lists the attempt. Of one that is cancelled before the node answers, within half the time that it has to
-    /// acknowledge, nothing more need come: its slot is free with the first heartbeat that comes that whole time after the
-    /// `cancel` and does not list it.
+    /// acknowledge, nothing more need come: its slot is free once two heartbeats, half a heartbeat's time apart at least, have
+    /// come that whole time after the `cancel` and did not list it. One that is listed after that takes its slot again.
     pub fn cancel(&mut self, slot: Slot, now: Instant) -> Effects {
         self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot, now))
     }

@@ -46,6 +46,8 @@ struct Held {
     since: Instant,
     /// When it was called off.
     cancelled: Option<Instant>,
+    /// When the first heartbeat came that did not list it though the node had had the time to read that it is called off.
+    unlisted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl Live {
             return Err(format!("running must list at most {NODE_CAPACITY_MAX} attempts"));
         }
         let running = Stage::Running { has_acked: false };
-        let held = |slot: &Slot| (*slot, Held { stage: running, since: now, cancelled: None });
+        let held = |slot: &Slot| (*slot, Held::new(running, now));
         let slots: HashMap<_, _> = hello.running.iter().map(held).collect();
         if slots.len() < hello.running.len() {
             return Err("running lists an attempt twice".to_owned());
@@ -217,8 +219,8 @@ impl Live {
         if self.slots.len() + given >= self.capacity as usize {
             return Err(Refused::Full);
         }
-        self.withdrawn.slots.remove(&slot);
-        self.slots.insert(slot, Held { stage: Stage::Sent, since: now, cancelled: None });
+        self.withdrawn.forget(slot);
+        self.slots.insert(slot, Held::new(Stage::Sent, now));
         self.sent.push_back(Sent { slot, at: now, is_late: false });
         Ok(vec![Effect::Send(ToNode::Dispatch(dispatch))])
     }
@@ -289,19 +291,23 @@ impl Live {
                     effects.push(Effect::Acknowledged(*slot));
                 }
                 Some(_) => {}
+                None if self.withdrawn.slots.contains(slot) => {
+                    // The node began it before it read the `cancel`, and has still to stop it.
+                    self.withdrawn.forget(*slot);
+                    let running = Held::new(Stage::Running { has_acked: false }, now);
+                    self.slots.insert(*slot, Held { cancelled: Some(now), ..running });
+                }
                 None if self.answered.may_have(*slot) || self.withdrawn.may_have(*slot) => {}
                 None => return Err(format!("running lists {slot}, which is not with this node")),
             }
         }
-        let (mut gone, ack) = (vec![], self.timeouts.ack);
+        let (mut gone, timeouts) = (vec![], self.timeouts);
         self.slots.retain(|slot, held| {
-            let is_withdrawn = held.is_withdrawn(ack, now);
-            let may_be_gone = is_withdrawn || matches!(held.stage, Stage::Running { .. } | Stage::Stale);
-            let is_gone = may_be_gone && !listed.contains(slot);
+            let is_gone = !listed.contains(slot) && held.is_gone(timeouts, now);
             if is_gone {
                 gone.push(*slot);
             }
-            if is_gone && is_withdrawn {
+            if is_gone && held.stage == Stage::Sent {
                 self.withdrawn.remember(*slot);
             }
             !is_gone
@@ -409,6 +415,10 @@ impl Live {
 }
 
 impl Held {
+    const fn new(stage: Stage, since: Instant) -> Self {
+        Self { stage, since, cancelled: None, unlisted: None }
+    }
+
     /// Whether it was called off so soon that the node, which answers within `ack`, may answer nothing to it. What was called
     /// off later owes its answer all the same: lanes take back what a node does not answer, and that proves no node well.
     fn is_excused(&self, ack: Duration) -> bool {
@@ -421,10 +431,26 @@ impl Held {
         self.stage == Stage::Sent && !self.is_excused(ack)
     }
 
-    /// Whether the node has had the time to read that it is called off, and need not answer.
-    fn is_withdrawn(&self, ack: Duration, now: Instant) -> bool {
-        let is_read = |at: Instant| now.duration_since(at) >= ack;
-        self.is_excused(ack) && self.cancelled.is_some_and(is_read)
+    /// A heartbeat does not list it: whether its slot is free.
+    fn is_gone(&mut self, timeouts: NodeTimeouts, now: Instant) -> bool {
+        match self.stage {
+            Stage::Sent => self.is_withdrawn(timeouts, now),
+            Stage::Running { .. } | Stage::Stale => true,
+            Stage::Answered => false,
+        }
+    }
+
+    /// Whether a heartbeat that does not list it shows that the node, which need not answer, does not run it. The first one
+    /// that comes when the node has had the time to read the `cancel` may have waited here or on its way, and have been sent
+    /// before; what the node said after it then waits right behind it. So a later one counts.
+    fn is_withdrawn(&mut self, timeouts: NodeTimeouts, now: Instant) -> bool {
+        let NodeTimeouts { ack, heartbeat, .. } = timeouts;
+        let is_read = self.cancelled.is_some_and(|at| now.duration_since(at) >= ack);
+        if !is_read || !self.is_excused(ack) {
+            return false;
+        }
+        let unlisted = *self.unlisted.get_or_insert(now);
+        now.duration_since(unlisted) >= heartbeat / 2
     }
 }
 
@@ -438,6 +464,12 @@ impl Remembered {
         }
         self.slots.insert(slot);
         self.order.push_back(slot);
+    }
+
+    fn forget(&mut self, slot: Slot) {
+        if self.slots.remove(&slot) {
+            self.order.retain(|remembered| *remembered != slot);
+        }
     }
 
     fn may_have(&self, slot: Slot) -> bool {
