@@ -45,7 +45,7 @@ pub const HELLO_MS: u64 = 5_000;
 /// and the node sends them again when it is welcomed on its next one.
 pub const EARLY_RESULTS_BYTES_MAX: usize = 8 << 20;
 /// Attempts that one connection remembers as answered until the node's heartbeat shows that it has heard the
-/// answer. Beyond that the oldest are forgotten.
+/// answer; and as many as called off before the node answered. Beyond that the oldest are forgotten.
 pub const ANSWERED_MAX: usize = 16_384;
 
 /// Changes in one notice to the other instances.

@@ -26,7 +26,10 @@ pub(super) struct Live {
     unacknowledged: u32,
     /// Attempts whose result is committed and whose node may not have heard it.
     answered: Remembered,
-    /// Attempts that were called off before the node answered, and whose slots are free: it may still speak of them.
+    /// One of them was forgotten: from then on an attempt that is not known may have been such a one.
+    has_forgotten: bool,
+    /// Attempts that were called off before the node answered, and whose slots are free: it may still speak of them, but not
+    /// after so many others.
     withdrawn: Remembered,
     /// When the last heartbeat came, or the hello.
     heard: Instant,
@@ -74,8 +77,6 @@ struct Sent {
 struct Remembered {
     slots: HashSet<Slot>,
     order: VecDeque<Slot>,
-    /// From then on an attempt that is not known may have been one of them.
-    has_forgotten: bool,
 }
 
 impl Live {
@@ -101,6 +102,7 @@ impl Live {
             sent: VecDeque::new(),
             unacknowledged: 0,
             answered: Remembered::default(),
+            has_forgotten: false,
             withdrawn: Remembered::default(),
             heard: now,
             is_draining: false,
@@ -230,7 +232,7 @@ impl Live {
             return vec![];
         }
         self.slots.remove(&slot);
-        self.answered.remember(slot);
+        self.has_forgotten |= self.answered.remember(slot);
         vec![Effect::Send(ToNode::Committed(slot)), Effect::Free(slot)]
     }
 
@@ -297,7 +299,7 @@ impl Live {
                     let running = Held::new(Stage::Running { has_acked: false }, now);
                     self.slots.insert(*slot, Held { cancelled: Some(now), ..running });
                 }
-                None if self.answered.may_have(*slot) || self.withdrawn.may_have(*slot) => {}
+                None if self.has_forgotten || self.answered.slots.contains(slot) => {}
                 None => return Err(format!("running lists {slot}, which is not with this node")),
             }
         }
@@ -382,7 +384,7 @@ impl Live {
     /// A frame about an attempt that this node does not have: a protocol error, unless this instance has
     /// forgotten the attempt, or called it off before the node answered.
     fn unknown(&self, slot: Slot, forgotten: Effects) -> Result<Effects, Fault> {
-        match self.answered.has_forgotten || self.withdrawn.may_have(slot) {
+        match self.has_forgotten || self.withdrawn.slots.contains(&slot) {
             true => Ok(forgotten),
             false => Err(format!("{slot} is not with this node")),
         }
@@ -455,25 +457,21 @@ impl Held {
 }
 
 impl Remembered {
-    fn remember(&mut self, slot: Slot) {
-        if self.order.len() >= ANSWERED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
+    /// Whether another one was forgotten for it.
+    fn remember(&mut self, slot: Slot) -> bool {
+        let oldest = if self.order.len() >= ANSWERED_MAX { self.order.pop_front() } else { None };
+        if let Some(oldest) = oldest {
             self.slots.remove(&oldest);
-            self.has_forgotten = true;
         }
         self.slots.insert(slot);
         self.order.push_back(slot);
+        oldest.is_some()
     }
 
     fn forget(&mut self, slot: Slot) {
         if self.slots.remove(&slot) {
             self.order.retain(|remembered| *remembered != slot);
         }
-    }
-
-    fn may_have(&self, slot: Slot) -> bool {
-        self.has_forgotten || self.slots.contains(&slot)
     }
 
     /// A node that lists them no more has heard the answer.

@@ -530,6 +530,17 @@ fn what_was_forgotten_for_want_of_room_is_answered_as_stale_and_is_no_lie() {
     assert_eq!(rig.frame(ack(0)), []);
 }
 
+#[test]
+fn however_many_attempts_were_called_off_at_once_a_lie_is_a_fault() {
+    let mut rig = Rig::live(&[]);
+    for n in 0..=ANSWERED_MAX as u128 {
+        rig.withdraw(n);
+    }
+    rig.frames([ack(1), reject(ANSWERED_MAX as u128)]);
+    let unknown = ANSWERED_MAX as u128 + 1;
+    assert!(why_closed(&rig.frame(ack(unknown))).1.contains("is not with this node"));
+}
+
 /// What must be so after any frames, lies among them: no more slots taken than there are, each freed once, each
 /// result passed on once and answered once, nothing after the end.
 #[test]
