@@ -1,6 +1,7 @@
 -- A new connection takes a node over, unless one of another principal has it, or a younger one to another instance that
 -- hears of the node. One whose instance is gone can seem younger: its call reached the server after its end. Of two that seem
--- equally old the one that took the node last keeps it: otherwise each would take it from the other in turn.
+-- equally old the one that took the node last keeps it: otherwise each would take it from the other in turn. But one that comes
+-- for the first time when it has been open for long takes it from an older one alone: its instance was frozen, or had no bus.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
@@ -37,7 +38,8 @@ if is_online() then
   end
   local lead, alike = tonumber(before[3] or 0) - since, tonumber(ARGV[7])
   local has_lost = ARGV[12] ~= '0' and tonumber(before[5] or 0) > tonumber(ARGV[12])
-  local is_younger = lead > alike or has_lost and lead >= -alike
+  local is_late = ARGV[12] == '0' and tonumber(ARGV[6]) > alike
+  local is_younger = lead > alike or has_lost and lead >= -alike or is_late and lead > 0
   local is_gone = before[5] == ARGV[9]
   if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' and not is_gone then
     return { -2, 0, now }

@@ -48,7 +48,8 @@ pub const INBOX_CLOSED_MS: u64 = 86_400_000;
 pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
 /// A connection that is older than the other one by more than this does not take the node over, in
 /// milliseconds. Messages about the connections' ages are delayed by less than this. Of two whose ages differ by less, the one
-/// that took the node over last keeps it.
+/// that took the node over last keeps it; one that is older than this when it comes for the first time takes no node from a
+/// younger one.
 pub const NODE_YOUNGER_MS: u64 = 2_000;
 /// Largest document of a node, in bytes.
 pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;

@@ -277,7 +277,8 @@ pub trait Nodes: Send + Sync {
     /// - or a younger one to another instance has it, which does not say that the node is unhealthy, and is not the
     ///   connection [`NewConnection::over`]. Two whose ages differ by [`crate::limits::NODE_YOUNGER_MS`] at most seem equally
     ///   old: then one that comes for the first time takes the node, and one that had it before and lost it to the other
-    ///   ([`NewConnection::had`]) does not.
+    ///   ([`NewConnection::had`]) does not; nor does one that comes for the first time when it is older than that length of
+    ///   time, if the other is the younger one.
     ///
     /// What had been sent and is not `running` is freed, what runs without a slot gets one, reservations stay. If there was
     /// no record, what runs is all that is known, and the slots are not complete. It vouches for nothing yet.

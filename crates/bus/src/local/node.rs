@@ -82,15 +82,19 @@ impl Node {
     }
 
     /// A newer connection takes it over; unless this one is another principal's, or is younger, another instance's, and
-    /// hears of the node, as far as the caller knows. Nor does one that seems equally old take back what it lost to this one.
+    /// hears of the node, as far as the caller knows. Nor does one that seems equally old take back what it lost to this one,
+    /// nor one that comes late for the first time what a younger one has.
     pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> Result<(), Connecting> {
-        let NewConnection { holder, principal, over, had, .. } = *new.new;
+        let NewConnection { holder, principal, age, over, had, .. } = *new.new;
         if self.is_online && *self.principal != *principal {
             return Err(Connecting::Anothers);
         }
         let alike = Duration::from_millis(NODE_YOUNGER_MS);
         let has_lost = had.is_some_and(|had| self.epoch > had);
-        let is_younger = self.since > new.since + alike || has_lost && self.since + alike >= new.since;
+        let is_late = had.is_none() && age > alike;
+        let is_younger = self.since > new.since + alike
+            || has_lost && self.since + alike >= new.since
+            || is_late && self.since > new.since;
         let hears_of_it = self.report.state != NodeState::Unhealthy && over != Some(self.epoch);
         if is_younger && self.is_online && self.holder != *holder && hears_of_it {
             return Err(Connecting::Younger);

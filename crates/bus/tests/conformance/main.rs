@@ -109,7 +109,8 @@ on_every_bus! {
         nothing_is_reserved_of_what_is_lent_to_the_holder,
         a_recount_is_all_that_was_sent_and_leaves_what_is_reserved,
         an_older_connection_takes_no_node_from_a_younger_one,
-        of_two_connections_of_one_age_the_one_that_came_last_keeps_the_node;
+        of_two_connections_of_one_age_the_one_that_came_last_keeps_the_node,
+        an_old_connection_that_comes_late_takes_no_node_from_a_younger_one;
     sessions:
         a_bound_session_is_found_by_others_as_it_was_said,
         an_earlier_owner_neither_binds_nor_unbinds,

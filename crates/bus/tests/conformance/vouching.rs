@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bus::limits::NODE_YOUNGER_MS;
 use bus::{Claim, Connecting, Epoch, NewConnection, NodeState, Report, Reserved, Unreserved, Written};
 
 use crate::bench::{Bench, LONG, eventually, id};
@@ -192,4 +193,27 @@ pub async fn of_two_connections_of_one_age_the_one_that_came_last_keeps_the_node
         let had = connect(&one, "a-1", age, Some(had)).await.done().expect("it is younger").epoch;
         one.disconnect_node(&n, had, LONG).await.unwrap();
     }
+}
+
+pub async fn an_old_connection_that_comes_late_takes_no_node_from_a_younger_one(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    let (n, alike) = (node("n"), Duration::from_millis(NODE_YOUNGER_MS));
+    let connect = async |bus: &bus::Handle, holder, age, had| {
+        let holder = id(holder);
+        let new = NewConnection { age, had, ..new(&holder) };
+        bus.connect_node(&n, &new, &report(1), &[]).await.unwrap()
+    };
+    // Its instance was frozen, and the node went to another meanwhile. The two seem equally old.
+    let younger = connect(&one, "a-1", alike * 2, None).await.done().unwrap();
+    assert_eq!(connect(&other, "a-2", alike * 3, None).await, Connecting::Younger);
+    let shown = show(&other, "n").await.unwrap();
+    assert_eq!((shown.holder, shown.epoch), (id("a-1"), younger.epoch), "it changed nothing");
+    // One that had the node later than the other takes it back from a server that has forgotten that.
+    let lost = Some(Epoch::new(younger.epoch.get() + 1));
+    let again = connect(&other, "a-2", alike * 3, lost).await.done().expect("it had it last");
+    // The younger one takes it, however late, if it comes for the first time.
+    let had = Some(again.epoch);
+    let late = connect(&one, "a-1", alike * 2, None).await.done().expect("it is younger").epoch;
+    assert_eq!(connect(&other, "a-2", alike * 3, had).await, Connecting::Younger, "and keeps it");
+    assert!(connect(&one, "a-1", alike * 2, Some(late)).await.done().is_some(), "it is its own");
 }
