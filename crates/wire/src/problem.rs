@@ -65,8 +65,8 @@ words! {
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
-        /// No numbers are left: for this signer or sequence, or no worker number for this instance. A worker number may come
-        /// free: a refusal for want of one carries `Retry-After` and `retry_after_ms`, although the code is not retryable.
+        /// Too few numbers are left: for this signer, tag or sequence, or no worker number for this instance. A worker number
+        /// may come free: a refusal for want of one carries `Retry-After` and `retry_after_ms`, although the code is not retryable.
         Exhausted = "exhausted",
         /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind ids
         /// that may have been issued, or differs from the database's. Another instance may serve.
@@ -142,7 +142,7 @@ impl Code {
             Self::BusUnavailable => "There is no bus",
             Self::Draining => "This instance is stopping",
             Self::Fenced => "The lease was taken over",
-            Self::Exhausted => "No numbers are left",
+            Self::Exhausted => "Too few numbers are left",
             Self::ClockBehind => "The clock does not allow a snowflake now",
             Self::LedgerWentBack => "The ledger went back in time",
             Self::Recovering => "The signer's next nonce is not confirmed",

@@ -160,6 +160,7 @@ async fn sequences_count_as_they_are_told_and_end() {
     assert_eq!(numbers(&subject.get(path).await), [9_223_372_036_854_775_800]);
     let (status, _, problem) = subject.send(Method::GET, &format!("{path}?count=10"), None).await;
     assert!(status == 503 && problem.contains(r#""code":"exhausted""#), "{problem}");
+    assert!(problem.contains(r#""title":"Too few numbers are left""#), "some may be left: {problem}");
     assert!(!problem.contains("retry_after_ms"), "it stays so: {problem}");
 }
 
