@@ -35,6 +35,7 @@ mod job;
 mod protocol;
 mod worker_loop;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -312,6 +313,15 @@ fn check_names(hello: &Hello) -> Result<()> {
             return Err(Error::Unusable(format!("{what}: a node has at most {count_max} of them")));
         }
         names.iter().try_for_each(|name| check_name(what, name, chars_max))?;
+    }
+    let mut all: BTreeSet<_> = services.iter().chain(labels).cloned().collect();
+    for (kind, languages) in [("asr", asr), ("tts", tts), ("semantic", semantic)] {
+        all.extend(languages.iter().map(|language| format!("{kind}:{language}")));
+    }
+    if all.len() > NODE_LABELS_MAX {
+        return Err(Error::Unusable(format!(
+            "label: a node has at most {NODE_LABELS_MAX} of them, those of services and languages included"
+        )));
     }
     Ok(())
 }

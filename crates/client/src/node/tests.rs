@@ -578,6 +578,7 @@ async fn what_is_no_frame_ends_the_connection_with_the_reason() {
 fn options_that_no_scheduler_would_take_are_refused_at_once() {
     let good = WorkerOptions::new(["http://h"], "n");
     let hears = |language: String| Languages { asr: vec![language], ..Languages::default() };
+    let many = |count: u32| (0..count).map(|n| format!("l{n}")).collect::<Vec<_>>();
     for (bad, says) in [
         (WorkerOptions { urls: Vec::new(), ..good.clone() }, "at least one URL"),
         (WorkerOptions { urls: vec!["ws://h".to_owned()], ..good.clone() }, "http:// or https://"),
@@ -590,6 +591,15 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         (
             WorkerOptions { labels: vec!["l".to_owned(); 257], ..good.clone() },
             "label: a node has at most 256",
+        ),
+        (
+            WorkerOptions {
+                services: vec!["s".to_owned()],
+                labels: many(255),
+                languages: hears("zh".to_owned()),
+                ..good.clone()
+            },
+            "label: a node has at most 256 of them, those of services and languages included",
         ),
         (WorkerOptions { services: vec![String::new()], ..good.clone() }, "service \"\" must be"),
         (WorkerOptions { languages: hears("z".repeat(36)), ..good.clone() }, "1 to 35 characters"),
@@ -604,7 +614,16 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
     }
     let longest =
         WorkerOptions { node_id: "n".repeat(128), labels: vec!["asr:zh_-.@".to_owned(); 256], ..good };
-    assert!(Worker::new(longest).is_ok());
+    assert!(Worker::new(longest.clone()).is_ok());
+    // Those that are the same label count once.
+    let labels = many(254).into_iter().chain(["asr:zh".to_owned(), "s".to_owned()]).collect();
+    let most = WorkerOptions {
+        services: vec!["s".to_owned()],
+        labels,
+        languages: hears("zh".to_owned()),
+        ..longest
+    };
+    assert!(Worker::new(most).is_ok());
 }
 
 /// A scheduler that keeps its books and loses its connections, its words and its memory of what it sent.
