@@ -329,11 +329,13 @@ fn check_names(hello: &Hello) -> Result<()> {
 fn check_name(what: &str, name: &str, chars_max: usize) -> Result<()> {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-');
     let is_of_length = (1..=chars_max).contains(&name.len());
-    if is_of_length && name != "." && name != ".." && name.chars().all(is_safe) {
+    let is_dots = name == "." || name == "..";
+    if is_of_length && !is_dots && name.chars().all(is_safe) {
         return Ok(());
     }
+    let but = if is_dots { ", but not . or .. alone" } else { "" };
     Err(Error::Unusable(format!(
-        "{what} {name:?} must be 1 to {chars_max} characters of letters, digits and . _ : @ -"
+        "{what} {name:?} must be 1 to {chars_max} characters of letters, digits and . _ : @ -{but}"
     )))
 }
 

@@ -586,7 +586,11 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         (WorkerOptions { capacity: 0, ..good.clone() }, "from 1 to 10000"),
         (WorkerOptions { labels: vec!["l".repeat(65)], ..good.clone() }, "1 to 64 characters"),
         (WorkerOptions { node_id: "a b".to_owned(), ..good.clone() }, "node_id \"a b\" must be"),
-        (WorkerOptions { node_id: "..".to_owned(), ..good.clone() }, "node_id \"..\" must be"),
+        (
+            WorkerOptions { node_id: "..".to_owned(), ..good.clone() },
+            "digits and . _ : @ -, but not . or .. alone",
+        ),
+        (WorkerOptions { labels: vec![".".to_owned()], ..good.clone() }, "@ -, but not . or .. alone"),
         (WorkerOptions { labels: vec!["é".to_owned()], ..good.clone() }, "label \"é\" must be"),
         (
             WorkerOptions { labels: vec!["l".to_owned(); 257], ..good.clone() },
