@@ -324,7 +324,7 @@ impl AttachedNode {
                     self.register();
                 }
                 Said::Send(frame) => self.out.push(Effect::Send(frame)),
-                Said::Heartbeat { load, gone } => {
+                Said::Heartbeat { load, gone, is_back } => {
                     self.load = load;
                     self.heartbeat_at.get_or_insert(self.heard);
                     for slot in &gone {
@@ -337,6 +337,10 @@ impl AttachedNode {
                     }
                     self.gone.extend(gone);
                     self.list_in_time();
+                    if is_back {
+                        // At the bus its slot is free, and could be given to another.
+                        self.doubt();
+                    }
                     self.refresh();
                 }
                 Said::State(_) => self.refresh(),

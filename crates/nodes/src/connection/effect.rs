@@ -19,6 +19,8 @@ pub enum Effect {
         load: Load,
         /// Their slots are to be freed with it: the node has acknowledged them and does not list them any more.
         gone: Vec<Slot>,
+        /// It lists an attempt whose slot was freed, and which has taken it again: the bus is to be told what is taken.
+        is_back: bool,
     },
     /// Whether it gets work has changed: its record is to be refreshed at the bus.
     State(NodeState),

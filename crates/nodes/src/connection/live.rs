@@ -284,7 +284,7 @@ impl Live {
             // What it lists is on its way to the bus. The next one will say what is gone by then.
             return Ok(vec![self.heartbeat_ok()]);
         }
-        let mut effects = vec![];
+        let (mut effects, mut is_back) = (vec![], false);
         for slot in running {
             match self.slots.get_mut(slot) {
                 Some(held) if held.stage == Stage::Sent => {
@@ -298,6 +298,7 @@ impl Live {
                     self.withdrawn.forget(*slot);
                     let running = Held::new(Stage::Running { has_acked: false }, now);
                     self.slots.insert(*slot, Held { cancelled: Some(now), ..running });
+                    is_back = true;
                 }
                 None if self.has_forgotten || self.answered.slots.contains(slot) => {}
                 None => return Err(format!("running lists {slot}, which is not with this node")),
@@ -315,7 +316,7 @@ impl Live {
             !is_gone
         });
         self.answered.keep(&listed);
-        effects.extend([Effect::Heartbeat { load, gone }, self.heartbeat_ok()]);
+        effects.extend([Effect::Heartbeat { load, gone, is_back }, self.heartbeat_ok()]);
         Ok(effects)
     }
 

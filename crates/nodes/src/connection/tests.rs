@@ -75,7 +75,7 @@ fn send(frame: ToNode) -> Effect {
 }
 
 fn beat(gone: &[u128]) -> [Effect; 2] {
-    [Effect::Heartbeat { load: Load::default(), gone: slots(gone) }, send(HEARTBEAT_OK)]
+    [Effect::Heartbeat { load: Load::default(), gone: slots(gone), is_back: false }, send(HEARTBEAT_OK)]
 }
 
 /// A connection and the test's clock.

@@ -1,4 +1,5 @@
-//! What an attached node does when the bus may have come back with an older state of its record.
+//! What an attached node does when the bus may have come back with an older state of its record, or does not know all that is
+//! taken.
 
 use super::*;
 
@@ -128,4 +129,24 @@ fn a_list_that_is_due_waits_for_slots_that_are_being_passed_on_but_not_for_long(
     let mut rig = with_a_result();
     assert_eq!(rig.frames([result(2)]), ["commit [2]"]);
     assert_eq!(rig.frames([heartbeat(&[1, 2])])[0], "refresh [] Some([1, 2])");
+}
+
+#[test]
+fn a_slot_that_is_taken_again_after_it_was_free_is_listed_before_anything_is_asked_of_the_bus() {
+    let mut rig = Rig::registered(&[]);
+    rig.apply(wanted([own(1)]));
+    rig.apply(sent([1], Ok(vec![true])));
+    assert_eq!(rig.apply(wanted([FromLane::Cancel(slot(1))])), ["cancel 1"]);
+    // The node says nothing of it until its slot is free.
+    rig.after(TIMEOUTS.ack);
+    assert_eq!(rig.frames([heartbeat(&[])]), ["refresh [] None", "heartbeat_ok"]);
+    rig.apply(refreshed(3));
+    rig.after(TIMEOUTS.heartbeat / 2);
+    let effects = rig.frames([heartbeat(&[])]);
+    assert_eq!(effects, ["unlisted 1", "slot freed 1", "refresh [1] Some([])", "heartbeat_ok"]);
+    rig.apply(done(4, &[]));
+    // It runs all the same.
+    assert_eq!(rig.frames([heartbeat(&[1])]), ["refresh [] Some([1])", "heartbeat_ok"]);
+    assert_eq!(rig.apply(wanted([own(2)])), Vec::<String>::new(), "held back");
+    assert_eq!(rig.apply(done(5, &[1]))[0], "send slots [2]");
 }
