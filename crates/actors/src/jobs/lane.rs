@@ -203,6 +203,10 @@ fn spawn<T: 'static>(
 fn loaded(read: Result<(Token, Snapshot), Lost>, actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     match read {
         Ok((token, snapshot)) => {
+            // The owner that closed it may have had no answer, and have told nobody.
+            if snapshot.session.as_ref().is_some_and(|session| session.is_closed) {
+                actor.services.host.closed(&actor.lane);
+            }
             let effects = actor.state.reloaded(token, snapshot, Instant::now());
             run(actor, effects, context);
         }

@@ -23,6 +23,8 @@ pub struct SessionReads {
     has_written: AtomicBool,
     /// The next close is done, and the answer is lost.
     pub next_close_is_unheard: AtomicBool,
+    /// The next close is not done, and nobody is told.
+    pub next_close_is_lost: AtomicBool,
 }
 
 impl SessionReads {
@@ -54,10 +56,11 @@ impl SessionReads {
 
     /// A session is to be closed.
     pub async fn close<T: Send>(&self, close: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let closed = close.await;
-        match self.next_close_is_unheard.swap(false, Ordering::SeqCst) {
-            true => Err(Error::unknown(std::io::Error::from(std::io::ErrorKind::ConnectionReset))),
-            false => closed,
+        let unheard = || Err(Error::unknown(std::io::Error::from(std::io::ErrorKind::ConnectionReset)));
+        if self.next_close_is_lost.swap(false, Ordering::SeqCst) {
+            return unheard();
         }
+        let closed = close.await;
+        if self.next_close_is_unheard.swap(false, Ordering::SeqCst) { unheard() } else { closed }
     }
 }

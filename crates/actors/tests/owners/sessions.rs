@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
-use actors::jobs::{Accepted, Notification, Refusal, Submission, Topic};
+use actors::jobs::{Accepted, Notification, Refusal, Submission, Topic, Watch};
 use domain::job::{Assignment, Attempt, Change, Due, Ended, NewJob, Priority, Requirements, Spec, State};
 use domain::limits::SESSION_IDLE_MS_MIN;
 use domain::session::{self, Ordering};
@@ -74,14 +74,41 @@ async fn the_watches_of_a_session_hear_that_it_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_watches_of_a_session_read_the_ledger_where_nobody_knows_whether_it_is_closed() {
+async fn the_watches_of_a_session_hear_that_it_is_closed_where_the_answer_to_that_was_lost() {
     let lanes = open().await;
     let id = session(&lanes, Ordering::Strict).await;
     let mut watch = lanes.jobs.watch(Topic::Lane(LaneId::session(&id))).unwrap();
     lanes.plan.session_reads.next_close_is_unheard.store(true, Atomic::SeqCst);
     assert_eq!(lanes.jobs.close_session(&id).await, Err(Refusal::LedgerUnavailable));
-    assert!(matches!(watch.next().now_or_never(), Some(Notification::Missed)));
+    hears_of_a_close(&mut watch).await;
     lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_watches_of_a_session_hear_that_it_is_closed_where_that_is_written_after_its_owner_gave_it_up() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Strict).await;
+    // Its owner begins.
+    submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
+    let mut watch = lanes.jobs.watch(Topic::Lane(LaneId::session(&id))).unwrap();
+    lanes.plan.holds.next_acquire_is_gated.store(true, Atomic::SeqCst);
+    lanes.plan.session_reads.next_close_is_lost.store(true, Atomic::SeqCst);
+    assert_eq!(lanes.jobs.close_session(&id).await, Err(Refusal::LedgerUnavailable));
+    let told = watch.next().now_or_never();
+    assert!(!matches!(told, Some(Notification::Missed)), "they would find it open");
+    let Lease { owner, token, .. } = lease_of(&lanes, &id).await;
+    let lane = Lane { id: LaneId::session(&id), owner: owner.unwrap(), token };
+    lanes.ledger.close_session(&lane).await.unwrap().unwrap();
+    lanes.plan.gate.notify_one();
+    hears_of_a_close(&mut watch).await;
+    lanes.jobs.stop().await;
+}
+
+async fn hears_of_a_close(watch: &mut Watch) {
+    until("the watch reads the ledger", async || {
+        matches!(watch.next().now_or_never(), Some(Notification::Missed))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

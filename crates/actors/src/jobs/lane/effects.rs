@@ -204,9 +204,6 @@ fn close_session(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
         if closed.is_ok() {
             tracing::info!(resource = %actor.lane, token = %actor.state.token(), "a session is closed");
             actor.unbind();
-        }
-        // Those who read the ledger for nothing find the session open.
-        if matches!(closed, Ok(()) | Err(CommitFailure::Unknown)) {
             actor.services.host.closed(&actor.lane);
         }
         let effects = actor.state.session_closed(closed, Instant::now());
