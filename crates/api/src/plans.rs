@@ -66,11 +66,12 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let (made, _bytes) = state.call(made).await;
     let id = made?;
     // Under a key it may have been made long ago: its stages may be in other pools since.
-    if has_key && !visibility::plan(&state, principal.sees(), id).await? {
+    if has_key && !visibility::plan(&state, principal.sees(), id).await.map_err(behind_write)? {
         return Err(visibility::hidden(actors::plans::Refusal::UnknownPlan));
     }
     let location = (LOCATION, format!("/v1/plans/{id}"));
-    Ok(HttpResponse::Created().insert_header(location).json(records::plan(&state, id).await?))
+    let plan = records::plan(&state, id).await.map_err(behind_write)?;
+    Ok(HttpResponse::Created().insert_header(location).json(plan))
 }
 
 /// Lists plans
@@ -215,9 +216,21 @@ async fn change(
     Query::read(&request, &[])?;
     let (body, reason) = reason(&request, payload, state).await?;
     match carry_out(&forwarder, &request, body, id, command, reason.as_deref()).await? {
-        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::plan(state, id).await?)),
+        Routed::Here(()) => {
+            let plan = records::plan(state, id).await.map_err(behind_write)?;
+            Ok(HttpResponse::Ok().json(plan))
+        }
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// The refusal of what is read for the answer behind a write, when that is done: where the ledger did not answer, the outcome
+/// counts as unknown.
+fn behind_write(refusal: Refusal) -> Refusal {
+    if refusal.code() != Code::LedgerUnavailable {
+        return refusal;
+    }
+    actors::plans::Refusal::LedgerUnavailable.into()
 }
 
 /// Has the owner of a plan carry out a command.

@@ -12,7 +12,7 @@ use ledger::{JobKey, TaskRecord};
 use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Forwarding, author, records};
+use super::{Answer, Forwarding, author, behind_write, records};
 use super::{tasks, tenants};
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
@@ -203,11 +203,12 @@ async fn would_be(
 
 /// The answer with the task that was retried, which under a key may be long ago: its stages may be in other pools since.
 async fn accepted(request: &HttpRequest, state: &State, task: TaskId) -> Answer {
-    let record = records::task_record(state, task).await?;
+    let record = records::task_record(state, task).await.map_err(behind_write)?;
     if !visibility::task(Principal::of(request).sees(), &record) {
         return Err(visibility::hidden(actors::plans::Refusal::UnknownTask));
     }
-    Ok(HttpResponse::Accepted().json(records::shown_task(state, &record).await?))
+    let task = records::shown_task(state, &record).await.map_err(behind_write)?;
+    Ok(HttpResponse::Accepted().json(task))
 }
 
 /// A refusal of a retry. One for the sake of an UNKNOWN stage names the task, which the caller need not have named.

@@ -11,7 +11,7 @@ use ledger::CheckpointRecord;
 use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Forwarding, Shared, carry_out, pages, reason, records};
+use super::{Answer, Forwarding, Shared, behind_write, carry_out, pages, reason, records};
 use crate::extract::{self, Query};
 use crate::forwarder::Routed;
 use crate::plan_fields::{from_wire, to_wire};
@@ -172,7 +172,10 @@ async fn decide(
     reason: Option<&str>,
 ) -> Answer {
     match carry_out(forwarder, request, body, plan, command, reason).await? {
-        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::task(forwarder.state(), id).await?)),
+        Routed::Here(()) => {
+            let task = records::task(forwarder.state(), id).await.map_err(behind_write)?;
+            Ok(HttpResponse::Ok().json(task))
+        }
         Routed::Elsewhere(answer) => Ok(answer),
     }
 }

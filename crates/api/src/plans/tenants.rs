@@ -7,7 +7,7 @@ use ledger::TaskRecord;
 use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Forwarding, Shared, author, pages, records};
+use super::{Answer, Forwarding, Shared, author, behind_write, pages, records};
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
@@ -103,8 +103,10 @@ const fn may_go_without_owner(code: Code) -> bool {
     matches!(code, Code::NotOwner | Code::LeaseHeld | Code::Fenced | Code::Draining)
 }
 
+/// The tenant whose lock was broken.
 async fn shown(state: &State, sees: &Sees, tenant: &TenantId) -> Answer {
-    Ok(HttpResponse::Ok().json(records::tenant(state, sees, tenant).await?))
+    let tenant = records::tenant(state, sees, tenant).await.map_err(behind_write)?;
+    Ok(HttpResponse::Ok().json(tenant))
 }
 
 /// The tenant in the path.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Plan, Rig, because, echo, on_both_ledgers, plan, stages, task};
+use super::rig::{Plan, Rig, because, begun, echo, hold, on_both_ledgers, plan, stages, task};
+use crate::recovery::LockedTable;
 
 on_both_ledgers! {
     a_context_that_cannot_be_kept_fails_its_task_with_the_reason,
@@ -112,4 +113,24 @@ async fn a_plan_is_made_once_under_one_key(rig: Rig) {
     assert_eq!(make(0, &other).await.code(), "key_reused");
     let plans = rig.get(0, "/v1/plans?status=CREATED").await;
     assert_eq!(plans["items"].as_array().unwrap().len(), 1, "{plans}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_not_denied_where_the_task_is_not_read_for_the_answer() {
+    let rig = Rig::together(1).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let payloads = [echo(json!({"context": {"n": 1}})), hold(json!(2)), echo(json!(3))];
+    let plan = Plan::make(&rig, 0, plan(&[task("acme", &payloads)])).await;
+    begun(&node, &plan.tasks[0], 1, 1).await;
+    plan.has_checkpoints(0, 1).await;
+    // A task is shown with its checkpoint, and a pause writes none.
+    let lock = LockedTable::lock(rig.database.as_ref().unwrap(), "plan_checkpoint", "ACCESS EXCLUSIVE").await;
+    let reply = rig.ask(0, "POST", &format!("/v1/tasks/{}/pause", plan.tasks[0]), None).await;
+    lock.free();
+    let detail = reply.body["detail"].as_str().unwrap_or_default();
+    let says = detail.contains("not known whether anything was written");
+    assert!((reply.status, reply.code()) == (503, "ledger_unavailable") && says, "{}", reply.text);
+    // It was written.
+    node.runs.release(1);
+    plan.task_is(0, "PAUSED").await;
 }
