@@ -54,9 +54,10 @@ pub(super) struct Keeper {
     source: watch::Receiver<NumberSource>,
     /// Kept from one number to the next, so that no recall is missed.
     recalled: watch::Receiver<u64>,
-    /// Whether a number is looked for: an id was asked for, or no number could be used at once, as after a recovery.
+    /// Whether a number is looked for: an id was asked for, the local file proved a number, or none could be used at once, as
+    /// after a recovery.
     is_wanted: bool,
-    /// Whether that stays so where others have all the numbers: an id was asked for, or there was a number.
+    /// Whether that stays so where others have all the numbers: an id was asked for, or there was a number, if only by the file.
     is_needed: bool,
     /// Of the refusal that the log has told of last, since there was a number: which one it is, and which of the ledger's.
     told: Option<(Discriminant<Refusal>, Option<Discriminant<ledger::Error>>)>,
@@ -107,7 +108,10 @@ impl Keeper {
         // The receiver may be gone.
         let _ = prove.send(record.as_ref().map(|record| self.context.proves_for(record)));
         let mut held = match record {
-            Some(record) => self.go_on_by_file(&mut ahead, record).await,
+            Some(record) => {
+                (self.is_wanted, self.is_needed) = (true, true);
+                self.go_on_by_file(&mut ahead, record).await
+            }
             None => None,
         };
         loop {

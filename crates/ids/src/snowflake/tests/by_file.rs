@@ -120,6 +120,33 @@ async fn a_recall_before_the_file_names_the_new_number_is_not_missed() {
     assert_ne!(snowflakes.take(1, limit).await.unwrap().worker.get(), *recalled);
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_recovery_one_that_went_by_its_file_wants_a_number_before_an_id_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let options = Options { lead_ms: 60_000, file: Some(folder.path().join("worker")), ..fixed(7) };
+    let process = fleet.start("a", 0, options.clone());
+    process.makes().await;
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, options);
+    while restarted.snowflakes.status().worker.is_none() {
+        pass(100).await;
+    }
+    fleet.lift_mark(number(7), 965_000);
+    let other = fleet.start("b", 0, fixed(7));
+    pass(1_000).await;
+    assert_eq!(fleet.held().get(&7), Some(&other.numbers.owner));
+    restarted.snowflakes.recall();
+    restarted.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(5_000).await;
+    let status = restarted.snowflakes.status();
+    assert!(matches!(status.refusal, Some(Refusal::NoNumber { .. })), "{status:?}");
+    assert!(status.worker.is_none(), "{status:?}");
+    other.stop().await;
+    pass(966_000).await;
+    assert_eq!(restarted.snowflakes.status().worker, Some(number(7)));
+}
+
 /// No file, and none that a restart finds.
 async fn leaves_no_proof(process: Process, options: Options, what: &str) {
     assert!(!options.file.as_ref().unwrap().exists(), "{what}");
