@@ -105,7 +105,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("pool" = Option<String>, Query, description = "Jobs that asked for this pool"),
         ("kind" = Option<String>, Query, max_length = 64, description = "Jobs of this kind"),
         ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
-        ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions"),
+        ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions. `false`: as if absent"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
