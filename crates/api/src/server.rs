@@ -6,6 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_http::HttpService;
 use actix_rt::net::TcpStream;
@@ -210,9 +211,14 @@ impl Handle {
     /// Stops accepting connections and closes them, whatever is under way. After this no request is in flight, unless its thread
     /// is held up for more than 100 ms. What a request has begun to write may still be written, and is answered to nobody.
     pub async fn stop_at_once(&self) {
+        self.cut_off(CUT_OFF_MAX).await;
+    }
+
+    /// The same, where the requests get so long to end.
+    pub(crate) async fn cut_off(&self, wait_max: Duration) {
         self.server.stop(false).await;
         // That does not wait for the threads, whose end is the requests' end.
-        let _ = tokio::time::timeout(CUT_OFF_MAX, self.idle()).await;
+        let _ = tokio::time::timeout(wait_max, self.idle()).await;
     }
 }
 
