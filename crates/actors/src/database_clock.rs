@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use cluster::FailureDetector;
 use domain::database_clock::{Overdue, ReadRow};
 use domain::limits::EXPIRIES_MAX;
 use domain::nonce::Row;
@@ -70,6 +71,32 @@ impl SharedClock {
     /// See [`DatabaseClock::ahead_ms`].
     pub(crate) fn ahead_ms(&self, within: Duration) -> u64 {
         self.clock().ahead_ms(within, Instant::now())
+    }
+
+    /// Whether the clock has stepped forward within this length of time, as far as this process has seen: a lease that runs
+    /// may look as if it had run out, until its owner has renewed it.
+    #[must_use]
+    pub fn has_stepped_forward(&self, within: Duration) -> bool {
+        self.ahead_ms(within) > 0
+    }
+
+    /// Whether leases of this length that have run out may be taken from others: see [`FailureDetector::may_take`]. Neither
+    /// are they for one such length after the clock stepped forward: their owners renew them meanwhile. The clock is read
+    /// first, so that a step is known that shows in what was read before.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub(crate) async fn may_take(
+        &self,
+        ledger: &ledger::Handle,
+        failure_detector: &FailureDetector,
+        lease: Duration,
+    ) -> ledger::Result<bool> {
+        if failure_detector.is_alone() || !failure_detector.may_take() {
+            return Ok(failure_detector.is_alone());
+        }
+        self.look(ledger).await?;
+        Ok(failure_detector.may_take() && !self.has_stepped_forward(lease))
     }
 
     /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock

@@ -92,6 +92,12 @@ impl FailureDetector {
         Self { known: Arc::new(Mutex::new(known)) }
     }
 
+    /// Whether this instance is alone with its ledger: there is nobody whose lease it could take.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.known.lock().alive_until.is_none()
+    }
+
     /// Whether this instance's own lease certainly lasts, by its own clock. If not, it writes for no key.
     #[must_use]
     pub fn is_alive(&self) -> bool {

@@ -206,7 +206,7 @@ impl Daemon {
         let begun = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock);
         let incarnation = serving.refuse_without(Awaited::Ledger("a place in the cluster"), begun).await?;
         let of_ledger = (&ledger, cluster.as_str());
-        keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation));
+        keeping.serve(generators::numbers(config, of_ledger, endpoint, &incarnation, &clock));
         let generators = generators::start(config, &ledger);
         let in_memory = InMemory { snowflakes, segments: generators.segments.clone() };
         let kept_secret = config.cluster.secret.0.is_empty().then(|| cluster_secret.clone());
@@ -258,7 +258,7 @@ impl Daemon {
         );
         // The worker number of the one before is another's to take; ids go on under this one's.
         let of_ledger = (&self.ledger, self.cluster.as_str());
-        self.keeping.serve(generators::numbers(config, of_ledger, endpoint, &next));
+        self.keeping.serve(generators::numbers(config, of_ledger, endpoint, &next, &self.clock));
         self.serving.api.reincarnate(next.shown());
         std::mem::replace(&mut self.incarnation, next).abandon();
         Ok(())

@@ -1,5 +1,6 @@
 //! The database's clock jumps by ten minutes in the middle of holds under load: no nonce is granted twice within the time
-//! that its caller may use it, by the caller's own clock. It jumps by an hour: a session that is used stays open.
+//! that its caller may use it, by the caller's own clock. It jumps by an hour: a session that is used stays open. It jumps past
+//! the ends of leases: their owners keep them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -258,4 +259,55 @@ async fn a_session_that_was_used_a_moment_ago_stays_open_when_the_clock_jumps_fo
     let accepted = post("/v1/jobs", json!({"payload": 1, "session": used})).await;
     assert_eq!(accepted.status, 202, "{}", accepted.text);
     assert!(!is_closed(&used).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_plan_is_taken_from_an_owner_that_lives_when_the_clock_jumps_past_the_end_of_its_lease() {
+    let clock = FakeClock::new().unwrap();
+    let variables = clock.variables();
+    let server = tokio::task::spawn_blocking(|| Postgres::start_under(variables)).await.unwrap().unwrap();
+    let database = Arc::new(server).database().unwrap();
+    let start = async || {
+        Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap()
+    };
+    let instances = [start().await, start().await];
+    let urls = [instances[0].url(), instances[1].url()];
+    let client = patient();
+    // Each has renewed itself for long enough to take what has run out.
+    for url in urls {
+        until("both are on the ring", async || {
+            let cluster = client.get(&format!("{url}/v1/cluster")).await.unwrap();
+            let shown = cluster["instances"].as_array().unwrap();
+            shown.iter().filter(|one| one["on_ring"] == true).count() == 2
+        })
+        .await;
+    }
+    let mut plans = Vec::new();
+    for number in 0..16 {
+        let url = urls[number % 2];
+        // No node takes its stage.
+        let stages = json!([{"name": "s", "payload": 1}]);
+        let asked = json!({"start": true, "tasks": [{"tenant": format!("t{number}"), "stages": stages}]});
+        let made = client.request("POST", &format!("{url}/v1/plans"), None, Some(&asked)).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text);
+        plans.push(format!("{url}/v1/plans/{}", made.body["id"].as_str().unwrap()));
+    }
+    let owners = || {
+        let owned = "select resource, owner, fencing_token from lease \
+                     where resource like 'plan:%' and expires_at > now() order by resource";
+        tokio::task::block_in_place(|| database.query(owned)).unwrap()
+    };
+    until("all have owners", async || owners().len() == plans.len()).await;
+    let before = owners();
+    // Longer than a plan's lease, which is renewed when a third of it is over.
+    clock.set(20_000).unwrap();
+    for url in urls {
+        until("the jump is counted", async || jumps(url, "forward").await > 0).await;
+    }
+    until("all have owners again", async || owners().len() == plans.len()).await;
+    assert_eq!(owners(), before);
+    for plan in plans {
+        let shown = client.get(&plan).await.unwrap();
+        assert_eq!(shown["status"], "RUNNING", "{shown}");
+    }
 }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync;
 
 use super::limits::PASSED_ON_FOR;
+use crate::database_clock::SharedClock;
 use crate::handed_on;
 use crate::releases::Releases;
 use crate::renewals::{LeaseDeadline, Renewals};
@@ -65,6 +66,7 @@ struct LeaseTaker {
     length: Duration,
     ledger: ledger::Handle,
     failure_detector: FailureDetector,
+    clock: SharedClock,
     renewals: Arc<Renewals>,
     releases: Releases,
 }
@@ -101,11 +103,12 @@ impl Adopting {
         length: Duration,
         ledger: ledger::Handle,
         failure_detector: FailureDetector,
+        clock: SharedClock,
     ) -> Self {
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), me.clone(), length);
         let releases = Releases::start(ledger.clone(), me.clone(), length);
-        let taker = LeaseTaker { me, length, ledger, failure_detector, renewals, releases };
+        let taker = LeaseTaker { me, length, ledger, failure_detector, clock, renewals, releases };
         Self { taker: Arc::new(taker), leases: AdoptedLeases::default() }
     }
 
@@ -126,9 +129,9 @@ impl Adopting {
         }
         let taker = &self.taker;
         // An acquire would take what has run out.
-        if !taker.failure_detector.may_take()
+        if !taker.may_take().await?
             && let Some(lease) = taker.ledger.lease(resource).await?
-            && let Some(owner) = lease.owner.filter(|owner| *owner != taker.me)
+            && let Some(owner) = lease.owner.filter(|owner| taker.may_renew(owner))
         {
             return Ok(if lease.expires_in_ms > 0 { Adoption::Held(owner) } else { Adoption::Missed });
         }
@@ -187,6 +190,16 @@ impl LeaseTaker {
             }
             Acquisition::Held { owner, expires_in_ms } => Err(Holder { owner, is_over: expires_in_ms == 0 }),
         })
+    }
+
+    /// Whether leases that have run out may be taken from others: see [`SharedClock::may_take`].
+    async fn may_take(&self) -> ledger::Result<bool> {
+        self.clock.may_take(&self.ledger, &self.failure_detector, self.length).await
+    }
+
+    /// Whether another instance may be about to renew a lease of this owner.
+    fn may_renew(&self, owner: &InstanceId) -> bool {
+        *owner != self.me && !self.failure_detector.is_dead(owner)
     }
 
     /// Whether the lease may be taken from who has it: an instance found dead, or one of which nobody knows any more. Such a

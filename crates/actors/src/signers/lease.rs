@@ -76,9 +76,10 @@ impl Inner {
         let sent = Instant::now();
         // An acquire would take what has run out by the time it is carried out. A lease of basic mode is renewed by nobody.
         if mode == Mode::WorkerQueue
-            && !self.failure_detector.may_take()
+            && !self.clock.may_take(&self.ledger, &self.failure_detector, self.limits.lease).await?
             && let Some(lease) = self.ledger.lease(resource).await?
             && let Some(owner) = lease.owner.filter(|owner| *owner != self.config.owner)
+            && !self.failure_detector.is_dead(&owner)
         {
             let expires_in_ms = lease.expires_in_ms;
             if expires_in_ms == 0 {

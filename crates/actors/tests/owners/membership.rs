@@ -164,6 +164,7 @@ async fn a_lease_however_long_it_is_is_renewed_without_waiting_for_a_look_at_the
 struct Contended {
     joined: Joined,
     signers: Signers,
+    clock: SharedClock,
     signer: SignerId,
     other: InstanceId,
 }
@@ -184,18 +185,19 @@ impl Contended {
             in_flight_max: 1_000,
         };
         let me = Identity { id: joined.me.clone(), url: "http://me".to_owned() };
+        let clock = SharedClock::new(Duration::from_secs(1));
         let signers = Signers::start(
             Arbiters::start(NonZeroUsize::MIN).unwrap(),
             joined.flaky.clone(),
             joined.me.clone(),
             joined.membership.failure_detector(),
             ClusterView::alone(&me, Mode::WorkerQueue),
-            SharedClock::new(Duration::from_secs(1)),
+            clock.clone(),
             limits,
         );
         let taken = joined.ledger.acquire(&Resource::signer(&signer), &other, others_ms).await.unwrap();
         assert!(matches!(taken, Acquisition::Acquired { .. }), "{taken:?}");
-        Self { joined, signers, signer, other }
+        Self { joined, signers, clock, signer, other }
     }
 
     async fn grant(&self) -> Result<Token, Refusal> {
@@ -256,5 +258,22 @@ async fn a_signers_lease_of_another_that_ran_out_is_taken_one_lease_after_joinin
     let token = contended.grant().await.unwrap();
     assert!(token > left.token, "{token} is not above {}", left.token);
     assert_eq!(contended.lease().await.owner.as_ref(), Some(&contended.joined.me));
+    contended.signers.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signers_lease_of_another_that_ran_out_is_left_alone_when_the_databases_clock_has_just_stepped_forward() {
+    let contended = Contended::open(Duration::from_secs(1), 1, Duration::from_secs(2)).await;
+    let left = contended.lapsed().await;
+    let Contended { joined, clock, .. } = &contended;
+    clock.look(&joined.flaky).await.unwrap();
+    let detector = joined.membership.failure_detector();
+    until("one lease has passed since it joined", async || detector.may_take()).await;
+    joined.plan.ahead_ms.store(20_000, Ordering::SeqCst);
+    // It sees the step when it is asked, before it acquires anything.
+    let refused = contended.grant().await;
+    assert!(matches!(refused, Err(Refusal::LedgerUnavailable)), "{refused:?}");
+    let lease = contended.lease().await;
+    assert_eq!((lease.owner, lease.token), (left.owner, left.token));
     contended.signers.stop().await;
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use actors::database_clock::SharedClock;
 use domain::InstanceId;
 use ids::snowflake::{Keeping, KnownLedger, Layout, LedgerNumbers, Numbers, Options};
 use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
@@ -53,10 +54,12 @@ pub fn numbers(
     (ledger, cluster): (&ledger::Handle, &str),
     endpoint: &Endpoint,
     incarnation: &Incarnation,
+    clock: &SharedClock,
 ) -> Arc<dyn Numbers> {
     // A SQLite file has one process: nobody else lives.
     let is_alone = ledger.kind() == ledger::Kind::Sqlite;
-    let others = incarnation.membership.failure_detector();
+    let (others, clock) = (incarnation.membership.failure_detector(), clock.clone());
+    let lease = Duration::from_millis(config.ids.lease_ms);
     Arc::new(LedgerNumbers {
         ledger: ledger.clone(),
         cluster: cluster.to_owned(),
@@ -64,7 +67,8 @@ pub fn numbers(
         node: endpoint.node_name.clone(),
         lease_ms: config.ids.lease_ms,
         may_take_from: Box::new(move |other: &InstanceId, is_over: bool| {
-            is_alone || others.is_forgotten(other) || is_over && others.may_take()
+            let is_lapsed = || is_over && others.may_take() && !clock.has_stepped_forward(lease);
+            is_alone || others.is_forgotten(other) || is_lapsed()
         }),
         // By then this instance finds an instance dead that nobody else has found dead.
         inherits_until: Instant::now() + 2 * Duration::from_millis(config.lease.instance_ms),
