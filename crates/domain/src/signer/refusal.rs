@@ -40,7 +40,8 @@ pub enum Refusal {
     Exhausted,
     /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
     Recovering,
-    /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's.
+    /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's. Or nobody can tell how old
+    /// a hold is, since the database's clock was set back and repeats the time at which it was granted.
     StaleReplay {
         /// All that it granted, in the order granted. Its caller may have sent transactions with them.
         nonces: Vec<Nonce>,
@@ -102,8 +103,8 @@ impl fmt::Display for Refusal {
             ),
             Self::StaleReplay { nonces } => write!(
                 f,
-                "a hold of this grant was settled or has expired; ask under a new key only once it is known that no transaction \
-                 was sent with what was granted: {}",
+                "a hold of this grant was settled, has expired, or cannot be dated since the database's clock was set back; ask \
+                 under a new key only once it is known that no transaction was sent with what was granted: {}",
                 runs(nonces)
             ),
             Self::KeyReused => f.write_str("the idempotency key was used for another request"),
@@ -145,6 +146,14 @@ fn runs(nonces: &[Nonce]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repetition_that_is_refused_is_told_all_that_may_be_the_reason() {
+        let text = Refusal::StaleReplay { nonces: vec![Nonce::new(7).unwrap()] }.to_string();
+        for reason in ["was settled", "has expired", "cannot be dated since the database's clock was set back"] {
+            assert!(text.contains(reason), "{text}");
+        }
+    }
 
     #[test]
     fn a_refusal_names_nonces_by_their_runs() {
