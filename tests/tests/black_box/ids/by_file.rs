@@ -177,6 +177,21 @@ async fn by_its_file_an_instance_serves_up_to_the_mark_and_then_ends_with_69() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_once_that_the_mark_of_the_file_is_past() {
+    let mut rig = Rig::start(10_000, 60_000).await;
+    let starting = rig.instance.launch().unwrap();
+    rig.has_snowflakes().await;
+    let said = |rig: &Rig| {
+        rig.instance.whole_log().matches("the machine's clock has come to the mark of the local file").count()
+    };
+    until("the mark is past", async || said(&rig) > 0).await;
+    rig.server.boot().unwrap();
+    rig.instance.becomes_ready(starting).await.unwrap();
+    rig.has_snowflakes().await;
+    assert_eq!(said(&rig), 1, "{}", rig.instance.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_proves_nothing_lets_no_restart_serve_while_the_ledger_is_away() {
     // A lead that outlasts all of the starts, so that at the end the file still proves its number.
     let rig = Rig::start(300_000, 700).await;

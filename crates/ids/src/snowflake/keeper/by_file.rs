@@ -74,6 +74,13 @@ impl Keeper {
                 tracing::warn!(worker = %record.number, reason, "the local file proves its worker number no more");
                 ahead.remove().await;
             }
+            if matches!(end, Some(End::Past)) {
+                tracing::warn!(
+                    worker = %record.number, now_ms, mark_ms = record.mark_ms,
+                    "the machine's clock has come to the mark of the local file: no more snowflakes by it, also if the clock is \
+                     set back; they go on under a number from the ledger"
+                );
+            }
             if let Some(held) = of_before {
                 held.give_back().await;
             }
