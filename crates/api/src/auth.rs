@@ -3,12 +3,13 @@
 //! Tokens are kept as SHA-256 digests only. A digest is compared with every entry in constant time, so the time that a
 //! refusal takes reveals nothing about any token.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use actix_web::HttpMessage;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use actors::database_clock::SharedClock;
 use actors::jobs::TokenSubmissions;
 use arc_swap::ArcSwapOption;
 use domain::{Names, Timestamp};
@@ -122,7 +123,7 @@ pub struct Token {
     pub scopes: Vec<Scope>,
     /// What its caller may see.
     pub sees: Sees,
-    /// From when on it is good no more.
+    /// From when on it is good no more, by the database's clock.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -222,7 +223,11 @@ impl Principal {
 
 /// The callers that may use the API. Clones share what [`Auth::replace`] changes.
 #[derive(Clone)]
-pub struct Auth(Arc<ArcSwapOption<Vec<Entry>>>);
+pub struct Auth {
+    entries: Arc<ArcSwapOption<Vec<Entry>>>,
+    /// By which tokens expire, once there is one.
+    clock: Arc<OnceLock<SharedClock>>,
+}
 
 struct Entry {
     expires_at: Option<Timestamp>,
@@ -235,25 +240,41 @@ impl Auth {
     /// send.
     #[must_use]
     pub fn open() -> Self {
-        Self(Arc::new(ArcSwapOption::empty()))
+        Self { entries: Arc::new(ArcSwapOption::empty()), clock: Arc::default() }
     }
 
     /// Whether no tokens are configured.
     pub(crate) fn is_open(&self) -> bool {
-        self.0.load().is_none()
+        self.entries.load().is_none()
     }
 
     /// Only callers with one of these tokens.
     #[must_use]
     pub fn tokens(tokens: Vec<Token>) -> Self {
-        Self(Arc::new(ArcSwapOption::from_pointee(entries(tokens, &[]))))
+        let entries = Arc::new(ArcSwapOption::from_pointee(entries(tokens, &[])));
+        Self { entries, clock: Arc::default() }
+    }
+
+    /// From now on tokens expire by the database's clock, so on all instances at once. Until then, and while this process has
+    /// not seen that clock, they expire by this machine's. Call it once.
+    pub(crate) fn goes_by(&self, clock: SharedClock) {
+        if self.clock.set(clock).is_err() {
+            tracing::error!("the clock by which tokens expire is already set");
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.get().and_then(SharedClock::shows).unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+        })
     }
 
     /// From now on only callers with one of these tokens. Sockets that are open ask by [`Self::knows`].
     pub fn replace(&self, tokens: Vec<Token>) {
-        let before = self.0.load();
+        let before = self.entries.load();
         let before = before.as_ref().map_or(&[][..], |before| before.as_slice());
-        self.0.store(Some(Arc::new(entries(tokens, before))));
+        self.entries.store(Some(Arc::new(entries(tokens, before))));
     }
 
     /// Finds out who sends a request. [`Access::check`] says what that caller may do.
@@ -261,7 +282,7 @@ impl Auth {
     /// # Errors
     /// `unauthorized` without a known token.
     pub(crate) fn identify(&self, headers: &HeaderMap, access: Access) -> Result<Arc<Principal>, Refusal> {
-        let entries = self.0.load();
+        let entries = self.entries.load();
         let Some(entries) = &*entries else { return Ok(Arc::clone(&ANYBODY)) };
         if access == Access::Open {
             return Ok(Arc::clone(&STRANGERS));
@@ -272,7 +293,7 @@ impl Auth {
         let Some((entry, principal)) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
-        entry.check_good()?;
+        entry.check_good(self.now())?;
         Ok(Arc::clone(principal))
     }
 
@@ -281,7 +302,7 @@ impl Auth {
     /// # Errors
     /// `unauthorized` for a name that no good token has.
     pub(crate) fn named(&self, name: &str) -> Result<Arc<Principal>, Refusal> {
-        let entries = self.0.load();
+        let entries = self.entries.load();
         let Some(entries) = &*entries else {
             return match name {
                 "" => Ok(Arc::clone(&ANYBODY)),
@@ -290,7 +311,7 @@ impl Auth {
         };
         let named = |entry: &&Entry| entry.secrets.first().is_some_and(|(_, it)| &*it.name == name);
         let entry = entries.iter().find(named).ok_or_else(|| unknown_here(name))?;
-        entry.check_good()?;
+        entry.check_good(self.now())?;
         // Which of its secrets the caller showed the other instance does not say; what they allow is the same.
         Ok(Arc::clone(&entry.secrets[0].1))
     }
@@ -298,9 +319,10 @@ impl Auth {
     /// Whether a caller that was let in would be let in again, to as much: its secret is configured and has not expired,
     /// and its token has all the scopes and patterns that it had.
     pub(crate) fn knows(&self, principal: &Principal) -> bool {
-        let entries = self.0.load();
+        let entries = self.entries.load();
         let has_it = |entry: &Entry| entry.secrets.iter().any(|(_, now)| now.covers(principal));
-        entries.as_ref().is_none_or(|entries| entries.iter().any(|entry| entry.is_good() && has_it(entry)))
+        let is_good = |entry: &Entry| entry.is_good_at(self.now());
+        entries.as_ref().is_none_or(|entries| entries.iter().any(|entry| is_good(entry) && has_it(entry)))
     }
 }
 
@@ -312,18 +334,15 @@ fn unknown_here(name: &str) -> Refusal {
 }
 
 impl Entry {
-    fn check_good(&self) -> Result<(), Refusal> {
-        if self.is_good() {
+    fn check_good(&self, now: Timestamp) -> Result<(), Refusal> {
+        if self.is_good_at(now) {
             return Ok(());
         }
         Err(Refusal::new(Code::Unauthorized, "the token has expired"))
     }
 
-    fn is_good(&self) -> bool {
-        self.expires_at.is_none_or(|end| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            u64::try_from(end.as_micros()).is_ok_and(|end| now.as_micros() < u128::from(end))
-        })
+    fn is_good_at(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|end| now < end)
     }
 }
 

@@ -153,6 +153,7 @@ impl State {
         self.peers.set(peers);
         self.credentials.set(Credentials::new(&cluster_secret, clock.clone()));
         self.cursor_seal.set(CursorSeal::new(&cluster_secret));
+        self.settings.auth.goes_by(clock.clone());
         self.clock.set(clock);
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.

@@ -2,13 +2,13 @@
 
 use std::net::TcpListener;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
 use actix_web::{FromRequest, HttpRequest, web};
-use domain::InstanceId;
+use domain::{InstanceId, Timestamp};
 use ids::snowflake::{Keeping, Options};
 use ids::{Segments, Sequences, Snowflakes, SystemClock};
 use serde_json::Value;
@@ -226,6 +226,23 @@ async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
         let request = TestRequest::post().uri(path).insert_header((AUTHORIZATION, format!("Bearer {who}")));
         let answer = call_service(&service, request.to_request()).await;
         assert_eq!(answer.status().as_u16(), status, "{path} as {who}");
+    }
+}
+
+#[actix_web::test]
+async fn a_token_expires_by_the_databases_clock() {
+    const HOUR_MS: u64 = 3_600_000;
+    let dir = TempDir::new().unwrap();
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let end = Timestamp::from_micros(0).plus_ms(now_ms + HOUR_MS);
+    let auth = Auth::tokens(vec![Token { expires_at: Some(end), ..token("a", Scope::Read) }]);
+    let state = state(&dir, auth).await;
+    let principal = state.settings.auth.named("a").unwrap();
+    for (shown, is_good) in [(end.plus_ms(HOUR_MS), false), (Timestamp::from_micros(0), true)] {
+        let at = Instant::now();
+        state.clock.saw(shown, at, at);
+        assert_eq!(state.settings.auth.named("a").is_ok(), is_good);
+        assert_eq!(state.settings.auth.knows(&principal), is_good);
     }
 }
 
