@@ -156,16 +156,21 @@ fn look_at_plans(state: &State) -> Check {
 
 /// Nothing is wrong as long as no snowflake was asked for, unless the ledger was recovered and none can be made yet.
 fn look_at_snowflakes(state: &State) -> Check {
-    const DAY_MS: u64 = 86_400_000;
     let status = state.snowflakes.status();
-    let ends = |left: u64| {
-        format!(
-            "the time since ids.epoch_ms has room for {} more days; plan for another kind of id",
-            left / DAY_MS
-        )
-    };
     let warnings = status.refusal.map(|refusal| refusal.to_string()).into_iter();
-    warned(warnings.chain(status.ends_in_ms.map(ends)).collect())
+    warned(warnings.chain(status.ends_in_ms.map(room_left)).collect())
+}
+
+/// What is said of the milliseconds that are left until the epoch ends.
+fn room_left(left_ms: u64) -> String {
+    const DAY_MS: u64 = 86_400_000;
+    match left_ms {
+        0 => "the time since ids.epoch_ms is used up: no more snowflakes can be made".to_owned(),
+        _ => format!(
+            "the time since ids.epoch_ms has room for {} more days; plan for another kind of id",
+            left_ms / DAY_MS
+        ),
+    }
 }
 
 fn warned(warnings: Vec<String>) -> Check {
@@ -229,4 +234,16 @@ pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Re
 /// A path that does not exist.
 pub async fn not_found() -> Result<HttpResponse, Refusal> {
     Err(Refusal::new(Code::NotFound, "there is no such path; see /openapi.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn past_the_end_of_the_epoch_nothing_is_left_to_be_planned() {
+        assert!(room_left(0).contains("no more snowflakes can be made"));
+        assert!(room_left(1).contains("room for 0 more days; plan for another"));
+        assert!(room_left(86_400_000 * 3).contains("room for 3 more days"));
+    }
 }
