@@ -41,6 +41,7 @@ pub use owned_bytes::OWNED_PLANS_BYTES_MAX;
 use owned_bytes::{LOADS_MAX, OwnedBytes, PlanShare};
 pub use refusal::Refusal;
 pub use retry::{RetryFrom, RetryRequest};
+pub use stage::task_of_stage;
 
 /// Messages that one plan's mailbox holds; further requests are refused as overloaded.
 const MAILBOX_MESSAGES_MAX: usize = 1_024;

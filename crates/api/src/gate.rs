@@ -215,7 +215,8 @@ async fn serve(
     };
     if let Some(route) = route
         && route.takes(request.method())
-        && let Err(refusal) = visibility::admit(state, route, request.match_info().as_str(), &principal).await
+        && let Err(refusal) =
+            visibility::admit(state, route, request.method(), request.match_info().as_str(), &principal).await
     {
         if is_of_access(refusal.code()) {
             log_refused(&refusal);

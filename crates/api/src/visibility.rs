@@ -5,10 +5,11 @@
 //! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. The retry of a job asks
 //! [`admit_job`] itself. Lists keep to what is seen with [`seen`]; what a request makes is checked with [`of_new_job`] and its
 //! siblings. A job of a session is seen by who sees the session, a task by who sees its tenant and the pools of all its stages,
-//! a plan by who sees all its tasks.
+//! a plan by who sees all its tasks. The job of a stage is seen as any job, and changed by who sees the task.
 
 use std::time::Instant;
 
+use actix_web::http::Method;
 use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
@@ -44,12 +45,18 @@ enum Subject {
     Resource,
 }
 
-/// Checks that the caller sees what the path names.
+/// Checks that the caller sees what the path names, and, where the method changes it, all that changes with it.
 ///
 /// # Errors
 /// `not_found`, whether it exists or not, or `bus_unavailable` for a session on an instance that opens none; `forbidden` for
 /// paths of what belongs to all.
-pub async fn admit(state: &State, route: &Route, path: &str, principal: &Principal) -> Result<(), Refusal> {
+pub async fn admit(
+    state: &State,
+    route: &Route,
+    method: &Method,
+    path: &str,
+    principal: &Principal,
+) -> Result<(), Refusal> {
     let sees = principal.sees();
     if sees.everything() {
         return Ok(());
@@ -75,7 +82,8 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
             // A retry is repeated under its key also when the job is gone: its handler asks `admit_job`, for a job that there is
             // not as for one that is not seen.
             Some(_) if *route == routes::JOB_RETRY => true,
-            Some(id) => job_of_id(state, sees, id).await?,
+            Some(id) if matches!(*method, Method::GET | Method::HEAD) => job_of_id(state, sees, id).await?,
+            Some(id) => changeable_job(state, sees, id).await?,
             None => false,
         },
         Subject::Session => match SessionId::parse(name) {
@@ -181,7 +189,20 @@ async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusa
     }
 }
 
-/// The same, for one of many jobs; `None` if there is none. One that cannot be read, or whose session cannot, is passed over as
+/// Whether it is a job that is seen, and may be changed. What ends a stage's job changes its task: who does so must see the
+/// task, as long as there is one.
+async fn changeable_job(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
+    let Some(record) = state.read(state.ledger.job(id)).await? else { return Ok(false) };
+    if !job(state, sees, &record).await? {
+        return Ok(false);
+    }
+    let Some(stage) = &record.spec.stage else { return Ok(true) };
+    let Some(id) = actors::plans::task_of_stage(stage) else { return Ok(false) };
+    let found = state.read(state.ledger.plan_task(id)).await?;
+    Ok(found.is_none_or(|record| task(sees, &record)))
+}
+
+/// Whether one of many jobs is seen; `None` if there is none. One that cannot be read, or whose session cannot, is passed over as
 /// one that is not seen: nobody can tell whose it is.
 pub async fn job_of_many(state: &State, sees: &Sees, id: JobId) -> Result<Option<bool>, Refusal> {
     let timeout = state.settings.request_timeout;

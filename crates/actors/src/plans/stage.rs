@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use domain::TaskId;
 use domain::job::{Due, Ended, NewJob, OnRecovery, Outcome, Spec};
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{PlanState, StageEnd, StageStart};
@@ -25,6 +26,18 @@ struct StageDocument<'a> {
     context: &'a RawValue,
     config: Option<&'a RawValue>,
     tenant_token: i64,
+}
+
+/// What tells whose job it is.
+#[derive(Deserialize)]
+struct TaskName {
+    task: String,
+}
+
+/// The task of a stage, by what the stage's job has of it ([`Spec::stage`]); `None` where that names none, which is a defect.
+#[must_use]
+pub fn task_of_stage(stage: &str) -> Option<TaskId> {
+    TaskId::parse(&serde_json::from_str::<TaskName>(stage).ok()?.task)
 }
 
 /// What a node may give of a stage. Its other names may be no Unicode (`"\udce9"`, which some languages write for a file's name).
@@ -171,7 +184,7 @@ fn context_of(output: &str) -> serde_json::Result<Option<&RawValue>> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{PlanId, TaskId};
+    use domain::PlanId;
 
     use super::*;
 
@@ -191,6 +204,8 @@ mod tests {
         };
         let document = serde_json::to_string(&document).unwrap();
         assert_eq!(document[47..91], format!("\"task\":\"{task}"));
+        assert_eq!(task_of_stage(&document), Some(TaskId::from_u128(2)));
+        assert_eq!(task_of_stage("{}"), None);
     }
 
     #[test]

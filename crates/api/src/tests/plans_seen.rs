@@ -192,6 +192,29 @@ async fn a_plan_and_its_tasks_belong_to_the_pools_of_their_stages() {
 }
 
 #[actix_web::test]
+async fn the_job_of_a_stage_is_changed_by_who_sees_the_whole_task() {
+    let subject = Subject::start().await;
+    let (plan, tasks) = subject.plan(&[("x", &[Some("a"), Some("b")])]).await;
+    assert_eq!(subject.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await.0, 200);
+    let task = subject.get("ops", &format!("/v1/tasks/{}", tasks[0])).await;
+    let job = format!("/v1/jobs/{}", task["stages"][0]["job"].as_str().unwrap());
+    let changes = [
+        (Method::POST, format!("{job}/dismiss"), None),
+        (Method::DELETE, job.clone(), None),
+        (Method::POST, format!("{job}/cancel"), None),
+    ];
+    for who in ["a", "a-admin"] {
+        subject.get(who, &job).await;
+        subject.hides(who, &changes).await;
+    }
+    for (method, path, _) in &changes[..2] {
+        let (status, answer) = subject.send("ab", method.clone(), path, None).await;
+        assert_eq!((status, &answer["code"]), (409, &json!("conflict")), "it is not finished: {answer}");
+    }
+    assert_eq!(subject.get("ops", &job).await["state"], "CREATED");
+}
+
+#[actix_web::test]
 async fn what_a_token_may_not_make_is_refused_with_the_path_of_the_field() {
     let subject = Subject::start().await;
     let is = |refused: &Value, code: &str, detail: String| {
