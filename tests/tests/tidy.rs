@@ -335,7 +335,7 @@ const EQUAL_PAUSES: [(&str, &str); 14] = [
     // Only what this process has itself is looked at after it.
     ("crates/daemon/src/serve/recorder.rs", "UPKEEP_EVERY"),
     ("crates/daemon/src/serve/signals.rs", "ECHO"),
-    ("crates/api/src/events/stream.rs", "STREAM_TOKEN_LOOK_EVERY"),
+    ("crates/api/src/auth.rs", "TOKEN_LOOK_EVERY"),
     ("crates/ids/src/snowflake/keeper/by_file.rs", "LOOK_EVERY"),
     ("crates/ids/src/snowflake/keeper/ahead.rs", "REMOVE_AGAIN"),
     ("crates/ids/src/snowflake/take.rs", "NEXT_MS"),

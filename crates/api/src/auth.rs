@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use wire::Code;
 
+use crate::limits::TOKEN_LOOK_EVERY;
 use crate::refusal::Refusal;
 use crate::shares::Used;
 
@@ -323,6 +324,31 @@ impl Auth {
         let has_it = |entry: &Entry| entry.secrets.iter().any(|(_, now)| now.covers(principal));
         let is_good = |entry: &Entry| entry.is_good_at(self.now());
         entries.as_ref().is_none_or(|entries| entries.iter().any(|entry| is_good(entry) && has_it(entry)))
+    }
+
+    /// Resolves when a caller's token was taken away, has expired, or may do or see less: within [`TOKEN_LOOK_EVERY`].
+    pub(crate) async fn until_less(&self, principal: &Principal) {
+        while self.knows(principal) {
+            tokio::time::sleep(TOKEN_LOOK_EVERY).await;
+        }
+    }
+
+    /// A caller that was let in, as its secret would let it in again.
+    ///
+    /// # Errors
+    /// `unauthorized` if its secret is not configured, or has expired.
+    pub(crate) fn again(&self, earlier: &Arc<Principal>) -> Result<Arc<Principal>, Refusal> {
+        let entries = self.0.load();
+        let Some(entries) = &*entries else { return Ok(Arc::clone(earlier)) };
+        for entry in entries.iter() {
+            let mut principals = entry.secrets.iter().map(|(_, principal)| principal);
+            let same = principals.find(|now| now.name == earlier.name && now.digest == earlier.digest);
+            if let Some(same) = same {
+                entry.check_good()?;
+                return Ok(Arc::clone(same));
+            }
+        }
+        Err(Refusal::new(Code::Unauthorized, "the request's token is not configured any more"))
     }
 }
 

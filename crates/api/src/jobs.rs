@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod retries;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::http::header::LOCATION;
@@ -15,7 +16,7 @@ use wire::Code;
 use wire::jobs as shape;
 
 use crate::audit;
-use crate::auth::Principal;
+use crate::auth::{Principal, Scope};
 use crate::cursors::Cursors;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
@@ -80,10 +81,10 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
     let wait = Query::read(&request, &["wait_ms"])?.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0);
-    let record = waited(&state, id, Duration::from_millis(wait)).await?;
+    let mut principal = Principal::of(&request);
+    let record = waited(&state, &mut principal, id, Duration::from_millis(wait)).await?;
     let jobs = &state.incarnation().jobs;
     let progress = state.call(jobs.progress(&record)).await;
-    let principal = Principal::of(&request);
     let sees = &principal.sees().pools;
     let waits = state.call(jobs.waiting_for(&record, |pool| sees.have(Some(pool.as_str())))).await;
     let shown = job_fields::job(&record, progress)?;
@@ -234,8 +235,14 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
 }
 
 /// The job when it is finished, when that time is up, or when this instance stops. It is read then: thousands may wait for large
-/// ones.
-async fn waited(state: &State, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
+/// ones. A caller whose token may do or see less by then is refused as it would be if it asked again, or goes on as it stands.
+async fn waited(
+    state: &State,
+    principal: &mut Arc<Principal>,
+    id: JobId,
+    at_most: Duration,
+) -> Result<JobRecord, Refusal> {
+    let auth = &state.settings.auth;
     let until = Instant::now() + at_most;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -244,6 +251,12 @@ async fn waited(state: &State, id: JobId, at_most: Duration) -> Result<JobRecord
             tokio::select! {
                 finished = state.call(finished) => finished?,
                 () = state.traffic.until_draining() => {}
+                () = auth.until_less(principal) => {}
+            }
+            if !auth.knows(principal) {
+                *principal = auth.again(principal)?;
+                principal.require(Scope::Read)?;
+                visibility::admit_job(state, principal.sees(), id).await?;
             }
         }
         let job = state.call(state.incarnation().jobs.get(id)).await?;

@@ -222,8 +222,8 @@ pub const SOCKET_UNREAD_BYTES_MAX: usize = 8 << 20;
 pub const SOCKET_ROOM_EVERY: Duration = Duration::from_millis(100);
 /// The pause before a session's results are read again for which there was no room.
 pub const CLIENT_ROOM_PAUSE: Duration = Duration::from_millis(250);
-/// How often a stream looks whether its client's token is still good.
-pub const STREAM_TOKEN_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a stream, and a request that waits for a job, looks whether its client's token is still good.
+pub const TOKEN_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the other side of a socket may leave a frame unread before the socket is closed.
 pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 /// How long a closed socket waits for the other side to read the close frame and the data before it. As long

@@ -14,9 +14,7 @@ use tokio::time::Instant;
 use wire::events::MEDIA_TYPE;
 
 use crate::auth::Principal;
-use crate::limits::{
-    EVENT_TAKEN_MAX, STREAM_RETRY, STREAM_SIGN_EVERY, STREAM_TOKEN_LOOK_EVERY, UNCOUNTED_BYTES_MAX,
-};
+use crate::limits::{EVENT_TAKEN_MAX, STREAM_RETRY, STREAM_SIGN_EVERY, UNCOUNTED_BYTES_MAX};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
@@ -143,14 +141,7 @@ impl SseWriter {
             () = self.state.traffic.until_draining() => {}
             () = self.incarnation.jobs.until_over() => {}
             () = self.out.closed() => {}
-            () = self.dismissed() => {}
-        }
-    }
-
-    /// Resolves when the client's token was taken away, has expired, or may do less.
-    async fn dismissed(&self) {
-        while self.state.settings.auth.knows(&self.principal) {
-            tokio::time::sleep(STREAM_TOKEN_LOOK_EVERY).await;
+            () = self.state.settings.auth.until_less(&self.principal) => {}
         }
     }
 }

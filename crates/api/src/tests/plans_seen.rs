@@ -215,6 +215,36 @@ async fn the_job_of_a_stage_is_changed_by_who_sees_the_whole_task() {
 }
 
 #[actix_web::test]
+async fn a_caller_that_waits_for_a_job_is_answered_as_its_token_stands_by_then() {
+    let (all, some) = (&["a", "b*"][..], &["b*"][..]);
+    let renewed = Token { digests: vec![digest(b"new")], ..of_pools("ab", Scope::Submit, all) };
+    for (tokens, wait_ms, expected) in [
+        (vec![], 60_000, (401, json!("unauthorized"))),
+        (vec![renewed], 60_000, (401, json!("unauthorized"))),
+        (vec![of_pools("ab", Scope::Node, all)], 60_000, (403, json!("forbidden"))),
+        (vec![of_pools("ab", Scope::Submit, some)], 60_000, (404, json!("not_found"))),
+        (vec![of_pools("ab", Scope::Submit, &["a"])], 1_000, (200, Value::Null)),
+    ] {
+        let subject = Subject::start().await;
+        let (plan, tasks) = subject.plan(&[("x", &[Some("a")])]).await;
+        assert_eq!(subject.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await.0, 200);
+        let task = subject.get("ops", &format!("/v1/tasks/{}", tasks[0])).await;
+        let path = format!("/v1/jobs/{}?wait_ms={wait_ms}", task["stages"][0]["job"].as_str().unwrap());
+        let waited = subject.send("ab", Method::GET, &path, None);
+        let changed = async {
+            while subject.state.traffic.in_flight() == 0 {
+                tokio::task::yield_now().await;
+            }
+            subject.state.settings.auth.replace(tokens);
+        };
+        let both = async { tokio::join!(waited, changed) };
+        let ((status, answer), ()) =
+            tokio::time::timeout(Duration::from_secs(20), both).await.expect("it ends with its token");
+        assert_eq!((status, answer["code"].clone()), expected, "{answer}");
+    }
+}
+
+#[actix_web::test]
 async fn what_a_token_may_not_make_is_refused_with_the_path_of_the_field() {
     let subject = Subject::start().await;
     let is = |refused: &Value, code: &str, detail: String| {
