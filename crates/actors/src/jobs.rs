@@ -103,7 +103,7 @@ pub use refusal::Refusal;
 use results::ResultWriter;
 pub use results::{Answer, Failure, NodeResult};
 use scheduler::Scheduler;
-pub use sessions::Session;
+pub use sessions::{Session, SessionMade};
 use sockets::Sockets;
 use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};

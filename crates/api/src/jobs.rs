@@ -62,7 +62,12 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let continues = traces::of_request(request.headers());
     let forwarded = || ForwardedRequest::of(&request, body);
     match accept(&forwarder, &principal, continues, submission, forwarded).await? {
-        Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
+        Routed::Here(accepted) => {
+            visibility::admit_repeated(state, principal.sees(), &accepted)
+                .await
+                .map_err(visibility::hidden_if_not_found)?;
+            Ok(accepted_answer(&accepted, None))
+        }
         Routed::Elsewhere(answer) => Ok(answer),
     }
 }
@@ -304,7 +309,7 @@ async fn accept(
 }
 
 fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse {
-    let Accepted { id, lane, seq, created_at } = accepted;
+    let Accepted { id, lane, seq, created_at, is_repeated: _ } = accepted;
     HttpResponse::Accepted().insert_header((LOCATION, format!("/v1/jobs/{id}"))).json(shape::JobAccepted {
         id: id.to_string(),
         state: shape::JobState::Created,

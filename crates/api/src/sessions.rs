@@ -65,7 +65,11 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
         principal: principal.name().to_owned(),
         sessions_max: state.settings.caller_sessions_max,
     });
-    let id = state.call(incarnation.jobs.open_session(&spec, key.as_ref(), opener.as_ref())).await?;
+    let made = state.call(incarnation.jobs.open_session(&spec, key.as_ref(), opener.as_ref())).await?;
+    if made.is_repeated {
+        visibility::admit_made_session(&state, principal.sees(), &made.id).await?;
+    }
+    let id = made.id;
     let owner = match incarnation.cluster_view.owner_of(&Resource::session(&id)) {
         KeyOwner::Here => incarnation.identity.id.clone(),
         KeyOwner::Elsewhere(member) => member.id,

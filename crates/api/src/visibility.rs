@@ -10,6 +10,7 @@
 use std::time::Instant;
 
 use actix_web::http::Method;
+use actors::jobs::Accepted;
 use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
@@ -116,6 +117,30 @@ pub async fn admit_job(state: &State, sees: &Sees, id: JobId) -> Result<(), Refu
         return Ok(());
     }
     Err(hidden(unseen()))
+}
+
+/// Checks that the caller, whose patterns may have changed since, sees a job that an earlier request under its key made. One that
+/// is gone tells nothing of a job that there is.
+///
+/// # Errors
+/// `not_found`, which the caller logs, and what the ledger says.
+pub async fn admit_repeated(state: &State, sees: &Sees, accepted: &Accepted) -> Result<(), Refusal> {
+    if !accepted.is_repeated || sees.everything() {
+        return Ok(());
+    }
+    if job_of_many(state, sees, accepted.id).await? == Some(false) { Err(unseen()) } else { Ok(()) }
+}
+
+/// The same, of a session that an earlier request under the caller's key made. The refusal is logged.
+///
+/// # Errors
+/// `not_found`, and what the ledger says.
+pub async fn admit_made_session(state: &State, sees: &Sees, id: &SessionId) -> Result<(), Refusal> {
+    if sees.everything() {
+        return Ok(());
+    }
+    let found = state.read(state.ledger.session(id)).await?;
+    if found.is_none_or(|record| session_record(sees, &record)) { Ok(()) } else { Err(hidden(unseen())) }
 }
 
 /// A refusal by a handler because its caller does not see what it asked for. It is logged here: the gate logs what it refuses

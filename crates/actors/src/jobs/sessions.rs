@@ -29,6 +29,15 @@ pub struct Session {
     pub owner: Option<InstanceId>,
 }
 
+/// A session that was asked for: it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionMade {
+    /// Its id.
+    pub id: SessionId,
+    /// Whether an earlier request under the same key made it.
+    pub is_repeated: bool,
+}
+
 impl Jobs {
     /// Makes a session; under a key that was used, the one that was made then.
     ///
@@ -39,15 +48,15 @@ impl Jobs {
         spec: &Spec,
         key: Option<&JobKey>,
         opener: Option<&Opener>,
-    ) -> Result<SessionId, Refusal> {
+    ) -> Result<SessionMade, Refusal> {
         let callers = &self.callers;
         callers.has_sessions()?;
         let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
         let opened = callers.ledger.open_session(&id, spec, key, opener).await;
         match opened? {
-            Opened::Made { .. } => Ok(id),
+            Opened::Made { .. } => Ok(SessionMade { id, is_repeated: false }),
             Opened::Kept { body_hash, session } if key.is_some_and(|key| key.body_hash == body_hash) => {
-                Ok(session)
+                Ok(SessionMade { id: session, is_repeated: true })
             }
             Opened::Kept { .. } => Err(Refusal::KeyReused),
             Opened::TooMany => Err(Refusal::TooManySessions),

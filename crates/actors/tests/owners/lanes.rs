@@ -215,7 +215,7 @@ async fn a_panic_of_a_write_about_attempts_loses_no_slot_that_was_freed() {
 async fn left_by_another(lanes: &Lanes, placed: Option<Assignment>) -> (LaneId, JobId) {
     let (needs, ordering) = (Requirements::default(), session::Ordering::Strict);
     let spec = session::Spec { tenant: None, needs, ordering, idle_ms: 60_000 };
-    let session = lanes.jobs.open_session(&spec, None, None).await.unwrap();
+    let session = lanes.jobs.open_session(&spec, None, None).await.unwrap().id;
     let (id, owner) = (LaneId::session(&session), InstanceId::parse("other-1").unwrap());
     let job = JobId::from_u128(1);
     let acquired = lanes.ledger.acquire(id.lease(), &owner, 60_000).await.unwrap();

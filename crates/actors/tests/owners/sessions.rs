@@ -23,7 +23,7 @@ async fn session(lanes: &Lanes, ordering: Ordering) -> SessionId {
 async fn session_with(lanes: &Lanes, ordering: Ordering, idle_ms: u64) -> SessionId {
     let needs = Requirements::default();
     let spec = session::Spec { tenant: None, needs, ordering, idle_ms };
-    lanes.jobs.open_session(&spec, None, None).await.unwrap()
+    lanes.jobs.open_session(&spec, None, None).await.unwrap().id
 }
 
 /// A job of a client that calls it so.
@@ -49,6 +49,11 @@ async fn submit(lanes: &Lanes, session: &SessionId, names: &[&str]) -> Vec<Resul
     lanes.jobs.submit_in(session, new, None).await.unwrap()
 }
 
+/// What the repetition of a submission is answered.
+fn repeated(first: &Accepted) -> Accepted {
+    Accepted { is_repeated: true, ..first.clone() }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repetition_is_not_refused_while_nobody_can_tell_whether_its_job_was_accepted() {
     let lanes = open().await;
@@ -58,7 +63,8 @@ async fn a_repetition_is_not_refused_while_nobody_can_tell_whether_its_job_was_a
     lanes.plan.job_keys_are_away.store(true, Atomic::SeqCst);
     assert_eq!(submit(&lanes, &id, &["c1"]).await, [Err(Refusal::LedgerUnavailable)]);
     lanes.plan.job_keys_are_away.store(false, Atomic::SeqCst);
-    assert_eq!(submit(&lanes, &id, &["c1", "c2"]).await, [Ok(first), Err(Refusal::SessionClosed)]);
+    let again = Ok(repeated(&first));
+    assert_eq!(submit(&lanes, &id, &["c1", "c2"]).await, [again, Err(Refusal::SessionClosed)]);
     lanes.jobs.stop().await;
 }
 
@@ -121,7 +127,9 @@ async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_
     let first = all(submit(&lanes, &id, &["c1", "c2"]).await);
     assert_eq!(seqs(&first), [1, 2]);
     let again = all(submit(&lanes, &id, &["c1", "c2", "c3", "c2"]).await);
+    let first: Vec<_> = first.iter().map(repeated).collect();
     assert_eq!((seqs(&again), &again[..2]), (vec![1, 2, 3, 2], &first[..]));
+    assert!(!again[2].is_repeated);
     let mut other = named(&id, "c1");
     other.key.as_mut().unwrap().body_hash = [2; 32];
     assert_eq!(lanes.jobs.submit_in(&id, vec![other], None).await.unwrap(), [Err(Refusal::KeyReused)]);
@@ -141,6 +149,7 @@ async fn in_a_session_without_order_a_repetition_leaves_no_gap_under_this_owner_
         assert!(answers.iter().all(|answer| matches!(answer, Err(Refusal::Internal | Refusal::Fenced))));
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
+    let again: Vec<_> = again.iter().map(repeated).collect();
     assert_eq!((seqs(&next), &next[..3]), (vec![1, 2, 3, 5], &again[..3]));
 
     // While nobody can tell, nothing is accepted that may be a repetition.

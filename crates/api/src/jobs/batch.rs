@@ -18,7 +18,7 @@ use wire::jobs as shape;
 use wire::{Code, FORWARDED_PLACES, Object};
 
 use super::{Answer, Forwarding};
-use crate::auth::Principal;
+use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
@@ -96,7 +96,7 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             }
         }
     }
-    log_hidden(&results);
+    log_hidden(results.iter().flatten());
     for (at, answer) in absent {
         results[at] = Some(answer);
     }
@@ -128,14 +128,38 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let submit = incarnation.jobs.submit(free, principal.submissions());
     let (in_sessions, answers) = join(in_sessions, state.call(submit)).await;
     traces::submitted(span, &answers);
+    let answers = seen(state, sees, answers, looks.until).await;
+    log_hidden(answers.iter());
     for (at, answer) in ats.into_iter().zip(answers) {
-        results[at] = Some(result(answer));
+        results[at] = Some(answer);
     }
     for (at, answer) in in_sessions.into_iter().flatten() {
         results[at] = Some(answer);
     }
     let results = results.into_iter().map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
     Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results: results.collect() }))
+}
+
+/// The answers to jobs without a session, as the caller sees them, whose patterns may have changed since an earlier request under
+/// its key made some of the jobs. Those that are not looked at in time are refused.
+async fn seen(
+    state: &State,
+    sees: &Sees,
+    answers: Vec<Result<Accepted, actors::jobs::Refusal>>,
+    until: Instant,
+) -> Vec<shape::BatchResult> {
+    let look = |answer: Result<Accepted, actors::jobs::Refusal>| async move {
+        let checked = match &answer {
+            Ok(accepted) => timeout_at(until, visibility::admit_repeated(state, sees, accepted)).await,
+            Err(_) => Ok(Ok(())),
+        };
+        match checked {
+            Ok(Ok(())) => result(answer),
+            Ok(Err(refusal)) => refused(refusal),
+            Err(_late) => result(Err(actors::jobs::Refusal::LedgerUnavailable)),
+        }
+    };
+    futures_util::stream::iter(answers).map(look).buffered(BATCH_SESSIONS_AT_ONCE).collect().await
 }
 
 /// Refuses a batch under the key of another one. What its jobs are is kept before any of them is, each under a key of its own:
@@ -278,8 +302,8 @@ fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult
 }
 
 /// Logs once how many jobs of a batch were refused because the caller does not see what they name, with the first refusal.
-fn log_hidden(results: &[Option<shape::BatchResult>]) {
-    let mut hidden = results.iter().flatten().filter_map(|result| match result {
+fn log_hidden<'r>(results: impl Iterator<Item = &'r shape::BatchResult>) {
+    let mut hidden = results.filter_map(|result| match result {
         shape::BatchResult::Refused { code: Code::NotFound, detail, .. } => Some(detail),
         _ => None,
     });

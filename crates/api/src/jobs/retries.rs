@@ -367,7 +367,7 @@ async fn kept_retry(state: &State, key: &JobKey) -> Result<Option<Accepted>, Ref
         return Err(actors::jobs::Refusal::KeyReused.into());
     }
     let KeptJobKey { job, lane, seq, created_at, .. } = kept;
-    Ok(Some(Accepted { id: job, lane, seq, created_at }))
+    Ok(Some(Accepted { id: job, lane, seq, created_at, is_repeated: true }))
 }
 
 /// Whether the caller, whose patterns may have changed since, sees a retry that was made: by its job, or the one that it retries;

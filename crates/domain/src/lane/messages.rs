@@ -64,6 +64,8 @@ pub struct Accepted {
     pub seq: Option<u64>,
     /// When it was accepted, by the database's clock.
     pub created_at: Timestamp,
+    /// Whether an earlier request under the same key made it.
+    pub is_repeated: bool,
 }
 
 /// Why a lane does not do what it was asked for. Except after `OutcomeUnknown`, nothing was written.

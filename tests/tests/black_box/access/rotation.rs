@@ -336,3 +336,39 @@ async fn a_bulk_operation_is_left_by_an_instance_with_older_tokens_to_one_that_k
     .await;
     assert_eq!((&shown["status"], &shown["done"]), (&json!("DONE"), &json!(JOBS)), "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repetition_under_a_key_names_no_job_or_session_that_its_token_sees_no_more() {
+    let of = |tenant: &str| json!([{"name": "x", "token": "x", "scopes": ["submit"], "tenants": [tenant]}]);
+    let ground = Ground::fresh();
+    let daemon = Guarded::on(ground.setup(), &of("x1")).await;
+    // The token's only tenant is meant.
+    let job = json!({"payload": 1, "delay_ms": 600_000});
+    let batch = json!({"jobs": [job, job]});
+    let send = async |path: &str, body: &Value| {
+        let client = patient().with_token("x");
+        let reply = client.request("POST", &daemon.url(path), Some("k"), Some(body)).await.unwrap();
+        (reply.status, reply.body)
+    };
+    let all = async || {
+        let (one, session) = (send("/v1/jobs", &job).await, send("/v1/sessions", &json!({})).await);
+        [one, session, send("/v1/jobs/batch", &batch).await]
+    };
+    let made = all().await;
+    assert_eq!(made.each_ref().map(|(status, _)| *status), [202, 201, 202], "{made:?}");
+    let path = format!("/v1/jobs/{}", made[0].1["id"].as_str().unwrap());
+    let now_sees = async |tenant: &str, status: u16| {
+        write(&daemon.file, &of(tenant));
+        until("the tokens are reloaded", async || daemon.ask("x", "GET", &path, None).await.0 == status)
+            .await;
+    };
+    now_sees("x2", 404).await;
+    let [one, session, batch] = all().await;
+    for (status, answer) in [one, session] {
+        assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{answer}");
+    }
+    let codes: Vec<_> = batch.1["results"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
+    assert_eq!((batch.0, codes), (202, vec![&json!("not_found"); 2]), "{}", batch.1);
+    now_sees("x1", 200).await;
+    assert_eq!(all().await, made, "it sees them again");
+}

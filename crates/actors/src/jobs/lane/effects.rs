@@ -338,5 +338,5 @@ fn answer_again(body_hash: &[u8; 32], kept: &KeptJobKey) -> Result<Accepted, Ref
         return Err(Refusal::KeyReused);
     }
     let KeptJobKey { job, lane, seq, created_at, .. } = kept.clone();
-    Ok(Accepted { id: job, lane, seq, created_at })
+    Ok(Accepted { id: job, lane, seq, created_at, is_repeated: true })
 }

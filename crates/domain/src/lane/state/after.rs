@@ -317,7 +317,8 @@ impl<C: Callers> LaneState<C> {
         let Moment { at, now } = moment;
         // Nobody else has it yet, so nothing is copied.
         Arc::make_mut(&mut job).created_at = at;
-        let accepted = Accepted { id: job.id, lane: self.lane.clone(), seq: job.seq, created_at: at };
+        let (lane, is_repeated) = (self.lane.clone(), false);
+        let accepted = Accepted { id: job.id, lane, seq: job.seq, created_at: at, is_repeated };
         effects.push(Effect::Submitted(reply, Ok(accepted)));
         effects.push(Effect::Notify(JobNotice::Created(job.id, job.spec.class())));
         match (placed, due) {
