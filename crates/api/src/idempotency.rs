@@ -7,7 +7,6 @@ use domain::IdempotencyKey;
 use ledger::{JobKey, KeyScope};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use wire::Code;
 
 use crate::auth::Principal;
 use crate::refusal::Refusal;
@@ -40,9 +39,7 @@ pub fn admit_key(
             "one token may use {max} new idempotency keys in an hour on one instance, and this one has; requests under keys \
              that it has just used are served, and so are those without a key"
         );
-        let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        Refusal::new(Code::Overloaded, detail)
-            .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(Some(wait_ms)))
+        Refusal::overloaded_for(left, detail)
     })
 }
 

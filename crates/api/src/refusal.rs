@@ -1,6 +1,7 @@
 //! Refusals: the problem that the caller sees for each internal error.
 
 use std::fmt;
+use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
@@ -32,6 +33,13 @@ impl Refusal {
         let mut problem = Box::new(Problem::new(code, shortened(detail.into())));
         problem.retry_after_ms = retry_after_ms(code);
         Self { code, problem, allow: None, close: false }
+    }
+
+    /// `overloaded`, for a limit that holds for so long.
+    pub fn overloaded_for(left: Duration, detail: impl Into<String>) -> Self {
+        let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        Self::new(Code::Overloaded, detail)
+            .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(Some(wait_ms)))
     }
 
     /// `invalid`, with what is wrong and what would be right.

@@ -77,15 +77,14 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Refuses a token a further signer when it has used as many in this hour as it may.
 fn admit(state: &State, principal: &Principal, signer: &SignerId) -> Result<(), Refusal> {
     let max = state.settings.caller_signers_max;
-    let is_admitted = principal.used().is_none_or(|used| used.signers.admits(signer, max, Instant::now()));
-    if is_admitted {
-        return Ok(());
-    }
-    let detail = format!(
-        "one token may use {max} different signers in an hour on one instance, and this one has; signers that it has used \
-         are served"
-    );
-    Err(Refusal::new(Code::Overloaded, detail))
+    let Some(used) = principal.used() else { return Ok(()) };
+    used.signers.admit(signer, max, Instant::now()).map_err(|left| {
+        let detail = format!(
+            "one token may use {max} different signers in an hour on one instance, and this one has; signers that it has used \
+             are served"
+        );
+        Refusal::overloaded_for(left, detail)
+    })
 }
 
 /// The hash of the request in one canonical form: with the defaults filled in, independent of its spelling.

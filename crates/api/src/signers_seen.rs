@@ -29,27 +29,32 @@ struct Seen {
 }
 
 impl SignersSeen {
-    /// Notes that a signer is used. Whether it is one of the first `max` of the hour, or was used in the hour before, and counts
-    /// for nothing. No more than `max` of the latter are remembered for the next hour.
-    pub fn admits(&self, signer: &SignerId, max: usize, now: Instant) -> bool {
+    /// Notes that a signer is used: one of the first `max` of the hour, or one that was used in the hour before, and counts for
+    /// nothing. No more than `max` of the latter are remembered for the next hour.
+    ///
+    /// # Errors
+    /// It is neither; how much is left of the hour.
+    pub fn admit(&self, signer: &SignerId, max: usize, now: Instant) -> Result<(), Duration> {
         let hash = HASHER.hash_one(signer.as_str());
         let mut seen = self.0.lock();
-        if seen.began.is_none_or(|began| now.saturating_duration_since(began) >= PERIOD) {
+        let mut passed = now.saturating_duration_since(*seen.began.get_or_insert(now));
+        if passed >= PERIOD {
             let before = std::mem::take(&mut seen.signers);
             *seen = Seen { began: Some(now), before, ..Seen::default() };
+            passed = Duration::ZERO;
         }
         if seen.signers.contains(&hash) {
-            return true;
+            return Ok(());
         }
         let is_new = !seen.before.contains(&hash);
         if is_new && seen.count >= max {
-            return false;
+            return Err(PERIOD.saturating_sub(passed));
         }
         seen.count += usize::from(is_new);
         if is_new || seen.signers.len() - seen.count < max {
             seen.signers.insert(hash);
         }
-        true
+        Ok(())
     }
 }
 
@@ -60,21 +65,24 @@ mod tests {
     #[test]
     fn a_token_uses_so_many_signers_an_hour_and_each_as_often_as_it_likes() {
         let (seen, now) = (SignersSeen::default(), Instant::now());
-        let admits =
-            |name: &str, after: Duration| seen.admits(&SignerId::parse(name).unwrap(), 2, now + after);
+        let admit = |name: &str, after: Duration| seen.admit(&SignerId::parse(name).unwrap(), 2, now + after);
+        let admits = |name: &str, after: Duration| admit(name, after).is_ok();
         for name in ["a", "b", "a", "b"] {
             assert!(admits(name, Duration::ZERO), "{name}");
         }
-        assert!(!admits("c", Duration::ZERO) && !admits("c", PERIOD - Duration::from_millis(1)));
-        assert!(admits("a", PERIOD - Duration::from_millis(1)), "it was used before");
+        let ms = Duration::from_millis(1);
+        assert_eq!(admit("c", Duration::ZERO), Err(PERIOD));
+        assert_eq!(admit("c", PERIOD - ms), Err(ms), "what is left of the hour");
+        assert!(admits("a", PERIOD - ms), "it was used before");
         assert!(admits("c", PERIOD), "another hour");
     }
 
     #[test]
     fn the_signers_of_the_hour_before_are_admitted_and_count_for_nothing() {
         let (seen, now) = (SignersSeen::default(), Instant::now());
-        let admits =
-            |name: &str, hour: u32| seen.admits(&SignerId::parse(name).unwrap(), 2, now + PERIOD * hour);
+        let admits = |name: &str, hour: u32| {
+            seen.admit(&SignerId::parse(name).unwrap(), 2, now + PERIOD * hour).is_ok()
+        };
         assert!(admits("a", 0) && admits("b", 0) && !admits("c", 0));
         for name in ["c", "d", "a", "b", "c"] {
             assert!(admits(name, 1), "{name}");
