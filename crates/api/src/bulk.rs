@@ -25,7 +25,7 @@ use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
-use crate::idempotency::{KEY, body_hash};
+use crate::idempotency::{KEY, admit_key, body_hash};
 use crate::job_fields;
 use crate::limits::{BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::read_turn::ReadTurn;
@@ -74,13 +74,16 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     };
     let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
-    let (key_hash, body_hash) = (key.map(|key| hex(of_caller(&key))), hex(body_hash(&asked)));
+    let (key_hash, body_hash) = (key.as_ref().map(|key| hex(of_caller(key))), hex(body_hash(&asked)));
     let is_dry_run = asked.dry_run == Some(true);
     // A repetition waits for no count.
     if let Some(key_hash) = key_hash.as_deref().filter(|_| !is_dry_run)
         && let Some(kept) = state.read(state.ledger.kept_bulk(key_hash)).await?
     {
         return repeated(&state, &kept, &body_hash);
+    }
+    if let Some(key) = key.as_ref().filter(|_| !is_dry_run) {
+        admit_key(&state, &principal, "bulk", key)?;
     }
     let matched = matched(&state, &principal, action, &filter, before).await?;
     if is_dry_run {

@@ -186,6 +186,29 @@ async fn a_repetition_under_a_key_waits_for_no_count() {
 }
 
 #[actix_web::test]
+async fn an_operation_under_a_key_counts_among_the_new_keys_of_its_token() {
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("ops", Scope::Submit)]);
+    let state = state_with(&dir, Settings { caller_keys_max: 1, ..Settings::new(auth) }).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let begun = async |key: &str, is_dry_run: bool| {
+        let dismiss = serde_json::json!({"action": "dismiss", "filter": {}, "dry_run": is_dry_run});
+        let request = TestRequest::post().uri("/v1/bulk").set_json(dismiss);
+        let request = request.insert_header((AUTHORIZATION, "Bearer ops"));
+        let answer =
+            call_service(&service, request.insert_header(("idempotency-key", key)).to_request()).await;
+        let (status, body): (_, Value) = (answer.status().as_u16(), read_body_json(answer).await);
+        (status, body)
+    };
+    let (status, made) = begun("k", false).await;
+    assert_eq!(status, 202, "{made}");
+    let (status, problem) = begun("another", false).await;
+    assert_eq!((status, &problem["code"]), (429, &Value::from("overloaded")), "{problem}");
+    assert_eq!(begun("another", true).await.0, 200, "a dry run keeps no key");
+    assert_eq!(begun("k", false).await, (202, made), "a repetition");
+}
+
+#[actix_web::test]
 async fn an_operation_has_an_id_with_the_time_of_the_databases_clock() {
     const HOUR_MS: u64 = 3_600_000;
     let dir = TempDir::new().unwrap();
