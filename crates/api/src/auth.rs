@@ -338,13 +338,13 @@ impl Auth {
     /// # Errors
     /// `unauthorized` if its secret is not configured, or has expired.
     pub(crate) fn again(&self, earlier: &Arc<Principal>) -> Result<Arc<Principal>, Refusal> {
-        let entries = self.0.load();
+        let entries = self.entries.load();
         let Some(entries) = &*entries else { return Ok(Arc::clone(earlier)) };
         for entry in entries.iter() {
             let mut principals = entry.secrets.iter().map(|(_, principal)| principal);
             let same = principals.find(|now| now.name == earlier.name && now.digest == earlier.digest);
             if let Some(same) = same {
-                entry.check_good()?;
+                entry.check_good(self.now())?;
                 return Ok(Arc::clone(same));
             }
         }

@@ -437,7 +437,7 @@ async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once()
 
 /// A live instance as the ledger shows it, so old.
 fn peer(identity: &cluster::Identity, age_ms: u64) -> ledger::Peer {
-    let at = domain::Timestamp::from_micros(0);
+    let at = Timestamp::from_micros(0);
     let lease = ledger::Lease {
         resource: domain::Resource::instance(&identity.id),
         owner: Some(identity.id.clone()),

@@ -14,7 +14,7 @@ fn of_nodes(name: &str, pattern: &str) -> Token {
 /// Nodes of these ids, as other instances have told of them.
 fn connected(state: &State, ids: &[&str]) {
     let registry = &state.incarnation().registry;
-    let now = std::time::Instant::now();
+    let now = Instant::now();
     for id in ids {
         let profile = nodes::Profile {
             node: NodeId::parse(id).unwrap(),
