@@ -3,6 +3,7 @@
 use serde_json::Value;
 use testkit::PATIENCE;
 use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -72,4 +73,23 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
     // Others are served as before.
     let served = patient().get(&format!("{}/healthz", instance.url())).await.unwrap();
     assert_eq!(served["status"], "ok", "{served}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_request_are_no_error_in_the_log() {
+    let mut instance = Setup::basic().unwrap().start().await.unwrap();
+    let host = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    let (many, long) =
+        (format!("{host}{}\r\n", "a: b\r\n".repeat(100)), format!("{host}a: {}", "x".repeat(200_000)));
+    let far = format!("GET /{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "x".repeat(66_000));
+    // The begin of a TLS client's hello, too.
+    for sent in ["GARBAGE\r\n\r\n", "\x16\x03\x01\x02\0\x01\0\x01\u{7c}\x03\x03\r\n\r\n", &many, &long, &far]
+    {
+        let answer = raw(&instance, sent.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    // The end writes all of the log.
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    let log = instance.whole_log();
+    assert!(!log.is_empty() && !log.contains("\"ERROR\""), "{log}");
 }
