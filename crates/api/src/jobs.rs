@@ -55,10 +55,10 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let key = key.map(|key| job_key(principal.name(), "job", key, body_hash(&asked)));
     let submission =
         job_fields::submission(&asked, key, &principal).map_err(visibility::hidden_if_not_found)?;
-    admit(state, &principal, submission.key.as_ref())?;
     if let Some(session) = &submission.spec.session {
         visibility::of_new_in(state, principal.sees(), session).await?;
     }
+    admit(state, &principal, submission.key.as_ref())?;
     let continues = traces::of_request(request.headers());
     let forwarded = || ForwardedRequest::of(&request, body);
     match accept(&forwarder, &principal, continues, submission, forwarded).await? {

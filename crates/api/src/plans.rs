@@ -54,9 +54,9 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     drop(body);
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "plan", key, body_hash(&asked)));
-    admit(&state, &principal, key.as_ref())?;
     visibility::of_new_tasks(principal.sees(), &asked.tasks)?;
     let (spec, tasks) = from_wire::plan(&asked)?;
+    admit(&state, &principal, key.as_ref())?;
     let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
     let (plans, author) = (state.incarnation().plans.clone(), author(&request, None));

@@ -54,12 +54,12 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let asked: shape::SessionRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "session", key, body_hash(&asked)));
-    admit(&state, &principal, key.as_ref())?;
     let ordering = asked.ordering.unwrap_or(shape::Ordering::Strict);
     let mut spec = from_wire::session(&asked)?;
     (spec.tenant, spec.needs.pool) =
         visibility::of_new(principal.sees(), spec.tenant.take(), spec.needs.pool.take())
             .map_err(visibility::hidden_if_not_found)?;
+    admit(&state, &principal, key.as_ref())?;
     let incarnation = state.incarnation();
     let opener = principal.used().map(|_| Opener {
         principal: principal.name().to_owned(),

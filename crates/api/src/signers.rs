@@ -54,10 +54,11 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let asked: shape::GrantRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let count = asked.count.unwrap_or(1);
     let principal = Principal::of(&request);
-    admit(forwarder.state(), &principal, &signer)?;
+    // The key first: the ledger keeps the rows of signers for good, so of these a token may use fewer.
     if let Some(key) = &key {
         idempotency::admit_key(forwarder.state(), &principal, signer.as_str(), key)?;
     }
+    admit(forwarder.state(), &principal, &signer)?;
     let key = key.map(|key| {
         let body_hash = grant_hash(count, asked.hold_ms);
         RequestKey { principal: principal.name().into(), key, body_hash }

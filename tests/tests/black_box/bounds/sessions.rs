@@ -108,6 +108,59 @@ async fn one_tokens_many_new_keys_are_refused_and_those_it_has_used_and_those_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_what_its_token_does_not_see_uses_no_key() {
+    let daemon = Bounded::start(&[("SERVER__CALLER_KEYS_MAX", "3")]).await;
+    let client = patient().with_token("narrow");
+    let post = async |path: &str, key: &str, body: Value| {
+        client.request("POST", &daemon.url(path), Some(key), Some(&body)).await.unwrap()
+    };
+    let plan = |pool: &str| json!({"tasks": [{"tenant": "t", "stages": [{"name": "s", "payload": 1, "pool": pool}]}]});
+    let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;
+    for number in 0..2 {
+        let key = format!("k-{number}");
+        for (path, body) in [
+            ("/v1/jobs", json!({"payload": 1, "session": session["id"]})),
+            ("/v1/sessions", json!({"pool": "slow"})),
+            ("/v1/plans", plan("slow")),
+        ] {
+            let refused = post(path, &key, body).await;
+            assert_eq!((refused.status, refused.code()), (404, "not_found"), "{path}: {}", refused.text);
+        }
+    }
+    let job = || json!({"payload": 1, "pool": "fast", "delay_ms": 600_000});
+    for (path, body, status) in [
+        ("/v1/jobs", job(), 202),
+        ("/v1/sessions", json!({"pool": "fast"}), 201),
+        ("/v1/plans", plan("fast"), 201),
+    ] {
+        let served = post(path, "new", body).await;
+        assert_eq!(served.status, status, "{path}: {}", served.text);
+    }
+    let refused = post("/v1/jobs", "one-more", job()).await;
+    assert_eq!((refused.status, refused.code()), (429, "overloaded"), "{}", refused.text);
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_refused_for_its_key_uses_no_signer() {
+    let daemon =
+        Bounded::start(&[("SERVER__CALLER_KEYS_MAX", "1"), ("NONCE__CALLER_SIGNERS_MAX", "2")]).await;
+    let client = patient().with_token("greedy");
+    let grant = async |signer: &str, key: Option<&str>| {
+        let path = format!("/v1/signers/{signer}/nonces");
+        client.request("POST", &daemon.url(&path), key, Some(&json!({}))).await.unwrap()
+    };
+    assert_eq!(grant("s-0", Some("k")).await.status, 201);
+    let refused = grant("s-1", Some("another")).await;
+    assert_eq!((refused.status, refused.code()), (429, "overloaded"), "{}", refused.text);
+    assert!(refused.text.contains("new idempotency keys"), "{}", refused.text);
+    let served = grant("s-2", None).await;
+    assert_eq!(served.status, 201, "{}", served.text);
+    assert_eq!(grant("s-3", None).await.status, 429, "two were used");
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_tokens_many_signers_are_refused_and_those_it_has_used_and_those_of_others_are_served() {
     let daemon = Bounded::start(&[("NONCE__CALLER_SIGNERS_MAX", "20")]).await;
     let grant = async |token: &str, number: usize| {
