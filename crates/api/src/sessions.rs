@@ -83,7 +83,7 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
 /// Lists sessions
 ///
 /// Sessions come in the order of their ids, which says nothing of their age. Their jobs and owners are left out. Closed ones
-/// are listed until no job of them is kept.
+/// are listed until no job of them is kept, and for `jobs.retention_ms` and three days at least.
 #[utoipa::path(
     get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions",
     params(
