@@ -15,7 +15,9 @@ use actors::panic_guard::again_after_panics;
 use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
-use ledger::{BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk};
+use ledger::{
+    BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk,
+};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;
@@ -114,7 +116,9 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         BulkMade::Kept(kept) => repeated(&state, &kept, &new.body_hash),
         BulkMade::TooMany => Err(Refusal::new(
             Code::Overloaded,
-            "as many bulk operations are under way, in all or of this token, as may be",
+            format!(
+                "{BULKS_OPEN_MAX} bulk operations may be under way, {BULKS_OPEN_OF_ONE_MAX} of them one token's, and so many are"
+            ),
         )),
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use ::ids::unique::{Version, uuids as new_uuids};
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
-use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT};
+use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT, SEGMENT_TAGS_MAX, SEQUENCES_MAX};
 use domain::{AuditEntry, SegmentTag, SequenceName, Timestamp};
 use ledger::{Put, SegmentChange, SequenceChange};
 use wire::Code;
@@ -148,7 +148,8 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
     let by = noted(&by, known, [("start", start), ("step", step)]);
     let change = SegmentChange { start, step, description };
-    let record = put(state.write(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
+    let outcome = state.write(state.ledger.put_segment(&tag, &change, &by)).await?;
+    let record = put(outcome, (SEGMENT_TAGS_MAX, "tags of segments"), |record| record.next)?;
     // Also where an earlier request moved the start on whose answer was lost, and others have taken ranges since.
     if let Some(start) = start {
         state.generators.segments.forget_below(&tag, start);
@@ -202,8 +203,8 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
     let by = noted(&by, known, [("start", start), ("increment", increment)]);
     let change = SequenceChange { start, increment };
-    let record =
-        put(state.write(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
+    let outcome = state.write(state.ledger.put_sequence(&name, &change, &by)).await?;
+    let record = put(outcome, (SEQUENCES_MAX, "sequences"), |record| record.next)?;
     Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))
 }
 
@@ -290,15 +291,22 @@ impl State {
     }
 }
 
-/// The answer to a change; `next` is the first number that was not given out yet.
-fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Result<Record, Refusal> {
+/// The answer to a change of one of these, of which there may be so many; `next` is the first number that was not given out
+/// yet.
+fn put<Record>(
+    outcome: Put<Record>,
+    (max, what): (usize, &str),
+    next: impl FnOnce(&Record) -> u64,
+) -> Result<Record, Refusal> {
     match outcome {
         Put::Done(record) => Ok(record),
         Put::StartTaken(record) => {
             let detail = format!("start only rises: all below {} is given out already", next(&record));
             Err(Refusal::new(Code::Conflict, detail))
         }
-        Put::Full => Err(Refusal::new(Code::Conflict, "there are as many of these as there may be")),
+        Put::Full => {
+            Err(Refusal::new(Code::Conflict, format!("there are {max} {what}, and no more than that may be")))
+        }
     }
 }
 
@@ -352,4 +360,16 @@ fn text(mut ids: impl Iterator<Item = u64>) -> HttpResponse {
 
 fn texts(ids: impl Iterator<Item = impl Display>) -> Vec<String> {
     ids.map(|id| id.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_one_too_many_says_of_what_and_how_many() {
+        let refused = put::<()>(Put::Full, (SEQUENCES_MAX, "sequences"), |_| 0).unwrap_err();
+        let expected = "there are 100000 sequences, and no more than that may be".to_owned();
+        assert_eq!(refused.code_and_detail(), (Code::Conflict, expected));
+    }
 }

@@ -444,7 +444,7 @@ mod tests {
             (Inside::Refused(Refused::UnknownCheckpoint), Code::NotFound),
             (Inside::Refused(Refused::Status("no".to_owned())), Code::Conflict),
             (Inside::Refused(Refused::NotAsSeen), Code::Conflict),
-            (Inside::Refused(Refused::TooMany("runs")), Code::Conflict),
+            (Inside::Refused(Refused::TooMany("runs", 100)), Code::Conflict),
             (Inside::Refused(Refused::StillRunning), Code::StillRunning),
             (Inside::Refused(Refused::StageUnknown(0)), Code::StageUnknown),
             (Inside::Refused(Refused::DefinitionChanged(0)), Code::DefinitionChanged),

@@ -204,8 +204,8 @@ pub enum Refused {
     StageUnknown(usize),
     /// A stage, counted from 0, that is completed is another one in the corrected definition.
     DefinitionChanged(usize),
-    /// The task has run [`crate::limits::TASK_RUNS_MAX`] times, or has as many checkpoints or changes as it may.
-    TooMany(&'static str),
+    /// The task has as many runs, checkpoints or changes as it may, and that number.
+    TooMany(&'static str, u64),
 }
 
 impl fmt::Display for Refused {
@@ -223,7 +223,7 @@ impl fmt::Display for Refused {
             Self::DefinitionChanged(at) => {
                 write!(f, "stage {} is completed, and the corrected definition changes it", at + 1)
             }
-            Self::TooMany(what) => write!(f, "the task has as many {what} as it may have"),
+            Self::TooMany(what, max) => write!(f, "the task has the {max} {what} that it may have"),
         }
     }
 }

@@ -84,7 +84,7 @@ impl StepBuilder {
             _ => {}
         }
         if now.run >= TASK_RUNS_MAX {
-            return Err(Refused::TooMany("runs"));
+            return Err(Refused::TooMany("runs", TASK_RUNS_MAX.into()));
         }
         if let Some(stage) = now.unknown()
             && now.stage(stage).on_unknown == OnUnknown::Confirm

@@ -233,7 +233,7 @@ impl StepBuilder {
             return Err(refused("only a plan that was started and is not over can be paused"));
         }
         if self.next.intent != Intent::Pause && self.next.version >= PLAN_CHANGES_MAX {
-            return Err(refused("the plan has as many changes as it may have"));
+            return Err(refused(&format!("the plan has the {PLAN_CHANGES_MAX} changes that it may have")));
         }
         self.set_plan_intent(Intent::Pause);
         for at in 0..self.next.tasks.len() {
@@ -324,7 +324,7 @@ impl StepBuilder {
             (TaskStatus::Pending | TaskStatus::Running, Intent::Run | Intent::Pause) => {
                 // What people pause and resume again and again has no end otherwise.
                 if self.task(at).version >= TASK_CHANGES_MAX {
-                    return Err(Refused::TooMany("changes"));
+                    return Err(Refused::TooMany("changes", TASK_CHANGES_MAX));
                 }
                 self.pause_at(at);
                 Ok(())
@@ -413,7 +413,7 @@ impl StepBuilder {
             return Err(refused("the stage has another job by now than the one that the request names"));
         }
         if matches!(resolution, Resolution::Done(_)) && self.task(at).last_checkpoint >= CHECKPOINTS_MAX {
-            return Err(Refused::TooMany("checkpoints"));
+            return Err(Refused::TooMany("checkpoints", CHECKPOINTS_MAX.into()));
         }
         // Nobody waits for its result any more; an attempt that still runs is called off.
         self.cancel.extend(state.job);
@@ -476,7 +476,8 @@ impl StepBuilder {
                 }
             }
             StageEnd::Completed(_) => {
-                self.fail_at(at, stage, "the task has as many checkpoints as it may have".into())
+                let why = Refused::TooMany("checkpoints", CHECKPOINTS_MAX.into()).to_string();
+                self.fail_at(at, stage, why.into());
             }
             StageEnd::Unfit(reason) => self.fail_at(at, stage, Arc::clone(reason)),
             // It was called off with the lock, or taken from its node. How far it came nobody knows.

@@ -517,7 +517,7 @@ fn runs_and_checkpoints_have_a_limit() {
         assert_eq!(rig.task(0).run, run);
     }
     rig.fail(0);
-    assert_eq!(rig.retry(0, |_| {}), Err(Refused::TooMany("runs")));
+    assert_eq!(rig.retry(0, |_| {}), Err(Refused::TooMany("runs", TASK_RUNS_MAX.into())));
     let mut rig = Rig::started(2);
     Arc::make_mut(&mut rig.state.tasks[0]).last_checkpoint = CHECKPOINTS_MAX;
     rig.complete(0);

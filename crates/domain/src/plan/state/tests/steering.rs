@@ -39,7 +39,9 @@ fn what_has_changed_as_often_as_it_may_is_not_paused_and_can_be_resumed_and_canc
     for command in [Command::PauseTask(id(1)), Command::PauseTask(id(1)), Command::ResumeTask(id(1))] {
         rig.must(command);
     }
-    assert_eq!(rig.apply(Command::PauseTask(id(1))), Err(Refused::TooMany("changes")));
+    assert_eq!(rig.apply(Command::PauseTask(id(1))), Err(Refused::TooMany("changes", TASK_CHANGES_MAX)));
+    let said = Refused::TooMany("changes", TASK_CHANGES_MAX).to_string();
+    assert_eq!(said, "the task has the 10000 changes that it may have");
     // It has had no turn: the plan pauses without it.
     rig.must(Command::Pause);
     rig.state.version = PLAN_CHANGES_MAX;
@@ -48,7 +50,7 @@ fn what_has_changed_as_often_as_it_may_is_not_paused_and_can_be_resumed_and_canc
     assert!(matches!(rig.apply(Command::Pause), Err(Refused::Status(_))));
     rig.state.version = 1;
     Arc::make_mut(&mut rig.state.tasks[0]).version = TASK_CHANGES_MAX;
-    assert_eq!(rig.apply(Command::PauseTask(id(0))), Err(Refused::TooMany("changes")));
+    assert_eq!(rig.apply(Command::PauseTask(id(0))), Err(Refused::TooMany("changes", TASK_CHANGES_MAX)));
     rig.must(Command::Pause);
     assert_eq!((rig.task(0).intent, rig.status(0)), (Intent::Run, TaskStatus::Running));
     rig.complete(0);
