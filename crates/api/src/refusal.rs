@@ -350,7 +350,7 @@ impl From<actors::signers::Refusal> for Refusal {
                     problem.max_in_flight = Some(max_in_flight);
                 })
             }
-            Inside::Exhausted => Self::new(Code::Exhausted, detail),
+            Inside::Exhausted { .. } => Self::new(Code::Exhausted, detail),
             Inside::Recovering => Self::new(Code::Recovering, detail),
             Inside::StaleReplay { .. } => Self::new(Code::StaleHold, detail),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),

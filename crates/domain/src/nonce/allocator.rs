@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Change, Policy, PolicyPatch, Status};
 use crate::id::{HoldId, Nonce};
-use crate::limits::HOLES_IN_MEMORY_MAX;
+use crate::limits::{HOLES_IN_MEMORY_MAX, NONCE_MAX};
 
 /// A released nonce, and the hold it had last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,10 @@ pub enum GrantRefusal {
         asked: u64,
     },
     /// Nonces beyond the highest there is.
-    Exhausted,
+    Exhausted {
+        /// Those that may still be granted, holes among them.
+        left: u64,
+    },
     /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
     Recovering,
 }
@@ -147,7 +150,8 @@ impl Allocator {
         }
         let new = holds.len().saturating_sub(self.holes.len()) as u64;
         if new > 0 && Nonce::new(self.next + (new - 1)).is_err() {
-            return Err(GrantRefusal::Exhausted);
+            let left = self.holes.len() as u64 + (NONCE_MAX + 1).saturating_sub(self.next);
+            return Err(GrantRefusal::Exhausted { left });
         }
         let changes = holds
             .iter()
@@ -242,7 +246,6 @@ impl Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::NONCE_MAX;
     use crate::nonce::OnExpiry;
 
     fn nonce(number: u64) -> Nonce {
@@ -419,9 +422,9 @@ mod tests {
         let policy = Policy { first_nonce: nonce(NONCE_MAX - 1), ..Policy::default() };
         let mut signer =
             Allocator::new(Loaded { policy: Some(policy), holes_complete: true, ..Loaded::default() });
-        assert_eq!(signer.grant(&holds(3), 1), Err(GrantRefusal::Exhausted));
+        assert_eq!(signer.grant(&holds(3), 1), Err(GrantRefusal::Exhausted { left: 2 }));
         assert_eq!(granted(&signer.grant(&holds(2), 1).unwrap()), [NONCE_MAX - 1, NONCE_MAX]);
-        assert_eq!(signer.grant(&holds(1), 1), Err(GrantRefusal::Exhausted));
+        assert_eq!(signer.grant(&holds(1), 1), Err(GrantRefusal::Exhausted { left: 0 }));
     }
 
     #[test]

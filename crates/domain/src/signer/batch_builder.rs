@@ -287,7 +287,7 @@ impl<R> BatchBuilder<R> {
                     GrantRefusal::WindowFull { in_flight, max_in_flight, asked } => {
                         Refusal::WindowFull { in_flight, max_in_flight, asked }
                     }
-                    GrantRefusal::Exhausted => Refusal::Exhausted,
+                    GrantRefusal::Exhausted { left } => Refusal::Exhausted { left },
                     GrantRefusal::Recovering => Refusal::Recovering,
                 };
                 return Decision::Answered(queued.ticket.caller, Err(refusal));

@@ -36,8 +36,11 @@ pub enum Refusal {
         /// The nonces that the grant asks for.
         asked: u64,
     },
-    /// There are no nonces left.
-    Exhausted,
+    /// There are fewer nonces left than the grant asks for.
+    Exhausted {
+        /// How many.
+        left: u64,
+    },
     /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
     Recovering,
     /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's. Or nobody can tell how old
@@ -96,7 +99,10 @@ impl fmt::Display for Refusal {
                 f,
                 "the grant asks for {asked} nonces; {in_flight} are held or quarantined, and at most {max_in_flight} may be"
             ),
-            Self::Exhausted => f.write_str("the signer's nonces are used up"),
+            Self::Exhausted { left: 0 } => f.write_str("the signer's nonces are used up"),
+            Self::Exhausted { left } => {
+                write!(f, "the grant asks for more nonces than the signer has left: {left}")
+            }
             Self::Recovering => f.write_str(
                 "the ledger was recovered from an earlier state; the signer grants again when an operator has confirmed \
                  its next nonce",
@@ -153,6 +159,13 @@ mod tests {
         for reason in ["was settled", "has expired", "cannot be dated since the database's clock was set back"] {
             assert!(text.contains(reason), "{text}");
         }
+    }
+
+    #[test]
+    fn a_refusal_says_how_many_nonces_are_left() {
+        let said = |left: u64| Refusal::Exhausted { left }.to_string();
+        assert_eq!(said(0), "the signer's nonces are used up");
+        assert_eq!(said(1), "the grant asks for more nonces than the signer has left: 1");
     }
 
     #[test]
