@@ -30,6 +30,7 @@ use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
 use crate::auth::Principal;
+use crate::extract::refused_part;
 use crate::forwarder::Forwarder;
 use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
@@ -215,7 +216,8 @@ impl Socket {
         if text.trim_start().starts_with('[') && !self.node.takes_batches() {
             return Err("arrays of frames are for nodes whose hello says \"batch\": true".to_owned());
         }
-        let message = Message::<NodeFrame>::read(text).map_err(|error| error.to_string())?;
+        let message = Message::<NodeFrame>::read(text)
+            .map_err(|_| refused_part::<Message<NodeFrame>>(text).code_and_detail().1)?;
         let whose = self.principal.name();
         let frames = message.into_frames().into_iter();
         let (traces, node) = (&mut self.traces, self.node.node());

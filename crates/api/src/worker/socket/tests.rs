@@ -59,6 +59,19 @@ fn registered(socket: &mut Socket) {
 }
 
 #[actix_web::test]
+async fn what_is_wrong_with_a_frame_names_its_field() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (request, Opened { outlet, .. }) = opened(&state).await;
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
+    let why = socket.read(r#"{"type":"hello","node_id":"n","capacity":0,"running":[]}"#).unwrap_err();
+    assert!(why.starts_with("capacity: invalid value: integer `0`, expected "), "{why}");
+    assert!(!why.contains(" column "), "{why}");
+    let why = socket.read("{").unwrap_err();
+    assert!(why.ends_with("EOF while parsing an object at line 1 column 1"), "{why}");
+}
+
+#[actix_web::test]
 async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_being_read() {
     let dir = TempDir::new().unwrap();
     let mut settings = Settings::new(Auth::open());
