@@ -110,7 +110,11 @@ pub fn fault(error: &ProtocolError) -> Fault {
         Some(PayloadError::Io(inner)) if inner.kind() == io::ErrorKind::InvalidData => {
             Fault::Protocol(Code::Invalid, unread(inner))
         }
-        _ => Fault::Protocol(Code::Invalid, unread(error)),
+        _ => {
+            // The library puts "I/O error" before its words, also where a text is no UTF-8.
+            let why: &dyn fmt::Display = if let ProtocolError::Io(error) = error { error } else { error };
+            Fault::Protocol(Code::Invalid, unread(why))
+        }
     }
 }
 
@@ -132,4 +136,18 @@ fn guarded(request: &HttpRequest, guard: Guard) -> web::Payload {
     let guard: Pin<Box<dyn Stream<Item = _>>> = Box::pin(guard);
     let taken = web::Payload::from_request(request, &mut Payload::from(guard)).now_or_never();
     taken.and_then(Result::ok).expect("a payload is taken as it is")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_no_utf8_is_refused_in_its_readers_words() {
+        let invalid =
+            |why: &str| Fault::Protocol(Code::Invalid, format!("the message cannot be read: {why}"));
+        let refused = fault(&ProtocolError::Io(io::Error::other("invalid utf-8 sequence")));
+        assert_eq!(refused, invalid("invalid utf-8 sequence"));
+        assert_eq!(fault(&ProtocolError::BadOpCode), invalid("Bad opcode"));
+    }
 }
