@@ -201,11 +201,12 @@ pub struct Reached {
     is_of_token: bool,
 }
 
+/// In at most 123 bytes, which are all that a close frame may have.
 impl std::fmt::Display for Reached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, max, is_of_token } = *self;
         let what = match kind {
-            Kind::Reading => "bytes of bodies and of jobs to retry may be in memory at once",
+            Kind::Reading => "bytes of bodies and retries may be in memory",
             Kind::Sending => "bytes of answers may wait for their readers",
             Kind::Requests => "requests may be in flight",
             Kind::Sockets => "sockets may be open",
@@ -250,6 +251,19 @@ mod tests {
         drop((take(&other, 2).unwrap(), second));
         assert_eq!((shares.in_use(Kind::Reading), other.of(Kind::Reading)), (0, 0));
         assert!(shares.take(Kind::Sockets, Some(&one), 6).is_ok(), "each kind has a limit of its own");
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_is_told_in_a_close_frame() {
+        use Kind::{AllStreams, Forwards, JobStreams, PlanStreams, Reading, Requests, Sending, Sockets};
+        // The largest that may be configured.
+        let max = 64 << 30;
+        for kind in [Reading, Sending, Requests, Sockets, JobStreams, PlanStreams, AllStreams, Forwards] {
+            for is_of_token in [false, true] {
+                let told = Reached { kind, max, is_of_token }.to_string();
+                assert!(told.len() <= 123, "{} bytes: {told}", told.len());
+            }
+        }
     }
 
     #[test]
