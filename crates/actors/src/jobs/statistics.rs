@@ -1,8 +1,8 @@
 //! Statistics of jobs for people: how many jobs are in each state, by counts of the ledger that are taken now and then, and
 //! how many this instance accepts and finishes per second.
 //!
-//! A count takes a small share of the time, however many jobs there are: the longer the last count took, the later the next
-//! one begins. So a request costs the ledger nothing.
+//! A count takes a small share of the time, however many jobs there are: the longer counts take, the later the next one
+//! begins. One that took long because the ledger hung says nothing of the next one. So a request costs the ledger nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,12 +18,15 @@ use super::limits::POOLS_SHOWN_MAX;
 use super::rates::{JobHistory, JobRates, RateCounter, Rates};
 use crate::counted::Counted;
 
-/// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the last one took.
+/// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the shorter one of the last
+/// two took.
 const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
 /// The longest pause after a count that failed, before jitter: what it took says nothing of the next one.
 const FAILED_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often the gauges of the slots are set, which needs no ledger.
+const SLOTS_EVERY: Duration = Duration::from_secs(3);
 
 /// How long the statistics wait for the first count of the finished jobs, after the one of the others. Where there are few, it
 /// ends in time.
@@ -107,11 +110,20 @@ impl Statistics {
         });
         let counting = Arc::clone(&this);
         tokio::spawn(async move {
-            let mut gauges = PoolGauges::default();
+            while counting.lifetime.is_serving() {
+                let (used, all) = counting.registry.slots();
+                metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
+                metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
+                tokio::time::sleep(SLOTS_EVERY).await;
+            }
+        });
+        let counting = Arc::clone(&this);
+        tokio::spawn(async move {
+            let (mut gauges, mut pauses) = (PoolGauges::default(), Pauses::new(UNFINISHED_EVERY));
             while counting.lifetime.is_serving() {
                 let (took, counted) =
                     counting.unfinished.renew(counting.ledger.unfinished_counts(COUNTED_AT_ONCE)).await;
-                let pause = pause(UNFINISHED_EVERY, took, counted.is_ok());
+                let pause = pauses.after(took, counted.is_ok());
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the unfinished jobs could not be counted");
                 } else {
@@ -119,18 +131,16 @@ impl Statistics {
                     let configured = pools.configured().iter().map(|pool| &pool.name).collect();
                     gauges.show(&counting.unfinished.newest().await.found, &configured);
                 }
-                let (used, all) = counting.registry.slots();
-                metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
-                metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
                 tokio::time::sleep(pause).await;
             }
         });
         let counting = Arc::clone(&this);
         tokio::spawn(async move {
+            let mut pauses = Pauses::new(FINISHED_EVERY);
             while counting.lifetime.is_serving() {
                 let (took, counted) =
                     counting.finished.renew(counting.ledger.finished_counts(COUNTED_AT_ONCE)).await;
-                let pause = pause(FINISHED_EVERY, took, counted.is_ok());
+                let pause = pauses.after(took, counted.is_ok());
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the finished jobs could not be counted");
                 }
@@ -194,10 +204,26 @@ fn set(pool: &str, waiting: u64, oldest_ms: u64) {
     metrics::gauge!("fencepost_pool_oldest_seconds", "pool" => pool.to_owned()).set(oldest);
 }
 
-/// Until the next count, after one that took so long.
-fn pause((at_least, multiple): (Duration, u32), took: Duration, is_counted: bool) -> Duration {
-    let pause = at_least.max(took * multiple);
-    jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
+/// How long to wait between two counts.
+struct Pauses {
+    at_least: Duration,
+    multiple: u32,
+    /// How long the last count took; `None` before the first.
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    const fn new((at_least, multiple): (Duration, u32)) -> Self {
+        Self { at_least, multiple, last: None }
+    }
+
+    /// Until the next count, after one that took so long. Counts that are slow are so each time; one that hung with the ledger
+    /// is alone, and the one before it says what a count takes.
+    fn after(&mut self, took: Duration, is_counted: bool) -> Duration {
+        let takes = self.last.replace(took).map_or(took, |before| before.min(took));
+        let pause = self.at_least.max(takes * self.multiple);
+        jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
+    }
 }
 
 /// Brings the counts and the rates together. Configured pools are there even if they have no jobs.

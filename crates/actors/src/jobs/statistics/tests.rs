@@ -127,8 +127,22 @@ fn a_slow_count_is_taken_seldom() {
     for (took, least) in
         [(Duration::ZERO, 3.0), (Duration::from_millis(50), 3.0), (Duration::from_secs(1), 30.0)]
     {
-        let pause = pause(UNFINISHED_EVERY, took, true).as_secs_f64();
+        let pause = Pauses::new(UNFINISHED_EVERY).after(took, true).as_secs_f64();
         assert!((least * 0.5..least * 1.5).contains(&pause), "{took:?}: {pause}");
+    }
+}
+
+#[test]
+fn one_count_that_hung_delays_the_next_ones_no_more_than_the_one_before_it() {
+    let (usual, hung) = (Duration::from_millis(10), Duration::from_secs(5));
+    for every in [UNFINISHED_EVERY, FINISHED_EVERY] {
+        let mut pauses = Pauses::new(every);
+        for (took, takes) in
+            [(usual, usual), (hung, usual), (usual, usual), (hung, usual), (hung, hung), (hung, hung)]
+        {
+            let (pause, mean) = (pauses.after(took, true), every.0.max(takes * every.1));
+            assert!(pause >= mean / 2 && pause <= mean * 3 / 2, "{took:?}: {pause:?}, not {mean:?}");
+        }
     }
 }
 
@@ -137,9 +151,12 @@ fn a_count_that_failed_is_soon_repeated_however_long_it_took() {
     let minutes = Duration::from_secs(120);
     for every in [UNFINISHED_EVERY, FINISHED_EVERY] {
         for (took, most) in [(Duration::ZERO, every.0), (minutes, FAILED_PAUSE_MAX)] {
-            let pause = pause(every, took, false);
+            let pause = Pauses::new(every).after(took, false);
             assert!(pause >= every.0 / 2 && pause <= most * 3 / 2, "{took:?}: {pause:?}");
         }
-        assert!(pause(every, minutes, true) > Duration::from_secs(1_200), "one that did not is not");
+        assert!(
+            Pauses::new(every).after(minutes, true) > Duration::from_secs(1_200),
+            "one that did not is not"
+        );
     }
 }
