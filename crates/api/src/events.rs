@@ -61,7 +61,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     let place = Place::of_job(&state.shares, &Principal::of(&request))?;
     let incarnation = state.incarnation();
     let mut following = incarnation.jobs.follow(id)?;
-    let first = state.call(following.next()).await?.ok_or_else(Refusal::internal)?;
+    let first = state.look_up(following.next()).await?.ok_or_else(Refusal::internal)?;
     let has_heard_end = request
         .headers()
         .get("last-event-id")

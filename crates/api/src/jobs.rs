@@ -24,7 +24,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::JOB_WAIT_MS_MAX;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{State, of_read};
 use crate::to_wire;
 use crate::traces;
 use crate::visibility;
@@ -87,7 +87,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
     let wait = Query::read(&request, &["wait_ms"])?.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0);
     let mut principal = Principal::of(&request);
-    let record = waited(&state, &mut principal, id, Duration::from_millis(wait)).await?;
+    let waited = waited(&state, &mut principal, id, Duration::from_millis(wait)).await;
+    let record = waited.map_err(of_read)?;
     let jobs = &state.incarnation().jobs;
     let progress = state.call(jobs.progress(&record)).await;
     let sees = &principal.sees().pools;
@@ -163,7 +164,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     Query::read(&request, &[])?;
     let body = extract::no_fields(&request, payload, state.body_limits()).await?;
     if let Some(entry) = audit::operators_entry(&request, "cancel_job", format!("job:{id}")) {
-        let before = state.call(state.incarnation().jobs.get(id)).await?.state;
+        let before = state.look_up(state.incarnation().jobs.get(id)).await?.state;
         // A finished job stays as it is.
         if before != JobState::Finished {
             let before = to_wire::job_state(before).to_string();
@@ -194,7 +195,7 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
     Query::read(&request, &[])?;
     extract::no_fields(&request, payload, state.body_limits()).await?;
     let jobs = &state.incarnation().jobs;
-    let mut record = state.call(jobs.get(id)).await?;
+    let mut record = state.look_up(jobs.get(id)).await?;
     if record.is_dead() {
         let by = audit::operators_entry(&request, "dismiss_job", format!("job:{id}"));
         state.write(state.ledger.dismiss_jobs(&[id], by.as_ref())).await?;
@@ -224,7 +225,7 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
     let id = job(&request)?;
     Query::read(&request, &[])?;
     extract::no_fields(&request, payload, state.body_limits()).await?;
-    let record = state.call(state.incarnation().jobs.get(id)).await?;
+    let record = state.look_up(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
     }

@@ -73,6 +73,20 @@ impl Refusal {
         Self::new(Code::Internal, "this is a defect; the log has more under the request id")
     }
 
+    /// `ledger_unavailable` for what has written nothing.
+    pub fn not_read() -> Self {
+        Self::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
+    }
+
+    /// `ledger_unavailable` for what may have been written.
+    pub fn perhaps_written() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "the ledger did not answer in time. It is not known whether anything was written; send the same request \
+             again (under the same Idempotency-Key, where it takes one)",
+        )
+    }
+
     /// The refusal of one item of a list, with its place before the detail, which begins with a field of the item.
     pub fn within(self, list: &str, at: usize) -> Self {
         let (code, detail) = self.code_and_detail();
@@ -182,7 +196,7 @@ impl From<ledger::Error> for Refusal {
     fn from(error: ledger::Error) -> Self {
         if error.is_retryable() {
             tracing::debug!(%error, "the ledger did not answer");
-            return Self::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
+            return Self::not_read();
         }
         if matches!(error, ledger::Error::WentBack) {
             return Self::new(Code::LedgerWentBack, "the ledger is behind what this instance knew of it");
@@ -201,11 +215,8 @@ impl From<actors::jobs::Refusal> for Refusal {
                 Self::new(Code::NotOwner, detail).with(|problem| problem.owner = Some(owner.to_string()))
             }
             Inside::NoOwner { .. } | Inside::Fenced => Self::new(Code::Fenced, detail),
-            Inside::LedgerUnavailable => Self::new(
-                Code::LedgerUnavailable,
-                "the ledger did not answer in time. It is not known whether anything was written; send the same \
-                 request again (a job under the same Idempotency-Key)",
-            ),
+            // `State::look_up` says of a read that it is one.
+            Inside::LedgerUnavailable => Self::perhaps_written(),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded | Inside::TooManyWatched => Self::new(Code::Overloaded, detail),
             Inside::UnknownJob | Inside::UnknownSession => Self::new(Code::NotFound, detail),

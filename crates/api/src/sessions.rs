@@ -103,7 +103,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let incarnation = state.incarnation();
     let read = async |after: Option<SessionId>| {
         let after = after.as_ref().or(begin.as_ref());
-        Ok(state.call(incarnation.jobs.sessions(open, after, limit + 1)).await?)
+        state.look_up(incarnation.jobs.sessions(open, after, limit + 1)).await
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
     let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
@@ -119,7 +119,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let id = session(&request)?;
     Query::read(&request, &[])?;
-    let session = state.call(state.incarnation().jobs.session(&id)).await?;
+    let session = state.look_up(state.incarnation().jobs.session(&id)).await?;
     Ok(HttpResponse::Ok().json(to_wire::session(&session)))
 }
 
@@ -161,7 +161,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let id = session(&request)?;
     let after_seq = Query::read(&request, &["after_seq"])?.number("after_seq", i64::MAX as u64)?;
     let incarnation = state.incarnation();
-    let record = state.call(incarnation.jobs.session_record(&id)).await?;
+    let record = state.look_up(incarnation.jobs.session_record(&id)).await?;
     let is_ordered = record.spec.ordering != Ordering::Free;
     let watch = state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(LaneId::session(&id))) });
     let watch = watch.await?;
@@ -170,7 +170,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
         Some(seq) => Cursor::behind(seq, is_ordered),
         None => {
             let source = InLedger { jobs: &incarnation.jobs, id: &id };
-            state.call(looks::begin(&source, is_ordered)).await?
+            state.look_up(looks::begin(&source, is_ordered)).await?
         }
     };
     let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;

@@ -248,6 +248,14 @@ impl State {
         .await
     }
 
+    /// Calls a service for what it reads in the ledger. It writes nothing, which its refusal says.
+    pub async fn look_up<T, R: Into<Refusal>>(
+        &self,
+        question: impl Future<Output = Result<T, R>>,
+    ) -> Result<T, Refusal> {
+        self.call(question).await.map_err(|refusal| of_read(refusal.into()))
+    }
+
     /// Asks the ledger, for as long as a request may take. Giving up does not cut the call off.
     pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
         answered(self.ask(self.settings.request_timeout, question).await)
@@ -362,21 +370,18 @@ fn lease_counts_age_max(took: Duration, has_failed: bool) -> Duration {
 /// # Errors
 /// The refusal of an error, or of a time that ran out.
 pub fn answered<T>(answer: Option<ledger::Result<T>>) -> Result<T, Refusal> {
-    let late = || Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
-    answer.ok_or_else(late)?.map_err(Refusal::from)
+    answer.ok_or_else(Refusal::not_read)?.map_err(Refusal::from)
 }
 
 /// The refusal of a write, or of what is read behind it for the answer, when it is done: where the ledger did not answer, the
 /// outcome counts as unknown.
 pub fn of_write(refusal: Refusal) -> Refusal {
-    if refusal.code() != Code::LedgerUnavailable {
-        return refusal;
-    }
-    Refusal::new(
-        Code::LedgerUnavailable,
-        "the ledger did not answer in time. It is not known whether anything was written; send the same request again \
-         (a bulk operation under the same Idempotency-Key)",
-    )
+    if refusal.code() == Code::LedgerUnavailable { Refusal::perhaps_written() } else { refusal }
+}
+
+/// The refusal of what was only read: where the ledger did not answer, nothing was written.
+pub fn of_read(refusal: Refusal) -> Refusal {
+    if refusal.code() == Code::LedgerUnavailable { Refusal::not_read() } else { refusal }
 }
 
 #[cfg(test)]
@@ -392,6 +397,17 @@ mod tests {
         assert!(late.code() == Code::LedgerUnavailable && says(&late), "{late}");
         let behind = of_write(ledger::Error::WentBack.into());
         assert!(behind.code() == Code::LedgerWentBack && !says(&behind), "{behind}");
+    }
+
+    #[test]
+    fn a_read_that_a_service_had_no_answer_to_is_not_refused_as_a_write() {
+        use actors::jobs::Refusal as Inside;
+        let says = |refusal: &Refusal| refusal.to_string().contains("not known whether anything was written");
+        let unsure = Refusal::from(Inside::LedgerUnavailable);
+        assert!(says(&unsure) && !unsure.to_string().contains("a job"), "it may be of a session: {unsure}");
+        let read = of_read(unsure);
+        assert!(read.code() == Code::LedgerUnavailable && !says(&read), "{read}");
+        assert_eq!(of_read(Inside::UnknownJob.into()).code(), Code::NotFound);
     }
 
     #[test]

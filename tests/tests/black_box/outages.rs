@@ -61,6 +61,19 @@ async fn an_outage_of_the_ledger_is_one_line_and_its_end_another() {
     let detail = reply.body["detail"].as_str().unwrap_or_default();
     let says = detail.contains("not known whether anything was written");
     assert!((reply.status, reply.code()) == (503, "ledger_unavailable") && says, "{}", reply.text);
+    for (method, path, is_read) in [
+        ("GET", format!("/v1/jobs/{id}"), true),
+        ("GET", format!("/v1/jobs/{id}?wait_ms=1"), true),
+        ("GET", format!("/v1/jobs/{id}/events"), true),
+        ("GET", "/v1/sessions".to_owned(), true),
+        ("POST", "/v1/sessions".to_owned(), false),
+    ] {
+        let reply = rig.ask(0, method, &path, None).await;
+        assert_eq!((reply.status, reply.code()), (503, "ledger_unavailable"), "{path}: {}", reply.text);
+        let detail = reply.body["detail"].as_str().unwrap_or_default();
+        let says = detail.contains("not known whether anything was written");
+        assert!(says != is_read && !detail.contains("a job"), "{method} {path}: {detail}");
+    }
     ways[0].heal().await.unwrap();
     let end = "the ledger is back";
     until("its end is told", async || lines(&rig, from).await.iter().any(|(_, message)| message == end))

@@ -71,7 +71,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
         return Ok(accepted_answer(&accepted, Some(id)));
     }
     visibility::admit_job(state, principal.sees(), id).await?;
-    let record = state.call(state.incarnation().jobs.get(id)).await?;
+    let record = state.look_up(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
     }
