@@ -150,6 +150,7 @@ impl Membership {
             lease,
             token: show_token,
             unsure: false,
+            is_late: false,
             failure_detector: failure_detector.clone(),
             cluster_view: cluster_view.clone(),
             look: Arc::clone(&look),
@@ -266,6 +267,8 @@ struct Heart {
     token: watch::Sender<Option<Token>>,
     /// An acquire was not heard of: the token may be higher by now, and renewing the old one proves nothing.
     unsure: bool,
+    /// Renewals come to nothing, and the log says so already.
+    is_late: bool,
     failure_detector: FailureDetector,
     cluster_view: ClusterView,
     look: Arc<Notify>,
@@ -316,7 +319,7 @@ impl Heart {
                 let expires_at = expires_at.as_micros();
                 tracing::info!(%resource, owner = %self.id, %token, expires_at, lease_ms, "lease acquired");
                 self.token.send_replace(Some(token));
-                self.failure_detector.renewed(sent);
+                self.is_renewed(sent);
                 Ok(Some(token))
             }
             // It took so long that others have found it dead.
@@ -332,6 +335,23 @@ impl Heart {
     fn is_another(&self, acquired: Token) -> bool {
         let Some(known) = self.token() else { return false };
         !(1..=UNHEARD_ACQUIRES_MAX).contains(&(acquired.get() - known.get()))
+    }
+
+    /// The lease lasts from the moment in which this was asked for.
+    fn is_renewed(&mut self, sent: Instant) {
+        self.failure_detector.renewed(sent);
+        if std::mem::take(&mut self.is_late) {
+            tracing::info!("the instance's lease is renewed again");
+        }
+    }
+
+    /// Logs why a renewal came to nothing: the first of several at WARN, as the beginning of an outage, and the others at DEBUG.
+    fn is_not_renewed(&mut self, why: &'static str) {
+        if std::mem::replace(&mut self.is_late, true) {
+            tracing::debug!("{why}");
+        } else {
+            tracing::warn!("{why}");
+        }
     }
 
     fn is_lost(&mut self) {
@@ -398,20 +418,20 @@ impl Heart {
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
         let Some((sent, renewed)) = self.ask_to_renew(token).await else {
-            tracing::warn!(
-                "no renewal of the instance's lease was answered for as long as it lasts; it is renewed later"
+            self.is_not_renewed(
+                "no renewal of the instance's lease was answered for as long as it lasts; it is renewed later",
             );
             return Ok(Renewed::Locked);
         };
         let renewed = renewed?;
         match renewed {
             Renewed::Done => {
-                self.failure_detector.renewed(sent);
+                self.is_renewed(sent);
                 self.look_around().await;
             }
             // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
             Renewed::Locked => {
-                tracing::warn!("the row of the instance's lease is locked; it is renewed later");
+                self.is_not_renewed("the row of the instance's lease is locked; it is renewed later");
             }
             Renewed::Lost if self.has_risen_above(token).await => {
                 tracing::info!(instance = %self.id, %token, "the token of the instance's lease rose unheard");

@@ -151,8 +151,11 @@ async fn locked_rows_of_leases_end_neither_an_instance_nor_an_owner() {
     let mut lock = psql.args(["-q", "-o", "/dev/null", "-d", database.url(), "-c", script]).spawn().unwrap();
     tokio::task::spawn_blocking(move || lock.wait().unwrap()).await.unwrap();
     grants(&instance).await;
+    let end = "the instance's lease is renewed again";
+    until("its end is told", async || instance.whole_log().contains(end)).await;
     let log = instance.whole_log();
-    assert!(log.contains("the row of the instance's lease is locked"), "{log}");
+    let told = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((told("the row of the instance's lease is locked"), told(end)), (1, 1), "{log}");
     assert!(!log.contains("this incarnation ends"), "{log}");
     assert!(log.contains("rows of leases are locked"), "{log}");
     assert!(!log.contains("a lease was lost"), "{log}");
