@@ -18,6 +18,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{Directive, ParseError};
 
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
@@ -32,6 +33,12 @@ const PANIC_FLUSH_MAX: Duration = Duration::from_millis(100);
 /// A pipe that can be written takes so many bytes without waiting: `PIPE_BUF` of Linux (pipe(7)).
 const AT_ONCE_MAX: usize = 4_096;
 
+/// What the default filter says of the database's driver.
+const OF_DRIVER: &str = "sqlx=warn";
+/// Leaves out what the driver says of single connections, at WARN. An outage of the ledger has a line of its own; these would be
+/// added for each connection.
+const OF_CONNECTIONS: [&str; 2] = ["sqlx_core::pool::connection=error", "sqlx::postgres::notice=error"];
+
 /// The lines on their way to standard error, once logging has started.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
@@ -41,16 +48,8 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// [`Exit::Config`] for a filter that cannot be read, which checking the configuration refuses earlier; [`Exit::Software`]
 /// where the system gives no thread.
 pub fn start(log: &Log) -> Result<(), Failure> {
-    let filter = EnvFilter::builder()
-        .parse(&log.filter)
+    let filter = filter(&log.filter)
         .map_err(|error| Failure::new(Exit::Config, format!("log.filter = {:?}: {error}", log.filter)))?;
-    let filter = match log.filter.contains("sqlx") {
-        true => filter,
-        // An outage of the ledger has its own line; the driver would add one for each connection.
-        false => {
-            filter.add_directive("sqlx_core::pool::connection=error".parse().expect("it is a directive"))
-        }
-    };
     let terminal = io::stderr().is_terminal();
     let pretty = match log.format.as_str() {
         "pretty" => true,
@@ -75,6 +74,18 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         lines.json().flatten_event(true).init();
     }
     Ok(())
+}
+
+/// The filter of this text. It leaves the driver's lines about connections out, unless the text says something else of the driver
+/// than the default does.
+fn filter(text: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::builder().parse(text)?;
+    let mut of_driver = text.split(',').map(str::trim).filter(|directive| directive.contains("sqlx"));
+    if of_driver.any(|directive| directive != OF_DRIVER) {
+        return Ok(filter);
+    }
+    let added = OF_CONNECTIONS.map(|directive| directive.parse::<Directive>().expect("it is a directive"));
+    Ok(added.into_iter().fold(filter, EnvFilter::add_directive))
 }
 
 /// Prints a failure to standard error, unless it was printed already. It is lost where standard error cannot be written.
@@ -185,6 +196,28 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn what_the_driver_says_of_connections_is_left_out_unless_the_filter_asks_for_it() {
+        for (text, is_shown) in [
+            (Log::default().filter.as_str(), false),
+            ("info,api::gate=debug,actix_server=warn,sqlx=warn", false),
+            ("debug", false),
+            ("info,sqlx=info", true),
+            ("info,sqlx=warn,sqlx::postgres::notice=warn,sqlx_core::pool=warn", true),
+        ] {
+            let lines = tracing_subscriber::fmt()
+                .with_env_filter(filter(text).unwrap())
+                .with_writer(io::sink)
+                .finish();
+            tracing::subscriber::with_default(lines, || {
+                let notice = tracing::enabled!(target: "sqlx::postgres::notice", tracing::Level::WARN);
+                let release = tracing::enabled!(target: "sqlx_core::pool::connection", tracing::Level::WARN);
+                let statement = tracing::enabled!(target: "sqlx::query", tracing::Level::WARN);
+                assert_eq!((notice, release, statement), (is_shown, is_shown, true), "{text}");
+            });
+        }
+    }
 
     #[test]
     fn a_failure_keeps_its_lines_and_moves_no_cursor() {
