@@ -307,7 +307,15 @@ async fn send(
             Ok(JobsVerdict::Written { at, jobs }) => return Ok(Some((at, jobs))),
             Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
             Ok(JobsVerdict::Fenced) => {
-                fenced(lane, "jobs");
+                // The lane acquires the lease anew in any case, and waits for that.
+                if lease.is_raised_here(lane.token).await {
+                    tracing::info!(
+                        resource = %lane.id, token = %lane.token, instance = %lane.owner,
+                        "a write was fenced, because this instance itself has acquired the lease anew since"
+                    );
+                } else {
+                    fenced(lane, "jobs");
+                }
                 return Err(CommitFailure::Fenced);
             }
             Err(error) if error.is_retryable() => {

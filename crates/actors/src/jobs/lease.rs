@@ -262,6 +262,19 @@ impl LaneLease {
         }
     }
 
+    /// Whether a write under this token was fenced because this instance itself has acquired the lease anew since, as for
+    /// another lane of it. Waits for an acquire that is under way.
+    pub(super) async fn is_raised_here(&self, token: Token) -> bool {
+        match self {
+            // Another instance that takes it never gives it back: it is acquired above this token, or it is lost.
+            Self::Own(own) => matches!(own.acquire_anew(token).await, Ok(Some(_))),
+            Self::Adopted(adopted) => {
+                let _turn = adopted.lease.acquiring.lock().await;
+                adopted.lease.token() > token
+            }
+        }
+    }
+
     /// The owner has ended. With the last of its lanes an adopted lease is given back, or passed on to the next owner if one
     /// is named and lives; the instance's own ends with the instance.
     pub(super) async fn release(&self, next: Option<&InstanceId>) {
@@ -401,3 +414,6 @@ impl AdoptedLease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
