@@ -52,6 +52,9 @@ pub struct Recovery {
     pub sequences: u64,
     /// Snowflake workers whose marks were lifted: all that there can be.
     pub workers: u64,
+    /// How far the marks of all snowflake workers are past the clock at least, in milliseconds: after a recovery by this one or
+    /// an earlier one, whichever is longer; of a trial, as they are. 0 or less where they hold nobody back.
+    pub ahead_ms: i64,
 }
 
 /// How long a recovery may take: it writes every lease and every signer, and an event of every plan.

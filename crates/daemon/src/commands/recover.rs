@@ -1,7 +1,7 @@
 //! `fencepost recover`: a ledger that went back in time is taken past all that it may have granted since.
 
 use domain::AuditEntry;
-use ledger::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, Recovery};
+use ledger::{Margins, RECOVERED_MARK_MS, RECOVERED_NUMBERS_MIN, RECOVERED_RANGES, Recovery};
 
 use super::shown;
 use crate::cli::recover::Recover;
@@ -40,8 +40,14 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
 }
 
 fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) -> String {
-    let Recovery { leases, sessions, plans, signers, segments, sequences, workers } = recovery;
-    let mark_ms = lead_ms + RECOVERED_MARK_MS;
+    let Recovery { leases, sessions, plans, signers, segments, sequences, workers, ahead_ms } = recovery;
+    // A later recovery takes no mark back.
+    let mark_ms = (*ahead_ms).max(lead_ms + RECOVERED_MARK_MS);
+    let more = if numbers == RECOVERED_NUMBERS_MIN {
+        "If more ids or numbers were given since the backup, they would be given again: repeat this with --ids N.\n"
+    } else {
+        ""
+    };
     format!(
         "{what}\n\
          leases     {leases} ended, tokens raised, also of those to come\n\
@@ -51,9 +57,25 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
          sequences  {sequences} raised by {numbers} numbers\n\
          segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n\
          snowflakes {workers} marks lifted {mark_ms} ms past the clock: none is made for so long\n\
-         If more ids or numbers were given since the backup, they would be given again: repeat this with --ids N.\n\
+         {more}\
          `fencepost nonce list` shows the signers as recovering. Confirm each from its chain, and those that it does not show:\n\
          fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n\
          Then let new signers grant: fencepost recover --unknown-signers-are-new\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovery_says_how_long_no_snowflake_is_made_and_what_may_still_be_given_again() {
+        let says = |ahead_ms, numbers, lead_ms| {
+            told(&Recovery { ahead_ms, ..Recovery::default() }, Margins { numbers, lead_ms }, "it is recovered")
+        };
+        let own = says(15_990, RECOVERED_NUMBERS_MIN, 11_000);
+        assert!(own.contains(" 16000 ms past the clock") && own.contains("--ids N"), "{own}");
+        let earlier = says(928_447, 50_000_000, 11_000);
+        assert!(earlier.contains(" 928447 ms past the clock") && !earlier.contains("--ids N"), "{earlier}");
+    }
 }

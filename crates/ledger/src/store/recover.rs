@@ -22,6 +22,7 @@ const SIGNERS: Statement = statement!(both "recover_signers");
 const SEGMENTS: Statement = statement!("recover_segments");
 const SEQUENCES: Statement = statement!("recover_sequences");
 const WORKERS: Statement = statement!("recover_workers");
+const AHEAD: Statement = statement!("recover_ahead");
 const TRIAL: Statement = statement!(both "recover_trial");
 const NEW_SIGNERS: Statement = statement!(both "recover_new_signers");
 
@@ -42,6 +43,7 @@ impl Store {
                 transaction.touch(BULKS.on(kind).bind(RECOVERED_TOKENS)).await?;
                 let segments = SEGMENTS.on(kind).bind(numbers).bind(RECOVERED_RANGES);
                 let workers = WORKERS.on(kind).bind(i32::from(ID_WORKER_MAX));
+                let ahead = AHEAD.on(kind).bind(i64::from(ID_WORKER_MAX));
                 let leases = transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?;
                 transaction.touch(OWNED.on(kind)).await?;
                 let recovery = Recovery {
@@ -52,6 +54,7 @@ impl Store {
                     segments: transaction.touch(segments.bind(SEGMENT_STEP_GROWN_MAX as i64)).await?,
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(numbers)).await?,
                     workers: transaction.touch(workers.bind(lead_ms + RECOVERED_MARK_MS)).await?,
+                    ahead_ms: transaction.session().one::<(i64,)>(ahead).await?.0,
                 };
                 let by = AuditEntry { after: Some(changes(&recovery, margins)), ..by };
                 audit::add(transaction, &[&by]).await?;
@@ -67,7 +70,9 @@ impl Store {
         let [leases, sessions, plans, signers, segments, sequences] =
             <[i64; 6]>::from(counted).map(i64::cast_unsigned);
         let workers = u64::from(ID_WORKER_MAX) + 1;
-        Ok(Recovery { leases, sessions, plans, signers, segments, sequences, workers })
+        let ahead = self.ask(&AHEAD).bind(i64::from(ID_WORKER_MAX));
+        let (ahead_ms,): (i64,) = self.one(Way::Reads, ahead).await?;
+        Ok(Recovery { leases, sessions, plans, signers, segments, sequences, workers, ahead_ms })
     }
 
     /// See [`crate::let_new_signers_grant`].
@@ -88,7 +93,7 @@ impl Store {
 
 /// What a recovery has changed, and by how much, for the audit.
 fn changes(recovery: &Recovery, Margins { numbers, lead_ms }: Margins) -> String {
-    let Recovery { leases, sessions, plans, signers, segments, sequences, workers } = recovery;
+    let Recovery { leases, sessions, plans, signers, segments, sequences, workers, .. } = recovery;
     let changes = json!({
         "ids": numbers, "lead_ms": lead_ms, "leases": leases, "sessions": sessions, "plans": plans, "signers": signers,
         "segments": segments, "sequences": sequences, "workers": workers,

@@ -109,6 +109,7 @@ on_every_ledger! {
         sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_have_had,
         who_follows_a_plan_misses_nothing_that_a_recovered_ledger_adds,
         no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed,
+        a_later_recovery_with_a_shorter_lead_says_how_far_the_marks_are,
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
         a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
