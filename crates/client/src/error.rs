@@ -11,7 +11,8 @@ pub enum Error {
     /// The daemon refused. Nothing was changed, unless the code says that this is not known.
     #[error("{}: {}", .0.code, .0.detail)]
     Refused(Box<Problem>),
-    /// No connection could be made; the request was not sent.
+    /// No connection could be made, or the server refused it for want of a client certificate that it accepts; it has read
+    /// nothing of the request.
     #[error("no connection to {url}: {reason}")]
     Unreachable {
         /// The base URL that was tried last.
@@ -106,15 +107,47 @@ pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// What an error of TLS means to a person; `None` for any other error.
-fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+/// Whether the server demanded a client certificate, or refused the one that it got. It says so at the end of the handshake,
+/// before it reads what follows, although with TLS 1.3 the client has sent its request by then.
+pub(crate) fn is_certificate_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    use rustls::{AlertDescription as Alert, Error as Tls};
+    let is_so = |said: &Tls| match said {
+        Tls::AlertReceived(Alert::CertificateRequired) => true,
+        Tls::AlertReceived(alert) => is_about_certificate(*alert),
+        _ => false,
+    };
+    std::iter::successors(Some(error), |error| error.source()).filter_map(within).any(is_so)
+}
+
+/// Whether this alert is about the client certificate that the server got.
+const fn is_about_certificate(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::DecryptError
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+    )
+}
+
+/// The error of TLS that this one is, or wraps.
+fn within(error: &(dyn std::error::Error + 'static)) -> Option<&rustls::Error> {
     // What an `io::Error` wraps is not among its sources; it may wrap another one.
     let mut inner = error;
     while let Some(wrapped) = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         inner = wrapped;
     }
-    let said = inner.downcast_ref::<Tls>()?;
+    inner.downcast_ref()
+}
+
+/// What an error of TLS means to a person; `None` for any other error.
+fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+    let said = within(error)?;
     let meaning = match said {
         Tls::InvalidCertificate(Bad::UnknownIssuer) => {
             "the server's certificate is signed by no authority that is trusted here"
@@ -127,10 +160,32 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
         }
         Tls::InvalidMessage(_) => "it does not speak TLS: is it http://, not https://?",
         Tls::AlertReceived(Alert::CertificateRequired) => "the server demands a client certificate",
-        Tls::AlertReceived(Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError) => {
+        Tls::AlertReceived(alert) if is_about_certificate(*alert) => {
             "the server does not accept the client certificate"
         }
         _ => return Some(said.to_string()),
     };
     Some(format!("{meaning} ({said})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustls::{AlertDescription as Alert, Error as Tls};
+
+    use super::*;
+
+    #[test]
+    fn only_alerts_about_the_clients_certificate_say_that_nothing_was_read() {
+        let wrapped = |alert| io::Error::other(io::Error::other(Tls::AlertReceived(alert)));
+        for alert in [Alert::CertificateRequired, Alert::UnknownCA, Alert::CertificateExpired] {
+            assert!(is_certificate_refused(&wrapped(alert)), "{alert:?}");
+            assert!(root_cause(&wrapped(alert)).contains("client certificate"), "{alert:?}");
+        }
+        for alert in [Alert::InternalError, Alert::BadRecordMac] {
+            assert!(!is_certificate_refused(&wrapped(alert)), "{alert:?}");
+        }
+        assert!(!is_certificate_refused(&io::Error::other("the connection is closed")));
+    }
 }

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use wire::Problem;
 
 use crate::base_url::{self, shown, target};
-use crate::error::root_cause;
+use crate::error::{is_certificate_refused, root_cause};
 use crate::routes::{Looking, Routes};
 use crate::socket::Dialer;
 use crate::{Error, Result, Retry, TlsOptions};
@@ -353,7 +353,7 @@ pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
     let (url, reason) = (shown(base), root_cause(&source));
     if source.is_builder() {
         Error::Unusable(reason)
-    } else if source.is_connect() {
+    } else if source.is_connect() || is_certificate_refused(&source) {
         Error::Unreachable { url, reason, source: source.into() }
     } else if source.is_timeout() {
         Error::Lost { url, reason: "no answer in time".to_owned(), source: Some(source.into()) }

@@ -110,6 +110,12 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         match &error {
             client::Error::Refused(_) => Self::new(Exit::Refused, error),
+            client::Error::Unreachable { reason, .. } if reason.contains("client certificate") => Self::new(
+                Exit::Unavailable,
+                format!(
+                    "{error}\n  --cert and --cert-key (or FENCEPOST_CERT and FENCEPOST_CERT_KEY) name it."
+                ),
+            ),
             client::Error::Unreachable { url, .. } => Self::new(
                 Exit::Unavailable,
                 format!(

@@ -188,8 +188,10 @@ async fn a_client_certificate_is_demanded_where_an_authority_for_clients_is_name
     };
     // A client that is slow to write its request may find the connection closed before it reads why.
     let demands = "the server demands a client certificate";
+    // Nothing of the request was read, although it was sent: with TLS 1.3 the server says no after that.
     until("a client is told that it needs a certificate", async || {
-        library_fails_with(&urls[0], &options(&authority)).await.contains(demands)
+        let said = library_fails_with(&urls[0], &options(&authority)).await;
+        said.starts_with("no connection to ") && said.contains(demands)
     })
     .await;
     until("a node is told that it needs a certificate", async || {

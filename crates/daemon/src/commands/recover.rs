@@ -71,7 +71,11 @@ mod tests {
     #[test]
     fn a_recovery_says_how_long_no_snowflake_is_made_and_what_may_still_be_given_again() {
         let says = |ahead_ms, numbers, lead_ms| {
-            told(&Recovery { ahead_ms, ..Recovery::default() }, Margins { numbers, lead_ms }, "it is recovered")
+            told(
+                &Recovery { ahead_ms, ..Recovery::default() },
+                Margins { numbers, lead_ms },
+                "it is recovered",
+            )
         };
         let own = says(15_990, RECOVERED_NUMBERS_MIN, 11_000);
         assert!(own.contains(" 16000 ms past the clock") && own.contains("--ids N"), "{own}");
