@@ -78,7 +78,9 @@ pub async fn pass(
     };
     let quiet = span.is_none();
     let mut cut_off = CutOff { tally: &tally, pattern, method, started, span: &span, is_answered: false };
-    let traced = if quiet { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
+    // Nor has a scrape a span of a trace.
+    let untraced = quiet || route == Some(&routes::METRICS);
+    let traced = if untraced { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
     if let Some(traced) = &traced {
         span.record("trace_id", traced.trace_id());
     }

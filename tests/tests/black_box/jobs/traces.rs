@@ -203,6 +203,12 @@ async fn a_trace_goes_on_where_a_request_is_forwarded_and_one_begins_where_none_
     for id in &accepted {
         rig.finished(0, id).await;
     }
+    // Metrics have no spans.
+    let scrape = callers(&"d".repeat(32), true);
+    let metrics = format!("{}/metrics", rig.urls[0]);
+    let reply =
+        rig.http.request_with("GET", &metrics, &[("traceparent", scrape.as_str())], None).await.unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text);
     // Without a trace, and in one that is not recorded.
     let own = id(&post(&rig, 0, "/v1/jobs", &echo(1), &[]).await);
     let unrecorded_trace = "a".repeat(32);
@@ -222,6 +228,7 @@ async fn a_trace_goes_on_where_a_request_is_forwarded_and_one_begins_where_none_
     rig.end(0, Signal::Terminate).await;
     rig.end(1, Signal::Terminate).await;
 
+    assert!(collector.of(&"d".repeat(32)).is_empty());
     let spans = collector.of(TRACE);
     let ids = |name: &str| spans[name].iter().map(|span| hex(&span.span_id)).collect::<Vec<_>>();
     let parent_of = |span: &Span| hex(&span.parent_span_id);
