@@ -217,6 +217,17 @@ fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String>
         Code::BusUnavailable if problem.checks.is_some() => {
             Some("The start goes on trying; the daemon's log says why it has not been reached.".to_owned())
         }
+        Code::Forbidden => {
+            let which = match &*problem.detail {
+                detail if detail.contains("with the scope ") => {
+                    "Use a token with the scope that is named, or ask"
+                }
+                detail if detail.contains("without patterns") => "Use a token without patterns, or ask",
+                // Of what a token may not do at all, or a daemon without tokens.
+                _ => return None,
+            };
+            Some(format!("{which} who runs the daemon for one."))
+        }
         // The task is there, and what is asked of it is not.
         Code::NotFound if problem.detail.starts_with("the task has no ") => {
             let task = about.task.filter(|_| about.stage.is_some())?;
@@ -238,7 +249,6 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::Unauthorized => {
             "Give a token with --token or FENCEPOST_TOKEN; `fencepost token new NAME` makes one for the daemon's configuration."
         }
-        Code::Forbidden => "Use a token with the scope that is named, or ask who runs the daemon for one.",
         Code::TenantLocked => "`fencepost tenant show TENANT` shows the lock and what has it.",
         Code::KeyReused => "Use another --key, or the request that this key was used for.",
         Code::WindowFull => {
@@ -254,9 +264,7 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::LedgerUnavailable | Code::ClockBehind => {
             "`fencepost health --ready` says what the daemon lacks."
         }
-        Code::BusUnavailable => {
-            "Start every instance with the same --redis-url; `fencepost health --ready` says what is missing."
-        }
+        Code::BusUnavailable => "Start every instance with the same --redis-url.",
         Code::MethodNotAllowed => {
             "The daemon is older or newer than this command: `fencepost cluster show` names its version."
         }
@@ -361,6 +369,23 @@ mod tests {
             failure.message,
             "refused: lease_held: somebody [2J has it\n  owner a-1, try again in 250 ms"
         );
+    }
+
+    #[test]
+    fn a_refusal_for_want_of_access_or_of_redis_says_what_would_do() {
+        let says = |code, detail: &str| {
+            let refusal = Error::Refused(Box::new(Problem::new(code, detail)));
+            let message = failure(false, refusal).message;
+            let (_, step) = message.split_once("\n  ").unwrap_or_default();
+            step.to_owned()
+        };
+        let scope = says(Code::Forbidden, "this needs a token with the scope admin");
+        assert_eq!(scope, "Use a token with the scope that is named, or ask who runs the daemon for one.");
+        let all = says(Code::Forbidden, "this needs a token that sees everything: one without patterns");
+        assert_eq!(all, "Use a token without patterns, or ask who runs the daemon for one.");
+        assert_eq!(says(Code::Forbidden, "this token may not connect the node n"), "");
+        let redis = says(Code::BusUnavailable, "sessions of several instances need Redis");
+        assert_eq!(redis, "Start every instance with the same --redis-url.");
     }
 
     #[test]
