@@ -12,7 +12,7 @@ use wire::problem::MEDIA_TYPE;
 use crate::auth::Access;
 use crate::{
     audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
-    signers, stats, whoami, worker,
+    signers, stats, visibility, whoami, worker,
 };
 use actix_web::http::Method;
 
@@ -200,6 +200,11 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         operation["x-required-scope"] = Value::from(scope.as_str());
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
+        operation["description"] = Value::from(needs.trim_start());
+    }
+    if routes::find(path).is_some_and(|route| visibility::FOR_ALL.contains(&route)) {
+        let about = operation["description"].as_str().unwrap_or_default();
+        let needs = format!("{about} A token with patterns is refused (`forbidden`).");
         operation["description"] = Value::from(needs.trim_start());
     }
     let mut by_status = std::collections::BTreeMap::<u16, Vec<Code>>::new();
@@ -412,6 +417,30 @@ mod tests {
                 assert_eq!(lists(Code::UnsupportedMediaType), method != "get", "{method} {path}");
             }
         }
+    }
+
+    #[test]
+    fn what_needs_a_token_without_patterns_says_so() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let mut paths = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let about = operation["description"].as_str().unwrap_or_default();
+                if about.contains("A token with patterns is refused") {
+                    paths.insert(format!("{method} {path}"));
+                }
+            }
+        }
+        let of_all = [
+            "get /metrics",
+            "get /v1/audit",
+            "get /v1/config/mode",
+            "get /v1/events",
+            "get /v1/stats",
+            "post /v1/nodes/select",
+            "put /v1/config/mode",
+        ];
+        assert_eq!(paths, BTreeSet::from(of_all.map(str::to_owned)));
     }
 
     #[test]

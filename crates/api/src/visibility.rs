@@ -28,7 +28,7 @@ use crate::routes::{self, Route};
 use crate::state::{State, answered};
 
 /// The paths that show or change what belongs to all.
-static FOR_ALL: [&Route; 6] =
+pub static FOR_ALL: [&Route; 6] =
     [&routes::AUDIT, &routes::EVENTS, &routes::MODE, &routes::STATS, &routes::NODE_SELECT, &routes::METRICS];
 
 /// What a path names.
