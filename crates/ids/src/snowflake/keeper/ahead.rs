@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::task::JoinError;
+
 use super::super::Refusal;
 use super::super::worker_id_file::{Proof, Record, WorkerIdFile};
 use crate::limits::FILE_LEAD_MS;
@@ -45,7 +47,7 @@ impl Ahead {
                         file,
                         "another process uses the local file for worker numbers; this one works without it"
                     );
-                } else {
+                } else if !is_cancelled(&error) {
                     tracing::warn!(file, %error, "the local file for worker numbers cannot be used");
                 }
                 (Self { id_file: None, written: None, is_undeleted: false }, None)
@@ -134,4 +136,24 @@ impl Record {
 /// Runs file operations away from the threads of the runtime, which they could block.
 async fn blocking<T: Send + 'static>(act: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(act).await.map_err(io::Error::other)?
+}
+
+/// Whether the file operation was not done because the process ends.
+fn is_cancelled(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<JoinError>());
+    inner.is_some_and(JoinError::is_cancelled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_operation_that_was_cancelled_is_told_from_one_that_failed() {
+        let task = tokio::spawn(pending::<()>());
+        task.abort();
+        assert!(is_cancelled(&io::Error::other(task.await.unwrap_err())));
+        let failed = blocking(|| Err::<(), _>(io::Error::other("a full disk"))).await;
+        assert!(!is_cancelled(&failed.unwrap_err()));
+    }
 }
