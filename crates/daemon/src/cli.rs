@@ -194,7 +194,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 /// Which daemon to ask, and how to print.
 #[derive(Args, Clone, Debug)]
 pub struct Remote {
-    /// Base URL of a daemon; repeat it for more daemons, which the client tries in turn
+    /// Base URL of a daemon; repeat it (or put commas between) for more daemons, which the client tries in turn
     #[arg(
         long,
         value_name = "URL",
