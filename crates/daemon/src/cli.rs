@@ -317,7 +317,7 @@ pub enum Nonce {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Change a signer's policy; options that are not given keep their values
+    /// Change a signer's policy (scope admin); options that are not given keep their values
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Policy {
         /// The signer
@@ -429,7 +429,7 @@ pub struct Top {
 /// `fencepost audit`
 #[derive(Debug, Subcommand)]
 pub enum Audit {
-    /// List changes, the newest first
+    /// List changes, the newest first (scope admin)
     List {
         /// Only by this token's name
         #[arg(long, value_name = "NAME")]

@@ -72,7 +72,7 @@ pub enum Id {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Create or change a segment; options that are not given keep their values
+    /// Create or change a segment (scope admin); options that are not given keep their values
     SetSegment {
         /// The tag
         tag: String,
@@ -88,7 +88,7 @@ pub enum Id {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Create or change a sequence; options that are not given keep their values
+    /// Create or change a sequence (scope admin); options that are not given keep their values
     SetSequence {
         /// The sequence
         name: String,

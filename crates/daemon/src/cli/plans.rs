@@ -102,7 +102,7 @@ pub enum Plan {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Say whether an UNKNOWN stage was done
+    /// Say whether an UNKNOWN stage was done (scope admin)
     Resolve {
         /// The task's id
         task: String,

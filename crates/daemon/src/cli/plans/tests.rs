@@ -1,6 +1,6 @@
 //! The options of `fencepost plan` and `fencepost tenant` as they are read, and wrong usage.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::*;
 use crate::cli::{Cli, Command};
@@ -218,5 +218,30 @@ fn wrong_usage_exits_with_2() {
         "tenant history",
     ] {
         assert_eq!(parse(line, &[]).expect_err(line).exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn what_only_an_operator_may_do_says_so() {
+    let command = Cli::command();
+    for path in [
+        "plan resolve",
+        "tenant unlock",
+        "nonce policy",
+        "nonce resolve",
+        "nonce confirm",
+        "id set-segment",
+        "id set-sequence",
+        "audit list",
+        "nodes drain",
+        "nodes undrain",
+        "pool pause",
+        "pool resume",
+        "pool set",
+    ] {
+        let (group, name) = path.split_once(' ').unwrap();
+        let group = command.find_subcommand(group).unwrap();
+        let about = group.find_subcommand(name).unwrap().get_about().unwrap().to_string();
+        assert!(about.contains("(scope admin)"), "{path}: {about}");
     }
 }
