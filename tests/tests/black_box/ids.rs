@@ -459,7 +459,7 @@ async fn the_commands_print_ids_a_line_each_or_the_answer_as_json() {
     };
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (code, said, _) = run("set-segment order --step 10 --start 41").await;
-    assert!(code == Some(0) && said.contains("41"), "{said}");
+    assert!(code == Some(0) && said.contains("41") && said.contains("description  -\n"), "{said}");
     assert_eq!(lines(&run("segment order --count 2").await.1), ["41", "42"]);
     let (_, scrambled, _) = run("segment order --scrambled --json").await;
     let scrambled: Value = serde_json::from_str(&scrambled).unwrap();

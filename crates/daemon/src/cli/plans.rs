@@ -29,7 +29,7 @@ pub enum Plan {
         #[arg(long)]
         start: bool,
         /// Idempotency key: the same request under the same key is the same plan
-        #[arg(long = "idempotency-key", visible_alias = "key", value_name = "KEY")]
+        #[arg(long, alias = "idempotency-key", value_name = "KEY")]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,

@@ -48,7 +48,7 @@ pub async fn run(command: Id) -> Result<(), Failure> {
                     ("start", segment.start.clone()),
                     ("taken up to", shown::or_none(segment.max.as_ref())),
                     ("step", segment.step.to_string()),
-                    ("description", segment.description.clone()),
+                    ("description", described(segment)),
                 ])
             })?;
         }
@@ -83,6 +83,10 @@ fn parts_card(parts: &SnowflakeParts) -> String {
     ])
 }
 
+fn described(segment: &Segment) -> String {
+    shown::or_none((!segment.description.is_empty()).then_some(&segment.description))
+}
+
 fn segments_table(list: &List<Segment>) -> String {
     let rows = list.items.iter().map(|segment| {
         [
@@ -92,7 +96,7 @@ fn segments_table(list: &List<Segment>) -> String {
             format!("{:.1}", segment.rate),
             segment.left.to_string(),
             shown::or_none(segment.seconds_left.map(|seconds| format!("{seconds:.0}"))),
-            segment.description.clone(),
+            described(segment),
         ]
     });
     let headings = ["TAG", "TAKEN UP TO", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];

@@ -58,7 +58,8 @@ pub fn run(command: Token) -> Result<(), Failure> {
     }
     shown::answer(json, &NewToken { token, entry }, |new| {
         format!(
-            "The secret, for the caller ({}); it is shown once:\n  {}\n\nThe entry, for the daemon's configuration file:\n{}",
+            "The secret, for the caller ({}); it is shown once:\n  {}\n\nThe entry, for the daemon's configuration file \
+             (delete the line `tokens = []` there, if it has one):\n{}",
             new.entry.name,
             new.token,
             toml(&new.entry)

@@ -56,7 +56,8 @@ impl Serving {
         let probe = match probe_listener {
             None => None,
             Some(listener) => {
-                tracing::info!(listen = ?listener.local_addr().ok(), "health and metrics have a listener of their own");
+                let listen = listener.local_addr().ok().map(tracing::field::display);
+                tracing::info!(listen, "health and metrics have a listener of their own");
                 Some(api::Probe::start(listener, &api).map_err(defect)?)
             }
         };

@@ -48,6 +48,10 @@ fn a_plan_is_created_from_a_file_or_from_standard_input() {
         panic!("create")
     };
     assert_eq!((file, start, key.as_deref()), (PathBuf::from("-"), false, Some("K")));
+    let command = Cli::command();
+    let create = command.find_subcommand("plan").unwrap().find_subcommand("create").unwrap();
+    let key = create.get_arguments().find(|arg| arg.get_id().as_str() == "key").unwrap();
+    assert_eq!(key.get_long_and_visible_aliases(), Some(vec!["key"]), "as every other command has it");
 }
 
 #[test]
