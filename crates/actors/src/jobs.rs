@@ -266,7 +266,13 @@ impl Jobs {
         let keeper = Arc::new(LaneKeeper {
             arbiters,
             services,
-            adopting: Adopting::new(me, config.lease, ledger.clone(), failure_detector.clone(), clock.clone()),
+            adopting: Adopting::new(
+                me,
+                config.lease,
+                ledger.clone(),
+                failure_detector.clone(),
+                clock.clone(),
+            ),
             own: Arc::new(OwnLease::new(instance_lease, failure_detector.clone())),
             lifetime: lifetime.clone(),
             taking: RowLocks::default(),

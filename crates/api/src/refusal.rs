@@ -262,7 +262,7 @@ impl From<actors::plans::Refusal> for Refusal {
 const fn code_of_refused(refused: &Refused) -> Code {
     match refused {
         Refused::UnknownTask | Refused::UnknownStage | Refused::UnknownCheckpoint => Code::NotFound,
-        Refused::Status(_) | Refused::NotAsSeen | Refused::TooMany(_) => Code::Conflict,
+        Refused::Status(_) | Refused::NotAsSeen | Refused::TooMany(..) => Code::Conflict,
         Refused::StillRunning => Code::StillRunning,
         Refused::StageUnknown(_) => Code::StageUnknown,
         Refused::DefinitionChanged(_) => Code::DefinitionChanged,

@@ -135,7 +135,7 @@ const fn is_about_certificate(alert: rustls::AlertDescription) -> bool {
 }
 
 /// The error of TLS that this one is, or wraps.
-fn within(error: &(dyn std::error::Error + 'static)) -> Option<&rustls::Error> {
+fn within<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     // What an `io::Error` wraps is not among its sources; it may wrap another one.
     let mut inner = error;
     while let Some(wrapped) = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {

@@ -267,9 +267,8 @@ async fn no_plan_is_taken_from_an_owner_that_lives_when_the_clock_jumps_past_the
     let variables = clock.variables();
     let server = tokio::task::spawn_blocking(|| Postgres::start_under(variables)).await.unwrap().unwrap();
     let database = Arc::new(server).database().unwrap();
-    let start = async || {
-        Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap()
-    };
+    let start =
+        async || Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap();
     let instances = [start().await, start().await];
     let urls = [instances[0].url(), instances[1].url()];
     let client = patient();

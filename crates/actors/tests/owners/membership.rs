@@ -262,7 +262,8 @@ async fn a_signers_lease_of_another_that_ran_out_is_taken_one_lease_after_joinin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signers_lease_of_another_that_ran_out_is_left_alone_when_the_databases_clock_has_just_stepped_forward() {
+async fn a_signers_lease_of_another_that_ran_out_is_left_alone_when_the_databases_clock_has_just_stepped_forward()
+ {
     let contended = Contended::open(Duration::from_secs(1), 1, Duration::from_secs(2)).await;
     let left = contended.lapsed().await;
     let Contended { joined, clock, .. } = &contended;

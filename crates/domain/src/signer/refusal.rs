@@ -156,7 +156,9 @@ mod tests {
     #[test]
     fn a_repetition_that_is_refused_is_told_all_that_may_be_the_reason() {
         let text = Refusal::StaleReplay { nonces: vec![Nonce::new(7).unwrap()] }.to_string();
-        for reason in ["was settled", "has expired", "cannot be dated since the database's clock was set back"] {
+        for reason in
+            ["was settled", "has expired", "cannot be dated since the database's clock was set back"]
+        {
             assert!(text.contains(reason), "{text}");
         }
     }

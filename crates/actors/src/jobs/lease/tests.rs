@@ -36,7 +36,8 @@ async fn the_token_of_the_instances_own_lease_is_raised_here_unless_another_inst
 #[tokio::test]
 async fn the_token_of_an_adopted_lease_is_raised_here_where_another_lane_of_it_is_served() {
     let ledger = Ledger::open().await;
-    let adopting = Adopting::new(instance("me-1"), LENGTH, ledger.handle.clone(), FailureDetector::alone());
+    let (alone, clock) = (FailureDetector::alone(), SharedClock::new(Duration::from_secs(1)));
+    let adopting = Adopting::new(instance("me-1"), LENGTH, ledger.handle.clone(), alone, clock);
     let adopt = async |shard: u16| {
         let lane = LaneId::instance(&instance("dead-1"), shard);
         match adopting.adopt(&lane).await.unwrap() {
