@@ -11,6 +11,9 @@ use domain::{DatabaseClock, Timestamp};
 use ledger::HeldNonce;
 use parking_lot::{Mutex, MutexGuard};
 
+/// The clock is not read anew for an acquire where it was read as shortly before.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// One for the whole process, so that a new incarnation knows what the one before has seen. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SharedClock(Arc<Mutex<DatabaseClock>>);
@@ -82,7 +85,8 @@ impl SharedClock {
 
     /// Whether leases of this length that have run out may be taken from others: see [`FailureDetector::may_take`]. Neither
     /// are they for one such length after the clock stepped forward: their owners renew them meanwhile. The clock is read
-    /// first, so that a step is known that shows in what was read before.
+    /// first, so that a step is known that shows in what was read before; but at most once in [`LOOK_EVERY`], so that the
+    /// callers of many leases do not hold up the reads and renewals on the same connections.
     ///
     /// # Errors
     /// What the ledger says.
@@ -95,7 +99,9 @@ impl SharedClock {
         if failure_detector.is_alone() || !failure_detector.may_take() {
             return Ok(failure_detector.is_alone());
         }
-        self.look(ledger).await?;
+        if !self.clock().was_read(LOOK_EVERY, Instant::now()) {
+            self.look(ledger).await?;
+        }
         Ok(failure_detector.may_take() && !self.has_stepped_forward(lease))
     }
 

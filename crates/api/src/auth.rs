@@ -294,7 +294,7 @@ impl Auth {
         let Some((entry, principal)) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
-        entry.check_good(self.now())?;
+        entry.check_good(|| self.now())?;
         Ok(Arc::clone(principal))
     }
 
@@ -312,7 +312,7 @@ impl Auth {
         };
         let named = |entry: &&Entry| entry.secrets.first().is_some_and(|(_, it)| &*it.name == name);
         let entry = entries.iter().find(named).ok_or_else(|| unknown_here(name))?;
-        entry.check_good(self.now())?;
+        entry.check_good(|| self.now())?;
         // Which of its secrets the caller showed the other instance does not say; what they allow is the same.
         Ok(Arc::clone(&entry.secrets[0].1))
     }
@@ -322,7 +322,7 @@ impl Auth {
     pub(crate) fn knows(&self, principal: &Principal) -> bool {
         let entries = self.entries.load();
         let has_it = |entry: &Entry| entry.secrets.iter().any(|(_, now)| now.covers(principal));
-        let is_good = |entry: &Entry| entry.is_good_at(self.now());
+        let is_good = |entry: &Entry| entry.is_good(|| self.now());
         entries.as_ref().is_none_or(|entries| entries.iter().any(|entry| is_good(entry) && has_it(entry)))
     }
 
@@ -344,7 +344,7 @@ impl Auth {
             let mut principals = entry.secrets.iter().map(|(_, principal)| principal);
             let same = principals.find(|now| now.name == earlier.name && now.digest == earlier.digest);
             if let Some(same) = same {
-                entry.check_good(self.now())?;
+                entry.check_good(|| self.now())?;
                 return Ok(Arc::clone(same));
             }
         }
@@ -360,15 +360,15 @@ fn unknown_here(name: &str) -> Refusal {
 }
 
 impl Entry {
-    fn check_good(&self, now: Timestamp) -> Result<(), Refusal> {
-        if self.is_good_at(now) {
+    fn check_good(&self, now: impl FnOnce() -> Timestamp) -> Result<(), Refusal> {
+        if self.is_good(now) {
             return Ok(());
         }
         Err(Refusal::new(Code::Unauthorized, "the token has expired"))
     }
 
-    fn is_good_at(&self, now: Timestamp) -> bool {
-        self.expires_at.is_none_or(|end| now < end)
+    fn is_good(&self, now: impl FnOnce() -> Timestamp) -> bool {
+        self.expires_at.is_none_or(|end| now() < end)
     }
 }
 

@@ -201,6 +201,13 @@ impl DatabaseClock {
         u64::try_from(behind.max().unwrap_or(0)).map_or(0, |behind| behind.div_ceil(1_000))
     }
 
+    /// Whether the clock was read within this length of time.
+    #[must_use]
+    pub fn was_read(&self, within: Duration, now: Instant) -> bool {
+        let since = self.micros(now).saturating_sub(micros(within));
+        self.frames.back().is_some_and(|frame| frame.last_sent >= since)
+    }
+
     /// How far the clock has stepped forward since some moment of the last `within`, in milliseconds: what was written
     /// then, before a step, looks so much older than it is. What was written before that is older than `within` in any case.
     #[must_use]

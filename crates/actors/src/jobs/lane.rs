@@ -307,15 +307,7 @@ async fn send(
             Ok(JobsVerdict::Written { at, jobs }) => return Ok(Some((at, jobs))),
             Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
             Ok(JobsVerdict::Fenced) => {
-                // The lane acquires the lease anew in any case, and waits for that.
-                if lease.is_raised_here(lane.token).await {
-                    tracing::info!(
-                        resource = %lane.id, token = %lane.token, instance = %lane.owner,
-                        "a write was fenced, because this instance itself has acquired the lease anew since"
-                    );
-                } else {
-                    fenced(lane, "jobs");
-                }
+                note_fenced(lane, lease, "jobs").await;
                 return Err(CommitFailure::Fenced);
             }
             Err(error) if error.is_retryable() => {
@@ -330,6 +322,19 @@ async fn send(
         }
     }
     Err(CommitFailure::Again)
+}
+
+/// Logs a write in a lane that was fenced. Counts it where another instance has the lease. The lane acquires it anew in any
+/// case, and waits for that.
+async fn note_fenced(lane: &ledger::Lane, lease: &LaneLease, operation: &'static str) {
+    if lease.is_raised_here(lane.token).await {
+        tracing::info!(
+            resource = %lane.id, operation, token = %lane.token, instance = %lane.owner,
+            "a write was fenced, because this instance itself has acquired the lease anew since"
+        );
+    } else {
+        fenced(lane, operation);
+    }
 }
 
 /// Logs and counts a write in a lane that was fenced.

@@ -263,14 +263,14 @@ impl LaneLease {
     }
 
     /// Whether a write under this token was fenced because this instance itself has acquired the lease anew since, as for
-    /// another lane of it. Waits for an acquire that is under way.
+    /// another lane of it, or may have, without an answer. Waits for an acquire that is under way.
     pub(super) async fn is_raised_here(&self, token: Token) -> bool {
         match self {
             // Another instance that takes it never gives it back: it is acquired above this token, or it is lost.
             Self::Own(own) => matches!(own.acquire_anew(token).await, Ok(Some(_))),
             Self::Adopted(adopted) => {
                 let _turn = adopted.lease.acquiring.lock().await;
-                adopted.lease.token() > token
+                adopted.lease.token() > token || adopted.lease.unheard.load(Ordering::Acquire) > 0
             }
         }
     }

@@ -96,6 +96,20 @@ impl Subject {
         (id, ids.collect())
     }
 
+    /// Starts a plan, and waits until the first stage of this task has a job: its path.
+    async fn job_of(&self, plan: &str, task: &str) -> String {
+        assert_eq!(self.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await.0, 200);
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let task = self.get("ops", &format!("/v1/tasks/{task}")).await;
+            if let Some(job) = task["stages"][0]["job"].as_str() {
+                return format!("/v1/jobs/{job}");
+            }
+            assert!(tokio::time::Instant::now() < until, "no stage has begun: {task}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Cancels a task, and waits until its tenant is free.
     async fn cancel(&self, task: &str) {
         assert_eq!(self.send("ops", Method::POST, &format!("{task}/cancel"), None).await.0, 200);
@@ -195,9 +209,7 @@ async fn a_plan_and_its_tasks_belong_to_the_pools_of_their_stages() {
 async fn the_job_of_a_stage_is_changed_by_who_sees_the_whole_task() {
     let subject = Subject::start().await;
     let (plan, tasks) = subject.plan(&[("x", &[Some("a"), Some("b")])]).await;
-    assert_eq!(subject.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await.0, 200);
-    let task = subject.get("ops", &format!("/v1/tasks/{}", tasks[0])).await;
-    let job = format!("/v1/jobs/{}", task["stages"][0]["job"].as_str().unwrap());
+    let job = subject.job_of(&plan, &tasks[0]).await;
     let changes = [
         (Method::POST, format!("{job}/dismiss"), None),
         (Method::DELETE, job.clone(), None),
@@ -227,9 +239,7 @@ async fn a_caller_that_waits_for_a_job_is_answered_as_its_token_stands_by_then()
     ] {
         let subject = Subject::start().await;
         let (plan, tasks) = subject.plan(&[("x", &[Some("a")])]).await;
-        assert_eq!(subject.send("ops", Method::POST, &format!("/v1/plans/{plan}/start"), None).await.0, 200);
-        let task = subject.get("ops", &format!("/v1/tasks/{}", tasks[0])).await;
-        let path = format!("/v1/jobs/{}?wait_ms={wait_ms}", task["stages"][0]["job"].as_str().unwrap());
+        let path = format!("{}?wait_ms={wait_ms}", subject.job_of(&plan, &tasks[0]).await);
         let waited = subject.send("ab", Method::GET, &path, None);
         let changed = async {
             while subject.state.traffic.in_flight() == 0 {

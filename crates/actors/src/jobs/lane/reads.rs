@@ -13,7 +13,7 @@ use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
 use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered};
 
-use super::{LaneActor, LaneServices, RELOAD_EVERY, fenced, run, spawn};
+use super::{LaneActor, LaneServices, RELOAD_EVERY, note_fenced, run, spawn};
 use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
@@ -59,7 +59,7 @@ impl Loader {
                         tokio::time::sleep(jittered(HOLD_AGAIN_AFTER)).await;
                         continue;
                     }
-                    Ok(Err(Unwritten::Fenced)) => fenced(&lane, "hold_jobs"),
+                    Ok(Err(Unwritten::Fenced)) => note_fenced(&lane, &self.lease, "hold_jobs").await,
                     Err(error) => {
                         ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
                     }
