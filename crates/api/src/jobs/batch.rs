@@ -47,6 +47,7 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let asked: shape::JobsRequest = extract::object(&request, &body)?;
     let places = sent_places(&request, asked.jobs.len())?;
     let principal = Principal::of(&request);
+    let sees = principal.sees();
     // The instance that has forwarded a part of a batch has looked at the whole.
     let whole = key.clone().filter(|_| places.is_empty());
     let whole = whole.map(|key| job_key(principal.name(), "jobs_batch", key, batch_hash(&asked.jobs)));
@@ -59,7 +60,10 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
             let submission = job_fields::submission(&job, key, &principal)?;
-            admit(state, &principal, submission.key.as_ref())?;
+            // Others use their keys when their session is seen.
+            if sees.everything() || submission.spec.session.is_none() {
+                admit(state, &principal, submission.key.as_ref())?;
+            }
             Ok((submission, job))
         });
         match read {
@@ -72,7 +76,6 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
             Err(refusal) => results[at] = Some(refused(refusal)),
         }
     }
-    let sees = principal.sees();
     let looks = Looks {
         read: async |id: &SessionId| state.call(state.ledger.session(id)).await,
         until: Instant::now() + state.settings.request_timeout,
@@ -82,7 +85,14 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         for (session, found) in looks.all(sessions.keys().cloned().collect()).await {
             let is_there = !matches!(found, Ok(None));
             match found.and_then(|found| visibility::of_found_in(state, sees, &session, found)) {
-                Ok(record) => takes_jobs |= may_take(&record, &sessions[&session]),
+                Ok(record) => {
+                    let parts = sessions.remove(&session).unwrap_or_default();
+                    let parts = admitted(state, &principal, parts, &mut results);
+                    takes_jobs |= may_take(&record, &parts);
+                    if !parts.is_empty() {
+                        sessions.insert(session, parts);
+                    }
+                }
                 Err(refusal) => {
                     let answer = refused(refusal);
                     for part in sessions.remove(&session).unwrap_or_default() {
@@ -138,6 +148,24 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     }
     let results = results.into_iter().map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
     Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results: results.collect() }))
+}
+
+/// Those of these jobs that may use their keys. The others are refused.
+fn admitted(
+    state: &State,
+    principal: &Principal,
+    mut parts: Vec<Part>,
+    results: &mut [Option<shape::BatchResult>],
+) -> Vec<Part> {
+    parts.retain(|part| {
+        let refusal = admit(state, principal, part.key()).err();
+        let is_admitted = refusal.is_none();
+        if let Some(refusal) = refusal {
+            results[part.at] = Some(refused(refusal));
+        }
+        is_admitted
+    });
+    parts
 }
 
 /// The answers to jobs without a session, as the caller sees them, whose patterns may have changed since an earlier request under

@@ -58,10 +58,6 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let principal = Principal::of(&request);
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
-    // The keys of a bulk operation are its own, not its caller's.
-    if !peer_credential::is_for_bulk(&request) {
-        admit(state, &principal, key.as_ref())?;
-    }
     if let Some(key) = &key
         && let Some(accepted) = kept_retry(state, key).await?
     {
@@ -71,6 +67,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
         return Ok(accepted_answer(&accepted, Some(id)));
     }
     visibility::admit_job(state, principal.sees(), id).await?;
+    // The keys of a bulk operation are its own, not its caller's.
+    if !peer_credential::is_for_bulk(&request) {
+        admit(state, &principal, key.as_ref())?;
+    }
     let record = state.look_up(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());

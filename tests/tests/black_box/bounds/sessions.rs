@@ -127,6 +127,17 @@ async fn a_request_for_what_its_token_does_not_see_uses_no_key() {
             assert_eq!((refused.status, refused.code()), (404, "not_found"), "{path}: {}", refused.text);
         }
     }
+    let other = daemon.done("greedy", "POST", "/v1/jobs", json!({"payload": 1})).await;
+    let retry = format!("/v1/jobs/{}/retry", other["id"].as_str().unwrap());
+    for number in 0..4 {
+        let refused = post(&retry, &format!("k-{number}"), json!({})).await;
+        assert_eq!((refused.status, refused.code()), (404, "not_found"), "{}", refused.text);
+    }
+    let hidden = json!({"jobs": vec![json!({"payload": 1, "session": session["id"]}); 4]});
+    let batch = post("/v1/jobs/batch", "k", hidden).await;
+    let results = batch.body["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4, "{}", batch.text);
+    assert!(results.iter().all(|result| result["code"] == "not_found"), "{}", batch.text);
     let job = || json!({"payload": 1, "pool": "fast", "delay_ms": 600_000});
     for (path, body, status) in [
         ("/v1/jobs", job(), 202),
