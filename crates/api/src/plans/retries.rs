@@ -21,7 +21,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::from_wire;
 use crate::read_turn::ReadTurn;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{State, of_read};
 use crate::visibility;
 
 /// Retries a task
@@ -129,7 +129,7 @@ impl Asked {
     /// The answer to a repetition: the task that was retried then, as it is now.
     async fn kept(&self, request: &HttpRequest, state: &State) -> Result<Option<HttpResponse>, Refusal> {
         let Some(key) = &self.key else { return Ok(None) };
-        match state.call(state.incarnation().plans.kept_retry(key)).await? {
+        match state.look_up(state.incarnation().plans.kept_retry(key)).await? {
             Some(task) => Ok(Some(accepted(request, state, task).await?)),
             None => Ok(None),
         }
@@ -195,7 +195,7 @@ async fn would_be(
     let record = task.record(state, sees).await?;
     let (plan, task) = (record.plan, record.task.id);
     let preview = state.incarnation().plans.preview_retry(plan, task, wanted).await;
-    let preview = preview.map_err(|refusal| of(task, refusal.into()))?;
+    let preview = preview.map_err(|refusal| of(task, of_read(refusal.into())))?;
     let task = preview.tasks.into_iter().find(|one| one.id == task).ok_or_else(Refusal::internal)?;
     let record = TaskRecord { task: (*task).clone(), ..record };
     records::shown_task(state, &record).await

@@ -93,6 +93,23 @@ async fn few_plans_are_read_at_once_for_dry_runs_also_where_their_callers_leave(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_the_ledger_did_not_answer_before_its_write_is_not_refused_as_a_write() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let daemon = on(&database).await;
+    let url = daemon.url(&format!("/v1/tasks/{}/retry", cancelled_task(&daemon).await));
+    let client = patient().with_token("greedy");
+    for (table, key, is_dry_run) in [("plan", None, true), ("idempotency_key", Some("k"), false)] {
+        let lock = LockedTable::lock(&database, table, "ACCESS EXCLUSIVE").await;
+        let retry = json!({"from": "start", "reason": "why", "dry_run": is_dry_run});
+        let reply = client.request("POST", &url, key, Some(&retry)).await.unwrap();
+        assert_eq!((reply.status, reply.code()), (503, "ledger_unavailable"), "{table}: {}", reply.text);
+        assert!(!reply.text.contains("not known whether anything was written"), "{table}: {}", reply.text);
+        lock.free();
+    }
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn few_tasks_are_read_at_once_for_dry_runs_also_where_their_callers_leave() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
     let daemon = on(&database).await;
