@@ -202,7 +202,9 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());
     }
-    if routes::find(path).is_some_and(|route| visibility::FOR_ALL.contains(&route)) {
+    // The pools are shown to all.
+    let is_for_all = routes::find(path).is_some_and(|route| visibility::FOR_ALL.contains(&route));
+    if is_for_all || id == "change_pools" {
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} A token with patterns is refused (`forbidden`).");
         operation["description"] = Value::from(needs.trim_start());
@@ -439,6 +441,7 @@ mod tests {
             "get /v1/stats",
             "post /v1/nodes/select",
             "put /v1/config/mode",
+            "put /v1/config/pools",
         ];
         assert_eq!(paths, BTreeSet::from(of_all.map(str::to_owned)));
     }
