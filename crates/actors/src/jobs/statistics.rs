@@ -114,7 +114,7 @@ impl Statistics {
                 let (used, all) = counting.registry.slots();
                 metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
                 metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
-                tokio::time::sleep(SLOTS_EVERY).await;
+                tokio::time::sleep(jittered(SLOTS_EVERY)).await;
             }
         });
         let counting = Arc::clone(&this);
