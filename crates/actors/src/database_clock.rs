@@ -10,20 +10,26 @@ use domain::nonce::Row;
 use domain::{DatabaseClock, Timestamp};
 use ledger::HeldNonce;
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync;
 
-/// The clock is not read anew for an acquire where it was read as shortly before.
+/// An acquire does not read the clock if it was read as shortly before.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One for the whole process, so that a new incarnation knows what the one before has seen. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct SharedClock(Arc<Mutex<DatabaseClock>>);
+pub struct SharedClock {
+    clock: Arc<Mutex<DatabaseClock>>,
+    /// Acquires read the clock one after the other: who waits for one that reads it need not read it again.
+    looking: Arc<sync::Mutex<()>>,
+}
 
 impl SharedClock {
     /// Of a process that has seen nothing yet. A jump forward of more than `skew_max` quarantines the holds that it
     /// touches when they run out.
     #[must_use]
     pub fn new(skew_max: Duration) -> Self {
-        Self(Arc::new(Mutex::new(DatabaseClock::new(skew_max))))
+        let clock = Arc::new(Mutex::new(DatabaseClock::new(skew_max)));
+        Self { clock, looking: Arc::default() }
     }
 
     /// The database's clock showed `at` between the two moments. A jump that this shows is counted and logged.
@@ -85,8 +91,8 @@ impl SharedClock {
 
     /// Whether leases of this length that have run out may be taken from others: see [`FailureDetector::may_take`]. Neither
     /// are they for one such length after the clock stepped forward: their owners renew them meanwhile. The clock is read
-    /// first, so that a step is known that shows in what was read before; but at most once in [`LOOK_EVERY`], so that the
-    /// callers of many leases do not hold up the reads and renewals on the same connections.
+    /// first, so that a step is known that shows in what was read before; but by one of many callers, so that they do not hold
+    /// up the reads and renewals on the same connections.
     ///
     /// # Errors
     /// What the ledger says.
@@ -96,12 +102,18 @@ impl SharedClock {
         failure_detector: &FailureDetector,
         lease: Duration,
     ) -> ledger::Result<bool> {
-        if failure_detector.is_alone() || !failure_detector.may_take() {
-            return Ok(failure_detector.is_alone());
+        if failure_detector.is_alone() {
+            return Ok(true);
         }
-        if !self.clock().was_read(LOOK_EVERY, Instant::now()) {
+        if !failure_detector.may_take() {
+            return Ok(false);
+        }
+        let asked = Instant::now();
+        let looking = self.looking.lock().await;
+        if !self.clock().was_read(asked, LOOK_EVERY) {
             self.look(ledger).await?;
         }
+        drop(looking);
         Ok(failure_detector.may_take() && !self.has_stepped_forward(lease))
     }
 
@@ -132,7 +144,7 @@ impl SharedClock {
     }
 
     fn clock(&self) -> MutexGuard<'_, DatabaseClock> {
-        self.0.lock()
+        self.clock.lock()
     }
 }
 

@@ -201,10 +201,10 @@ impl DatabaseClock {
         u64::try_from(behind.max().unwrap_or(0)).map_or(0, |behind| behind.div_ceil(1_000))
     }
 
-    /// Whether the clock was read within this length of time.
+    /// Whether the clock was read after this time, or as shortly before.
     #[must_use]
-    pub fn was_read(&self, within: Duration, now: Instant) -> bool {
-        let since = self.micros(now).saturating_sub(micros(within));
+    pub fn was_read(&self, after: Instant, or_before: Duration) -> bool {
+        let since = self.micros(after).saturating_sub(micros(or_before));
         self.frames.back().is_some_and(|frame| frame.last_sent >= since)
     }
 

@@ -173,7 +173,7 @@ pub trait Ids: Send + Sync {
     /// [`Error::Unavailable`].
     async fn is_current(&self) -> Result<bool>;
 
-    /// The worker numbers that were ever acquired, in no order.
+    /// The worker numbers that were ever acquired, or have a mark ahead of the clock, in no order.
     ///
     /// # Errors
     /// [`Error::Unavailable`] and defects.

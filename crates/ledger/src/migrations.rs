@@ -55,7 +55,7 @@ pub enum Migrate {
     Existing,
     /// It refuses, and changes nothing.
     Check,
-    /// The same for a command that is about a ledger which there is: it advises nobody to make one.
+    /// As `Check`, for a command about an existing ledger: where there is none, the error does not suggest making one.
     CheckExisting,
 }
 

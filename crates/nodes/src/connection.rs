@@ -10,12 +10,12 @@
 //!             free        free when not listed     free         free when not listed
 //! ```
 //!
-//! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's
+//! A slot is not free while its attempt may still run, with one exception. It is freed by a committed result, by the node's
 //! refusal to begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in
 //! which they were sent) and no longer lists it. An attempt that was called off soon after it was sent need not be
-//! acknowledged: there the second of two heartbeats counts that come so long after the `cancel` that the node has read it, and
-//! that do not come together: a heartbeat may be handled long after it was sent, and then what the node said next is as well. If
-//! a node reports something impossible, the connection is closed.
+//! acknowledged. Its slot is freed by a heartbeat that does not list it, if an earlier one, at least half a heartbeat's time
+//! before, did not list it either, and both came after the node had time to read the `cancel`. The exception: one that is
+//! listed later takes its slot again. If a node reports something impossible, the connection is closed.
 
 mod effect;
 mod frame;

@@ -2,7 +2,7 @@
 //! how many this instance accepts and finishes per second.
 //!
 //! A count takes a small share of the time, however many jobs there are: the longer counts take, the later the next one
-//! begins. One that took long because the ledger hung says nothing of the next one. So a request costs the ledger nothing.
+//! begins. So a request costs the ledger nothing. A count that took long because the ledger hung does not delay the next ones.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -220,7 +220,10 @@ impl Pauses {
     /// Until the next count, after one that took so long. Counts that are slow are so each time; one that hung with the ledger
     /// is alone, and the one before it says what a count takes.
     fn after(&mut self, took: Duration, is_counted: bool) -> Duration {
-        let takes = self.last.replace(took).map_or(took, |before| before.min(took));
+        let takes = self.last.map_or(took, |before| before.min(took));
+        if is_counted {
+            self.last = Some(took);
+        }
         let pause = self.at_least.max(takes * self.multiple);
         jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
     }

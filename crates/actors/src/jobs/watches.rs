@@ -262,7 +262,7 @@ impl Watches {
         }
         let topic = Topic::Lane(lane.clone());
         let is_wanted = self.wanted.get(&topic).is_some_and(|until| Instant::now() < *until);
-        if self.outgoing.is_some() && is_wanted {
+        if is_wanted {
             self.tell_closed(lane);
         }
         self.missed_in(&topic);

@@ -72,7 +72,6 @@ impl Inner {
         mode: Mode,
     ) -> ledger::Result<(Acquired, Instant)> {
         let lease_ms = self.limits.lease.as_millis() as u64;
-        // The lease is counted from when it was asked for: the database cannot have begun earlier.
         let sent = Instant::now();
         // An acquire would take what has run out by the time it is carried out. A lease of basic mode is renewed by nobody.
         if mode == Mode::WorkerQueue
@@ -88,6 +87,8 @@ impl Inner {
             count_acquire("held");
             return Ok((Acquired::Held { owner, expires_in_ms }, sent));
         }
+        // The lease is counted from when it was asked for: the database cannot have begun earlier.
+        let sent = Instant::now();
         let mut acquired = self.ledger.acquire(resource, &self.config.owner, lease_ms).await;
         if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
             && self.failure_detector.is_dead(dead)

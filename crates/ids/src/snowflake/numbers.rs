@@ -64,7 +64,7 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn is_current(&self) -> ledger::Result<bool>;
 
-    /// The numbers that were ever acquired. Those that are not to be taken from their holder are held by one that lives; those
+    /// The numbers that were ever acquired, or have a mark ahead of the clock. Those that are not to be taken from their holder are held by one that lives; those
     /// whose lease has run out, and that may be taken, by none.
     ///
     /// # Errors

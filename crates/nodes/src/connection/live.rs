@@ -426,7 +426,7 @@ impl Held {
     /// off later owes its answer all the same: lanes take back what a node does not answer, and that proves no node well.
     fn is_excused(&self, ack: Duration) -> bool {
         let is_soon = |at: Instant| at.duration_since(self.since) < ack / 2;
-        self.stage == Stage::Sent && self.cancelled.is_some_and(is_soon)
+        self.cancelled.is_some_and(is_soon)
     }
 
     /// Whether the node is to answer it.

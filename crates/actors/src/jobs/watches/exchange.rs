@@ -185,7 +185,7 @@ impl Watches {
     }
 
     /// Reads a topic that another instance has listed, if it says that a lane's session is closed.
-    pub(super) fn hear_closed(&self, topic: &str) -> bool {
+    fn hear_closed(&self, topic: &str) -> bool {
         let Some(lane) = topic.strip_prefix(CLOSED) else { return false };
         if let Ok(lane) = LaneId::parse(lane) {
             self.missed_in(&Topic::Lane(lane));

@@ -351,7 +351,9 @@ impl StepBuilder {
             (TaskStatus::Running | TaskStatus::Pending, Intent::Cancel) => {
                 Err(refused("the task is being cancelled; once it is CANCELLED, it can be retried"))
             }
-            (TaskStatus::Succeeded, _) => Err(refused("a task that is SUCCEEDED has nothing to go on with")),
+            (TaskStatus::Succeeded, _) => {
+                Err(refused("a task that is SUCCEEDED cannot be resumed: all its stages are completed"))
+            }
             // It is retried once the plan is started for the sake of its other tasks.
             (TaskStatus::Cancelled, _) if self.next.started_at.is_none() => Err(self.never_started(task)),
             (status @ (TaskStatus::Failed | TaskStatus::Interrupted | TaskStatus::Cancelled), _) => {
@@ -362,7 +364,7 @@ impl StepBuilder {
 
     /// The refusal of what needs a plan that was started.
     pub(super) fn never_started(&self, task: TaskId) -> Refused {
-        // Who retries a tenant's newest task has named neither.
+        // A caller that retries a tenant's newest task names neither the task nor the plan.
         refused(&format!("task {task} is of plan {}, which was never started", self.next.id))
     }
 

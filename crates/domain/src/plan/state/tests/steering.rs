@@ -211,7 +211,7 @@ fn a_retry_in_a_paused_plan_starts_that_task_alone() {
 fn a_task_that_cannot_be_resumed_says_what_can_be_done() {
     type Case = (fn(&mut Rig), &'static str);
     let cases: [Case; 5] = [
-        (|rig| rig.complete(0), "a task that is SUCCEEDED has nothing to go on with"),
+        (|rig| rig.complete(0), "a task that is SUCCEEDED cannot be resumed: all its stages are completed"),
         (|rig| rig.fail(0), "a task that is FAILED is retried, not resumed"),
         (|rig| rig.must(Command::TakenOver), "a task that is INTERRUPTED is retried, not resumed"),
         (
