@@ -66,10 +66,7 @@ impl SharedClock {
 
     /// The same; by this machine's clock before the first sample.
     pub(crate) fn now(&self) -> Timestamp {
-        self.shows().unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
-        })
+        self.shows().unwrap_or_else(machine_now)
     }
 
     /// See [`DatabaseClock::behind_ms`].
@@ -146,6 +143,13 @@ impl SharedClock {
     fn clock(&self) -> MutexGuard<'_, DatabaseClock> {
         self.clock.lock()
     }
+}
+
+/// The time by this machine's clock.
+#[must_use]
+pub fn machine_now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// How long the machine has slept since it was booted, while [`Instant`] stood still.

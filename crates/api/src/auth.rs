@@ -4,12 +4,11 @@
 //! refusal takes reveals nothing about any token.
 
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use actix_web::HttpMessage;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
-use actors::database_clock::SharedClock;
+use actors::database_clock::{SharedClock, machine_now};
 use actors::jobs::TokenSubmissions;
 use arc_swap::ArcSwapOption;
 use domain::{Names, Timestamp};
@@ -226,7 +225,7 @@ impl Principal {
 #[derive(Clone)]
 pub struct Auth {
     entries: Arc<ArcSwapOption<Vec<Entry>>>,
-    /// By which tokens expire, once there is one.
+    /// The database's clock, by which tokens expire once it is set.
     clock: Arc<OnceLock<SharedClock>>,
 }
 
@@ -265,10 +264,7 @@ impl Auth {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.get().and_then(SharedClock::shows).unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
-        })
+        self.clock.get().and_then(SharedClock::shows).unwrap_or_else(machine_now)
     }
 
     /// From now on only callers with one of these tokens. Sockets that are open ask by [`Self::knows`].
@@ -421,6 +417,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::HeaderValue;
+
+    use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
 

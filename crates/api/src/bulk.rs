@@ -117,7 +117,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         BulkMade::TooMany => Err(Refusal::new(
             Code::Overloaded,
             format!(
-                "{BULKS_OPEN_MAX} bulk operations may be under way, {BULKS_OPEN_OF_ONE_MAX} of them one token's, and so many are"
+                "{BULKS_OPEN_MAX} bulk operations may be under way, and {BULKS_OPEN_OF_ONE_MAX} of one token; one of these limits is reached"
             ),
         )),
     }

@@ -268,8 +268,8 @@ fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     if matches!(known, "." | "?") { String::new() } else { format!("{known}: ") }
 }
 
-/// Why a text was refused, which is a part of what the client sent, or a frame: it is read once more, slower, for the field
-/// that is wrong. Where that is named, its line and column, which count in this text, are left out.
+/// Reads a refused frame, or a refused part of a body, once more and slower, to name the field that is wrong. If the text is
+/// JSON, the message leaves out the line and the column, which count in this text only.
 pub fn refused_part<T: DeserializeOwned>(text: &str) -> Refusal {
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize::<_, T>(&mut reader);

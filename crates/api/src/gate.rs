@@ -78,7 +78,7 @@ pub async fn pass(
     };
     let quiet = span.is_none();
     let mut cut_off = CutOff { tally: &tally, pattern, method, started, span: &span, is_answered: false };
-    // Nor has a scrape a span of a trace.
+    // A scrape of the metrics has no span in a trace either.
     let untraced = quiet || route == Some(&routes::METRICS);
     let traced = if untraced { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
     if let Some(traced) = &traced {
@@ -117,8 +117,10 @@ pub async fn pass(
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
     } else if !quiet {
-        let (status, code, ms) = (status.as_u16(), code_of(&answer), took.as_millis() as u64);
-        span.in_scope(|| tracing::debug!(status, code, ms, "answered"));
+        span.in_scope(|| {
+            let (status, ms) = (status.as_u16(), took.as_millis() as u64);
+            tracing::debug!(status, code = code_of(&answer), ms, "answered");
+        });
     }
     answer
 }

@@ -304,9 +304,10 @@ fn put<Record>(
             let detail = format!("start only rises: all below {} is given out already", next(&record));
             Err(Refusal::new(Code::Conflict, detail))
         }
-        Put::Full => {
-            Err(Refusal::new(Code::Conflict, format!("there are {max} {what}, and no more than that may be")))
-        }
+        Put::Full => Err(Refusal::new(
+            Code::Conflict,
+            format!("there are {max} {what} already, and there may be no more"),
+        )),
     }
 }
 
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn a_refusal_of_one_too_many_says_of_what_and_how_many() {
         let refused = put::<()>(Put::Full, (SEQUENCES_MAX, "sequences"), |_| 0).unwrap_err();
-        let expected = "there are 100000 sequences, and no more than that may be".to_owned();
+        let expected = "there are 100000 sequences already, and there may be no more".to_owned();
         assert_eq!(refused.code_and_detail(), (Code::Conflict, expected));
     }
 }

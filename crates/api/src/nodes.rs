@@ -192,9 +192,9 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
 
 /// Changes the pools
 ///
-/// The new pools replace all others, so this is for tokens without patterns. The request names the version that it replaces; if
-/// that is not the newest, the answer is `conflict`. After `ledger_unavailable` the change may have been made, or be made yet:
-/// `conflict` for the same request can then mean that it was, which the pools show.
+/// The new pools replace all others. A token with patterns is refused (`forbidden`). The request names the version that it
+/// replaces; if that is not the newest, the answer is `conflict`. After `ledger_unavailable` the change may have been made, or
+/// be made yet: `conflict` for the same request can then mean that it was, which the pools show.
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
     request_body = shape::PoolsRequest,

@@ -202,9 +202,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());
     }
-    // The pools are shown to all.
     let is_for_all = routes::find(path).is_some_and(|route| visibility::FOR_ALL.contains(&route));
-    if is_for_all || id == "change_pools" {
+    if is_for_all {
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} A token with patterns is refused (`forbidden`).");
         operation["description"] = Value::from(needs.trim_start());

@@ -214,7 +214,7 @@ impl Handle {
         self.cut_off(CUT_OFF_MAX).await;
     }
 
-    /// The same, where the requests get so long to end.
+    /// As [`Self::stop_at_once`], but waits for the requests for at most `wait_max`.
     pub(crate) async fn cut_off(&self, wait_max: Duration) {
         self.server.stop(false).await;
         // That does not wait for the threads, whose end is the requests' end.

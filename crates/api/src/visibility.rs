@@ -214,8 +214,8 @@ async fn job_of_id(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusa
     }
 }
 
-/// Whether it is a job that is seen, and may be changed. What ends a stage's job changes its task: who does so must see the
-/// task, as long as there is one.
+/// Whether it is a job that is seen, and may be changed. What ends a stage's job changes its task: the caller must see
+/// that task too, as long as there is one.
 async fn changeable_job(state: &State, sees: &Sees, id: JobId) -> Result<bool, Refusal> {
     let Some(record) = state.read(state.ledger.job(id)).await? else { return Ok(false) };
     if !job(state, sees, &record).await? {

@@ -345,7 +345,7 @@ impl Daemon {
             ("giving the worker number back", timeout(CLOSE_STEP_MAX, keeping.stop()).await),
             ("leaving the cluster", timeout(CLOSE_STEP_MAX, membership.leave()).await),
             ("closing the sockets", timeout(CLOSE_STEP_MAX, close_sockets).await),
-            // Behind the last request: nobody is told any more what is granted.
+            // After the last request: no caller gets a grant from here on.
             ("looking at the ledger once more", timeout(CLOSE_STEP_MAX, witness.stop()).await),
             ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),
             ("closing the ledger", timeout(CLOSE_STEP_MAX, ledger.close()).await),

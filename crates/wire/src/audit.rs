@@ -21,7 +21,7 @@ pub struct AuditRecord {
     #[schema(required)]
     pub before: Option<String>,
     /// How it is. For `drain_node`, `undrain_node` and `cancel_job`, the state that was asked for. For `retry_task`, where the
-    /// retry continues, and which fields it was given beside; not what they hold.
+    /// retry continues, and the names of the other fields that the request had, without their values.
     #[schema(required)]
     pub after: Option<String>,
     /// Why, in the operator's words.

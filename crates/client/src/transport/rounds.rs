@@ -90,7 +90,7 @@ impl<'a> Effort<'a> {
         self.counted += u32::from(failure.is_some_and(counts));
     }
 
-    /// What a call ends with of which this was the last failure. Where its time ended in the middle of an attempt, a refusal of
+    /// The error of a call whose last failure was this one. Where its time ended in the middle of an attempt, a refusal of
     /// the one before says why there is no answer. A change may have been carried out all the same, whatever it was refused for.
     fn over(self, failure: Failure) -> Error {
         let refusal = self.refusal.filter(|_| self.is_cut_off);

@@ -37,7 +37,7 @@ The node runs the command once for each job, in a process group of its own:
 When a job is cancelled or times out, the command's process group, and what its processes started outside of it, get
 SIGTERM, and SIGKILL two seconds later. When the command ends by itself, the node kills what it left running in its group.")]
 pub struct Node {
-    /// Base URLs of daemons, with commas or --url again between: name each, for the node tries them in turn
+    /// Base URL of every daemon (repeat --url, or put commas between); the node tries them in turn
     #[arg(long, value_name = "URL", num_args = 1.., env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
     pub url: Vec<String>,
     /// Bearer token (prefer the environment: process lists show options)

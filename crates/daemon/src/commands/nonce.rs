@@ -93,12 +93,12 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An id for a request of which a refusal that is made here is to name it.
+/// Makes the id of a request, so that a refusal made here can name it.
 fn request_id() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// A refusal that the answer to the request of this id comes to.
+/// Turns the answer to a request into a refusal that names the request.
 fn refused(code: Code, detail: String, request_id: String) -> Error {
     Error::Refused(Box::new(Problem { request_id, ..Problem::new(code, detail) }))
 }
