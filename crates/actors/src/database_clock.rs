@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct SharedClock {
     clock: Arc<Mutex<DatabaseClock>>,
-    /// Acquires read the clock one after the other: who waits for one that reads it need not read it again.
+    /// Held by the one acquire that reads the clock. The others wait for it, and need not read it again.
     looking: Arc<sync::Mutex<()>>,
 }
 

@@ -23,7 +23,7 @@ pub struct SessionReads {
     has_written: AtomicBool,
     /// The next close is done, and the answer is lost.
     pub next_close_is_unheard: AtomicBool,
-    /// The next close is not done, and nobody is told.
+    /// The next close is not done, and its caller gets no answer.
     pub next_close_is_lost: AtomicBool,
 }
 
