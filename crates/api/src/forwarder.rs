@@ -402,7 +402,7 @@ impl Forwarder {
             }
             Asked::Away => {
                 incarnation.cluster_view.avoid(&owner.id);
-                if is_last { Err(redirect(owner)) } else { Ok(Next::Away) }
+                if is_last { Err(away(owner)) } else { Ok(Next::Away) }
             }
             Asked::Again if !is_last => Ok(Next::Again),
             Asked::Again | Asked::Distrusts => Err(redirect(owner)),
@@ -635,7 +635,19 @@ fn problem_of(answer: &PassedBack) -> Option<Problem> {
 }
 
 fn redirect(member: &Member) -> Refusal {
-    let detail = format!("{} owns the key; ask it at owner_url", member.id);
+    not_owner(member, format!("{} owns the key; ask it at owner_url", member.id))
+}
+
+fn away(member: &Member) -> Refusal {
+    let detail = format!(
+        "{} owns the key, and could not be reached from here or leaves; send the same request again: another instance takes \
+         the key over if it does not come back",
+        member.id
+    );
+    not_owner(member, detail)
+}
+
+fn not_owner(member: &Member, detail: String) -> Refusal {
     Refusal::new(Code::NotOwner, detail).with(|problem| {
         problem.owner = Some(member.id.to_string());
         problem.owner_url = Some(member.url.clone());

@@ -328,7 +328,8 @@ impl ClusterView {
             let (ring_version, instances) = (view.ring.version(), view.ring.members().len());
             tracing::info!(ring_version, instances, "the ring has changed");
         }
-        if view.modes != before.modes {
+        // The first look at the ledger is no change.
+        if view.modes != before.modes && before.modes.version != 0 {
             let Modes { version, mode, only } = &*view.modes;
             let named = only.as_ref().map(BTreeSet::len);
             tracing::info!(version, mode = mode.as_str(), named, "the mode has changed");

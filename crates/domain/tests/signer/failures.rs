@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use domain::limits::{BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX};
-use domain::nonce::{Outcome, Policy, PolicyPatch, Row, Status};
+use domain::nonce::{OnExpiry, Outcome, Policy, PolicyPatch, Row, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 use domain::{AuditEntry, HoldId, Mode, Timestamp};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, resolve, settle, short, stale, window};
+use crate::world::{
+    Call, Fate, Owner, World, grant, keyed, nonce, on_expiry, resolve, settle, short, stale, window,
+};
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
     match &world.outcomes[&number] {
@@ -429,6 +431,36 @@ fn a_window_is_not_full_of_overdue_holds_however_many_they_are() {
     let number = world.ask(grant(1));
     world.serve();
     assert!(matches!(world.outcomes[&number], Err(Refusal::WindowFull { .. })), "by holds that run");
+}
+
+#[test]
+fn a_hold_ends_under_the_policy_that_was_in_force_when_it_ran_out() {
+    for (before, after, wanted) in [
+        (OnExpiry::Quarantine, OnExpiry::Release, Status::Quarantined),
+        (OnExpiry::Release, OnExpiry::Quarantine, Status::Released),
+    ] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        for command in [on_expiry(before), short(300), short(800)] {
+            world.ask(command);
+            world.serve();
+        }
+        // This look finds the first hold, and the next look is a second away.
+        world.pass(Duration::from_millis(450));
+        world.ask(grant(1));
+        world.serve();
+        world.pass(Duration::from_millis(600));
+        world.ask(on_expiry(after));
+        world.settle_down();
+        assert_eq!(world.rows[&nonce(1)].status, wanted);
+    }
+}
+
+#[test]
+fn more_holds_than_one_commit_expires_end_under_the_policy_of_their_time() {
+    let mut world = full_of_overdue();
+    world.ask(on_expiry(OnExpiry::Quarantine));
+    world.settle_down();
+    assert!(world.rows.values().all(|row| row.status == Status::Released));
 }
 
 #[test]

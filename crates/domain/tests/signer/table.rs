@@ -281,9 +281,10 @@ fn command(kind: Kind, world: &World) -> Command {
 
 fn at_once(stage: Stage, kind: Kind) -> AtOnce {
     let owning = match kind {
-        Kind::Grant | Kind::SetPolicy => AtOnce::Commits,
+        Kind::Grant => AtOnce::Commits,
         Kind::GrantWithKey | Kind::Settle | Kind::Resolve => AtOnce::ReadsFacts,
-        Kind::Sweep => AtOnce::ReadsOverdue,
+        // What ran out ends under the policy of its time.
+        Kind::SetPolicy | Kind::Sweep => AtOnce::ReadsOverdue,
     };
     match stage {
         Stage::Vacant | Stage::LeaseRanOut | Stage::Stopping => AtOnce::Acquires,

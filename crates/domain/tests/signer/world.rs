@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use domain::database_clock::{DueHold, Overdue, ReadRow};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{
-    Batch, Change, Hole, KeptKey, KeyScope, Loaded, Outcome, Policy, PolicyPatch, Resolution, Row,
+    Batch, Change, Hole, KeptKey, KeyScope, Loaded, OnExpiry, Outcome, Policy, PolicyPatch, Resolution, Row,
     Settlement, Status, Verdict,
 };
 use domain::signer::{
@@ -742,4 +742,8 @@ pub fn window(max_in_flight: Option<u64>) -> Command {
 
 pub fn shared_keys(is_shared: bool) -> Command {
     Command::SetPolicy(PolicyPatch { shared_keys: Some(is_shared), ..PolicyPatch::default() })
+}
+
+pub fn on_expiry(on_expiry: OnExpiry) -> Command {
+    Command::SetPolicy(PolicyPatch { on_expiry: Some(on_expiry), ..PolicyPatch::default() })
 }

@@ -324,6 +324,23 @@ pub async fn jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_
     }
 }
 
+/// Others may have dealt with jobs before a scan found them.
+pub async fn what_matched_and_was_not_found_is_skipped_when_an_operation_is_done(b: Bench) {
+    for (n, status, skipped) in [(1, BulkStatus::Done, 2), (2, BulkStatus::Cancelled, 0)] {
+        let bulk = made(&b, &new(&b, n, BulkAction::Retry, failed()).await).await;
+        assert_eq!(bulk.matched, 3);
+        let step = BulkStep { done: 1, ..BulkStep::default() };
+        let noted = b.ledger.note_progress(&bulk, job(1), &step).await.unwrap().unwrap();
+        let over = b.ledger.finish_bulk(&noted, status, None).await.unwrap().unwrap();
+        assert_eq!((over.done, over.skipped, over.failed), (1, skipped, 0), "{status:?}");
+    }
+    let more = made(&b, &new(&b, 3, BulkAction::Retry, failed()).await).await;
+    let step = BulkStep { done: 4, skipped: 1, ..BulkStep::default() };
+    let noted = b.ledger.note_progress(&more, job(1), &step).await.unwrap().unwrap();
+    let over = b.ledger.finish_bulk(&noted, BulkStatus::Done, None).await.unwrap().unwrap();
+    assert_eq!((over.done, over.skipped), (4, 1), "more matched than were counted");
+}
+
 pub async fn a_dead_job_is_not_deleted_with_those_that_are_not(b: Bench) {
     stock(&b).await;
     let filter = JobFilter { dead: Some(false), ..JobFilter::default() };

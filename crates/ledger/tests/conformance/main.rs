@@ -228,6 +228,7 @@ on_every_ledger! {
         jobs_that_were_made_long_after_its_time_are_not_read,
         an_owner_that_was_replaced_writes_nothing,
         jobs_are_deleted_if_they_are_as_dead_as_the_filter_says_when_their_turn_comes,
+        what_matched_and_was_not_found_is_skipped_when_an_operation_is_done,
         a_dead_job_is_not_deleted_with_those_that_are_not,
         a_job_that_a_task_waits_for_is_not_deleted_with_others,
         a_bulk_operation_of_a_live_owner_is_left_to_it,

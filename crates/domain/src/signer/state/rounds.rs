@@ -33,7 +33,9 @@ impl<R: Caller> SignerState<R> {
         }
         self.idle_until = None;
         let round = Round(self.next_number());
-        let sweeps = commands.iter().any(|queued| matches!(queued.command, Command::Sweep));
+        // What ran out before a policy is set ends under the policy that was in force then.
+        let sweeps =
+            commands.iter().any(|queued| matches!(queued.command, Command::Sweep | Command::SetPolicy(_)));
         let sweeping_since = sweeps.then_some(moment.now);
         let preparing = Preparing { round, step: Step::ReadingOverdue, commands, sweeping_since };
         let sets_policy = self.pending.iter().any(|batch| batch.builder.sets_policy());
