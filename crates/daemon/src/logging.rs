@@ -33,11 +33,26 @@ const PANIC_FLUSH_MAX: Duration = Duration::from_millis(100);
 /// A pipe that can be written takes so many bytes without waiting: `PIPE_BUF` of Linux (pipe(7)).
 const AT_ONCE_MAX: usize = 4_096;
 
-/// What the default filter says of the database's driver.
-const OF_DRIVER: &str = "sqlx=warn";
-/// Leaves out what the driver says of single connections, at WARN. An outage of the ledger has a line of its own; these would be
-/// added for each connection.
-const OF_CONNECTIONS: [&str; 2] = ["sqlx_core::pool::connection=error", "sqlx::postgres::notice=error"];
+/// A driver whose lines about single connections are left out. An outage of the ledger or of the bus has a line of its own; these
+/// would be added for each connection, or for each command.
+struct Driver {
+    /// How the targets of its lines begin.
+    target: &'static str,
+    /// What the default filter says of it.
+    by_default: Option<&'static str>,
+    /// The directives that leave lines out.
+    without: &'static [&'static str],
+}
+
+const DRIVERS: [Driver; 2] = [
+    Driver {
+        target: "sqlx",
+        by_default: Some("sqlx=warn"),
+        without: &["sqlx_core::pool::connection=error", "sqlx::postgres::notice=error"],
+    },
+    // Whatever it says is about its connections to a Cluster.
+    Driver { target: "redis", by_default: None, without: &["redis=off"] },
+];
 
 /// The lines on their way to standard error, once logging has started.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -76,16 +91,22 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The filter of this text. It leaves the driver's lines about connections out, unless the text says something else of the driver
-/// than the default does.
+/// The filter of this text. It leaves the drivers' lines about connections out, but those of a driver of which the text says
+/// something else than the default does.
 fn filter(text: &str) -> Result<EnvFilter, ParseError> {
-    let filter = EnvFilter::builder().parse(text)?;
-    let mut of_driver = text.split(',').map(str::trim).filter(|directive| directive.contains("sqlx"));
-    if of_driver.any(|directive| directive != OF_DRIVER) {
-        return Ok(filter);
+    let mut filter = EnvFilter::builder().parse(text)?;
+    for driver in &DRIVERS {
+        let directives = text.split(',').map(str::trim);
+        let mut of_driver = directives.filter(|directive| directive.starts_with(driver.target));
+        if of_driver.any(|directive| Some(directive) != driver.by_default) {
+            continue;
+        }
+        for directive in driver.without {
+            let directive = directive.parse::<Directive>().expect("it is a directive");
+            filter = filter.add_directive(directive);
+        }
     }
-    let added = OF_CONNECTIONS.map(|directive| directive.parse::<Directive>().expect("it is a directive"));
-    Ok(added.into_iter().fold(filter, EnvFilter::add_directive))
+    Ok(filter)
 }
 
 /// Prints a failure to standard error, unless it was printed already. It is lost where standard error cannot be written.
@@ -198,13 +219,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_says_of_connections_is_left_out_unless_the_filter_asks_for_it() {
-        for (text, is_shown) in [
-            (Log::default().filter.as_str(), false),
-            ("info,api::gate=debug,actix_server=warn,sqlx=warn", false),
-            ("debug", false),
-            ("info,sqlx=info", true),
-            ("info,sqlx=warn,sqlx::postgres::notice=warn,sqlx_core::pool=warn", true),
+    fn what_the_drivers_say_of_connections_is_left_out_unless_the_filter_asks_for_it() {
+        for (text, is_shown, is_redis_shown) in [
+            (Log::default().filter.as_str(), false, false),
+            ("info,api::gate=debug,actix_server=warn,sqlx=warn", false, false),
+            ("debug", false, false),
+            ("info,bus::redis=debug", false, false),
+            ("info,sqlx=info", true, false),
+            ("info,sqlx=warn,sqlx::postgres::notice=warn,sqlx_core::pool=warn", true, false),
+            ("info,redis=warn", false, true),
+            ("info,sqlx=warn,redis::cluster_handling=warn", false, true),
         ] {
             let lines = tracing_subscriber::fmt()
                 .with_env_filter(filter(text).unwrap())
@@ -215,6 +239,11 @@ mod tests {
                 let release = tracing::enabled!(target: "sqlx_core::pool::connection", tracing::Level::WARN);
                 let statement = tracing::enabled!(target: "sqlx::query", tracing::Level::WARN);
                 assert_eq!((notice, release, statement), (is_shown, is_shown, true), "{text}");
+                let cluster = tracing::enabled!(
+                    target: "redis::cluster_handling::async_connection",
+                    tracing::Level::WARN
+                );
+                assert_eq!(cluster, is_redis_shown, "{text}");
             });
         }
     }

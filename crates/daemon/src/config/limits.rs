@@ -27,7 +27,8 @@ pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.
 pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
 /// The default filter of the log. It leaves out the HTTP server's messages about its threads, those of its parser, which are
-/// at `ERROR` whatever bytes a stranger sends, and the database's about its tables.
+/// at `ERROR` whatever bytes a stranger sends, and the database's about its tables. What the log leaves out besides, unless a
+/// filter asks for it, is in `logging.rs`.
 pub const LOG_FILTER_DEFAULT: &str = "info,actix_http=off,actix_server=warn,sqlx=warn";
 /// The default format of the log: `pretty` on a terminal, `json` otherwise.
 pub const LOG_FORMAT_DEFAULT: &str = "auto";
