@@ -187,12 +187,19 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     fn subscribe(&self, channel: Channel) -> Subscription;
 
     /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
-    /// down within about a second and the command time-out, one that is cut at once.
+    /// down within about a second and the command time-out, one that is cut at once. A Redis Cluster of which a master does
+    /// not take what is written is down until all of them do.
     fn link(&self) -> watch::Receiver<Link>;
 
     /// Whether commands are answered, writes included, also while nothing that is published is heard and the link is
     /// therefore down.
     fn answers(&self) -> watch::Receiver<bool>;
+
+    /// Why commands are not answered as they should be, as was found last; `None` while they are, and for a bus within this
+    /// process.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
 
     /// A name for what this bus reaches: the same for two handles of one cluster exactly if they share it. It begins with the
     /// kind's name and a colon. Redis keeps it; after a flush the next handle that asks puts it back.

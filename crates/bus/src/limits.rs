@@ -80,6 +80,8 @@ pub const HOSTS_MAX: usize = 64;
 pub const PROBE_MS: u64 = 500;
 /// How long a key that a probe wrote stays, in milliseconds.
 pub const PROBE_KEY_MS: u64 = 1_000;
+/// Keys among which a probe of a Cluster looks for one of each master.
+pub const MASTER_KEYS_TRIED_MAX: usize = 1 << 16;
 /// If a published probe does not come back within this time, the listening connection is dropped, in
 /// milliseconds.
 pub const ECHO_MS: u64 = 1_500;

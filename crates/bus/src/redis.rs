@@ -233,7 +233,7 @@ impl Redis {
         let mut link = bus.link();
         match tokio::time::timeout_at(give_up, link.wait_for(Link::is_up)).await {
             Ok(_) => Ok(bus),
-            Err(_) => Err(failure::timed_out(Effect::Reads)),
+            Err(_) => Err(bus.failure().unwrap_or_else(|| failure::timed_out(Effect::Reads))),
         }
     }
 
@@ -271,7 +271,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<::redis::aio::PubSub> {
     let connection = commands::connect(shared).await?;
     shared.commands.set(connection);
     // What this user may not do is said at once.
-    commands::try_out(shared).await?;
+    commands::try_out(shared, &[rand::random()]).await?;
     listener::connect(shared).await
 }
 
@@ -353,6 +353,10 @@ impl Bus for Redis {
 
     fn answers(&self) -> watch::Receiver<bool> {
         self.shared.link.watch_commands()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.shared.commands.failure()
     }
 
     async fn check(&self) -> Result<Health> {

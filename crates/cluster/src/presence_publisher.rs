@@ -95,8 +95,7 @@ impl PresencePublisher {
         match link {
             Link::Up { .. } => tracing::info!("the bus is up"),
             Link::Down { .. } => {
-                // What another call comes to says why.
-                let error = self.bus.check().await.err().map(|error| error.to_string()).unwrap_or_default();
+                let error = why_down(&self.bus).await;
                 tracing::warn!(error, "the bus is down; operations that need it wait");
             }
         }
@@ -112,6 +111,18 @@ impl PresencePublisher {
             }
         }
     }
+}
+
+/// Why the link is down: what a probe met, or what another call comes to, or else there is only one reason left.
+async fn why_down(bus: &bus::Handle) -> String {
+    let error = match bus.failure() {
+        Some(error) => Some(error),
+        None => bus.check().await.err(),
+    };
+    error.map_or_else(
+        || "the connection that hears what is published was lost".to_owned(),
+        |error| error.to_string(),
+    )
 }
 
 /// Shows the instance, or, when it has not reached the ledger for long, shows it no more. Answers whether it may be shown now.
@@ -199,6 +210,13 @@ mod tests {
     use domain::Timestamp;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_bus_that_is_down_is_told_with_a_reason_also_where_it_answers() {
+        let bus = bus::Hub::default().join();
+        assert!(bus.failure().is_none() && bus.check().await.is_ok());
+        assert_eq!(why_down(&bus).await, "the connection that hears what is published was lost");
+    }
 
     #[tokio::test]
     async fn an_instance_that_has_not_reached_the_ledger_for_long_is_shown_no_more_until_it_reaches_it() {

@@ -1,9 +1,10 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use metrics::SharedString;
 use parking_lot::{Mutex, RwLock};
 use redis::aio::MultiplexedConnection;
@@ -23,8 +24,8 @@ use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
 use super::script::Script;
 use crate::limits::{
-    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, PROBE_KEY_MS,
-    PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
+    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, MASTER_KEYS_TRIED_MAX,
+    PROBE_KEY_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
 };
 use crate::link::Part;
 use crate::{Error, Result};
@@ -87,6 +88,8 @@ pub(super) struct Commands {
     servers: Mutex<Vec<ConnectionInfo>>,
     /// Where scripts that write were refused.
     refusals: Refusals,
+    /// Why the last probe failed, if it did.
+    failure: Mutex<Option<Error>>,
 }
 
 impl Commands {
@@ -105,6 +108,11 @@ impl Commands {
     /// Has the connection looked at soon.
     pub(super) fn suspect(&self) {
         self.suspected.notify_one();
+    }
+
+    /// Why the last probe failed; `None` if it did not.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.lock().clone()
     }
 
     fn is_cluster(&self) -> bool {
@@ -159,16 +167,21 @@ pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> R
     send(shared, cmd("PUBLISH").arg(channel).arg(payload), To::Key, Effect::Writes).await.map(|_| ())
 }
 
-/// Publishes to ourselves by way of any server, and writes a key of any slot, so that in the end all servers are tried. One
-/// that refuses writes (a demoted master, one whose memory or disk is full) publishes all the same.
-pub(super) async fn try_out(shared: &Shared) -> Result<()> {
+/// Publishes to ourselves by way of any server, and writes the keys of these numbers. A server that refuses writes (a demoted
+/// master, one whose memory or disk is full) publishes all the same.
+pub(super) async fn try_out(shared: &Shared, numbers: &[u64]) -> Result<()> {
     let now = shared.listener.clock().as_micros().to_string();
-    let (mut write, mut publish) = (cmd("SET"), cmd("PUBLISH"));
-    write.arg(shared.names.probe(rand::random())).arg("1").arg("PX").arg(PROBE_KEY_MS);
+    let mut publish = cmd("PUBLISH");
     publish.arg(&shared.echo).arg(now);
-    let written = send(shared, &write, To::Key, Effect::Writes);
+    let written = try_join_all(numbers.iter().copied().map(|number| write_key(shared, number)));
     let published = send(shared, &publish, To::Anybody, Effect::Writes);
     tokio::try_join!(written, published).map(|_| ())
+}
+
+async fn write_key(shared: &Shared, number: u64) -> Result<Value> {
+    let mut write = cmd("SET");
+    write.arg(shared.names.probe(number)).arg("1").arg("PX").arg(PROBE_KEY_MS);
+    send(shared, &write, To::Key, Effect::Writes).await
 }
 
 /// What every server that takes writes says of itself, with its address.
@@ -390,6 +403,7 @@ impl Keeper {
         let look = shared.link.look();
         match self.probe().await {
             Ok(()) => {
+                *shared.commands.failure.lock() = None;
                 shared.link.found_up(Part::Commands, look);
                 self.pause = Pause::default();
                 let probed = jittered(Duration::from_millis(PROBE_MS));
@@ -408,12 +422,10 @@ impl Keeper {
             Err(error) => {
                 let is_refusal = failure::is_servers_word(&error);
                 if shared.link.is_up(Part::Commands) {
-                    // The presence publisher follows the link, and logs it.
-                    match is_refusal {
-                        true => tracing::warn!(%error, "Redis answers and does not take what it is sent"),
-                        false => tracing::debug!(%error, "the link to Redis is down"),
-                    }
+                    // The presence publisher follows the link, and logs it with this failure.
+                    tracing::debug!(%error, "the link to Redis is down");
                 }
+                *shared.commands.failure.lock() = Some(error);
                 shared.link.down(Part::Commands);
                 // A server that answers is of use for reads, and for what frees its memory, until there is a better one.
                 if !shared.commands.is_cluster() && !is_refusal {
@@ -442,7 +454,16 @@ impl Keeper {
         }
         let (now, generation) = (listener.clock(), listener.generation());
         let hearing = shared.link.is_up(Part::Listener);
-        try_out(shared).await?;
+        // Keys of any slot, so that in the end all masters are tried. What was down is up when all of them are well at
+        // once: else the link would be down and up in turn while one of them is away.
+        let numbers = match shared.commands.is_cluster() && !shared.link.is_up(Part::Commands) {
+            true => {
+                let slots = send(shared, &cluster_slots(), To::Anybody, Effect::Reads).await?;
+                one_of_each_master(&slots, |number| shared.names.probe(number))
+            }
+            false => vec![rand::random()],
+        };
+        try_out(shared, &numbers).await?;
         if hearing && self.awaited.is_none() {
             self.awaited = Some((now, generation));
         }
@@ -508,9 +529,75 @@ fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
     )
 }
 
+/// For each master in the answer to `CLUSTER SLOTS` the number of a key that it has, as far as one is found in
+/// [`MASTER_KEYS_TRIED_MAX`] tries, and of one that no master has, if that is met. One number at least.
+fn one_of_each_master(slots: &Value, key: impl Fn(u64) -> String) -> Vec<u64> {
+    let mut masters = HashMap::new();
+    let ranges = if let Value::Array(ranges) = slots { ranges.as_slice() } else { &[] };
+    for range in ranges {
+        let Value::Array(range) = range else { continue };
+        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+            continue;
+        };
+        let [Value::BulkString(host), Value::Int(port), ..] = master.as_slice() else { continue };
+        for slot in *first..=*last {
+            let Some(slot) = u16::try_from(slot).ok().and_then(HashSlot::new) else { break };
+            masters.insert(slot, (host.as_slice(), *port));
+        }
+    }
+    let mut missing: HashSet<_> = masters.values().collect();
+    let mut numbers = HashMap::new();
+    for _ in 0..MASTER_KEYS_TRIED_MAX {
+        let number = rand::random();
+        let master = masters.get(&HashSlot::for_key(key(number)));
+        numbers.entry(master).or_insert(number);
+        if let Some(master) = master {
+            missing.remove(master);
+        }
+        if missing.is_empty() {
+            break;
+        }
+    }
+    numbers.into_values().collect()
+}
+
 /// Chooses the provider of TLS for the process, unless that was done: ring, as everywhere here.
 pub(super) fn prepare_tls(wanted: bool) {
     if wanted && rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::debug!("the process already has a TLS provider");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_master_of_a_cluster_has_one_of_the_keys_however_its_slots_lie() {
+        let server = |port| {
+            let host = Value::BulkString(b"127.0.0.1".to_vec());
+            Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())])
+        };
+        let range = |first, last, master| {
+            Value::Array(vec![Value::Int(first), Value::Int(last), server(master), server(9)])
+        };
+        let key = |number: u64| format!("t:probe:{number:016x}");
+        let has = |numbers: &[u64], slots: std::ops::Range<u16>| {
+            let slots: HashSet<_> = slots.filter_map(HashSlot::new).collect();
+            numbers.iter().filter(|number| slots.contains(&HashSlot::for_key(key(**number)))).count()
+        };
+        let whole = Value::Array(vec![range(0, 99, 1), range(100, 8_191, 2), range(8_192, 16_383, 3)]);
+        let numbers = one_of_each_master(&whole, key);
+        let of_each = [0..100, 100..8_192, 8_192..16_384].map(|slots| has(&numbers, slots));
+        assert_eq!((of_each, numbers.len()), ([1, 1, 1], 3));
+        let in_pieces = Value::Array(vec![range(0, 8_191, 1), range(8_192, 16_383, 1)]);
+        assert_eq!(one_of_each_master(&in_pieces, key).len(), 1);
+        // Nobody serves most of the slots.
+        let little = Value::Array(vec![range(0, 99, 1)]);
+        let numbers = one_of_each_master(&little, key);
+        assert_eq!((has(&numbers, 0..100), has(&numbers, 100..16_384)), (1, 1));
+        for unreadable in [Value::Nil, Value::Array(vec![range(-1, i64::MAX, 1)])] {
+            assert_eq!(one_of_each_master(&unreadable, key).len(), 1);
+        }
     }
 }

@@ -89,6 +89,48 @@ async fn a_frozen_master_is_replaced_and_not_waited_for() {
     room.is_heard(&mut subscription, "after").await;
 }
 
+/// How many `SET`s a server has taken.
+fn sets_of(server: &Redis) -> u64 {
+    let statistics = server.command(&["INFO", "commandstats"]).unwrap();
+    let calls = statistics.lines().find_map(|line| line.strip_prefix("cmdstat_set:calls=")?.split_once(','));
+    calls.map_or(0, |(calls, _)| calls.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_lacks_a_master_is_no_link_until_it_has_it_whatever_the_others_take() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    for server in cluster.servers() {
+        // Nothing takes the place of the lost master, and the others serve what is theirs.
+        for (name, value) in [("cluster-replica-no-failover", "yes"), ("cluster-require-full-coverage", "no")]
+        {
+            server.command(&["CONFIG", "SET", name, value]).unwrap();
+        }
+    }
+    let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
+    let of_key = |key: &str| {
+        let port = cluster.master_of(key).unwrap().port();
+        cluster.servers().iter().position(|server| server.port() == port).unwrap()
+    };
+    let lost = of_key("a");
+    let other = ["b", "c", "d"].map(of_key).into_iter().find(|place| *place != lost).unwrap();
+    let mut link = bus.link();
+    assert!(link.borrow().is_up() && bus.failure().is_none());
+    let killing = cluster.clone();
+    blocking(move || killing.servers()[lost].kill()).await;
+    link_is(&bus, false).await;
+    link.mark_unchanged();
+    // What the probes write to the other master is taken, again and again. That says nothing of the lost one.
+    let before = sets_of(&cluster.servers()[other]);
+    eventually("probes are taken", async || sets_of(&cluster.servers()[other]) >= before + 6).await;
+    assert!(!link.has_changed().unwrap() && !link.borrow().is_up());
+    let failure = bus.failure().unwrap();
+    assert!(failure.is_retryable() && !failure.to_string().is_empty(), "{failure:?}");
+    let booting = cluster.clone();
+    blocking(move || booting.servers()[lost].boot().unwrap()).await;
+    link_is(&bus, true).await;
+    assert!(bus.failure().is_none());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_server_that_was_listened_to_is_left_for_another() {
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
