@@ -299,6 +299,18 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Runs the one command of the page about operations that begins so, in this folder, with the programs of the server.
+fn run_as_documented(beginning: &str, folder: &Path, database_url: &str) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let commands: Vec<_> = page.lines().filter(|line| line.starts_with(beginning)).collect();
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    let path = format!("{}:{}", tool("").display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", commands[0]]).current_dir(folder);
+    run(shell.env("PATH", path).env("FENCEPOST_DATABASE_URL", database_url));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_instances() {
     let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
@@ -316,8 +328,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     for round in 0..20 {
         ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }
-    let dump = folder.path().join("dump");
-    run(Command::new(tool("pg_dump")).arg("-f").arg(&dump).arg(database.url()));
+    run_as_documented("pg_dump ", folder.path(), database.url());
     for round in 0..60 {
         ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }
@@ -327,9 +338,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     }
     // Long enough that the position has risen since.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let empty = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
-    let restore = ["--single-transaction", "-q", "-v", "ON_ERROR_STOP=1", "-c", empty, "-f"];
-    run(Command::new(tool("psql")).args(restore).arg(&dump).arg("-d").arg(database.url()));
+    run_as_documented("psql ", folder.path(), database.url());
     // From now on nothing that the ledger grants. Until the next look an instance gives ids that it had in memory, which
     // nobody else has been given.
     let gone = [
