@@ -157,6 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_says_until_when_it_is_valid_and_for_which_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params =
+            CertificateParams::new(vec!["one.example".to_owned(), "*.all.example".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2031, 1, 1);
+        let file = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate = file("crt", params.self_signed(&key).unwrap().pem());
+        let read = Pair { certificate, key: file("key", key.serialize_pem()) }.read().unwrap();
+        assert_eq!(client::tls::expires_at(&read), Some(1_924_992_000));
+        let names = ["one.example", "a.all.example", "all.example", "two.example", "127.0.0.1", "no name"];
+        let is_for = names.map(|name| client::tls::is_for(&read, name));
+        assert_eq!(is_for, [true, true, false, false, false, false]);
+    }
+
+    #[test]
     fn a_pair_that_cannot_be_used_leaves_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
         let one = pair(folder.path(), "one");

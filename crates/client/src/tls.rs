@@ -6,13 +6,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use crate::{Error, Result};
 
@@ -93,6 +95,30 @@ impl Pair {
             error => bad_key(format!("the key cannot be used: {error}")),
         })
     }
+}
+
+/// The last second at which the certificate of a pair is valid, since 1970. `None` if that cannot be read.
+#[must_use]
+pub fn expires_at(pair: &CertifiedKey) -> Option<u64> {
+    let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
+    // At the end of time every certificate has expired. That is looked at first, before any authority, and the refusal says when.
+    let last = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    let nobody = RootCertStore::empty();
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &nobody, &[], last, &[]) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(not_after.as_secs())
+        }
+        _ => None,
+    }
+}
+
+/// Whether clients take the certificate of a pair for that of the server of this name.
+#[must_use]
+pub fn is_for(pair: &CertifiedKey, name: &str) -> bool {
+    let (Ok(certificate), Ok(name)) = (pair.end_entity_cert(), ServerName::try_from(name)) else {
+        return false;
+    };
+    ParsedCertificate::try_from(certificate).is_ok_and(|it| verify_server_name(&it, &name).is_ok())
 }
 
 /// The certificates in a PEM file: at least one.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
 /// A private authority. Its files are removed on drop.
@@ -67,7 +67,7 @@ impl Authority {
     /// A file cannot be written.
     pub fn issue_for(&self, machine: &str) -> Result<Pair> {
         let pair = self.pair(machine);
-        self.write(&pair, vec![machine.to_owned()])?;
+        self.write(&pair, CertificateParams::new(vec![machine.to_owned()])?)?;
         Ok(pair)
     }
 
@@ -76,7 +76,17 @@ impl Authority {
     /// # Errors
     /// A file cannot be written.
     pub fn issue_into(&self, pair: &Pair) -> Result<()> {
-        self.write(pair, vec!["127.0.0.1".to_owned(), "localhost".to_owned()])
+        self.write(pair, of_this_machine()?)
+    }
+
+    /// The same with one that has expired.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue_expired_into(&self, pair: &Pair) -> Result<()> {
+        let mut params = of_this_machine()?;
+        params.not_after = date_time_ymd(2020, 1, 31);
+        self.write(pair, params)
     }
 
     fn pair(&self, name: &str) -> Pair {
@@ -84,13 +94,16 @@ impl Authority {
         Pair { certificate: path("crt"), key: path("key") }
     }
 
-    fn write(&self, pair: &Pair, names: Vec<String>) -> Result<()> {
+    fn write(&self, pair: &Pair, params: CertificateParams) -> Result<()> {
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(names)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         replace(&pair.key, &key.serialize_pem())?;
         replace(&pair.certificate, &certificate.pem())
     }
+}
+
+fn of_this_machine() -> Result<CertificateParams> {
+    Ok(CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?)
 }
 
 /// Puts a file in place of another at once, as orchestrators do it.

@@ -324,6 +324,16 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
     let counted = r#"fencepost_tls_reload_total{of="listener",result="refused"}"#;
     assert!(metrics.contains(counted), "{counted} is not in: {metrics}");
     std::fs::write(&daemon.pair.key, key).unwrap();
+    // One that has expired changes nothing either.
+    second.issue_expired_into(&daemon.pair).unwrap();
+    until("the expired one is logged", async || {
+        daemon.instance.whole_log().contains("expired at 2020-01-31T00:00:00Z")
+    })
+    .await;
+    assert!(daemon.is_of(second).await);
+    let in_use = r#"fencepost_tls_certificate_expires_seconds{of="listener"} "#;
+    let expires = metrics.lines().find_map(|line| line.strip_prefix(in_use)?.parse::<f64>().ok());
+    assert!(expires.is_some_and(|at| at > 4e9), "that of the certificate in use: {expires:?}");
     // Asked for by a signal.
     third.issue_into(&daemon.pair).unwrap();
     daemon.instance.process().signal(Signal::Hangup).unwrap();
@@ -338,6 +348,11 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
     let (pair, other) = (authority.issue("server").unwrap(), authority.issue("other").unwrap());
     let [certificate, key] = pair.texts();
     let [_, other_key] = other.texts();
+    let expired = authority.issue("expired").unwrap();
+    authority.issue_expired_into(&expired).unwrap();
+    let [expired_certificate, expired_key] = expired.texts();
+    let elsewhere = authority.issue_for("elsewhere.example").unwrap();
+    let [elsewhere_certificate, elsewhere_key] = elsewhere.texts();
     let own =
         |key| vec![("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate), ("FENCEPOST__SERVER__TLS_KEY", key)];
     let and = |more: &[_]| [own(key).as_slice(), more].concat();
@@ -350,6 +365,28 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
         (
             and(&[("FENCEPOST__CLUSTER__CERTIFICATE", certificate), ("FENCEPOST__CLUSTER__KEY", other_key)]),
             ["cluster.key", other_key, "not the key of the certificate"],
+        ),
+        (
+            vec![
+                ("FENCEPOST__SERVER__TLS_CERTIFICATE", expired_certificate),
+                ("FENCEPOST__SERVER__TLS_KEY", expired_key),
+            ],
+            ["server.tls_certificate", expired_certificate, "expired at 2020-01-31T00:00:00Z"],
+        ),
+        (
+            and(&[
+                ("FENCEPOST__CLUSTER__CERTIFICATE", expired_certificate),
+                ("FENCEPOST__CLUSTER__KEY", expired_key),
+            ]),
+            ["cluster.certificate", expired_certificate, "expired at 2020-01-31T00:00:00Z"],
+        ),
+        (
+            vec![
+                ("FENCEPOST__SERVER__TLS_CERTIFICATE", elsewhere_certificate),
+                ("FENCEPOST__SERVER__TLS_KEY", elsewhere_key),
+                ("FENCEPOST__SERVER__ADVERTISE", "https://localhost:7070"),
+            ],
+            ["server.tls_certificate", elsewhere_certificate, "not for localhost"],
         ),
         (
             vec![

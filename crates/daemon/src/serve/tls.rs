@@ -2,9 +2,13 @@
 //! told with the key that names the file.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use client::tls::{BadFile, Part, authorities};
+use client::tls::{BadFile, Pair, Part, authorities, expires_at, is_for};
 use client::{Peers, TlsOptions};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use url::{Host, Url};
 
 use super::endpoint::Endpoint;
 use crate::config::Config;
@@ -15,8 +19,11 @@ use crate::exit::{Exit, Failure};
 /// # Errors
 /// [`Exit::Config`] for a file that cannot be used.
 pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
-    let read = config.server.tls().map(|files| api::Tls::read(&files)).transpose();
-    read.map_err(|bad| refused(config, &bad))
+    let Some(files) = config.server.tls() else { return Ok(None) };
+    let expires = check_pair(&files.pair, name(config).as_deref()).map_err(|bad| refused(config, &bad))?;
+    let tls = api::Tls::read(&files).map_err(|bad| refused(config, &bad))?;
+    show_expiry("listener", expires);
+    Ok(Some(tls))
 }
 
 /// Makes ready for the other instances, at which `advertise` is reached in the same way as they are.
@@ -25,12 +32,14 @@ pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
 /// [`Exit::Config`] for a file that cannot be used, or where nobody could be trusted.
 pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     let tls = config.cluster.tls(&config.server);
-    check(&tls).map_err(|bad| refused(config, &bad))?;
+    let expires = check(&tls).map_err(|bad| refused(config, &bad))?;
     // An instance on SQLite is alone.
     let has_peers = !matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite));
-    Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
+    let peers = Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
         Failure::new(Exit::Config, format!("cluster.ca_file, for other instances at https://…: {error}"))
-    })
+    })?;
+    show_expiry("peers", expires);
+    Ok(peers)
 }
 
 /// Reads every file of TLS that a start reads, the bus's too, but those that the ledger's URL names; keeps nothing of them.
@@ -51,8 +60,10 @@ pub fn check_files(config: &Config) -> Result<(), Failure> {
 /// What is wrong, for the log; nothing has changed.
 pub fn renew_peers(config: &Config, peers: &Peers) -> Result<(), String> {
     let tls = config.cluster.tls(&config.server);
-    check(&tls).map_err(|bad| named(config, &bad))?;
-    peers.renew(&tls).map_err(|error| error.to_string())
+    let expires = check(&tls).map_err(|bad| named(config, &bad))?;
+    peers.renew(&tls).map_err(|error| error.to_string())?;
+    show_expiry("peers", expires);
+    Ok(())
 }
 
 /// Reads certificate and key of the listener again.
@@ -60,7 +71,11 @@ pub fn renew_peers(config: &Config, peers: &Peers) -> Result<(), String> {
 /// # Errors
 /// What is wrong, for the log; nothing has changed.
 pub fn reload(config: &Config, tls: &api::Tls) -> Result<(), String> {
-    tls.reload().map_err(|bad| named(config, &bad))
+    let Some(files) = config.server.tls() else { return Ok(()) };
+    let expires = check_pair(&files.pair, name(config).as_deref()).map_err(|bad| named(config, &bad))?;
+    tls.reload().map_err(|bad| named(config, &bad))?;
+    show_expiry("listener", expires);
+    Ok(())
 }
 
 /// The files that are looked at for changes.
@@ -74,10 +89,46 @@ pub fn files(config: &Config) -> Vec<PathBuf> {
     files
 }
 
-fn check(tls: &TlsOptions) -> Result<(), BadFile> {
+/// When the certificate expires, if there is any.
+fn check(tls: &TlsOptions) -> Result<Option<u64>, BadFile> {
     tls.ca_file.as_deref().map(authorities).transpose()?;
-    tls.pair.as_ref().map(client::tls::Pair::read).transpose()?;
-    Ok(())
+    Ok(tls.pair.as_ref().map(|pair| check_pair(pair, None)).transpose()?.flatten())
+}
+
+/// Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
+/// moment that is still to come is taken: nothing would have it looked at again then. When it expires, in seconds since 1970.
+fn check_pair(pair: &Pair, name: Option<&str>) -> Result<Option<u64>, BadFile> {
+    let read = pair.read()?;
+    let bad = |reason| BadFile { part: Part::Certificate, file: pair.certificate.clone(), reason };
+    let expires = expires_at(&read);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    if let Some(at) = expires.filter(|at| *at < now) {
+        return Err(bad(format!("its certificate expired at {}", shown(at))));
+    }
+    if let Some(name) = name.filter(|name| !is_for(&read, name)) {
+        return Err(bad(format!("its certificate is not for {name}, the name in server.advertise")));
+    }
+    Ok(expires)
+}
+
+fn shown(at: u64) -> String {
+    let at = i64::try_from(at).ok().and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+    at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
+}
+
+/// The name in the URL that is advertised, if it has one and no address. The name of the machine, by which others ask where no
+/// URL is configured, is not looked at: an instance without others may be reached by another name.
+fn name(config: &Config) -> Option<String> {
+    match Url::parse(&config.server.advertise).ok()?.host()? {
+        Host::Domain(name) => Some(name.to_owned()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    }
+}
+
+fn show_expiry(of: &'static str, at: Option<u64>) {
+    if let Some(at) = at {
+        metrics::gauge!("fencepost_tls_certificate_expires_seconds", "of" => of).set(at as f64);
+    }
 }
 
 fn refused(config: &Config, bad: &BadFile) -> Failure {

@@ -190,6 +190,11 @@ pub const METRICS: &[Metric] = &[
     gauge("fencepost_ledger_went_back", "1 while the ledger counts as gone back in time and every request is refused, else 0"),
     counter("fencepost_tls_reload_total", "Times that certificates were read again, by their use and result")
         .by(&["of", "result"], &[&[&["listener", "peers"], &["ok", "refused"]]]),
+    gauge(
+        "fencepost_tls_certificate_expires_seconds",
+        "When the certificate in use expires, in seconds since 1970, by its use; 0 without one",
+    )
+    .by(&["of"], &[&[&["listener", "peers"]]]),
     counter("fencepost_forward_unproven_total", "Requests that claim to be forwarded, without a credential that proves it"),
     counter("fencepost_ledger_failover_total", "Failovers of PostgreSQL to a synchronous standby"),
     counter("fencepost_database_clock_jump_total", "Times that the database's clock was stepped by more than 1 s")
