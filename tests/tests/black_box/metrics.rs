@@ -364,6 +364,9 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostJobsWaitLong", "fencepost_jobs_waiting"),
         // Without Redis each instance knows its own nodes alone.
         ("FencepostRegistriesDiffer", "fencepost_redis_command_seconds_count"),
+        // Of instances with different secrets each says that it is ready.
+        ("FencepostMessagesRejected", "fencepost_bus_rejected_total"),
+        ("FencepostMessagesRejected", "fencepost_forward_unproven_total"),
         // A refused certificate is in the log of that moment alone, and the one before serves on until it expires.
         ("FencepostCertificatesNotReloaded", "fencepost_tls_reload_total"),
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
