@@ -41,7 +41,7 @@ use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
-pub use tls::check_files;
+pub use tls::{check_files, check_ledger};
 use traces::Traces;
 use witness::{Looking, Witness};
 
@@ -181,6 +181,7 @@ impl Daemon {
     async fn start(loaded: &Loaded, opened: &mut Option<Serving>) -> Result<Self, Failure> {
         let config = &loaded.config;
         tell_configuration(loaded);
+        check_ledger(config)?;
         let metrics = recorder::start()?;
         let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
         let mut witness = Witness::remember(config, clock.clone())?;

@@ -34,6 +34,7 @@ mod sessions;
 mod settings;
 mod sql;
 mod store;
+mod tls_files;
 mod train;
 mod transfers;
 mod unwritable;
@@ -79,6 +80,7 @@ pub use sessions::{
     LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,
 };
 pub use settings::Settings;
+pub use tls_files::{TlsFile, TlsFiles};
 use tokio::runtime;
 pub use train::{Fate, LeaseClock, Link};
 pub use transfers::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, Transfers};
@@ -141,6 +143,18 @@ pub fn is_private(url: &str) -> Result<bool> {
     match Kind::of(url)? {
         Kind::Sqlite => Ok(true),
         Kind::Postgres => store::postgres::is_private(url),
+    }
+}
+
+/// The files of TLS that connections by this URL read. What the URL leaves open, the environment of PostgreSQL's own clients
+/// decides (`PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`), as for the connections.
+///
+/// # Errors
+/// [`Error::Address`] for a URL that cannot be used. Whether the files can be used is not looked at.
+pub fn tls_files(url: &str) -> Result<TlsFiles> {
+    match Kind::of(url)? {
+        Kind::Sqlite => Ok(TlsFiles::default()),
+        Kind::Postgres => store::postgres::tls_files(url),
     }
 }
 

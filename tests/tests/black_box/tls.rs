@@ -356,6 +356,12 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
     let own =
         |key| vec![("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate), ("FENCEPOST__SERVER__TLS_KEY", key)];
     let and = |more: &[_]| [own(key).as_slice(), more].concat();
+    // Nobody listens there: the files are read before anything is connected to.
+    let postgres = "postgres://u@127.0.0.1:1/d?sslmode=verify-full";
+    let missing_authority = format!("{postgres}&sslrootcert=missing.pem");
+    let key_for_authority = format!("{postgres}&sslrootcert={key}");
+    let certificate_for_key = format!("{postgres}&sslcert={certificate}&sslkey={certificate}");
+    let certificate_alone = format!("{postgres}&sslcert={certificate}");
     for (variables, words) in [
         (own("missing.key"), ["server.tls_key", "missing.key", "cannot be read"]),
         (own(other_key), ["server.tls_key", other_key, "not the key of the certificate"]),
@@ -387,6 +393,22 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
                 ("FENCEPOST__SERVER__ADVERTISE", "https://localhost:7070"),
             ],
             ["server.tls_certificate", elsewhere_certificate, "not for localhost"],
+        ),
+        (
+            vec![("FENCEPOST_DATABASE_URL", missing_authority.as_str())],
+            ["ledger.url: sslrootcert", "missing.pem", "cannot be read"],
+        ),
+        (
+            vec![("FENCEPOST_DATABASE_URL", key_for_authority.as_str())],
+            ["ledger.url: sslrootcert", key, "no certificate in PEM"],
+        ),
+        (
+            vec![("FENCEPOST_DATABASE_URL", certificate_for_key.as_str())],
+            ["ledger.url: sslkey", certificate, "no private key in PEM"],
+        ),
+        (
+            vec![("FENCEPOST_DATABASE_URL", certificate_alone.as_str())],
+            ["ledger.url: sslcert", certificate, "together"],
         ),
         (
             vec![

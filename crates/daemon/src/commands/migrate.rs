@@ -7,6 +7,7 @@ use crate::cli;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
 use crate::logging;
+use crate::serve::check_ledger;
 
 /// Runs the command.
 ///
@@ -17,6 +18,7 @@ pub async fn run(command: cli::Migrate) -> Result<(), Failure> {
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
     let migrate = if command.check { Migrate::Check } else { Migrate::Auto };
+    check_ledger(&config)?;
     ledger::migrate(&config.ledger.options(), migrate).await?;
     shown::print(&format!("the ledger at {} is up to date\n", config::redact::url(&config.ledger.url)));
     Ok(())

@@ -7,6 +7,7 @@ use super::shown;
 use crate::cli::recover::Recover;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
+use crate::serve::check_ledger;
 use crate::{logging, process};
 
 /// Runs the command.
@@ -17,6 +18,7 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
+    check_ledger(&config)?;
     let url = config::redact::url(&config.ledger.url);
     let (ledger, migrate) = (config.ledger.options(), config.ledger.migrate());
     let by = |action| AuditEntry {

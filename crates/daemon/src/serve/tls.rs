@@ -42,11 +42,39 @@ pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     Ok(peers)
 }
 
-/// Reads every file of TLS that a start reads, the bus's too, but those that the ledger's URL names; keeps nothing of them.
+/// Reads the files of TLS that the ledger's URL names; keeps nothing of them. The driver would read them when it connects, and
+/// the failure would look like a server that is away.
+///
+/// # Errors
+/// [`Exit::Config`] for a file that cannot be used.
+pub fn check_ledger(config: &Config) -> Result<(), Failure> {
+    let files = ledger::tls_files(&config.ledger.url)?;
+    let bad = |of: &ledger::TlsFile, reason: &str| {
+        let said = format!("ledger.url: {} = \"{}\": {reason}", of.named_by, of.file.display());
+        Failure::new(Exit::Config, said)
+    };
+    if let Some(of) = &files.authorities {
+        authorities(&of.file).map_err(|found| bad(of, &found.reason))?;
+    }
+    match (&files.certificate, &files.key) {
+        (None, None) => Ok(()),
+        (Some(certificate), Some(key)) => {
+            let pair = Pair { certificate: certificate.file.clone(), key: key.file.clone() };
+            let read = pair.read().map(drop);
+            read.map_err(|found| bad(if found.part == Part::Key { key } else { certificate }, &found.reason))
+        }
+        (Some(alone), None) | (None, Some(alone)) => {
+            Err(bad(alone, "sslcert and sslkey are to be there together"))
+        }
+    }
+}
+
+/// Reads every file of TLS that a start reads, the bus's too; keeps nothing of them.
 ///
 /// # Errors
 /// [`Exit::Config`] for a file that would end the start.
 pub fn check_files(config: &Config) -> Result<(), Failure> {
+    check_ledger(config)?;
     listener(config)?;
     // No socket is bound, and the port makes no difference.
     let advertise = Endpoint::at(config, ([127, 0, 0, 1], 0).into(), String::new()).advertise;

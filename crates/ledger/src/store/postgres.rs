@@ -4,12 +4,14 @@ mod server_sessions;
 mod unprepared;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
+use url::Url;
 
 use super::committer::Committer;
 use super::failure::read_failed;
@@ -20,7 +22,7 @@ use crate::outage::OutageWatch;
 use crate::pause::jittered;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, TlsFile, TlsFiles};
 pub(super) use server_sessions::ServerSessions;
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
@@ -221,6 +223,32 @@ pub(crate) fn is_private(url: &str) -> Result<bool> {
         || host.eq_ignore_ascii_case("localhost")
         || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|at| at.to_canonical().is_loopback());
     Ok(is_here || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
+}
+
+/// The files that the driver reads for a connection by this URL.
+pub(crate) fn tls_files(url: &str) -> Result<TlsFiles> {
+    let mode = connect_options(url)?.get_ssl_mode();
+    let url = Url::parse(url).map_err(|e| Error::Address(format!("the database URL cannot be used: {e}")))?;
+    let named = |parameters: &[&str], variable: &str| {
+        let of_url = url.query_pairs().filter(|(name, _)| parameters.contains(&name.as_ref())).last();
+        if let Some((name, file)) = of_url {
+            return Some(TlsFile { named_by: name.into_owned(), file: PathBuf::from(file.into_owned()) });
+        }
+        // The driver takes the text of a file for a file that need not be read.
+        let file = std::env::var(variable).ok().filter(|text| !text.trim().starts_with("-----BEGIN"));
+        file.map(|file| TlsFile { named_by: variable.to_owned(), file: PathBuf::from(file) })
+    };
+    let (is_encrypted, is_verified) = match mode {
+        PgSslMode::Disable | PgSslMode::Allow => (false, false),
+        PgSslMode::Prefer | PgSslMode::Require => (true, false),
+        PgSslMode::VerifyCa | PgSslMode::VerifyFull => (true, true),
+    };
+    let read = |is_read: bool, file| if is_read { file } else { None };
+    Ok(TlsFiles {
+        authorities: read(is_verified, named(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")),
+        certificate: read(is_encrypted, named(&["sslcert", "ssl-cert"], "PGSSLCERT")),
+        key: read(is_encrypted, named(&["sslkey", "ssl-key"], "PGSSLKEY")),
+    })
 }
 
 /// Where the database is. The role and its settings may decide the schema. What the URL leaves open, the environment decides.

@@ -55,3 +55,30 @@ fn each_setting_under_which_a_commit_may_be_lost_is_warned_of() {
         assert!(is_told && warnings.len() == told.len(), "{settings:?}: {warnings:?}");
     }
 }
+
+#[test]
+fn the_files_of_tls_are_those_that_the_driver_reads() {
+    let found = |parameters: &str| {
+        let TlsFiles { authorities, certificate, key } =
+            tls_files(&format!("postgres://u@h/d?{parameters}")).unwrap();
+        [authorities, certificate, key].map(|file| file.map(|file| (file.named_by, file.file)))
+    };
+    let file = |by: &str, file: &str| Some((by.to_owned(), PathBuf::from(file)));
+    let all = "sslrootcert=%2Fa%20b.pem&sslcert=c&sslkey=k";
+    for (parameters, expected) in [
+        (
+            format!("sslmode=verify-full&{all}"),
+            [file("sslrootcert", "/a b.pem"), file("sslcert", "c"), file("sslkey", "k")],
+        ),
+        (
+            "sslmode=verify-ca&ssl-ca=a&sslrootcert=b&ssl-cert=c&ssl-key=k".to_owned(),
+            [file("sslrootcert", "b"), file("ssl-cert", "c"), file("ssl-key", "k")],
+        ),
+        // Nobody is verified, or nothing is encrypted.
+        (format!("sslmode=require&{all}"), [None, file("sslcert", "c"), file("sslkey", "k")]),
+        (format!("sslmode=disable&{all}"), [None, None, None]),
+    ] {
+        assert_eq!(found(&parameters), expected, "{parameters}");
+    }
+    assert!(tls_files("postgres://u@h/d?sslmode=never").is_err());
+}
