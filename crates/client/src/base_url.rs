@@ -2,6 +2,7 @@
 
 use reqwest::Url;
 
+use crate::error::{is_no_http, root_cause};
 use crate::{Error, Result};
 
 /// Reads a base URL; one without a scheme, such as `db-1:7070`, is `http://`. A text that is no base URL is
@@ -30,6 +31,27 @@ pub(crate) fn parse(text: &str) -> Result<Url> {
 /// A base URL as it was given, without the slash that parsing adds.
 pub(crate) fn shown(base: &Url) -> String {
     base.as_str().trim_end_matches('/').to_owned()
+}
+
+/// The same host and port by `https://`.
+pub(crate) fn secured(base: &Url) -> Url {
+    let (mut url, port) = (base.clone(), base.port_or_known_default());
+    // Neither can fail for a base URL.
+    let _ = url.set_scheme("https").and_then(|()| url.set_port(port));
+    url
+}
+
+/// What a request to this base URL failed of.
+pub(crate) fn reason(base: &Url, error: &(dyn std::error::Error + 'static)) -> String {
+    let said = root_cause(error);
+    if !is_no_http(error) {
+        return said;
+    }
+    let hint = match base.scheme() {
+        "http" => format!("; if it speaks TLS, use {}", shown(&secured(base))),
+        _ => String::new(),
+    };
+    format!("what answers there does not speak HTTP ({said}){hint}")
 }
 
 /// Joins a base URL and path segments, escaping what needs it.

@@ -1,5 +1,6 @@
 //! Why a call did not succeed, and whether the same call may succeed later.
 
+use tokio_tungstenite::tungstenite;
 use wire::{Code, Problem};
 
 /// Shorthand for this library's answers.
@@ -11,8 +12,8 @@ pub enum Error {
     /// The daemon refused. Nothing was changed, unless the code says that this is not known.
     #[error("{}: {}", .0.code, .0.detail)]
     Refused(Box<Problem>),
-    /// No connection could be made, or the server refused it for want of a client certificate that it accepts; it has read
-    /// nothing of the request.
+    /// No connection could be made, or the server refused it for want of a client certificate that it accepts, or speaks TLS
+    /// where the URL is `http://`; it has read nothing of the request.
     #[error("no connection to {url}: {reason}")]
     Unreachable {
         /// The base URL that was tried last.
@@ -116,6 +117,23 @@ pub(crate) fn is_certificate_refused(error: &(dyn std::error::Error + 'static)) 
         Tls::AlertReceived(alert) => is_about_certificate(*alert),
         _ => false,
     };
+    std::iter::successors(Some(error), |error| error.source()).filter_map(within).any(is_so)
+}
+
+/// Whether what came instead of an answer is no HTTP.
+pub(crate) fn is_no_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    use tokio_tungstenite::tungstenite::error::ProtocolError::HttparseError;
+    let of_socket =
+        |error: &tungstenite::Error| matches!(error, tungstenite::Error::Protocol(HttparseError(_)));
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
+            || error.downcast_ref::<tungstenite::Error>().is_some_and(of_socket)
+    })
+}
+
+/// Whether a handshake of TLS failed with a server that speaks TLS.
+pub(crate) fn is_of_tls_server(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_so = |said: &rustls::Error| !matches!(said, rustls::Error::InvalidMessage(_));
     std::iter::successors(Some(error), |error| error.source()).filter_map(within).any(is_so)
 }
 

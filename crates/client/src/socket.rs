@@ -21,12 +21,14 @@ use wire::limits::MESSAGE_BYTES_MAX;
 use wire::worker::{SUBPROTOCOL, close};
 use wire::{Code, Problem};
 
-use crate::base_url::{shown, target};
-use crate::error::root_cause;
+use crate::base_url::{reason, secured, shown, target};
+use crate::error::{is_no_http, is_of_tls_server, root_cause};
 use crate::{Error, Result, TlsOptions, tls};
 
 /// How long opening a connection may take, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server may take to show that it speaks TLS.
+const TLS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a close may take to be answered.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -87,13 +89,40 @@ impl Dialer {
             Ok(Ok((socket, _))) => Ok(Socket { socket, is_ping_due: false, is_unflushed: false, url }),
             Ok(Err(tungstenite::Error::Http(answer))) => Err(refused(url, &answer)),
             Ok(Err(error)) => {
-                Err(Error::Unreachable { url, reason: root_cause(&error), source: error.into() })
+                let reason = self.tls_instead(base, &error).await.unwrap_or_else(|| reason(base, &error));
+                Err(Error::Unreachable { url, reason, source: error.into() })
             }
             Err(late) => Err(Error::Unreachable {
                 url,
                 reason: "no connection in time".to_owned(),
                 source: late.into(),
             }),
+        }
+    }
+
+    /// The reason of a failure where a server that speaks TLS was asked by `http://`: it has read nothing of the request. `None`
+    /// for any other failure.
+    pub(crate) async fn tls_instead(
+        &self,
+        base: &Url,
+        error: &(dyn std::error::Error + Send + Sync + 'static),
+    ) -> Option<String> {
+        let secured = secured(base);
+        let is_so = base.scheme() == "http" && is_no_http(error) && self.is_tls_spoken(&secured).await;
+        is_so.then(|| format!("what answers there speaks TLS, not HTTP: use {}", shown(&secured)))
+    }
+
+    /// Whether a server speaks TLS. It gets no token.
+    async fn is_tls_spoken(&self, url: &Url) -> bool {
+        let Ok(request) = url.as_str().replacen("https", "wss", 1).into_client_request() else {
+            return false;
+        };
+        let connector = Connector::Rustls(Arc::clone(&self.tls));
+        let opening = connect_async_tls_with_config(request, None, true, Some(connector));
+        match tokio::time::timeout(TLS_TIMEOUT, opening).await {
+            Ok(Ok(_) | Err(tungstenite::Error::Http(_))) => true,
+            Ok(Err(error)) => is_of_tls_server(&error),
+            Err(_) => false,
         }
     }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::Problem;
 
-use crate::base_url::{self, shown, target};
+use crate::base_url::{self, reason, shown, target};
 use crate::error::{is_certificate_refused, root_cause};
 use crate::routes::{Looking, Routes};
 use crate::socket::Dialer;
@@ -283,6 +283,14 @@ impl Client {
             .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint))
     }
 
+    /// What a request that could not be sent, or had no answer, means. A server that speaks TLS cannot have read it.
+    async fn unanswered(&self, base: &Url, source: reqwest::Error) -> Error {
+        match self.dialer.tls_instead(base, &source).await {
+            Some(reason) => Error::Unreachable { url: shown(base), reason, source: source.into() },
+            None => of_sending(base, source),
+        }
+    }
+
     /// The answer of one instance, unless it is a refusal; its body is not read yet.
     async fn respond<B: Serialize>(
         &self,
@@ -310,8 +318,10 @@ impl Client {
         for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
-        let mut response =
-            request.send().await.map_err(|error| Failure::unanswered(of_sending(base, error)))?;
+        let mut response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Err(Failure::unanswered(self.unanswered(base, error).await)),
+        };
         let (status, hint) = (response.status(), retry_after(&response));
         if let (Some(version), Some(_)) = (response.headers().get(wire::RING_VERSION), call.signer) {
             self.note_ring(base, version);
@@ -350,7 +360,7 @@ async fn whole(
 
 /// What a request that could not be sent, or had no answer, means.
 pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
-    let (url, reason) = (shown(base), root_cause(&source));
+    let (url, reason) = (shown(base), reason(base, &source));
     if source.is_builder() {
         Error::Unusable(reason)
     } else if source.is_connect() || is_certificate_refused(&source) {

@@ -116,6 +116,10 @@ impl From<client::Error> for Failure {
                     "{error}\n  --cert and --cert-key (or FENCEPOST_CERT and FENCEPOST_CERT_KEY) name it."
                 ),
             ),
+            // Somebody is there, and the reason says how to speak to it.
+            client::Error::Unreachable { reason, .. } if reason.contains("https://") => {
+                Self::new(Exit::Unavailable, error)
+            }
             client::Error::Unreachable { url, .. } => Self::new(
                 Exit::Unavailable,
                 format!(
@@ -173,6 +177,15 @@ mod tests {
         assert_eq!(Failure::from(ledger::Error::Migration("newer".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Address("?".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Impossible("?".into())).exit, Exit::Software);
+    }
+
+    #[test]
+    fn who_speaks_tls_to_a_request_in_http_is_not_asked_whether_it_runs() {
+        let reason = "what answers there speaks TLS, not HTTP: use https://h:1".to_owned();
+        let error = client::Error::Unreachable { url: "http://h:1".to_owned(), reason, source: "?".into() };
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.message.ends_with("use https://h:1"), "{}", failure.message);
     }
 
     #[test]

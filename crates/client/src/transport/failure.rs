@@ -8,6 +8,7 @@ use wire::{Code, Problem};
 use super::RETRY_AFTER_S_MAX;
 use crate::Error;
 use crate::base_url::{self, shown};
+use crate::error::is_no_http;
 
 /// An attempt that failed, and what it says about the next one.
 pub(super) struct Failure {
@@ -76,6 +77,18 @@ impl Failure {
                 Some(_) | None => false,
             },
             Error::Unusable(_) => false,
+        }
+    }
+
+    /// Whether nobody was reached who speaks HTTP: the URL may be wrong.
+    pub(super) fn is_nobody(&self) -> bool {
+        match &self.error {
+            Error::Unreachable { .. } => true,
+            Error::Lost { source: Some(source), .. } => is_no_http(&**source),
+            Error::Lost { source: None, .. }
+            | Error::Refused(_)
+            | Error::Unexpected { .. }
+            | Error::Unusable(_) => false,
         }
     }
 

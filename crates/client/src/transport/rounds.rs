@@ -37,7 +37,7 @@ struct Effort<'a> {
     refusal: Option<Error>,
     /// Whether the call's time ended in the middle of the last attempt.
     is_cut_off: bool,
-    /// Whether any instance was reached.
+    /// Whether anybody was reached who speaks HTTP.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
     counted: u32,
@@ -82,9 +82,7 @@ impl<'a> Effort<'a> {
         if let Some(failure) = failure.filter(|_| self.changes) {
             self.doubt.note(&failure.error, || shown(to));
         }
-        let is_unreachable =
-            failure.is_some_and(|failure| matches!(failure.error, Error::Unreachable { .. }));
-        self.reached |= !is_unreachable;
+        self.reached |= !failure.is_some_and(Failure::is_nobody);
         // Where nobody is there at all, it may be a URL that is wrong: that is told soon.
         let counts = |failure: &Failure| self.probe || !self.reached || !failure.is_moving();
         self.counted += u32::from(failure.is_some_and(counts));

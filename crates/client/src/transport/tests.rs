@@ -13,6 +13,7 @@ use super::*;
 use crate::socket::stand_in::PATIENCE;
 
 mod cut_off;
+mod no_http;
 
 fn granted() -> Act {
     let body = r#"{"signer":"s","fencing_token":1,"owner":"a-1","grants":[{"nonce":7,"hold":"h","status":"HELD","held_until":"2026-01-01T00:00:00Z","held_for_ms":60000}]}"#;
