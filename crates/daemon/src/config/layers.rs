@@ -15,7 +15,7 @@ use url::Url;
 
 use super::check::check;
 use super::problem::{Problem, Refused, allowed};
-use super::{Config, Loaded, redact};
+use super::{AuthToken, Config, Loaded, redact};
 
 /// Variables with a short name of their own.
 const SHORT_VARIABLES: [(&str, &str); 3] = [
@@ -254,7 +254,10 @@ impl Stack {
                     self.set(&key, value, &shown, problems);
                 }
             }
-            Err(message) => problems.push(Problem::of_file(&shown, message)),
+            Err(message) => {
+                let problem = number_too_large(&text, &message, &shown);
+                problems.push(problem.unwrap_or_else(|| Problem::of_file(&shown, message)));
+            }
         }
     }
 
@@ -270,7 +273,14 @@ impl Stack {
                 Some(Value::Number(_)) => {
                     text.parse::<u64>().map_or_else(|_| Value::from(text.as_str()), Value::from)
                 }
-                Some(Value::Array(_)) => list(text),
+                Some(Value::Array(_)) => match tokens(text) {
+                    Ok(tokens) => tokens,
+                    Err(why) => {
+                        let what = format!("{key}: {why}");
+                        problems.push(Problem::new(&what, None, Some(name.as_str()), allowed(&key)));
+                        continue;
+                    }
+                },
                 Some(Value::Bool(_)) => {
                     text.parse::<bool>().map_or_else(|_| Value::from(text.as_str()), Value::from)
                 }
@@ -372,13 +382,50 @@ fn toml(text: &str) -> Result<Value, String> {
         })
 }
 
-/// A list in a variable, as JSON or TOML; the text itself where it is neither, for the type to be
-/// refused.
-fn list(text: &str) -> Value {
-    serde_json::from_str(text)
-        .ok()
-        .or_else(|| toml(&format!("list = {text}")).ok()?.get("list").cloned())
-        .unwrap_or_else(|| Value::from(text))
+/// What is wrong with a whole number that is too large for TOML, which its parser refuses by its line alone. `None` for any
+/// other error of the parser.
+fn number_too_large(text: &str, message: &str, origin: &str) -> Option<Problem> {
+    let number: usize = message.split_once(" at line ")?.1.split(',').next()?.parse().ok()?;
+    let before: Vec<&str> = text.lines().take(number).map(str::trim).collect();
+    let (name, value) = before.last()?.split_once('=')?;
+    let value = value.split('#').next()?.trim().replace('_', "");
+    let digits = value.strip_prefix(['+', '-']).unwrap_or(&value);
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_whole || value.parse::<i64>().is_ok() {
+        return None;
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-. ".contains(c);
+    let section = before.iter().rev().find_map(|line| Some(line.strip_prefix('[')?.split_once(']')?.0));
+    let key = match section.filter(|section| section.chars().all(is_name)) {
+        Some(section) => format!("{}.{}", section.trim(), name.trim()),
+        None => name.trim().to_owned(),
+    };
+    known_keys().get(&key)?;
+    let shown = redact::value(&key, &Value::from(value.as_str()));
+    Some(Problem::new(&key, Some(shown.trim_matches('"').to_owned()), Some(origin), allowed(&key)))
+}
+
+/// The tokens in a variable, as JSON or TOML, or why they cannot be read. Nothing is told of what stands there but the names of
+/// keys: a text may be a secret.
+fn tokens(text: &str) -> Result<Value, String> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => match serde_json::from_str::<Vec<AuthToken>>(text) {
+            // What reads well as a value has a key twice, of which a value keeps the last.
+            Err(error) if serde_json::from_value::<Vec<AuthToken>>(value.clone()).is_ok() => {
+                Err(error.to_string())
+            }
+            _ => Ok(value),
+        },
+        Err(of_json) => {
+            let of_toml = match toml(&format!("tokens = {text}")) {
+                Ok(layer) => return Ok(layer["tokens"].clone()),
+                Err(message) => message,
+            };
+            // Its place is that in another text.
+            let of_toml = of_toml.split_once(": ").map_or(of_toml.as_str(), |(_, what)| what);
+            Err(format!("neither JSON ({of_json}) nor TOML ({of_toml})"))
+        }
+    }
 }
 
 fn unknown_key(key: &str, value: &Value, origin: &str, known: &BTreeMap<String, Value>) -> Problem {

@@ -2,8 +2,10 @@
 //!
 //! Every configured value that reaches a log, a message or `check-config` passes through here.
 
+use std::ops::Range;
+
 use serde_json::Value;
-use url::Url;
+use url::{Position, Url};
 
 use super::Config;
 
@@ -28,7 +30,11 @@ pub fn url(text: &str) -> String {
 
 /// The URL without its secrets; `None` where nobody knows where they begin and end.
 fn without_secrets(text: &str) -> Option<String> {
-    let mut parsed = Url::parse(text).ok()?;
+    let hosts = hosts(text);
+    let mut parsed = match &hosts {
+        Some(at) => Url::parse(&format!("{}hosts{}", &text[..at.start], &text[at.end..])).ok()?,
+        None => Url::parse(text).ok()?,
+    };
     // A /, ? or # in a password that is not escaped ends the host for the parser: the rest, and the @, are then behind it.
     let is_torn = parsed.path().contains('@') || parsed.query().is_some_and(|query| query.contains('@'));
     // The same of a # or & in a password of the query.
@@ -51,7 +57,22 @@ fn without_secrets(text: &str) -> Option<String> {
             .collect();
         parsed.query_pairs_mut().clear().extend_pairs(pairs);
     }
-    Some(parsed.to_string())
+    Some(match hosts {
+        Some(at) => {
+            format!("{}{}{}", &parsed[..Position::BeforeHost], &text[at], &parsed[Position::AfterHost..])
+        }
+        None => parsed.to_string(),
+    })
+}
+
+/// Where in a URL a list of hosts stands, as `redis://:password@a:1,b:2` has one: `Url` reads none whose hosts have ports.
+fn hosts(text: &str) -> Option<Range<usize>> {
+    let from = text.find("://")? + 3;
+    let to = text[from..].find(['/', '?', '#']).map_or(text.len(), |at| from + at);
+    let from = text[from..to].rfind('@').map_or(from, |at| from + at + 1);
+    let list = &text[from..to];
+    let is_host = |host: &str| Url::parse(&format!("redis://{host}")).is_ok_and(|url| url.has_host());
+    (list.contains(',') && list.split(',').all(is_host)).then_some(from..to)
 }
 
 /// The sections in which no key is a secret, or has one in it.
@@ -121,6 +142,9 @@ mod tests {
     fn passwords_in_urls_are_hidden_and_the_rest_is_kept() {
         assert_eq!(url("postgres://u:hunter2@db:5432/f"), "postgres://u:***@db:5432/f");
         assert_eq!(url("redis://:hunter2@r:6379/0"), "redis://:***@r:6379/0");
+        assert_eq!(url("redis://:hunter2@r-1:1,r-2:2,[::1]:3/0"), "redis://:***@r-1:1,r-2:2,[::1]:3/0");
+        assert_eq!(url("rediss://u:h,2@r-1:1,r-2"), "rediss://u:***@r-1:1,r-2");
+        assert_eq!(url("redis://r-1:1,r-2:2"), "redis://r-1:1,r-2:2");
         assert_eq!(
             url("postgres:///f?host=/run/pg&password=hunter2"),
             "postgres:///f?host=%2Frun%2Fpg&password=***"
@@ -144,6 +168,11 @@ mod tests {
         // Redis takes one password for all of a list, so that the comma and what is behind it are of the first password.
         assert_eq!(url("redis://:hunter2@h1,redis://:hunter3@h2"), "redis://***");
         assert_eq!(url("redis://:hunter2@h1,h2:6379/0"), "redis://:***@h1,h2:6379/0");
+        for torn in ["/Ab+x", "#Ab", "?Ab", "a@b/x"] {
+            assert_eq!(url(&format!("redis://:{torn}@h1:1,h2:2/0")), "redis://***", "{torn}");
+        }
+        assert_eq!(url("redis://:hunter2@h1:1,:hunter3@h2:2"), "redis://:***@h2:2");
+        assert_eq!(url("redis://:hunter2@h1:1,h2:hunter3"), "redis://***");
         assert_eq!(url("postgres:///f?password=hunter2&3&user=u"), "postgres://***");
         assert_eq!(url("postgres:///f?password=hunter2#3"), "postgres://***");
         assert_eq!(url("hunter2:x@db://y"), "***");

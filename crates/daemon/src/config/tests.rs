@@ -273,6 +273,26 @@ fn every_number_is_refused_outside_its_range_and_of_another_type() {
 }
 
 #[test]
+fn a_number_that_toml_cannot_hold_is_refused_by_its_key() {
+    let refused = |text: &str| {
+        let (_folder, path) = file(text);
+        let message = refusal(&Sources { file: Some(path.clone()), ..Sources::default() });
+        message.replace(path.to_str().unwrap(), "FILE")
+    };
+    for (text, value) in [
+        ("mode = \"basic\"\n[nonce]\n[ lease ] # x\nsigner_ms=9223372036854775808\n", "9223372036854775808"),
+        ("lease.signer_ms = -99_999_999_999_999_999_999 # x\n[nonce]\n", "-99999999999999999999"),
+    ] {
+        let said = format!("\n  lease.signer_ms = {value} (FILE): allowed: 1000 to 300000 milliseconds");
+        assert!(refused(text).ends_with(&said), "{}", refused(text));
+    }
+    let message = refused("[cluster]\nsecret = 99999999999999999999\n");
+    assert!(message.contains("\n  cluster.secret = *** (FILE): allowed: "), "{message}");
+    let message = refused("[lease]\nsigner_ms = 11000\nsigner_ms = 11000\n");
+    assert!(message.contains("duplicate key `signer_ms`"), "{message}");
+}
+
+#[test]
 fn texts_are_checked_and_the_message_says_what_is_allowed() {
     for (variable, value, key, expected) in [
         ("FENCEPOST__MODE", "fast", "mode", "basic or worker-queue"),
@@ -629,7 +649,19 @@ fn bad_tokens_are_refused_and_never_shown() {
         (r#"[{"name":"a","token":"hunter2","scopes":["node"],"hunter":1}]"#, "has the unknown key hunter"),
         (r#"[{"name":"a","token":["hunter2"],"scopes":["node"]}]"#, "auth.tokens"),
         (r#"["hunter2"]"#, "auth.tokens"),
-        ("hunter2", "auth.tokens"),
+        ("hunter2", "auth.tokens: neither JSON (expected value at line 1 column 1) nor TOML ("),
+        (
+            r#"[{"name":"a","token":"hunter2","scopes":["read"]}"#,
+            "neither JSON (EOF while parsing a list at line 1 column ",
+        ),
+        (
+            r#"[{"name":"a","token":"hunter2","scopes":["read"],"scopes":["admin"]}]"#,
+            "auth.tokens: duplicate field `scopes` at line 1 column ",
+        ),
+        (
+            r#"[{name="a",token="hunter2",scopes=["read"],scopes=["admin"]}]"#,
+            "nor TOML (duplicate key `scopes`",
+        ),
     ] {
         let message = refusal(&sources(&[("FENCEPOST__AUTH__TOKENS", tokens)]));
         assert!(message.contains(expected), "{expected:?} is not in: {message}");
