@@ -130,6 +130,19 @@ mod tests {
         let missing = folder.path().join("missing");
         let broken = folder.path().join("broken");
         std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        let written = |name: &str, pem: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, pem).unwrap();
+            path
+        };
+        let half = written("half", "-----BEGIN PRIVATE KEY-----\nAAAA\n");
+        let odd = written("odd", "-----BEGIN PRIVATE KEY\nAAAA\n-----END PRIVATE KEY-----\n");
+        let spoilt = written("spoilt", "-----BEGIN PRIVATE KEY-----\nA A:\n-----END PRIVATE KEY-----\n");
+        let locked = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let locked = written("locked", locked);
+        let of_old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n\
+                      -----END RSA PRIVATE KEY-----\n";
+        let of_old = written("of_old", of_old);
         let with_certificate = |file: &PathBuf| Pair { certificate: file.clone(), key: one.key.clone() };
         let with_key = |file: &PathBuf| Pair { certificate: one.certificate.clone(), key: file.clone() };
         for (bad, ca, file, words) in [
@@ -141,6 +154,11 @@ mod tests {
             (with_key(&text), None, (Part::Key, &text), "no private key in PEM"),
             (with_key(&one.certificate), None, (Part::Key, &one.certificate), "no private key in PEM"),
             (with_key(&other.key), None, (Part::Key, &other.key), "not the key of the certificate"),
+            (with_key(&half), None, (Part::Key, &half), "its line -----END PRIVATE KEY----- is missing"),
+            (with_key(&odd), None, (Part::Key, &odd), "does not end with -----"),
+            (with_key(&spoilt), None, (Part::Key, &spoilt), "is no base64"),
+            (with_key(&locked), None, (Part::Key, &locked), "is encrypted, and must not be"),
+            (with_key(&of_old), None, (Part::Key, &of_old), "is encrypted, and must not be"),
             (one.clone(), Some(missing.clone()), (Part::Authorities, &missing), "cannot be read"),
             (one.clone(), Some(text.clone()), (Part::Authorities, &text), "no certificate in PEM"),
             (

@@ -81,8 +81,11 @@ impl Pair {
     pub fn read(&self) -> std::result::Result<CertifiedKey, BadFile> {
         let chain = certificates(&self.certificate, Part::Certificate)?;
         let bad_key = |reason: String| BadFile { part: Part::Key, file: self.key.clone(), reason };
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| bad_key(of_pem(&error, "private key")))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
+            let is_encrypted = is_encrypted(&self.key);
+            let said = "its private key is encrypted, and must not be: nobody is asked for its password";
+            bad_key(if is_encrypted { said.to_owned() } else { of_pem(&error, "private key") })
+        })?;
         CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 bad_key(format!("it is not the key of the certificate in {}", self.certificate.display()))
@@ -154,8 +157,25 @@ fn of_pem(error: &rustls::pki_types::pem::Error, what: &str) -> String {
     match error {
         Pem::Io(error) => format!("it cannot be read: {error}"),
         Pem::NoItemsFound => format!("it has no {what} in PEM"),
-        error => format!("it is no readable PEM file: {error:?}"),
+        Pem::MissingSectionEnd { end_marker } => {
+            format!(
+                "it breaks off: its line -----END {}----- is missing",
+                String::from_utf8_lossy(end_marker)
+            )
+        }
+        Pem::IllegalSectionStart { .. } => {
+            "it has a line that begins with -----BEGIN and does not end with -----".to_owned()
+        }
+        Pem::Base64Decode(_) => "what stands between its lines BEGIN and END is no base64".to_owned(),
+        error => format!("it is no readable PEM file: {error}"),
     }
+}
+
+/// Whether a file has an encrypted private key, in PKCS #8 or as older programs wrote it.
+fn is_encrypted(file: &Path) -> bool {
+    let marks = ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED"];
+    let has = |pem: &[u8], mark: &str| pem.windows(mark.len()).any(|text| text == mark.as_bytes());
+    std::fs::read(file).is_ok_and(|pem| marks.iter().any(|mark| has(&pem, mark)))
 }
 
 /// The settings for connections; `wanted` says whether any URL is `https://`. Files that are named are read in any
