@@ -26,8 +26,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::{Host, Url};
 
-pub use check::{other_ledger, token_name, weak_tokens};
-pub use layers::{Options, Sources};
+pub use check::{other_ledger, other_tokens, token_name, weak_tokens};
+pub use layers::{Options, Sources, changed_keys};
 use limits as l;
 pub use limits::{NODE_NAME_CHARS_MAX, SCOPES, SNOWFLAKES_AHEAD_MS_MAX};
 pub use problem::Refused;
@@ -88,6 +88,8 @@ pub struct Loaded {
     pub origins: BTreeMap<String, String>,
     /// The ledger that the file names, if a variable names another one that is used; may hold a password.
     pub overridden_ledger: Option<String>,
+    /// Whether the file has tokens, and a variable has others, which are used.
+    pub overridden_tokens: bool,
 }
 
 impl Loaded {

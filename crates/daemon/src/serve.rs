@@ -31,7 +31,7 @@ use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{AuthToken, Config, Loaded, encryption, other_ledger, redact, weak_tokens};
+use crate::config::{AuthToken, Config, Loaded, encryption, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process::{self, Connections};
@@ -382,6 +382,9 @@ fn tell_configuration(loaded: &Loaded) {
     }
     if let Some(warning) = other_ledger(loaded) {
         tracing::warn!(warning, "the ledger is another than that of the configuration file");
+    }
+    if let Some(warning) = other_tokens(loaded) {
+        tracing::warn!(warning, "the tokens are others than those of the configuration file");
     }
 }
 

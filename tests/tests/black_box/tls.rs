@@ -343,6 +343,23 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_authorities_alone_is_no_reload_of_the_listener() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &authority, &pair);
+    let instance = setup.start().await.unwrap();
+    let text = std::fs::read_to_string(authority.file()).unwrap();
+    std::fs::write(authority.file(), format!("{text}\n")).unwrap();
+    let reloads = |of: &str| {
+        let log = instance.whole_log();
+        let reloads = log.lines().filter(|line| line.contains("the certificates are reloaded"));
+        reloads.filter(|line| line.contains(of)).count()
+    };
+    until("the authorities are read again", async || reloads("peers") > 0).await;
+    assert_eq!(reloads("listener"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configuration_with_78() {
     let authority = Authority::new("ours").unwrap();
     let (pair, other) = (authority.issue("server").unwrap(), authority.issue("other").unwrap());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::shown;
 use crate::cli::CheckConfig;
-use crate::config::{Loaded, other_ledger, redact, weak_tokens};
+use crate::config::{Loaded, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::Failure;
 use crate::serve::check_files;
 
@@ -17,7 +17,8 @@ use crate::serve::check_files;
 pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     check_files(&loaded.config)?;
-    for warning in weak_tokens(&loaded.config).into_iter().chain(other_ledger(&loaded)) {
+    let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
+    for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }
     shown::answer(command.json, &redact::config(&loaded.config), |_| toml(&loaded));

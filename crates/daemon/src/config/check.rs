@@ -237,6 +237,13 @@ pub fn other_ledger(loaded: &Loaded) -> Option<String> {
     ))
 }
 
+/// A variable that has the tokens while the file has others: a warning, for the log. Who removes a token from the file would
+/// believe that it is good no more.
+pub fn other_tokens(loaded: &Loaded) -> Option<String> {
+    let variable = loaded.origin("auth.tokens").filter(|_| loaded.overridden_tokens)?;
+    Some(format!("the tokens of {variable} count, and those of the configuration file have no effect"))
+}
+
 /// Whether an address is reached from other machines. Another check refuses an unreadable one.
 fn is_open(listen: &str) -> bool {
     address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback())

@@ -118,7 +118,8 @@ impl Sources {
         if let Some(path) = &file {
             stack.file(path, &mut problems);
         }
-        let ledger_of_file = stack.values.get("ledger.url").cloned();
+        let of_file = |key: &str| stack.values.get(key).cloned();
+        let (ledger_of_file, tokens_of_file) = (of_file("ledger.url"), of_file("auth.tokens"));
         stack.environment(&environment, &mut problems);
         for (option, key, value) in self.options.entries() {
             stack.set(key, Value::from(value.as_str()), option, &mut problems);
@@ -131,7 +132,11 @@ impl Sources {
         let overridden_ledger = ledger_of_file
             .and_then(|url| url.as_str().map(str::to_owned))
             .filter(|url| is_by_variable && !name_one_ledger(url, &config.ledger.url));
-        let loaded = Loaded { config, file, origins: stack.origins, overridden_ledger };
+        let overridden_tokens = tokens_of_file.is_some_and(|of_file| {
+            of_file.as_array().is_some_and(|list| !list.is_empty())
+                && stack.values.get("auth.tokens") != Some(&of_file)
+        });
+        let loaded = Loaded { config, file, origins: stack.origins, overridden_ledger, overridden_tokens };
         let problems = check(&loaded, listening);
         if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
     }
@@ -338,6 +343,14 @@ fn place(path: &[String]) -> String {
 pub(super) fn known_keys() -> BTreeMap<String, Value> {
     let defaults = serde_json::to_value(Config::default()).expect("a configuration is plain data");
     leaves(&defaults).into_iter().collect()
+}
+
+/// The keys whose values are not the same, as `section.key`.
+pub fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
+    let values =
+        |config: &Config| leaves(&serde_json::to_value(config).expect("a configuration is plain data"));
+    let both = values(before).into_iter().zip(values(after));
+    both.filter(|(before, after)| before != after).map(|((key, _), _)| key).collect()
 }
 
 /// Whether there are keys in a section of this name.

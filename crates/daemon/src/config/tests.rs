@@ -588,6 +588,35 @@ fn a_variable_that_names_another_ledger_than_the_file_is_warned_of() {
 }
 
 #[test]
+fn tokens_of_the_file_that_do_not_count_are_warned_of() {
+    let variable = |name: &str| format!(r#"[{{"name":"{name}","token":"hunter2","scopes":["admin"]}}]"#);
+    let warned = |of_file: &str, of_variable: &str| {
+        let (_folder, path) = file(of_file);
+        let given = sources(&[("FENCEPOST__AUTH__TOKENS", of_variable)]);
+        other_tokens(&Sources { file: Some(path), ..given }.load().unwrap())
+    };
+    let of_file = "[[auth.tokens]]\nname = \"ops\"\ntoken = \"hunter2\"\nscopes = [\"admin\"]\n";
+    let warning = warned(of_file, &variable("other")).expect("the file's do not count");
+    assert!(warning.contains("FENCEPOST__AUTH__TOKENS") && !warning.contains("hunter2"), "{warning}");
+    for (of_file, of_variable) in
+        [(of_file, variable("ops")), (of_file, String::new()), ("[auth]\ntokens = []\n", variable("ops"))]
+    {
+        assert_eq!(warned(of_file, &of_variable), None, "{of_file} {of_variable}");
+    }
+}
+
+#[test]
+fn the_keys_that_have_changed_are_named() {
+    let before = Config::default();
+    let mut after = before.clone();
+    assert_eq!(changed_keys(&before, &after), Vec::<String>::new());
+    after.mode = "basic".to_owned();
+    after.lease.signer_ms += 1;
+    after.auth.tokens.push(AuthToken::default());
+    assert_eq!(changed_keys(&before, &after), ["auth.tokens", "lease.signer_ms", "mode"]);
+}
+
+#[test]
 fn commands_that_do_not_listen_need_only_their_ledger_encrypted() {
     let elsewhere = [("FENCEPOST_LISTEN", "0.0.0.0:7070"), ("FENCEPOST_REDIS_URL", "redis://redis")];
     assert!(sources(&elsewhere).load_without_listening().is_ok());

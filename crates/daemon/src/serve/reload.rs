@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::watched::Watched;
 use super::{tls, tokens};
-use crate::config::{AuthToken, Config, Loaded, Sources};
+use crate::config::{AuthToken, Config, Loaded, Sources, changed_keys, other_tokens};
 use crate::exit::{Exit, Failure};
 
 /// How often the files are looked at.
@@ -22,7 +22,10 @@ pub struct Reloader {
     sources: Sources,
     config: Config,
     configured: Watched,
-    certificates: Watched,
+    /// The listener's certificate and key.
+    listener: Watched,
+    /// The files of the connections to other instances.
+    peers: Watched,
     hangup: Signal,
 }
 
@@ -50,55 +53,52 @@ impl Reloader {
     pub fn new(hangup: Signal, sources: Sources, loaded: &Loaded) -> Self {
         let config = loaded.config.clone();
         let configured = Watched::new(loaded.file.iter().cloned().collect());
-        let certificates = Watched::new(tls::files(&config));
-        Self { sources, config, configured, certificates, hangup }
+        let listener = Watched::new(tls::listener_files(&config));
+        let peers = Watched::new(tls::peer_files(&config));
+        Self { sources, config, configured, listener, peers, hangup }
     }
 
     /// Reads tokens and certificates again whenever there is a reason.
     pub async fn run(mut self, targets: Targets) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut waits = false;
+        let (mut waits, mut was_away) = (false, false);
         loop {
-            let (configured, certificates) = tokio::select! {
-                Some(()) = self.hangup.recv() => (true, true),
-                _ = looks.tick() => (waits || self.configured.is_changed(), self.certificates.is_changed()),
+            let (configured, listener, peers) = tokio::select! {
+                Some(()) = self.hangup.recv() => (true, true, true),
+                _ = looks.tick() => {
+                    let configured = self.configured.is_changed() || waits;
+                    (configured, self.listener.is_changed(), self.peers.is_changed())
+                }
             };
+            let is_away = self.configured.is_away();
+            if is_away != was_away {
+                was_away = is_away;
+                if is_away {
+                    tracing::warn!("the configuration file is gone; what was read of it stays in force");
+                } else {
+                    tracing::warn!("the configuration file is back");
+                }
+            }
             if configured {
                 self.configured.note();
                 let reload = self.reload(&targets, waits).await;
                 waits = reload == Reload::Waits;
                 metrics::counter!("fencepost_token_reload_total", "result" => reload.as_str()).increment(1);
             }
-            if certificates {
-                self.certificates.note();
-                self.reload_certificates(&targets);
+            if listener {
+                self.listener.note();
+                // New connections get the new certificates; open ones stay.
+                if let Some(listener) = &targets.tls {
+                    tell_certificates("listener", tls::reload(&self.config, listener));
+                }
             }
-        }
-    }
-
-    /// New connections get the new certificates; open ones stay.
-    fn reload_certificates(&self, targets: &Targets) {
-        let listener = targets.tls.as_ref().map(|tls| tls::reload(&self.config, tls));
-        let has_files = !tls::files(&self.config).is_empty();
-        let peers = has_files.then(|| tls::renew_peers(&self.config, &targets.peers));
-        for (of, outcome) in [("listener", listener), ("peers", peers)] {
-            let Some(outcome) = outcome else { continue };
-            let result = match outcome {
-                Ok(()) => {
-                    tracing::info!(of, "the certificates are reloaded");
-                    "ok"
+            if peers {
+                self.peers.note();
+                if !tls::peer_files(&self.config).is_empty() {
+                    tell_certificates("peers", tls::renew_peers(&self.config, &targets.peers));
                 }
-                Err(refused) => {
-                    tracing::error!(
-                        of,
-                        refused,
-                        "the certificates cannot be reloaded; they stay as they are"
-                    );
-                    "refused"
-                }
-            };
-            metrics::counter!("fencepost_tls_reload_total", "of" => of, "result" => result).increment(1);
+            }
         }
     }
 
@@ -118,20 +118,36 @@ impl Reloader {
             );
             return Reload::Refused;
         }
-        if let Err(error) = targets.ledger.audit(&entry(before, after)).await {
+        let changes = entry(before, after);
+        if let Some(changes) = &changes
+            && let Err(error) = targets.ledger.audit(changes).await
+        {
             if !has_waited {
                 tracing::warn!(%error, "the tokens stay as they are until the audit takes the entry of their reload");
             }
             return Reload::Waits;
         }
-        let rest = |config: &Config| Config { auth: crate::config::Auth::default(), ..config.clone() };
-        if rest(&self.config) != rest(&loaded.config) {
-            tracing::warn!("only tokens are reloaded; other changes of the configuration wait for a restart");
+        let mut keys = changed_keys(&self.config, &loaded.config);
+        keys.retain(|key| key != "auth.tokens");
+        if !keys.is_empty() {
+            let keys = keys.join(", ");
+            tracing::warn!(
+                keys,
+                "only tokens are reloaded; other changes of the configuration wait for a restart"
+            );
+        }
+        if let Some(warning) = other_tokens(&loaded) {
+            tracing::warn!(warning, "the tokens are others than those of the configuration file");
         }
         if !after.is_empty() {
             targets.api.replace_tokens(tokens(&loaded.config));
         }
-        tracing::info!(tokens = after.len(), changed = before != after, "the tokens are reloaded");
+        match changes {
+            Some(_) => tracing::info!(tokens = after.len(), "the tokens are reloaded"),
+            None => {
+                tracing::info!(tokens = after.len(), "the configuration was read again; no token has changed")
+            }
+        }
         self.config.auth = loaded.config.auth;
         Reload::Done
     }
@@ -158,14 +174,31 @@ impl Reload {
     }
 }
 
-/// What is noted of a reload: the tokens that are not as they were, without their secrets. Nobody asked for it over HTTP.
-fn entry(before: &[AuthToken], after: &[AuthToken]) -> AuditEntry {
+/// What became of certificates that were read again.
+fn tell_certificates(of: &'static str, outcome: Result<(), String>) {
+    let result = match outcome {
+        Ok(()) => {
+            tracing::info!(of, "the certificates are reloaded");
+            "ok"
+        }
+        Err(refused) => {
+            tracing::error!(of, refused, "the certificates cannot be reloaded; they stay as they are");
+            "refused"
+        }
+    };
+    metrics::counter!("fencepost_tls_reload_total", "of" => of, "result" => result).increment(1);
+}
+
+/// What is noted of a reload: the tokens that are not as they were, without their secrets. `None` if all are. Nobody asked for it
+/// over HTTP.
+fn entry(before: &[AuthToken], after: &[AuthToken]) -> Option<AuditEntry> {
     let others = |of: &[AuthToken], than: &[AuthToken]| {
         let others: Vec<_> = of.iter().filter(|token| !than.contains(token)).map(AuthToken::rights).collect();
         (!others.is_empty()).then(|| others.join("\n"))
     };
     let (before, after) = (others(before, after), others(after, before));
-    AuditEntry { before, after, ..AuditEntry::new("", "reload_tokens", "config:tokens") }
+    let is_changed = before.is_some() || after.is_some();
+    is_changed.then(|| AuditEntry { before, after, ..AuditEntry::new("", "reload_tokens", "config:tokens") })
 }
 
 #[cfg(test)]
@@ -183,7 +216,7 @@ mod tests {
         let admin = AuthToken { scopes: vec!["admin".to_owned()], signers: None, ..of_signers.clone() };
         let same = token("same", "s");
         let entry_of = |before: &[AuthToken], after: &[AuthToken]| {
-            let AuditEntry { before, after, .. } = entry(before, after);
+            let AuditEntry { before, after, .. } = entry(before, after).expect("something has changed");
             (before.unwrap_or_default(), after.unwrap_or_default())
         };
         let (before, after) = entry_of(&[same.clone(), of_signers.clone()], &[same.clone(), admin]);
@@ -202,5 +235,7 @@ mod tests {
         let gone = AuthToken { expires_at: "2030-01-01T00:00:00Z".to_owned(), ..token("gone", "g") };
         let (before, after) = entry_of(&[gone], &[]);
         assert!(before.contains("2030") && after.is_empty(), "{before}");
+        let (one, other) = (token("one", "1"), token("other", "2"));
+        assert!(entry(&[one.clone(), other.clone()], &[other, one]).is_none(), "no token has changed");
     }
 }

@@ -106,15 +106,15 @@ pub fn reload(config: &Config, tls: &api::Tls) -> Result<(), String> {
     Ok(())
 }
 
-/// The files that are looked at for changes.
-pub fn files(config: &Config) -> Vec<PathBuf> {
-    let own = config.server.tls().map(|files| files.pair);
+/// The files of the listener that are looked at for changes.
+pub fn listener_files(config: &Config) -> Vec<PathBuf> {
+    config.server.tls().map_or_else(Vec::new, |files| vec![files.pair.certificate, files.pair.key])
+}
+
+/// The files of the connections to other instances that are looked at for changes.
+pub fn peer_files(config: &Config) -> Vec<PathBuf> {
     let TlsOptions { ca_file, pair } = config.cluster.tls(&config.server);
-    let pairs = own.into_iter().chain(pair).flat_map(|pair| [pair.certificate, pair.key]);
-    let mut files: Vec<_> = pairs.chain(ca_file).collect();
-    files.sort();
-    files.dedup();
-    files
+    pair.into_iter().flat_map(|pair| [pair.certificate, pair.key]).chain(ca_file).collect()
 }
 
 /// When the certificate expires, if there is any.

@@ -12,12 +12,13 @@ pub struct Watched {
     files: Vec<PathBuf>,
     seen: Vec<Option<Look>>,
     last: Vec<Option<Look>>,
+    is_away: bool,
 }
 
 impl Watched {
     /// The files, as they are now.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let mut watched = Self { files, seen: Vec::new(), last: Vec::new() };
+        let mut watched = Self { files, seen: Vec::new(), last: Vec::new(), is_away: false };
         watched.note();
         watched
     }
@@ -33,7 +34,15 @@ impl Watched {
         let found = self.look();
         let is_at_rest = found == self.last;
         self.last = found;
+        if is_at_rest {
+            self.is_away = self.last.iter().any(Option::is_none);
+        }
         is_at_rest && self.last.iter().all(Option::is_some) && self.last != self.seen
+    }
+
+    /// Whether a file was away in two calls of [`Self::is_changed`] one after the other, and not there in two since.
+    pub const fn is_away(&self) -> bool {
+        self.is_away
     }
 
     fn look(&self) -> Vec<Option<Look>> {
@@ -64,9 +73,11 @@ mod tests {
         }
         assert!(watched.is_changed());
         std::fs::remove_file(&files[1]).unwrap();
-        assert!(!watched.is_changed() && !watched.is_changed(), "one is being replaced");
+        assert!(!watched.is_changed() && !watched.is_away(), "it may be back at once");
+        assert!(!watched.is_changed() && watched.is_away(), "one is being replaced");
         std::fs::write(&files[1], "1").unwrap();
-        assert!(!watched.is_changed() && watched.is_changed());
+        assert!(!watched.is_changed() && watched.is_away());
+        assert!(watched.is_changed() && !watched.is_away());
         watched.note();
         assert!(!watched.is_changed());
         assert!(!Watched::new(Vec::new()).is_changed());

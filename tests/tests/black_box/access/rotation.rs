@@ -297,6 +297,31 @@ async fn a_token_that_is_taken_away_loses_a_socket_that_is_never_idle() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_changes_no_token_says_what_has_no_effect_and_is_not_in_the_audit() {
+    let both = json!([root(), {"name": "revoked", "token": "revoked", "scopes": ["read"]}]);
+    let ground = Ground::fresh();
+    let setup = ground.setup().env("FENCEPOST__AUTH__TOKENS", &both.to_string());
+    let daemon = Guarded::on(setup, &both).await;
+    let times = |words: &str| daemon.instance.whole_log().matches(words).count();
+    let logged = async |words: &str| until(words, async || times(words) > 0).await;
+    // The variable's tokens count.
+    write(&daemon.file, &json!([root()]));
+    logged("the tokens of FENCEPOST__AUTH__TOKENS count").await;
+    assert_eq!(daemon.ask("revoked", "GET", "/v1/signers", None).await.0, 200);
+    std::fs::write(&daemon.file, "[lease]\nsigner_ms = 11000\n[nonce]\nqueue_max = 5\n").unwrap();
+    daemon.instance.process().signal(Signal::Hangup).unwrap();
+    logged("lease.signer_ms, nonce.queue_max").await;
+    let away = daemon.file.with_extension("away");
+    std::fs::rename(&daemon.file, &away).unwrap();
+    logged("the configuration file is gone").await;
+    std::fs::rename(&away, &daemon.file).unwrap();
+    logged("the configuration file is back").await;
+    assert_eq!(times("the configuration file is gone"), 1);
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit?action=reload_tokens", None).await;
+    assert_eq!(listed["items"], json!([]), "{listed}");
+}
+
 /// A time since 1970 as RFC 3339 in UTC.
 fn date(at: Duration) -> String {
     let seconds = format!("@{}", at.as_secs());
