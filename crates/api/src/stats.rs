@@ -102,7 +102,7 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
         history_since: Some(to_wire::ago(kept)),
         history: history(&jobs.history),
         pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool, pauses)).collect(),
-        slots: SlotStats { used: jobs.slots.0, all: jobs.slots.1 },
+        slots: Some(SlotStats { used: jobs.slots.0, all: jobs.slots.1 }),
         plans: PlanStatuses {
             created: plan(PlanStatus::Created),
             running: plan(PlanStatus::Running),

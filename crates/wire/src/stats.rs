@@ -35,10 +35,10 @@ pub struct Stats {
     /// or that a job names, in the order of their names. There are at most 1,000: the configured pools are included
     /// first, then those with the most jobs.
     pub pools: Vec<PoolStats>,
-    /// The slots of all connected nodes, as the instance that answers knows them now.
-    #[serde(default)]
-    #[schema(required)]
-    pub slots: SlotStats,
+    /// The slots of all connected nodes, as the instance that answers knows them now. An instance of 0.1.0 leaves them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required, value_type = SlotStats)]
+    pub slots: Option<SlotStats>,
     /// All plans that are kept, by status.
     pub plans: PlanStatuses,
     /// The tasks of plans that are not over, by status.

@@ -25,7 +25,10 @@ fn people(stats: &Stats) -> String {
     let finished = stats.finished_counted_ms_ago.map_or_else(|| "not yet".to_owned(), shown::length);
     let counted =
         format!("cluster, counted {unfinished} ago (FINISHED: {finished}; plans and tasks: {plans})\n");
-    let slots = format!("slots: {} of {} taken\n", stats.slots.used, stats.slots.all);
+    let slots = match stats.slots {
+        Some(slots) => format!("slots: {} of {} taken\n", slots.used, slots.all),
+        None => "slots: the server does not tell\n".to_owned(),
+    };
     [counted + &slots, pools(stats), rates(stats), statuses(stats)].join("\n")
 }
 
@@ -153,7 +156,7 @@ mod tests {
                 .to_vec(),
             history_since: None,
             history: JobHistory::default(),
-            slots: SlotStats { used: 3, all: 8 },
+            slots: Some(SlotStats { used: 3, all: 8 }),
             pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
             plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
             tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },
@@ -197,6 +200,10 @@ CANCELLED    0      0
 unknown stages: 5
 ";
         assert_eq!(people(&stats), expected);
+        let mut of_old = serde_json::to_value(&stats).unwrap();
+        of_old.as_object_mut().unwrap().remove("slots");
+        let of_old = people(&serde_json::from_value(of_old).unwrap());
+        assert_eq!(of_old, expected.replace("3 of 8 taken", "the server does not tell"));
         let jobs = JobStates { finished: None, ..jobs };
         let just_started = people(&Stats { jobs, finished_counted_ms_ago: None, ..stats });
         for line in [

@@ -81,12 +81,8 @@ fn people(screen: &Screenful) -> String {
         || "no job waits".to_owned(),
         |ms| format!("the oldest waiting job is due for {}", shown::length(ms)),
     );
-    let summary = format!(
-        "{oldest}; {} of {} slots taken on {}\n",
-        counts.slots.used,
-        counts.slots.all,
-        counted(all, *more_nodes)
-    );
+    let slots = counts.slots.map(|slots| format!("{} of {} slots taken on ", slots.used, slots.all));
+    let summary = format!("{oldest}; {}{}\n", slots.unwrap_or_default(), counted(all, *more_nodes));
     let list = List { items: all.iter().take(NODES_SHOWN).cloned().collect(), next_cursor: None };
     [summary, stats::pools(counts), stats::rates(counts), nodes::list(&list), cluster::people(members)]
         .join("\n")
