@@ -166,11 +166,15 @@ impl History {
         }
         match migrate {
             _ if difference.missing.is_empty() => Ok(false),
-            Migrate::Check | Migrate::CheckExisting => Err(MigrateFailure::Final(Error::Migration(format!(
-                "the tables are older than this binary: they lack {}; run `fencepost migrate`, or start with \
-                 --migrate auto",
-                named(&difference.missing)
-            )))),
+            Migrate::Check | Migrate::CheckExisting => {
+                let how = if tables.has_first {
+                    format!("the tables are older than this binary: they lack {}", named(&difference.missing))
+                } else {
+                    "the database has no tables of a ledger".to_owned()
+                };
+                let why = format!("{how}; run `fencepost migrate`, or start with --migrate auto");
+                Err(MigrateFailure::Final(Error::Migration(why)))
+            }
             Migrate::Auto | Migrate::Existing => Ok(true),
         }
     }

@@ -274,12 +274,19 @@ async fn a_check_of_the_tables_changes_nothing_and_says_what_is_missing() {
         let setup = Setup::command("migrate").database(database.url()).arg("--check");
         setup.run_to_end(PATIENCE).await.unwrap()
     };
-    assert_refused(&check().await, 78, &["older than this binary", "`fencepost migrate`"]);
+    assert_refused(&check().await, 78, &["the database has no tables of a ledger; run `fencepost migrate`"]);
     let tables = "select count(*) from pg_tables where schemaname = 'public'";
     assert_eq!(database.query(tables).unwrap(), [["0"]]);
     let migrated = Setup::command("migrate").database(database.url()).run_to_end(PATIENCE).await.unwrap();
     assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
     assert_eq!(check().await.code, Some(0));
+    let newest = "delete from schema_migration where version = (select max(version) from schema_migration)";
+    database.query(newest).unwrap();
+    assert_refused(
+        &check().await,
+        78,
+        &["older than this binary: they lack migration", "`fencepost migrate`"],
+    );
 
     let dir = tempfile::tempdir().unwrap();
     let check = Setup::command("migrate").dir(dir.path()).arg("--check").run_to_end(PATIENCE).await.unwrap();
