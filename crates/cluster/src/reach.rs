@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use domain::InstanceId;
+
 use crate::failure_detector::SILENCE_MAX;
 use crate::{ClusterView, FailureDetector};
 
@@ -41,6 +43,12 @@ impl Reach {
     #[must_use]
     pub fn is_without_lease_for(&self, length: Duration) -> bool {
         self.failure_detector.is_without_lease_for(length)
+    }
+
+    /// Whether an instance has surely ended, and with it the connections that its nodes had: see [`crate::View::has_ended`].
+    #[must_use]
+    pub fn has_ended(&self, instance: &InstanceId) -> bool {
+        self.cluster_view.view().has_ended(instance)
     }
 
     /// How long this instance has reached its bus and the ledger without a break; `None` while it does not. Without the
@@ -87,7 +95,7 @@ impl Reach {
 mod tests {
     use std::collections::HashSet;
 
-    use domain::{InstanceId, Mode};
+    use domain::Mode;
 
     use super::*;
     use crate::Identity;

@@ -28,7 +28,7 @@ mod waiting_bytes;
 
 pub use messages::{
     Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Coming, Command, CommitFailure,
-    Completed, CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PageId,
+    Completed, CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, NodeFound, PageId,
     PendingSubmission, PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch,
     SlotsFound, Snapshot, Submission, WithdrawOrder, WrittenBatch,
 };

@@ -7,7 +7,7 @@
 //! What a crash leaves behind after each step:
 //! 1. slots reserved, nothing committed: the reservations run out;
 //! 2. committed, no caller answered: the caller asks again under the same key; a dispatch that never left is taken back by the
-//!    next owner, since no node acknowledges it;
+//!    next owner, since no node acknowledges it, and counts as sent where the node's connection of then is over;
 //! 3. dispatched: the node sends its result to whatever instance it is connected to.
 
 mod effects;

@@ -518,6 +518,17 @@ impl Scheduler {
             && self.reach.hears_all().is_none()
     }
 
+    /// Whether the node may still be on the connection by which what was placed so was to be sent. Silence says nothing of that.
+    pub(super) fn may_be_connected(&self, placed: &Assignment) -> bool {
+        let Assignment { node, holder } = placed;
+        !self.reach.has_ended(holder) && !self.is_elsewhere(placed) && !self.is_surely_gone(node)
+    }
+
+    /// Whether the node has connected to another instance than the one that held its socket when this was placed.
+    fn is_elsewhere(&self, Assignment { node, holder }: &Assignment) -> bool {
+        self.registry.get(node).is_some_and(|known| known.profile.holder != *holder)
+    }
+
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
     /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
     /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts. With `are_sent` all of

@@ -58,7 +58,7 @@ pub enum Revoked {
     Undeliverable,
     /// The node is gone, and the attempt was never sent to it.
     NodeLostUnsent,
-    /// The node is gone, and had been sent the attempt: it may have crashed the node.
+    /// The node is gone, or its connection is, and it had been sent the attempt, or may have been: it may have crashed of it.
     NodeLost,
     /// The node had acknowledged it and does not know of it any more.
     Unlisted,
@@ -92,7 +92,7 @@ impl Revoked {
         }
     }
 
-    /// Whether it counts towards `max_attempts`: the node had it and may have run it.
+    /// Whether it counts towards `max_attempts`: the node may have run it.
     #[must_use]
     pub const fn counts(self) -> bool {
         matches!(self, Self::NodeLost | Self::Unlisted | Self::TimedOut)

@@ -59,13 +59,18 @@ pub(super) struct InFlight {
     is_connection_lost: bool,
     /// Its node is connected elsewhere, and does not have it.
     is_node_elsewhere: bool,
+    /// It was read from the ledger: an earlier owner may have sent it, or this one under an earlier lease, and what was heard of
+    /// it then is not known. Never so of a stage, whose attempts are revoked on evidence alone.
+    may_be_sent: bool,
 }
 
 impl Entry {
-    /// What it means for its attempt that the node is gone. What was sent may be what the node died of.
+    /// What it means for its attempt that the node is gone. What was sent, or may have been, may be what the node died of.
     pub(super) fn lost(&self) -> Revoked {
         match &self.phase {
-            Phase::InFlight(at_node) if at_node.is_connection_lost => Revoked::NodeLost,
+            Phase::InFlight(at_node) if at_node.is_connection_lost || at_node.may_be_sent => {
+                Revoked::NodeLost
+            }
             _ if self.newest.state == State::Running => Revoked::NodeLost,
             _ => Revoked::NodeLostUnsent,
         }
@@ -81,6 +86,8 @@ pub(super) enum Due {
     Revoke(JobId, Attempt, Revoked),
     /// Its attempt is to be taken back if it was never sent.
     RevokeUnsent(JobId, Attempt),
+    /// Its attempt may have been sent before it was known here: its node is to be looked for.
+    LookForNode(JobId, Attempt),
 }
 
 /// The jobs of one tenant that need the same and wait: which of them are in memory.
@@ -201,6 +208,7 @@ impl LaneJobs {
             since: now,
             is_connection_lost: false,
             is_node_elsewhere: false,
+            may_be_sent: false,
         });
         self.insert(Entry { job, newest, phase, avoid: None, is_in_group: false, alarm: Some(now + wait) });
     }
@@ -222,6 +230,13 @@ impl LaneJobs {
             entry.newest.state = State::Running;
             let ends = now + run_for(&entry.job);
             self.look_again(job, ends);
+        }
+    }
+
+    /// The attempt of a job that was read from the ledger is awaited: whether it was sent is not known.
+    pub(super) fn may_be_sent(&mut self, job: JobId) {
+        if let Some(Entry { job, phase: Phase::InFlight(at_node), .. }) = self.entries.get_mut(&job) {
+            at_node.may_be_sent = !job.spec.on_recovery.wants_evidence();
         }
     }
 
@@ -525,7 +540,11 @@ impl LaneJobs {
                     due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
                 }
                 (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
-                    due.push(Due::Revoke(job, attempt, Revoked::Undeliverable));
+                    let why = if at_node.may_be_sent { Revoked::NodeLost } else { Revoked::Undeliverable };
+                    due.push(Due::Revoke(job, attempt, why));
+                }
+                (Phase::InFlight(at_node), _) if at_node.may_be_sent => {
+                    due.push(Due::LookForNode(job, attempt));
                 }
                 (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 // It could not be looked up after it had lost its turn.
@@ -572,6 +591,24 @@ impl LaneJobs {
             Phase::Delayed | Phase::Waiting { .. } => false,
         });
         under_way.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether the attempt is under way, and its node has not acknowledged it.
+    pub(super) fn is_unacknowledged(&self, job: JobId, attempt: Attempt) -> bool {
+        self.entries.get(&job).is_some_and(|entry| {
+            let is_awaited = entry.newest.state == State::Dispatched && entry.newest.attempt == attempt;
+            is_awaited && matches!(entry.phase, Phase::InFlight(_))
+        })
+    }
+
+    /// Why the attempt of a job was lost with its node though the node has not acknowledged it, in words.
+    pub(super) fn why_lost(&self, job: JobId) -> &'static str {
+        match self.entries.get(&job).map(|entry| &entry.phase) {
+            Some(Phase::InFlight(at_node)) if !at_node.is_connection_lost => {
+                "the node's socket was closed, and the attempt may have been sent before"
+            }
+            _ => "the node's socket was closed after the attempt was sent",
+        }
     }
 
     /// A job with an attempt under way, if there is one.

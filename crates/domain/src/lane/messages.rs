@@ -129,6 +129,17 @@ pub enum AttemptEvent {
     Revoked(Revoked, String),
 }
 
+/// What was found of an attempt of which nothing is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeFound {
+    /// The node has it, as is written down.
+    Running,
+    /// The node may still be on the connection by which it was to be sent.
+    There,
+    /// That connection is over.
+    Gone,
+}
+
 /// A slot for an attempt, and the pool in which its node was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedSlot {
@@ -415,6 +426,14 @@ pub enum Effect<C: Callers> {
         attempt: Attempt,
         /// The token under which it was reserved.
         token: Token,
+    },
+    /// Find out what became of attempts that may have been sent before this owner knew of them, and of which nothing is heard;
+    /// answered by [`super::LaneState::node_looked_for`], or not at all, where that cannot be read: they are looked for again.
+    LookForNode {
+        /// Where they were placed.
+        placed: Assignment,
+        /// The attempts.
+        attempts: Vec<(JobId, Attempt)>,
     },
     /// A node of another instance is done with an attempt: one of its slots is free.
     SlotFreed(Assignment),

@@ -123,6 +123,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::Withdraw(_) => "withdraw".to_owned(),
         Effect::ReleaseSlot { .. } => "release".to_owned(),
         Effect::ReleaseUnsent { .. } => "release_unsent".to_owned(),
+        Effect::LookForNode { .. } => "look_for_node".to_owned(),
         Effect::SlotFreed(_) => "freed".to_owned(),
         Effect::LookForOlder { .. } => "look_for_older".to_owned(),
         Effect::Enqueue(enqueue) if enqueue.is_back => "enqueue_again".to_owned(),

@@ -7,19 +7,22 @@ use std::time::{Duration, Instant};
 
 use actix::Context;
 use bus::{Binding, Claim, Slot};
+use domain::job::{Assignment, Attempt, State};
 use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
-    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
+    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, NodeFound, SlotSearch, SlotsFound,
+    WithdrawOrder,
 };
 use domain::{InstanceId, JobId, KeyScope, SessionId};
 use futures_util::FutureExt;
-use ledger::{KeptJobKey, PromotedJob, Unwritten, jittered};
+use ledger::{HeldAttempt, KeptJobKey, PromotedJob, Unwritten, jittered};
 
 use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn, stop_if_all_is_handled};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, PendingSubmission, Waiting};
 use crate::jobs::older_attempts;
+use crate::jobs::scheduler::Scheduler;
 use crate::jobs::{Accepted, Refusal};
 
 /// How long the bus remembers which node a session used last, at least.
@@ -75,6 +78,23 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
             let claim = Claim { slot: Slot { job, attempt }, token };
             services.scheduler.give_back_unsent(&node, claim, actor.handle.clone());
         }
+        Effect::LookForNode { placed, attempts } => {
+            let services = Arc::clone(services);
+            let look = async move {
+                match services.ledger.attempts_on(&placed.node).await {
+                    Ok(held) => nodes_found(&services.scheduler, &placed, attempts, held),
+                    Err(error) => {
+                        let node = &placed.node;
+                        tracing::debug!(%error, %node, "what became of a node's attempts could not be read");
+                        Vec::new()
+                    }
+                }
+            };
+            spawn(context, look, |found, actor: &mut LaneActor, context| {
+                let effects = actor.state.node_looked_for(found, Instant::now());
+                run(actor, effects, context);
+            });
+        }
         Effect::SlotFreed(placed) => {
             if placed.holder != services.me
                 && let Some(record) = services.registry.get(&placed.node)
@@ -120,6 +140,29 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
             end(actor, Some(handled), context);
         }
     }
+}
+
+/// What is found of attempts that were placed so, where the ledger has these for the node. Those that are over are left out.
+fn nodes_found(
+    scheduler: &Scheduler,
+    placed: &Assignment,
+    attempts: Vec<(JobId, Attempt)>,
+    held: Vec<HeldAttempt>,
+) -> Vec<(JobId, Attempt, NodeFound)> {
+    let held: HashMap<_, _> = held.into_iter().map(|one| ((one.job, one.attempt), one)).collect();
+    let may_be_connected = scheduler.may_be_connected(placed);
+    let found = |(job, attempt): (JobId, Attempt)| {
+        let HeldAttempt { state, holder, .. } = held.get(&(job, attempt))?;
+        // With what it has a node may have gone to another instance, which has noted so.
+        let found = match state {
+            State::Running => NodeFound::Running,
+            _ if *holder != placed.holder => NodeFound::Running,
+            _ if may_be_connected => NodeFound::There,
+            _ => NodeFound::Gone,
+        };
+        Some((job, attempt, found))
+    };
+    attempts.into_iter().filter_map(found).collect()
 }
 
 fn dispatch(order: &DispatchOrder) -> Dispatch {

@@ -148,6 +148,22 @@ async fn a_node_that_connects_again_is_not_gone_before_its_newer_connection_woul
 }
 
 #[tokio::test]
+async fn a_node_may_be_where_it_was_until_that_instance_has_ended_or_it_is_seen_at_another() {
+    let here = here().await;
+    let may_be = |holder| {
+        let placed = Assignment { node: node("n"), holder: instance(holder) };
+        here.scheduler.may_be_connected(&placed)
+    };
+    assert!(may_be("a"), "that nothing is heard of it says nothing");
+    assert!(!may_be("b"), "nobody knows that instance any more");
+    let (registry, now) = (&here.scheduler.registry, Instant::now());
+    registry.apply(node_record("n", "a", here.epoch, 0), now, now);
+    assert!(may_be("a") && !may_be("b"));
+    registry.apply(node_record("n", "b", registry.next_epoch(&node("n")), 0), now, now);
+    assert!(!may_be("a"), "it has connected elsewhere since");
+}
+
+#[tokio::test]
 async fn a_list_of_lent_slots_says_nothing_of_attempts_that_it_may_not_know_yet() {
     let here = here().await;
     assert_eq!(here.missing(RESERVATION * 9).await, [false; 2], "nothing was listed");

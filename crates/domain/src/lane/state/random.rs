@@ -78,6 +78,7 @@ struct World {
     at_nodes: BTreeMap<JobId, (Attempt, bool)>,
     dispatched: HashSet<(JobId, Attempt)>,
     removals: Vec<(JobId, Attempt)>,
+    silent: Vec<(JobId, Attempt)>,
     submitted: HashSet<u64>,
     cancelling: HashSet<u64>,
     has_stopped: bool,
@@ -120,6 +121,7 @@ impl World {
             at_nodes: BTreeMap::new(),
             dispatched: HashSet::new(),
             removals: Vec::new(),
+            silent: Vec::new(),
             submitted: HashSet::new(),
             cancelling: HashSet::new(),
             has_stopped: false,
@@ -267,6 +269,7 @@ impl World {
                 assert!(!self.is_strict || self.queue.len() == 1, "one has its turn");
             }
             Effect::LookForOlder { .. } => unreachable!("only lanes of plans do"),
+            Effect::LookForNode { attempts, .. } => self.silent.extend(attempts),
             Effect::Dequeue(job) => drop(self.queue.remove(&job)),
             Effect::DequeueAll => self.queue.clear(),
             Effect::Read(Read::Waiting { page: id, group, limit }) => {

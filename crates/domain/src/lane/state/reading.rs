@@ -10,10 +10,11 @@ use crate::JobId;
 use crate::job::{Attempt, LiveJob, Revoked, RevokedAttempt, State, UnderWay, WaitingGroup};
 use crate::lane::fifo::{Next, SessionFifo};
 use crate::lane::limits::{LOOKUPS_AT_ONCE, READ_AGAIN_AFTER, REREAD_EVERY};
-use crate::lane::messages::{AttemptEvent, Callers, Coming, Command, Effect, Read, Snapshot};
+use crate::lane::messages::{AttemptEvent, Callers, Coming, Command, Effect, NodeFound, Read, Snapshot};
 use crate::lane::session::SessionState;
 
-use super::LaneState;
+use super::rounds::UNACKNOWLEDGED;
+use super::{LaneState, Stage};
 
 /// A read failed; it is tried again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,9 @@ impl<C: Callers> LaneState<C> {
         let newest = job.newest;
         match (newest.state, job.placed.clone()) {
             (State::Dispatched | State::Running, Some(placed)) => {
+                let id = job.id;
                 self.jobs.begin(job, newest, placed, now);
+                self.jobs.may_be_sent(id);
                 self.relearn_fifo(effects);
             }
             _ if self.fifo().is_some() => self.relearn_fifo(effects),
@@ -329,7 +332,7 @@ impl<C: Callers> LaneState<C> {
                     State::Running => (Revoked::Unlisted, "the node no longer lists the attempt"),
                     // It may be what the node died of.
                     _ if self.jobs.get(job).is_some_and(|entry| entry.lost() == Revoked::NodeLost) => {
-                        (Revoked::NodeLost, "the node's socket was closed after the attempt was sent")
+                        (Revoked::NodeLost, self.jobs.why_lost(job))
                     }
                     State::Created | State::Dispatched | State::Finished => {
                         (Revoked::Undeliverable, "the attempt never reached the node")
@@ -338,6 +341,33 @@ impl<C: Callers> LaneState<C> {
                 let event = AttemptEvent::Revoked(why, reason.to_owned());
                 self.inbox.push_back(Command::Attempt(job, attempt, event));
             }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// What was found of attempts of which nothing is heard. Answers [`Effect::LookForNode`].
+    pub fn node_looked_for(
+        &mut self,
+        found: Vec<(JobId, Attempt, NodeFound)>,
+        now: Instant,
+    ) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.stage != Stage::Serving {
+            return effects;
+        }
+        for (job, attempt, found) in found {
+            // What came meanwhile says more; if it says nothing of the end, the attempt is looked at again.
+            if self.inbox.names(job) || !self.jobs.is_unacknowledged(job, attempt) {
+                continue;
+            }
+            let revoked = |why, reason: &str| AttemptEvent::Revoked(why, reason.to_owned());
+            let event = match found {
+                NodeFound::Running => AttemptEvent::Acknowledged,
+                NodeFound::There => revoked(Revoked::NotAcknowledged, UNACKNOWLEDGED),
+                NodeFound::Gone => revoked(Revoked::NodeLost, self.jobs.why_lost(job)),
+            };
+            self.inbox.push_back(Command::Attempt(job, attempt, event));
         }
         self.advance(now, &mut effects);
         effects

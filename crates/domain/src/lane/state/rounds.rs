@@ -1,6 +1,6 @@
 //! Rounds: what commands lead to, and the batches that are committed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +21,9 @@ use crate::lane::session::SessionState;
 use crate::{JobId, NodeId, PoolName, Timestamp};
 
 use super::{LaneState, Stage, written_job};
+
+/// Why an attempt of which nothing is heard is taken back, in words.
+pub(super) const UNACKNOWLEDGED: &str = "the node did not acknowledge the attempt in time";
 
 impl<C: Callers> LaneState<C> {
     /// Takes commands in, and has the round committed as soon as it has its slots.
@@ -390,6 +393,7 @@ impl<C: Callers> LaneState<C> {
     }
 
     fn look_at_due(&mut self, round: &mut PendingBatch<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let mut silent = HashMap::<_, Vec<_>>::new();
         for due in self.jobs.due(now) {
             match due {
                 Due::Ready(job) => {
@@ -397,7 +401,9 @@ impl<C: Callers> LaneState<C> {
                     self.enqueue(job, false, now, effects);
                 }
                 // The node may have said in time that it has the attempt, or how it ended.
-                Due::RevokeUnsent(job, _) | Due::Revoke(job, ..) if self.inbox.names(job) => {
+                Due::RevokeUnsent(job, _) | Due::LookForNode(job, _) | Due::Revoke(job, ..)
+                    if self.inbox.names(job) =>
+                {
                     self.jobs.look_again(job, now + TIME_UP_LOOK_AGAIN);
                 }
                 Due::RevokeUnsent(job, attempt) => {
@@ -408,18 +414,30 @@ impl<C: Callers> LaneState<C> {
                     effects.push(Effect::ReleaseUnsent { node, job, attempt, token });
                     self.jobs.look_again(job, now + self.settings.timeouts.ack);
                 }
+                Due::LookForNode(job, attempt) => {
+                    let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {
+                        continue;
+                    };
+                    let Assignment { node, holder } = at_node.placed.clone();
+                    silent.entry((node, holder)).or_default().push((job, attempt));
+                    self.jobs.look_again(job, now + self.settings.timeouts.ack);
+                }
                 Due::Revoke(job, attempt, why) => {
                     let reason = match why {
                         Revoked::TimedOut => "the attempt ran for longer than timeout_ms",
-                        Revoked::NodeLost => "the node's socket was closed after the attempt was sent",
+                        Revoked::NodeLost => self.jobs.why_lost(job),
                         Revoked::Undeliverable => "the node has left the instance it was sent to",
-                        _ => "the node did not acknowledge the attempt in time",
+                        _ => UNACKNOWLEDGED,
                     };
                     // What follows from a write that is under way sets its alarm anew.
                     self.revoke(job, attempt, why, reason.to_owned(), round);
                 }
             }
         }
+        effects.extend(silent.into_iter().map(|((node, holder), attempts)| {
+            let placed = Assignment { node, holder };
+            Effect::LookForNode { placed, attempts }
+        }));
     }
 
     /// Takes an attempt back, if it is the current one and under way: another one follows, or the end.

@@ -5,6 +5,7 @@ mod late_rounds;
 mod lookups;
 mod refused_batches;
 mod sessions;
+mod taken_over;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -732,66 +733,4 @@ fn an_adopted_lane_without_jobs_ends_after_a_while() {
     assert_eq!(words(&state.reloaded(Token::new(1), Snapshot::default(), now)), "");
     state.reread_at = now + Duration::from_secs(100);
     assert_eq!(words(&state.flush(now + EMPTY_KEPT)), "stop");
-}
-
-/// An attempt that must not run beside another one is not given up because nothing is heard of it: the bus says whether it
-/// was sent, and is asked again as long as it does not say that it was not.
-#[test]
-fn what_wants_evidence_is_not_revoked_because_nothing_is_heard_of_it() {
-    let start = Instant::now();
-    let ack = NodeTimeouts::DEFAULT.ack;
-    let later = |times: u32| start + ack * times + Duration::from_millis(10);
-    for (on_recovery, expected) in [
-        (OnRecovery::Run, "commit(revoke)"),
-        (OnRecovery::Hold, "release_unsent"),
-        (OnRecovery::Held, "release_unsent"),
-    ] {
-        let mut state = taken_over(on_recovery, start);
-        assert_eq!(words(&state.flush(later(1))), expected, "{on_recovery:?}, silent");
-
-        let mut state = taken_over(on_recovery, start);
-        give(&mut state, command("connection lost", start), start);
-        assert_eq!(words(&state.flush(later(1))), expected, "{on_recovery:?}, its socket was closed");
-
-        let mut state = taken_over(on_recovery, start);
-        give(&mut state, command("elsewhere", start), start);
-        assert_eq!(
-            words(&state.flush(later(1))),
-            "commit(revoke)",
-            "{on_recovery:?}, its node does not have it"
-        );
-    }
-
-    let mut state = taken_over(OnRecovery::Hold, start);
-    for times in 1..4 {
-        assert_eq!(words(&state.flush(later(times))), "release_unsent");
-        assert_eq!(words(&state.flush(later(times))), "", "not at once again");
-    }
-    assert_eq!(words(&give(&mut state, command("unsent", later(3)), later(3))), "commit(revoke)");
-
-    let mut state = taken_over(OnRecovery::Hold, start);
-    assert_eq!(words(&state.flush(later(1))), "release_unsent");
-    give(&mut state, command("acknowledged", later(1)), later(1));
-    assert_eq!(words(&give(&mut state, command("unsent", later(1)), later(1))), "", "its node has it");
-}
-
-#[test]
-fn an_attempt_without_a_slot_counts_if_its_node_may_have_died_of_it() {
-    let now = Instant::now();
-    for (was_cut, expected) in [(true, Revoked::NodeLost), (false, Revoked::Undeliverable)] {
-        let mut state = taken_over(OnRecovery::Hold, now);
-        if was_cut {
-            give(&mut state, command("connection lost", now), now);
-        }
-        state.reading = Some(Read::Stranded(Vec::new()));
-        let missed = vec![(job(1), Attempt::new(1), State::Dispatched, false)];
-        let mut effects = state.stranded_read(missed, now);
-        effects.extend(state.flush(now));
-        let revoked = effects.iter().find_map(|effect| match effect {
-            Effect::Commit(batch) => Some(batch.writes[0].change.clone()),
-            _ => None,
-        });
-        let Some(Change::Revoke { why, .. }) = revoked else { panic!("{}", words(&effects)) };
-        assert_eq!(why, expected);
-    }
 }

@@ -3,9 +3,9 @@
 
 use super::World;
 use crate::Token;
-use crate::job::{Due, PromotedJob};
+use crate::job::{Due, PromotedJob, State};
 use crate::lane::jobs::group_of;
-use crate::lane::messages::{Command, CommitFailure};
+use crate::lane::messages::{Command, CommitFailure, NodeFound};
 use crate::lane::testing::{settings, submission};
 use crate::lane::{LaneSettings, LaneState};
 
@@ -47,6 +47,7 @@ impl World {
     /// All that is under way comes further, and nothing fails.
     pub(super) fn go_on(&mut self) {
         self.flush();
+        self.look_for_nodes();
         self.find(100);
         self.read(false);
         self.page(false);
@@ -54,6 +55,25 @@ impl World {
         self.promote(false);
         self.write_next(false);
         self.answer();
+    }
+
+    /// Of attempts of which nothing is heard it is found out where they are.
+    fn look_for_nodes(&mut self) {
+        let silent = std::mem::take(&mut self.silent).into_iter();
+        let found = silent.map(|(id, attempt)| {
+            let has_it = self.at_nodes.get(&id).is_some_and(|(there, _)| *there == attempt);
+            let found = match self.rows[&id].live.newest.state {
+                State::Running => NodeFound::Running,
+                _ if has_it => NodeFound::There,
+                _ => NodeFound::Gone,
+            };
+            (id, attempt, found)
+        });
+        let found: Vec<_> = found.collect();
+        if !found.is_empty() {
+            let effects = self.lane.node_looked_for(found, self.now);
+            self.take(effects);
+        }
     }
 
     /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.
