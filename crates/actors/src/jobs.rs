@@ -394,16 +394,19 @@ impl Jobs {
     }
 
     /// Finishes the commits under way in all lanes but the instance's own, and releases them: other instances go on with
-    /// them. The own lanes, which nobody takes over before the instance has left, take commands still. Call
-    /// [`Self::wind_down`] before, and stop the plans in between.
+    /// them, and find written by then what the nodes here have acknowledged, unless the ledger is away. The own lanes, which
+    /// nobody takes over before the instance has left, take commands still. Call [`Self::wind_down`] before, and stop the plans
+    /// in between.
     pub async fn release_others(&self) {
+        self.write_acknowledged().await;
         let keeper = &self.keeper;
         keeper.directory().until_none(|lane| !keeper.is_own(lane), || LaneCommand::Stop).await;
     }
 
-    /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other
-    /// instances. Stop accepting submissions before you call this.
+    /// Finishes the commits under way, and releases the lanes, as [`Self::release_others`] does. Unfinished jobs stay in the
+    /// ledger, for other instances. Stop accepting submissions before you call this.
     pub async fn stop(&self) {
+        self.write_acknowledged().await;
         self.end(Phase::Stopping).await;
     }
 
@@ -423,6 +426,12 @@ impl Jobs {
     pub fn end_at_once(&self) {
         self.enter(Phase::Over);
         self.keeper.directory().send_to_all(|| LaneCommand::Stop);
+    }
+
+    /// Has written what the nodes here have acknowledged, before other owners read the lanes.
+    async fn write_acknowledged(&self) {
+        let (ledger, gateway) = (&self.keeper.services.ledger, &self.sockets.gateway);
+        attempt_writer::write_acknowledged(ledger, gateway, &self.watches).await;
     }
 
     async fn end(&self, phase: Phase) {

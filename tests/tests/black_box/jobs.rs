@@ -27,6 +27,7 @@ pub mod rig;
 mod routing;
 pub mod sessions;
 mod socket;
+mod stops;
 mod traces;
 mod waiting;
 mod ways;

@@ -1,6 +1,6 @@
 //! Writes what this instance's nodes report about attempts apart from results: that they run, and that the
 //! slots of cancelled ones are free. Neither is urgent, so they are written in batches, and again until the
-//! write succeeds.
+//! write succeeds; that they run at the latest before the owners of the lanes here end.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use crate::panic_guard::{again_after_panics, guarded};
 const RUN_NOTED_AFTER: Duration = Duration::from_millis(1_500);
 /// How often those are looked for, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long the last acknowledgements before the end of lanes' owners may take: a ledger that is away holds up no stop.
+const LAST_WRITE_MAX: Duration = Duration::from_secs(2);
 
 struct AttemptWriter {
     ledger: ledger::Handle,
@@ -34,20 +36,34 @@ pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches:
     tokio::spawn(again_after_panics("the writes about attempts", work));
 }
 
+/// Writes all acknowledgements that are known, however new they are: the next owners of the lanes read what is written alone.
+pub(super) async fn write_acknowledged(
+    ledger: &ledger::Handle,
+    gateway: &Arc<NodeGateway>,
+    watches: &Arc<Watches>,
+) {
+    let (ledger, gateway, watches) = (ledger.clone(), Arc::clone(gateway), Arc::clone(watches));
+    let writer = AttemptWriter { ledger, gateway, watches };
+    if tokio::time::timeout(LAST_WRITE_MAX, writer.write_running(Duration::ZERO)).await.is_err() {
+        tracing::debug!("the last acknowledgements could not be written in time");
+    }
+}
+
 async fn write(ledger: ledger::Handle, gateway: Weak<NodeGateway>, watches: Arc<Watches>) {
     loop {
         tokio::time::sleep(jittered(LOOK_EVERY)).await;
         let Some(gateway) = gateway.upgrade() else { return };
         let writer = AttemptWriter { ledger: ledger.clone(), gateway, watches: Arc::clone(&watches) };
-        writer.write_running().await;
+        writer.write_running(RUN_NOTED_AFTER).await;
         writer.write_released().await;
     }
 }
 
 impl AttemptWriter {
-    async fn write_running(&self) {
+    /// Writes the acknowledgements that are so old.
+    async fn write_running(&self, age: Duration) {
         let attempts = self.gateway.attempts();
-        for chunk in attempts.running_for(RUN_NOTED_AFTER, Instant::now()).chunks(BATCH_JOBS_MAX) {
+        for chunk in attempts.running_for(age, Instant::now()).chunks(BATCH_JOBS_MAX) {
             let write = |(job, attempt, node): &(JobId, Attempt, NodeId)| JobWrite {
                 change: Change::Run { job: *job, attempt: *attempt, node: node.clone() },
                 key: None,
@@ -120,12 +136,24 @@ mod tests {
         for (number, at) in [(1, long_ago), (2, now), (9, long_ago)] {
             gateway.attempts().acknowledged(&node("n"), job(number), FIRST, at);
         }
-        writer.write_running().await;
+        writer.write_running(RUN_NOTED_AFTER).await;
         let state = async |number| ledger.handle.job(job(number)).await.unwrap().unwrap().state;
         assert_eq!((state(1).await, state(2).await), (State::Running, State::Dispatched));
         let Some(Notification::Event(event)) = watch.next_now() else { panic!("it was written") };
         assert_eq!((event.job, &event.kind), (job(1), &JobEventKind::Changed(State::Running, None)));
         assert!(watch.next_now().is_none(), "of what is not there nobody hears");
         assert!(gateway.attempts().running_for(RUN_NOTED_AFTER, Instant::now()).is_empty(), "once");
+    }
+
+    #[tokio::test]
+    async fn at_the_end_an_attempt_that_was_just_acknowledged_is_written_down() {
+        let ledger = Ledger::open().await;
+        ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+        let (gateway, watches) = (gateway(&ledger, Arc::default()), Arc::new(Watches::new(true).0));
+        gateway.attempts().acknowledged(&node("n"), job(1), FIRST, Instant::now());
+        write_acknowledged(&ledger.handle, &gateway, &watches).await;
+        let state = async |number| ledger.handle.job(job(number)).await.unwrap().unwrap().state;
+        assert_eq!((state(1).await, state(2).await), (State::Running, State::Dispatched));
+        assert!(gateway.attempts().running_for(Duration::ZERO, Instant::now()).is_empty(), "once");
     }
 }

@@ -1,0 +1,83 @@
+//! Instances that end just after a node has begun a job, and take the node along: the attempt counts, and is not run again.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use testkit::process::Signal;
+
+use super::rig::{Node, Rig, hold, past, with};
+use crate::until;
+
+/// Submits a job that may be tried once to an instance, and waits until that knows that the node has begun it.
+async fn begun_once(rig: &Rig, index: usize, node: &Node) -> String {
+    let once = json!({"max_attempts": 1, "backoff": {"initial_ms": 0}});
+    let id = rig.submit(index, with(hold(1), once)).await;
+    node.runs.begun(&id, 1).await;
+    // Progress follows the acknowledgement.
+    until("its node has said so", async || rig.job(index, &id).await["progress"].is_object()).await;
+    id
+}
+
+/// The job is dead, ended so, and was run once, though its node is back and runs nothing.
+async fn is_dead(rig: &Rig, index: usize, id: &str, node: &Node, ends: &[&str]) {
+    let job = rig.finished(index, id).await;
+    assert_eq!((&job["outcome"], &job["dead"]), (&json!("failed"), &json!(true)), "{job:#}");
+    let past = past(&job);
+    assert!(past.len() == 1 && ends.contains(&past[0].1.as_str()), "{job:#}");
+    assert_eq!(node.runs.of(id).len(), 1, "{job:#}");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_before_an_instance_stops_in_order_is_known_after_its_restart() {
+    let rig = Rig::alone_and_patient().await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = begun_once(&rig, 0, &node).await;
+    rig.end(0, Signal::Terminate).await;
+    let runs = Arc::clone(&node.runs);
+    drop(node);
+    rig.instance(0).await.start().await.unwrap();
+    assert_eq!(rig.job(0, &id).await["state"], "RUNNING");
+    let again = Node::sharing(runs, &rig.urls, "n", |_| {});
+    again.connected().await;
+    is_dead(&rig, 0, &id, &again, &["unlisted"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_a_killed_instance_had_just_sent_counts_though_nobody_wrote_that_it_runs() {
+    let rig = Rig::alone_and_patient().await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = begun_once(&rig, 0, &node).await;
+    rig.end(0, Signal::Kill).await;
+    let runs = Arc::clone(&node.runs);
+    drop(node);
+    rig.instance(0).await.start().await.unwrap();
+    let again = Node::sharing(runs, &rig.urls, "n", |_| {});
+    again.connected().await;
+    // On a busy machine its acknowledgement may have been written before.
+    is_dead(&rig, 0, &id, &again, &["node_lost", "unlisted"]).await;
+}
+
+/// Of two instances one ends by this signal with its node, whose only attempt ends so at the other one.
+async fn the_next_owner_runs_nothing_again(signal: Signal, ends: &[&str]) {
+    let rig = Rig::mortal(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = begun_once(&rig, 0, &node).await;
+    rig.end(0, signal).await;
+    let runs = Arc::clone(&node.runs);
+    drop(node);
+    let again = Node::sharing(runs, &rig.urls[1..], "n", |_| {});
+    again.connected().await;
+    is_dead(&rig, 1, &id, &again, ends).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_owner_runs_nothing_again_that_the_node_of_a_stopped_instance_had_begun() {
+    the_next_owner_runs_nothing_again(Signal::Terminate, &["unlisted"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_owner_runs_nothing_again_that_the_node_of_a_killed_instance_had_begun() {
+    the_next_owner_runs_nothing_again(Signal::Kill, &["node_lost", "unlisted"]).await;
+}
