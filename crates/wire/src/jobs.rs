@@ -518,9 +518,9 @@ pub struct RetryRequest {
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "strict::texts::<BATCH_JOBS_MAX, JOB_ID_CHARS_MAX, _>"
+        deserialize_with = "strict::some_texts::<BATCH_JOBS_MAX, JOB_ID_CHARS_MAX, _>"
     )]
-    #[schema(max_items = 1000)]
+    #[schema(min_items = 1, max_items = 1000)]
     pub ids: Vec<String>,
     /// Only jobs in this state: FINISHED, as no others are retried. It counts in either case.
     #[serde(
@@ -659,6 +659,18 @@ mod tests {
         }
         let largest = format!(r#"{{"payload":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX - 2));
         assert!(serde_json::from_str::<JobRequest>(&largest).is_ok());
+    }
+
+    /// It would name all jobs that the filter beside it matches.
+    #[test]
+    fn no_list_of_jobs_to_retry_is_empty() {
+        for body in [r#"{"ids":[]}"#, r#"{"ids":[],"dead":true}"#] {
+            let message = refusal::<RetryRequest>(body);
+            assert!(message.contains("a list of 1 to 1000 texts"), "{message}");
+        }
+        let filter = RetryRequest { dead: Some(true), ..RetryRequest::default() };
+        assert_eq!(serde_json::to_string(&filter).unwrap(), r#"{"dead":true}"#);
+        assert_eq!(serde_json::from_str::<RetryRequest>(r#"{"dead":true}"#).unwrap(), filter);
     }
 
     #[test]

@@ -458,14 +458,17 @@ impl<'de, const MAX: usize> Deserialize<'de> for TextItem<MAX> {
     }
 }
 
-/// A list of at most `MAX` texts of 1 to `CHARS` characters.
-struct Texts<const MAX: usize, const CHARS: usize>;
+/// A list of `MIN` to `MAX` texts of 1 to `CHARS` characters.
+struct Texts<const MIN: usize, const MAX: usize, const CHARS: usize>;
 
-impl<'de, const MAX: usize, const CHARS: usize> Visitor<'de> for Texts<MAX, CHARS> {
+impl<'de, const MIN: usize, const MAX: usize, const CHARS: usize> Visitor<'de> for Texts<MIN, MAX, CHARS> {
     type Value = Vec<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MAX} texts")
+        match MIN {
+            0 => write!(f, "a list of at most {MAX} texts"),
+            _ => write!(f, "a list of {MIN} to {MAX} texts"),
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
@@ -476,6 +479,9 @@ impl<'de, const MAX: usize, const CHARS: usize> Visitor<'de> for Texts<MAX, CHAR
             }
             list.push(item);
         }
+        if list.len() < MIN {
+            return Err(A::Error::invalid_length(list.len(), &self));
+        }
         Ok(list)
     }
 }
@@ -484,7 +490,15 @@ impl<'de, const MAX: usize, const CHARS: usize> Visitor<'de> for Texts<MAX, CHAR
 pub fn texts<'de, const MAX: usize, const CHARS: usize, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<String>, D::Error> {
-    from.deserialize_seq(Texts::<MAX, CHARS>)
+    from.deserialize_seq(Texts::<0, MAX, CHARS>)
+}
+
+/// For fields with `#[serde(default)]` that are written only where they have items: a list of 1 to `MAX` texts of 1 to `CHARS`
+/// characters each.
+pub fn some_texts<'de, const MAX: usize, const CHARS: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<String>, D::Error> {
+    from.deserialize_seq(Texts::<1, MAX, CHARS>)
 }
 
 /// A list of 1 to `MAX` texts of any length.

@@ -161,11 +161,9 @@ fn of_request(schema: &str) -> Option<Value> {
         "Settlement" | "ResolveRequest" => outcome_of("tx_hash", "consumed"),
         "StageResolveRequest" => outcome_of("context", "done"),
         "RetryRequest" => {
-            let by_ids = json!({
-                "required": ["ids"], "maxProperties": 1, "properties": { "ids": { "minItems": 1 } },
-            });
+            let by_ids = json!({ "required": ["ids"], "maxProperties": 1 });
             let by = |condition| {
-                let properties = json!({ "ids": { "maxItems": 0 }, "state": { "const": "FINISHED" } });
+                let properties = json!({ "ids": false, "state": { "const": "FINISHED" } });
                 json!({ "required": [condition], "properties": properties })
             };
             let conditions = ["state", "outcome", "session", "tenant", "pool", "kind", "dead"];

@@ -101,6 +101,8 @@ async fn what_is_wrong_is_refused_with_its_code_and_changes_nothing() {
         bare(format!("/v1/jobs/{delayed}/retry"), 409, "conflict"),
         post("/v1/jobs/retry", json!({}), 400, "invalid"),
         post("/v1/jobs/retry", json!({"ids": []}), 400, "invalid"),
+        post("/v1/jobs/retry", json!({"ids": [], "dead": true}), 400, "invalid"),
+        post("/v1/jobs/retry", json!({"ids": [], "outcome": "succeeded"}), 400, "invalid"),
         post("/v1/jobs/retry", json!({"state": "RUNNING"}), 400, "invalid"),
         post("/v1/jobs/retry", json!({"state": "CREATED", "dead": true}), 400, "invalid"),
         post("/v1/jobs/retry", json!({"state": "DONE"}), 400, "invalid"),
