@@ -40,8 +40,8 @@ words! {
     }
 }
 
-/// Which jobs a bulk operation is about. A job must meet every condition; one condition at least is needed. The stages of
-/// plans are never among them.
+/// Which jobs a bulk operation is about. A job must meet every condition; one condition at least is needed, except by `dismiss`,
+/// which is about dead jobs in any case. The stages of plans are never among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkFilter {

@@ -172,7 +172,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, maximum = 2592000000u64)]
     pub delay_ms: Option<u64>,
-    /// The job does not run before this time. Not allowed with `delay_ms`.
+    /// The job does not run before this time, which may be as late as 2255. Not allowed with `delay_ms`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -478,7 +478,8 @@ pub struct Job {
     /// When the job was accepted.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// The job is not dispatched before this time. `null` when it is due, and once it was dispatched.
+    /// The job is not dispatched before this time: the one that was asked for, or, after an attempt that did not end the job, the
+    /// end of the delay before the next one. `null` when it is due, and once it was dispatched.
     #[schema(required, format = DateTime)]
     pub run_at: Option<String>,
     /// When the newest attempt was dispatched.

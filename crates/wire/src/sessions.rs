@@ -79,7 +79,7 @@ pub struct SessionRequest {
 pub struct SessionOpened {
     /// Its id.
     pub id: String,
-    /// The instance that owns the session.
+    /// The instance that is to take the session's first job. It owns the session from then on.
     pub owner: String,
     /// The order of the session's jobs and results.
     pub ordering: Ordering,
@@ -103,7 +103,7 @@ pub struct SessionJobs {
 pub struct Session {
     /// Its id.
     pub id: String,
-    /// The instance that holds the session's lease. `null` while the session has nothing to do.
+    /// The instance that holds the session's lease. `null` before the first job, and while the session has nothing to do.
     #[schema(required)]
     pub owner: Option<String>,
     /// On whose behalf.
