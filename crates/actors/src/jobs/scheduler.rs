@@ -524,6 +524,12 @@ impl Scheduler {
         !self.reach.has_ended(holder) && !self.is_elsewhere(placed) && !self.is_surely_gone(node)
     }
 
+    /// Whether nobody sends any more what was placed so: the instance that was to has ended, and its node has connected to
+    /// another one. What the node does not list there it does not have.
+    pub(super) fn is_sent_no_more(&self, placed: &Assignment) -> bool {
+        self.reach.has_ended(&placed.holder) && self.is_elsewhere(placed)
+    }
+
     /// Whether the node has connected to another instance than the one that held its socket when this was placed.
     fn is_elsewhere(&self, Assignment { node, holder }: &Assignment) -> bool {
         self.registry.get(node).is_some_and(|known| known.profile.holder != *holder)
@@ -532,7 +538,7 @@ impl Scheduler {
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
     /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
     /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts. With `are_sent` all of
-    /// them were sent by then.
+    /// them were sent by then, or are sent no more.
     pub(super) async fn missing(
         &self,
         node: &NodeId,

@@ -1,8 +1,9 @@
 //! What is concluded about an attempt that has no slot, and what becomes of slots that are given back.
 
 use bus::{Connected, NewConnection, NodeState, Report, Version};
-use domain::job::LiveJob;
-use domain::{Label, NodeTimeouts};
+use domain::job::{Ended, LiveJob, PastAttempt};
+use domain::{Label, NodeTimeouts, Timestamp};
+use ledger::JobRecord;
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
@@ -12,6 +13,7 @@ use crate::jobs::fixture::{
 };
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
+use crate::jobs::older_attempts;
 use crate::jobs::progress_store::ProgressStore;
 use crate::panic_guard::guarded;
 
@@ -25,7 +27,7 @@ struct Here {
     gateway: Arc<NodeGateway>,
     bus: bus::Handle,
     epoch: bus::Epoch,
-    _ledger: Ledger,
+    ledger: Ledger,
 }
 
 async fn here() -> Here {
@@ -47,7 +49,7 @@ async fn here_with(timeouts: NodeTimeouts) -> Here {
     let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
     let epoch = connected.unwrap().done().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();
-    Here { scheduler, gateway, bus, epoch, _ledger: ledger }
+    Here { scheduler, gateway, bus, epoch, ledger }
 }
 
 fn report(is_lent: bool) -> Report {
@@ -161,6 +163,28 @@ async fn a_node_may_be_where_it_was_until_that_instance_has_ended_or_it_is_seen_
     assert!(may_be("a") && !may_be("b"));
     registry.apply(node_record("n", "b", registry.next_epoch(&node("n")), 0), now, now);
     assert!(!may_be("a"), "it has connected elsewhere since");
+}
+
+/// Nobody sends it any more: no reservation is waited for, and what its node lists at the other instance is all that there is.
+#[tokio::test]
+async fn a_cancelled_attempt_is_over_soon_if_its_instance_has_ended_and_its_node_has_connected_to_another() {
+    let here = here().await;
+    here.ledger.dispatch_all("b", &[1], "n", "b").await;
+    let mut record = here.ledger.handle.job(job(1)).await.unwrap().unwrap();
+    let (ended, reason, at) = (Ended::Cancelled, "cancelled".to_owned(), Timestamp::from_micros(0));
+    record.attempts = vec![PastAttempt { attempt: FIRST, node: node("n"), ended, reason, at }];
+    let since = Instant::now().checked_sub(RESERVATION / 2).unwrap();
+    let is_over = async |record: &JobRecord| older_attempts::are_over(&here.scheduler, record, since).await;
+    here.lists(true, &[]).await;
+    assert!(!is_over(&record).await, "the list may be by the instance that has ended");
+    let (registry, now) = (&here.scheduler.registry, Instant::now());
+    registry.apply(node_record("n", "a", here.epoch, 0), now, now);
+    assert!(is_over(&record).await);
+    here.lists(true, &[slot(1)]).await;
+    assert!(!is_over(&record).await, "its node has it");
+    here.lists(true, &[]).await;
+    record.placed = Some(Assignment { node: node("n"), holder: instance("a") });
+    assert!(!is_over(&record).await, "its dispatch may still come");
 }
 
 #[tokio::test]
