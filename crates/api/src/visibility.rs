@@ -311,19 +311,18 @@ pub async fn task_of_id(state: &State, sees: &Sees, id: TaskId) -> Result<bool, 
     Ok(record.is_some_and(|record| task(sees, &record)))
 }
 
-/// Whether it is a lease that is seen: its resource is, and, if it is a tenant's lock, the task that has it.
+/// Whether it is a lease that is seen: its resource is, and, if it is a tenant's lock, the task that has it. Of a lock that is
+/// free nobody knows whose tasks had it: a caller that sees some pools only does not see it.
 pub async fn lease(state: &State, sees: &Sees, lease: &Lease) -> Result<bool, Refusal> {
     if !resource(state, sees, &lease.resource).await? {
         return Ok(false);
     }
-    match &lease.owner {
-        Some(owner) if lease.resource.kind() == ResourceKind::Tenant && !sees.pools.is_all() => {
-            match locking_task(owner) {
-                Some(id) => task_of_id(state, sees, id).await,
-                None => Ok(false),
-            }
-        }
-        _ => Ok(true),
+    if lease.resource.kind() != ResourceKind::Tenant || sees.pools.is_all() {
+        return Ok(true);
+    }
+    match lease.owner.as_ref().and_then(locking_task) {
+        Some(id) => task_of_id(state, sees, id).await,
+        None => Ok(false),
     }
 }
 

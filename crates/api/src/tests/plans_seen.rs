@@ -361,9 +361,16 @@ async fn a_lock_is_seen_by_who_sees_the_task_that_has_it() {
             assert_eq!(refused.to_string().contains(&tasks[0]), is_seen, "{who}: {refused}");
         }
     }
-    // A lock that is free names nobody.
+    // A lock that is free names nobody, and would say when a task had it.
     subject.cancel(&format!("/v1/tasks/{}", tasks[0])).await;
-    assert_eq!(subject.get("a", lease).await["owner"], Value::Null);
+    for who in ["a", "ab", "a-admin"] {
+        subject.hides(who, &[(Method::GET, lease.to_owned(), None)]).await;
+        assert_eq!(subject.get(who, leases).await["items"], json!([]), "{who}");
+    }
+    for who in ["x", "ops"] {
+        assert_eq!(subject.get(who, lease).await["owner"], Value::Null, "{who}");
+        assert_eq!(subject.get(who, leases).await["items"][0]["resource"], json!("tenant:x"), "{who}");
+    }
 }
 
 #[actix_web::test]
