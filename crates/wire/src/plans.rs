@@ -17,7 +17,7 @@ pub use requests::{
 use crate::strict::words;
 
 words! {
-    /// The status of a plan. It follows from the statuses of its tasks.
+    /// The status of a plan. It follows from the statuses of its tasks, and from what people want of it.
     pub enum PlanStatus {
         /// The plan was never started.
         Created = "CREATED",
@@ -27,9 +27,9 @@ words! {
         Paused = "PAUSED",
         /// Somebody must look: a task failed or was interrupted, the plan's owner changed, or the plan ran over its time.
         Attention = "ATTENTION",
-        /// Every task has ended, and at least one succeeded.
+        /// Every task has ended, at least one succeeded, and nobody cancelled the plan.
         Succeeded = "SUCCEEDED",
-        /// Every task was cancelled.
+        /// Every task has ended, and somebody cancelled the plan or all its tasks. Tasks that had succeeded stay SUCCEEDED.
         Cancelled = "CANCELLED",
     }
 }

@@ -186,9 +186,9 @@ pub struct PlanStatuses {
     pub paused: u64,
     /// Somebody must look: a task failed or was interrupted, the plan's owner changed, or the plan ran over its time.
     pub attention: u64,
-    /// Every task has ended, and at least one succeeded.
+    /// Every task has ended, at least one succeeded, and nobody cancelled the plan.
     pub succeeded: u64,
-    /// Every task was cancelled.
+    /// Every task has ended, and somebody cancelled the plan or all its tasks. Tasks that had succeeded stay SUCCEEDED.
     pub cancelled: u64,
 }
 

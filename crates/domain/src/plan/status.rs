@@ -13,9 +13,9 @@ named!(
         Paused = "PAUSED",
         /// Somebody must look: a task failed or was interrupted, or the plan ran over its time.
         Attention = "ATTENTION",
-        /// Every task has ended, and at least one succeeded.
+        /// Every task has ended, at least one succeeded, and nobody cancelled the plan.
         Succeeded = "SUCCEEDED",
-        /// Every task was cancelled.
+        /// Every task has ended, and somebody cancelled the plan or all its tasks.
         Cancelled = "CANCELLED",
     }
 );
