@@ -38,10 +38,10 @@
 //! # What a step claims
 //!
 //! Every step needs the plan's lease at its owner's token and the row at the version that it was decided on. A step that
-//! begins or completes a stage, that resolves one, or that has the task go on or end, needs the tenant's lock too, at the
-//! token that the owner knows. A step that only finds what is so needs none: that the owner has changed, that a stage
-//! failed, that the lock is lost. An owner that knows of the loss still turns a late result into its checkpoint, for that
-//! is history, and begins nothing more.
+//! begins a stage, that takes in the end of its job, that resolves one, or that has the task go on or end, needs the
+//! tenant's lock too, at the token that the owner knows. A step that only finds what is so needs none: that the owner has
+//! changed, that the lock is lost. For an owner that knows of the loss the end of a job counts for nothing: the stage stays
+//! UNKNOWN until a person says what it did. The word that it is done takes the lock anew, and so does a retry.
 //!
 //! # No unique key
 //!
@@ -55,6 +55,7 @@
 //! - Pauses by a person, and the cancellation of a stage in flight: both wait for the end of the stage, and begin nothing.
 //! - Retries from the start or from an earlier checkpoint: the person's word covers the stages that run again.
 //! - Further attempts of one job. A job that is held has none; any other is its lane's, not the plan's.
+//! - That the job in flight is called off with the lock: its attempt may run on all the same.
 //! - Outside systems. Attempts of *two* tasks may run at once after a lock was broken ([`properties::TWO_TASKS_RUN`]):
 //!   only the token that each attempt is given tells them apart.
 

@@ -319,7 +319,8 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "retry_task" | "retry_tenant" => {
             &[NotFound, Conflict, KeyReused, TenantLocked, StageUnknown, StillRunning, DefinitionChanged]
         }
-        "resolve_stage" | "unlock_tenant" => &[NotFound, Conflict],
+        "resolve_stage" => &[NotFound, Conflict, TenantLocked],
+        "unlock_tenant" => &[NotFound, Conflict],
         id if takes_reason(id) => &[NotFound, Conflict],
         "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" => &[NotFound],
         "plan_events" | "task_events" | "show_tenant" | "list_tenant_tasks" => &[NotFound],

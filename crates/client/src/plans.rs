@@ -240,7 +240,8 @@ impl Tasks<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition. [`crate::Error::Lost`] where the
-    /// library's own repetition after a lost answer is refused so.
+    /// library's own repetition after a lost answer is refused so. `tenant_locked` where the stage is done, and another task has
+    /// the tenant's lock, which the stage's task has lost.
     pub async fn resolve(&self, id: &str, stage: &str, resolution: &StageResolveRequest) -> Result<Task> {
         self.0.change(&["v1", "tasks", id, "stages", stage, "resolve"], resolution).await
     }

@@ -67,7 +67,8 @@ words! {
         Failed = "FAILED",
         /// An earlier run completed the stage.
         Skipped = "SKIPPED",
-        /// The plan's owner died or changed while the stage's job was under way. Nobody knows what the job did.
+        /// The plan's owner died or changed, or the task lost its tenant's lock, while the stage's job was under way. Nobody
+        /// knows what the job did.
         Unknown = "UNKNOWN",
     }
 }

@@ -10,20 +10,23 @@ use super::reported::{Checkpoint, Decision, Event, Outcome, RetryFrom, Task};
 use super::{AskedTask, Evidence, Findings};
 
 /// What may become of a task without a retry.
-const TASK_CHANGES: [(&str, &[&str]); 5] = [
+const TASK_CHANGES: [(&str, &[&str]); 6] = [
     ("PENDING", &["RUNNING", "PAUSED", "INTERRUPTED", "CANCELLED"]),
     ("RUNNING", &["SUCCEEDED", "FAILED", "PAUSED", "INTERRUPTED", "CANCELLED"]),
     ("PAUSED", &["PENDING", "INTERRUPTED", "CANCELLED"]),
     ("FAILED", &["CANCELLED"]),
     ("INTERRUPTED", &["SUCCEEDED", "FAILED", "CANCELLED"]),
+    // By the word that its last stage was done.
+    ("CANCELLED", &["SUCCEEDED"]),
 ];
 /// Of which tasks a retry opens the next run.
 const RETRIED: [&str; 4] = ["FAILED", "INTERRUPTED", "PAUSED", "CANCELLED"];
-/// What may become of a stage within a run. UNKNOWN becomes PENDING by a decision alone.
+/// What may become of a stage within a run. UNKNOWN becomes PENDING by a decision alone, and stays so when its job ends after the
+/// task has lost its lock.
 const STAGE_CHANGES: [(&str, &[&str]); 3] = [
     ("PENDING", &["RUNNING"]),
     ("RUNNING", &["SUCCEEDED", "FAILED", "UNKNOWN"]),
-    ("UNKNOWN", &["SUCCEEDED", "FAILED", "PENDING"]),
+    ("UNKNOWN", &["SUCCEEDED", "FAILED", "PENDING", "UNKNOWN"]),
 ];
 
 /// A stage that began in a run.
@@ -164,6 +167,7 @@ impl<'e> Replay<'e> {
         }
         match after.as_str() {
             "RUNNING" => self.begins(event, key),
+            "UNKNOWN" if before == "UNKNOWN" => self.counts.push("ends of jobs that counted for nothing"),
             "UNKNOWN" => {
                 self.counts.push("stages that became UNKNOWN");
                 if let Some(start) = self.starts.get_mut(&key) {

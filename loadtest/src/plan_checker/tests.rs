@@ -231,6 +231,21 @@ fn a_story_that_holds_is_believed() {
 }
 
 #[test]
+fn the_end_of_a_job_that_counts_for_nothing_changes_nothing() {
+    let mut evidence = good();
+    insert(&mut evidence, "stage 1 2 UNKNOWN PENDING", event("stage 1 2 UNKNOWN UNKNOWN", None));
+    // Behind the word, something else must become of the stage.
+    assert!(check(&evidence).broken.iter().any(|line| line.contains("after Some((2, NotDone, None))")));
+    let mut evidence = good();
+    let resolved = at(&evidence, "stage 1 2 UNKNOWN PENDING") - 1;
+    evidence.plans[0].events.insert(resolved, event("stage 1 2 UNKNOWN UNKNOWN", None));
+    evidence.plans[0].events.iter_mut().zip(1..).for_each(|(event, seq)| event.seq = seq);
+    let findings = check(&evidence);
+    assert_eq!(findings.broken, Vec::<String>::new());
+    assert_eq!(findings.counts["stages that became UNKNOWN"], 1);
+}
+
+#[test]
 fn what_was_accepted_and_is_not_there_is_found() {
     assert_found(&[
         ("accepted, and not listed", |e| e.listed.clear()),

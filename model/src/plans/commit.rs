@@ -85,6 +85,7 @@ pub(super) fn note_begin(state: &mut State, plan: PlanNumber, author: Process) {
 fn note(state: &mut State, step: &Transaction, decision: &Decision) {
     let has_lock = decision.claims.is_none_or(|token| state.lock.is_held(step.plan, token));
     let is_overtaken = decision.claims.is_some_and(|token| token < state.lock.token);
+    let is_under_lock = decision.lock == LockChange::Take || decision.claims.is_some() && has_lock;
     let remembered = state.plan(step.plan).row.map_or(0, |row| row.completed);
     let seen = &mut state.seen;
     let of_plan = &mut seen.plans[usize::from(step.plan.0)];
@@ -93,6 +94,7 @@ fn note(state: &mut State, step: &Transaction, decision: &Decision) {
     seen.stale_commit |= step.token < of_plan.newest_read;
     seen.checkpoint_undone |= decision.next.completed < remembered;
     if decision.is_checkpoint {
+        seen.lockless_checkpoint |= !is_under_lock;
         seen.checkpoint_undone |= decision.next.completed <= of_plan.checkpoint;
         of_plan.checkpoint = of_plan.checkpoint.max(decision.next.completed);
     }

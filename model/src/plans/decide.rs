@@ -88,8 +88,10 @@ impl StepBuilder<'_> {
                 let job = stage.in_flight()?;
                 match plan.job(job).record {
                     Record::Open => return None,
+                    _ if self.rules.end_wants_lock && self.known.is_none() => self.interrupt(),
                     Record::Succeeded => self.complete(),
                     Record::GivenUp => {
+                        self.decision.claims = self.known;
                         (self.row().stage, self.row().status) = (Stage::Failed, Status::Failed);
                         // Its attempt may still run.
                         self.row().waits_for = self.waits(job);
@@ -99,6 +101,10 @@ impl StepBuilder<'_> {
             Command::OlderEnded => {
                 waits_for.filter(|older| plan.is_over(*older))?;
                 self.row().waits_for = None;
+                if status.is_over() {
+                    // The lock that it took for the word about its last stage.
+                    self.end(status);
+                }
             }
             Command::LockLost => {
                 self.known?;
@@ -119,6 +125,9 @@ impl StepBuilder<'_> {
                 self.decision.claims = self.known;
                 self.row().waits_for = self.waits(job);
                 if command == Command::ResolveDone {
+                    if self.rules.end_wants_lock && self.known.is_none() {
+                        self.decision.lock = LockChange::Take;
+                    }
                     self.complete();
                 } else {
                     self.row().stage = Stage::Pending;

@@ -14,6 +14,8 @@ pub const BEGUN_WHEN_ASKED: &str = "nothing is dispatched between a takeover and
 pub const OLDER_TASK_NEVER_COMMITS: &str = "no step commits under a lock that was taken since";
 /// Nor does a task go on whose lock nobody has taken yet.
 pub const LOCKED_STEPS: &str = "no step commits under a lock that its task has lost";
+/// Another task may have the tenant, also where the owner knows that its own has lost the lock.
+pub const CHECKPOINTS_UNDER_LOCK: &str = "no task writes a checkpoint without its lock";
 /// I2: once the new owner has read the plan, no step of an earlier one commits.
 pub const STALE_OWNER_NEVER_COMMITS: &str = "no earlier owner's step commits after a read";
 /// Checkpoints are only added.
@@ -58,6 +60,7 @@ pub fn all() -> Vec<Property<PlansModel>> {
         Property::always(BEGUN_WHEN_ASKED, |_, state: &State| !state.seen.begun_unasked),
         Property::always(OLDER_TASK_NEVER_COMMITS, |_, state: &State| !state.seen.overtaken_commit),
         Property::always(LOCKED_STEPS, |_, state: &State| !state.seen.lockless_commit),
+        Property::always(CHECKPOINTS_UNDER_LOCK, |_, state: &State| !state.seen.lockless_checkpoint),
         Property::always(STALE_OWNER_NEVER_COMMITS, |_, state: &State| !state.seen.stale_commit),
         Property::always(CHECKPOINTS_STAY, |_, state: &State| !state.seen.checkpoint_undone),
         Property::always(LOCKS_OUTLIVE_ALL, |_, state: &State| !state.seen.freed_by_restart),

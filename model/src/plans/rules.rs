@@ -8,6 +8,8 @@ pub struct Rules {
     pub step_looks_at_lock: bool,
     /// Whether what an owner and its lane write commits only while the plan's lease has their token.
     pub step_looks_at_plan: bool,
+    /// Whether the end of a job and the word that a stage is done count only for a task that has its lock, or takes it.
+    pub end_wants_lock: bool,
     /// Whether a step commits only while the task's row has the version that it was decided on.
     pub step_compares_version: bool,
     /// What a new owner makes of a task that ran.
@@ -55,6 +57,7 @@ impl Rules {
         Self {
             step_looks_at_lock: true,
             step_looks_at_plan: true,
+            end_wants_lock: true,
             step_compares_version: true,
             takeover: Takeover::Interrupts,
             read_looks_for_lock: true,

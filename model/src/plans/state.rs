@@ -331,6 +331,8 @@ pub struct Seen {
     pub overtaken_commit: bool,
     /// A step committed under a lock that its task did not have.
     pub lockless_commit: bool,
+    /// A task wrote a checkpoint without having its lock, whether or not its owner knew that.
+    pub lockless_checkpoint: bool,
     /// A step committed under a token below `newest_read`.
     pub stale_commit: bool,
     /// A checkpoint was written over, or a row forgot one.

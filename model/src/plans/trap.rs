@@ -9,6 +9,8 @@ use super::rules::{Anew, Rules, Takeover};
 pub enum Trap {
     /// A step does not look at the tenant's lock.
     StepIgnoresLock,
+    /// An owner that knows that its task has lost the lock still turns a late result into its checkpoint.
+    EndIgnoresLostLock,
     /// A step does not look at the plan's lease, and nor does the lane.
     StepIgnoresPlanLease,
     /// A step does not compare the version of the row that it changes.
@@ -33,8 +35,9 @@ pub enum Trap {
 
 impl Trap {
     /// Every trap.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::StepIgnoresLock,
+        Self::EndIgnoresLostLock,
         Self::StepIgnoresPlanLease,
         Self::StepIgnoresVersion,
         Self::TakeoverBeginsAgain,
@@ -53,6 +56,7 @@ impl Trap {
         let mut rules = Rules::sound();
         match self {
             Self::StepIgnoresLock => rules.step_looks_at_lock = false,
+            Self::EndIgnoresLostLock => rules.end_wants_lock = false,
             Self::StepIgnoresPlanLease => rules.step_looks_at_plan = false,
             Self::StepIgnoresVersion => rules.step_compares_version = false,
             Self::TakeoverBeginsAgain => rules.takeover = Takeover::BeginsAgain,
@@ -71,7 +75,12 @@ impl Trap {
     #[must_use]
     pub const fn breaks(self) -> &'static [&'static str] {
         match self {
-            Self::StepIgnoresLock => &[properties::OLDER_TASK_NEVER_COMMITS, properties::LOCKED_STEPS],
+            Self::StepIgnoresLock => &[
+                properties::OLDER_TASK_NEVER_COMMITS,
+                properties::LOCKED_STEPS,
+                properties::CHECKPOINTS_UNDER_LOCK,
+            ],
+            Self::EndIgnoresLostLock => &[properties::CHECKPOINTS_UNDER_LOCK],
             Self::StepIgnoresPlanLease => &[
                 properties::STALE_OWNER_NEVER_COMMITS,
                 properties::BEGUN_WHEN_ASKED,

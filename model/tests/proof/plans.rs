@@ -110,6 +110,11 @@ fn a_step_that_ignores_the_tenants_lock_goes_on_under_anothers() {
 }
 
 #[test]
+fn an_owner_that_takes_a_late_result_after_the_loss_of_the_lock_writes_a_checkpoint_without_it() {
+    is_caught(Trap::EndIgnoresLostLock, Bounds { breaks: 1, ..ONE_TAKEOVER });
+}
+
+#[test]
 fn a_step_that_ignores_the_plans_lease_commits_beside_the_new_owner() {
     is_caught(Trap::StepIgnoresPlanLease, ONE_TAKEOVER);
 }

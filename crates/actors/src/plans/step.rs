@@ -91,7 +91,7 @@ async fn send(inner: &Inner, lane: &PlanLane, batch: &PlanBatch) -> Outcome {
             }
             Ok(PlanVerdict::LockLost(tasks)) => {
                 count_renewed(batch, "lost", tasks.len());
-                // A lock that was to be freed, and that is another task's since it ran out, is no stale owner's.
+                // A lock that was to be freed or looked at, and that is another task's since it ran out, is no stale owner's.
                 for (place, token) in batch.writes.held.iter().filter(|(place, _)| tasks.contains(place)) {
                     let tenant = &batch.next.tasks[*place].spec.tenant;
                     reject("tenant_lock", &Resource::tenant(tenant), *token, inner);

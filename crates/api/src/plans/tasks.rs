@@ -134,8 +134,9 @@ async fn change(
 /// Resolves an UNKNOWN stage
 ///
 /// A person says what the stage did. With `done` the stage becomes SUCCEEDED and leaves a checkpoint; with `not_done` it
-/// becomes PENDING. The task stays INTERRUPTED until it is retried, unless the stage was its last one. A stage that is not
-/// UNKNOWN is refused as `conflict`, and so is one that has another job by now than the `job` of the request.
+/// becomes PENDING. The task stays INTERRUPTED or CANCELLED until it is retried, unless `done` was said of its last stage. A
+/// stage that is not UNKNOWN is refused as `conflict`, and so is one that has another job by now than the `job` of the request.
+/// With `done`, a task that has lost its tenant's lock takes it first: `tenant_locked` if another task has it.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/stages/{stage}/resolve", tag = "plans", operation_id = "resolve_stage",
     params(

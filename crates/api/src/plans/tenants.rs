@@ -60,8 +60,8 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
 ///
 /// The lock must be held at the token that the request names; else the request is refused as `conflict`. If the caller does not
 /// see the task that holds the lock, the request is refused as `not_found`. The task that held
-/// the lock becomes INTERRUPTED if it was not over. Its stages may still change the tenant's systems, unless these check the
-/// token.
+/// the lock becomes INTERRUPTED if it was not over, and the job of its stage is cancelled: whatever that reports, the stage is
+/// UNKNOWN. Its stages may still change the tenant's systems, unless these check the token.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/unlock", tag = "plans", operation_id = "unlock_tenant",
     params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),

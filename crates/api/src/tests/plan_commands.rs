@@ -341,8 +341,24 @@ async fn a_task_whose_job_was_called_off_with_its_lock_is_cancelled_when_somebod
     let shown = subject.becomes(&task, "INTERRUPTED").await;
     let job = format!("/v1/jobs/{}", shown["stages"][0]["job"].as_str().unwrap());
     assert_eq!(subject.shows(&job, |job| job["state"] == "FINISHED").await["outcome"], "cancelled");
-    assert_eq!(subject.get(&task).await["stages"][0]["status"], "UNKNOWN");
+    let how = "stage prepare: its job was cancelled, and the task has lost its tenant's lock";
+    let shown = subject.shows(&task, |shown| shown["reason"] == how).await;
+    assert_eq!(shown["stages"][0]["status"], "UNKNOWN");
+    let events = subject.get(&format!("{task}/events")).await;
+    let is_told = |event: &&Value| event["kind"] == "stage" && event["before"] == "UNKNOWN";
+    let told: Vec<_> = events["items"].as_array().unwrap().iter().filter(is_told).collect();
+    let [told] = told[..] else { panic!("{events}") };
+    assert_eq!((&told["after"], &told["reason"]), (&json!("UNKNOWN"), &json!(how)));
     subject.post(&format!("{task}/cancel"), json!({})).await;
-    assert_eq!(subject.becomes_cancelled(&task).await["stages"][0]["status"], "FAILED");
+    assert_eq!(subject.becomes_cancelled(&task).await["stages"][0]["status"], "UNKNOWN");
     assert_eq!(subject.get(&plan).await["status"], "CANCELLED");
+    // That somebody cancels it does not say what its stage did.
+    let again = format!("{task}/retry");
+    subject.refused(&again, retry(json!("checkpoint")), "stage_unknown").await;
+    let not_done = json!({ "outcome": "not_done", "reason": "I looked" });
+    let (status, shown) = subject.post(&format!("{task}/stages/1/resolve"), not_done).await;
+    let found = (&shown["status"], &shown["stages"][0]["status"]);
+    assert_eq!((status, found), (200, (&json!("CANCELLED"), &json!("PENDING"))), "{shown}");
+    let (status, shown) = subject.post(&again, retry(json!("checkpoint"))).await;
+    assert_eq!((status, &shown["run"]), (202, &json!(2)), "{shown}");
 }

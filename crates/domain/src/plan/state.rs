@@ -5,6 +5,7 @@
 //! its outcome is unknown, it reads the plan again.
 
 mod retry;
+mod stage_ends;
 mod step_builder;
 #[cfg(test)]
 mod tests;
@@ -72,7 +73,7 @@ pub struct TaskState {
     pub waits_for: Option<JobId>,
     /// Why the run fails once the job that was called off has ended.
     pub failing: Option<Arc<str>>,
-    /// Why it failed or was interrupted.
+    /// Why it failed or was interrupted; or how the job of its stage ended after it had lost its tenant's lock.
     pub reason: Option<Arc<str>>,
     /// The span of the last request for a retry that had one, which its stages continue; `None` where that of the plan counts.
     pub traceparent: Option<TraceParent>,
@@ -155,7 +156,7 @@ pub enum Command {
     /// The lock of a task's tenant was broken, or ran out and was taken. It is the lock at this token, or `None` where the task
     /// was found without its lock. If the task has taken another lock since, nothing happens.
     LockLost(TaskId, Option<Token>),
-    /// Renew the locks of the tenants whose tasks may go on.
+    /// Renew the locks of the tenants whose tasks may go on, and find out which others were lost while jobs may be under way.
     RenewLocks,
     /// The plan's owner died or has changed.
     TakenOver,
@@ -267,7 +268,7 @@ pub enum EventKind {
     Status,
     /// The intent of a plan or task changed.
     Intent,
-    /// The status of a stage changed.
+    /// The status of a stage changed; or its job ended after the task had lost its tenant's lock, and the stage stays UNKNOWN.
     Stage,
     /// A checkpoint was written.
     Checkpoint,
@@ -311,6 +312,8 @@ pub struct Writes {
     pub held: Vec<(usize, Token)>,
     /// Whether the locks that must be held are renewed too.
     pub renews: bool,
+    /// Tasks whose tenants' locks must be held at these tokens as well, and are never renewed.
+    pub checked: Vec<(usize, Token)>,
     /// Tasks whose definitions are new.
     pub definitions: Vec<usize>,
     /// New checkpoints.
@@ -344,6 +347,11 @@ impl Writes {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The tasks, by their places, whose tenants' locks must be held, each at this token, or nothing is written.
+    pub fn needed_locks(&self) -> impl Iterator<Item = &(usize, Token)> {
+        self.held.iter().chain(&self.free).chain(&self.checked)
     }
 }
 
@@ -406,22 +414,24 @@ impl TaskState {
         self.stages.iter().take_while(|stage| stage.status.is_completed()).count()
     }
 
-    /// The stage whose job may be under way, and the job.
+    /// The stage whose job may be under way, and the job. The job of a task that is over has ended, though a stage of a cancelled
+    /// one may be UNKNOWN; [`Self::waits_for`] says whether an attempt of it may go on.
     #[must_use]
     pub fn in_flight(&self) -> Option<(usize, JobId)> {
+        if self.status.is_over() {
+            return None;
+        }
         let at = self.stages.iter().position(|stage| stage.status.is_in_flight())?;
         Some((at, self.stages[at].job?))
     }
 
-    /// The job in flight that is to be called off: nobody wants the run to go on, or it lost its tenant's lock. It follows from
-    /// the state, so that every owner of the plan finds it until the job has ended. After a takeover the attempt that was under
-    /// way goes on, whatever becomes of the lock: its late result counts.
+    /// The job in flight that is to be called off: nobody wants the run to go on, or the task lost its tenant's lock, so that its
+    /// result counts for nothing. It follows from the state, so that every owner of the plan finds it until the job has ended.
+    /// After a takeover the attempt that was under way goes on as long as the task has the lock: its late result counts.
     #[must_use]
     pub fn called_off(&self) -> Option<JobId> {
         let (_, job) = self.in_flight()?;
-        let has_lost_lock =
-            self.status == TaskStatus::Interrupted && self.reason.as_deref() == Some(step_builder::LOCK_LOST);
-        (self.intent == Intent::Cancel || self.failing.is_some() || has_lost_lock).then_some(job)
+        (self.intent == Intent::Cancel || self.failing.is_some() || self.lock.is_none()).then_some(job)
     }
 
     /// The first stage that is UNKNOWN.

@@ -33,7 +33,7 @@ named!(
         Failed = "FAILED",
         /// It stopped between two stages, because somebody paused it.
         Paused = "PAUSED",
-        /// Its owner died or changed while it ran.
+        /// Its owner died or changed while it ran, or it lost its tenant's lock.
         Interrupted = "INTERRUPTED",
         /// Somebody called it off.
         Cancelled = "CANCELLED",
@@ -65,7 +65,8 @@ named!(
         Failed = "FAILED",
         /// An earlier run completed it.
         Skipped = "SKIPPED",
-        /// Its job was under way when the plan's owner died or changed; nobody knows what it did.
+        /// Its job was under way when the plan's owner died or changed, or the task lost its tenant's lock; nobody knows what it
+        /// did.
         Unknown = "UNKNOWN",
     }
 );

@@ -36,8 +36,7 @@ impl CommitBatch for PlanBatch {
 
     /// The tenants' locks that it needs: two that know one by different tokens cannot both be right.
     fn claims(&self) -> impl Iterator<Item = Resource> {
-        let locks = self.writes.held.iter().chain(&self.writes.free);
-        locks.map(|(place, _)| lock_of(&self.next.tasks[*place]))
+        self.writes.needed_locks().map(|(place, _)| lock_of(&self.next.tasks[*place]))
     }
 
     /// Its lease's row among them.

@@ -110,7 +110,8 @@ pub struct Task {
     pub status: TaskStatus,
     /// What people want of the task.
     pub intent: Intent,
-    /// Why the task failed or was interrupted, in words.
+    /// Why the task failed or was interrupted, in words; or how the job of its stage ended after the task had lost its tenant's
+    /// lock.
     #[schema(required)]
     pub reason: Option<String>,
     /// The number of the newest run, counted from 1. Each retry opens the next run.

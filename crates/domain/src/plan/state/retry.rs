@@ -118,7 +118,7 @@ impl StepBuilder {
         };
         let failed = now.stages.iter().filter(|stage| stage.status == StageStatus::Failed);
         let superseded: Vec<_> = failed.filter_map(|stage| stage.job).collect();
-        self.cancel_older(waits_for);
+        self.call_off(waits_for);
         self.writes.superseded.extend(superseded);
         let task = self.touch(at);
         task.run += 1;

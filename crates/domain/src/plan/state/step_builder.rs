@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
-    Checkpoint, EventKind, PlanEvent, PlanState, Refused, Resolution, StageEnd, StageStart, StageState, Step,
-    TaskState, Writes,
+    Checkpoint, EventKind, PlanEvent, PlanState, Refused, StageStart, StageState, Step, TaskState, Writes,
 };
 use crate::id::{JobId, TaskId};
-use crate::job::Outcome;
 use crate::lease::Token;
-use crate::limits::{CHECKPOINTS_MAX, PLAN_CHANGES_MAX, TASK_CHANGES_MAX};
+use crate::limits::{PLAN_CHANGES_MAX, TASK_CHANGES_MAX};
 use crate::plan::status::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
 use crate::time::Timestamp;
 
@@ -19,7 +17,7 @@ const OVER_TIME: &str = "the run took longer than the task's timeout_ms";
 /// The reason of a task whose owner has changed.
 const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
 /// The reason of a task whose lock was lost while it might have gone on.
-pub(super) const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
+const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
 
 pub(super) struct StepBuilder {
     /// The plan's status, as the events say it so far.
@@ -34,6 +32,13 @@ pub(super) struct StepBuilder {
     has_failed: bool,
     /// From here on the plan's status changes, if it does, because a time is over, and not with what was asked for.
     is_status_own: bool,
+}
+
+/// That the step counts only under the lock of a task's tenant: the task has it, or takes it in the same commit. No stage is
+/// completed without one.
+pub(super) struct TenantFence {
+    /// The task, by its place.
+    at: usize,
 }
 
 impl StepBuilder {
@@ -153,7 +158,7 @@ impl StepBuilder {
     }
 
     /// A task that is over gives its tenant's lock back, once no attempt of it may be under way any more.
-    fn free_lock(&mut self, at: usize) {
+    pub(super) fn free_lock(&mut self, at: usize) {
         let task = self.task(at);
         if !task.status.is_over() || task.waits_for.is_some() {
             return;
@@ -172,35 +177,53 @@ impl StepBuilder {
         }
     }
 
-    fn set_stage(&mut self, at: usize, stage: usize, state: StageState) {
+    pub(super) fn set_stage(&mut self, at: usize, stage: usize, state: StageState) {
         let before = self.task(at).stages[stage].status;
         if before != state.status {
-            let (task, run) = (self.task(at).id, self.task(at).run);
-            self.writes.events.push(PlanEvent {
-                task: Some(task),
-                kind: EventKind::Stage,
-                run: Some(run),
-                stage: Some(stage),
-                before: Some(before.as_str()),
-                after: Some(state.status.as_str()),
-                reason: None,
-                is_own: false,
-            });
+            self.stage_event(at, stage, (before, state.status), None);
         }
         self.touch(at).stages[stage] = state;
     }
 
-    /// What follows counts only while the task has its tenant's lock.
-    fn hold(&mut self, at: usize) {
-        if let Some(token) = self.task(at).lock
-            && !self.writes.held.iter().any(|(held, _)| *held == at)
-        {
-            self.writes.held.push((at, token));
-        }
+    pub(super) fn stage_event(
+        &mut self,
+        at: usize,
+        stage: usize,
+        (before, after): (StageStatus, StageStatus),
+        reason: Option<Arc<str>>,
+    ) {
+        let (task, run) = (self.task(at).id, self.task(at).run);
+        self.writes.events.push(PlanEvent {
+            task: Some(task),
+            kind: EventKind::Stage,
+            run: Some(run),
+            stage: Some(stage),
+            before: Some(before.as_str()),
+            after: Some(after.as_str()),
+            reason,
+            is_own: false,
+        });
     }
 
-    /// An attempt of an earlier run that may still be under way is called off.
-    pub(super) fn cancel_older(&mut self, job: Option<JobId>) {
+    /// What follows counts only while the task has its tenant's lock. `None` where it is known to have lost it.
+    pub(super) fn fence(&mut self, at: usize) -> Option<TenantFence> {
+        let token = self.task(at).lock?;
+        if !self.writes.held.iter().any(|(held, _)| *held == at) {
+            self.writes.held.push((at, token));
+        }
+        Some(TenantFence { at })
+    }
+
+    /// The same; a task that has lost the lock takes it with this step, if it is to be had.
+    pub(super) fn fence_or_take(&mut self, at: usize) -> TenantFence {
+        self.fence(at).unwrap_or_else(|| {
+            self.writes.take.push(at);
+            TenantFence { at }
+        })
+    }
+
+    /// A job that may be under way, also one of an earlier run, is called off.
+    pub(super) fn call_off(&mut self, job: Option<JobId>) {
         self.cancel.extend(job);
     }
 
@@ -373,7 +396,7 @@ impl StepBuilder {
         if self.task(at).status == TaskStatus::Paused {
             // It waits for its turn. What it does next counts only under its lock.
             self.set_status(at, TaskStatus::Pending, None);
-            self.hold(at);
+            self.fence(at);
         }
     }
 
@@ -399,43 +422,9 @@ impl StepBuilder {
         }
     }
 
-    pub(super) fn resolve(
-        &mut self,
-        task: TaskId,
-        stage: usize,
-        job: Option<JobId>,
-        resolution: &Resolution,
-    ) -> Result<(), Refused> {
-        let at = self.place(task)?;
-        let state = *self.task(at).stages.get(stage).ok_or(Refused::UnknownStage)?;
-        if state.status != StageStatus::Unknown {
-            return Err(refused("only a stage that is UNKNOWN can be resolved"));
-        }
-        if job.is_some() && job != state.job {
-            return Err(refused("the stage has another job by now than the one that the request names"));
-        }
-        if matches!(resolution, Resolution::Done(_)) && self.task(at).last_checkpoint >= CHECKPOINTS_MAX {
-            return Err(Refused::TooMany("checkpoints", CHECKPOINTS_MAX.into()));
-        }
-        // Nobody waits for its result any more; an attempt that still runs is called off.
-        self.cancel.extend(state.job);
-        self.hold(at);
-        self.task_event(at, EventKind::Resolved, None, None);
-        self.touch(at).waits_for = state.job;
-        match resolution {
-            Resolution::Done(context) => self.complete(at, stage, context.clone()),
-            Resolution::NotDone => {
-                self.set_stage(at, stage, StageState { status: StageStatus::Pending, job: None });
-                if self.task(at).intent == Intent::Cancel {
-                    self.set_status(at, TaskStatus::Cancelled, None);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A stage is completed: the next checkpoint, and the end of the task after the last one.
-    fn complete(&mut self, at: usize, stage: usize, context: Option<Arc<str>>) {
+    pub(super) fn complete(&mut self, fence: TenantFence, stage: usize, context: Option<Arc<str>>) {
+        let TenantFence { at } = fence;
         let task = self.task(at);
         let checkpoint = Checkpoint {
             version: task.last_checkpoint + 1,
@@ -443,7 +432,6 @@ impl StepBuilder {
             context: context.unwrap_or_else(|| task.context()),
         };
         let job = task.stages[stage].job;
-        self.hold(at);
         self.set_stage(at, stage, StageState { status: StageStatus::Succeeded, job });
         self.task_event(at, EventKind::Checkpoint, None, None);
         let task = self.touch(at);
@@ -457,73 +445,9 @@ impl StepBuilder {
         }
     }
 
-    pub(super) fn stage_ended(&mut self, task: TaskId, job: JobId, end: &StageEnd) {
-        let Some(at) = self.next.place_of(task) else { return };
-        // A job that nobody waits for: it was called off, or resolved.
-        let Some((stage, _)) = self.task(at).in_flight().filter(|(_, in_flight)| *in_flight == job) else {
-            return;
-        };
-        match end {
-            StageEnd::Completed(context) if self.task(at).last_checkpoint < CHECKPOINTS_MAX => {
-                self.complete(at, stage, context.clone());
-                if self.task(at).status == TaskStatus::Running {
-                    if let Some(reason) = self.task(at).failing.clone() {
-                        self.set_status(at, TaskStatus::Failed, Some(reason));
-                    } else if self.task(at).intent == Intent::Pause {
-                        self.set_status(at, TaskStatus::Paused, None);
-                    } else if self.next.intent == Intent::Pause {
-                        // It was resumed alone: its turn, and its time, begin with the plan's.
-                        self.set_status(at, TaskStatus::Pending, None);
-                    }
-                }
-            }
-            StageEnd::Completed(_) => {
-                let why = Refused::TooMany("checkpoints", CHECKPOINTS_MAX.into()).to_string();
-                self.fail_at(at, stage, why.into());
-            }
-            StageEnd::Unfit(reason) => self.fail_at(at, stage, Arc::clone(reason)),
-            // It was called off with the lock, or taken from its node. How far it came nobody knows.
-            StageEnd::Ended(Outcome::Cancelled, _) | StageEnd::Revoked(..)
-                if self.task(at).status == TaskStatus::Interrupted
-                    && self.task(at).intent != Intent::Cancel => {}
-            StageEnd::Ended(outcome, error) | StageEnd::Revoked(outcome, error) => {
-                let reason = match outcome {
-                    Outcome::TimedOut => {
-                        format!("stage {}: its time was over: {error}", self.stage_name(at, stage))
-                    }
-                    Outcome::Cancelled => {
-                        format!("stage {}: its job was cancelled", self.stage_name(at, stage))
-                    }
-                    Outcome::Failed | Outcome::Succeeded => {
-                        format!("stage {}: {error}", self.stage_name(at, stage))
-                    }
-                };
-                self.fail_at(at, stage, reason.into());
-            }
-        }
-        self.on_failure();
-    }
-
-    fn stage_name(&self, at: usize, stage: usize) -> Arc<str> {
-        Arc::clone(&self.task(at).stage(stage).name)
-    }
-
-    fn fail_at(&mut self, at: usize, stage: usize, reason: Arc<str>) {
-        let job = self.task(at).stages[stage].job;
-        self.set_stage(at, stage, StageState { status: StageStatus::Failed, job });
-        // The slot of the last attempt may not be free yet.
-        self.touch(at).waits_for = job;
-        if self.task(at).intent == Intent::Cancel {
-            self.set_status(at, TaskStatus::Cancelled, None);
-        } else {
-            let reason = self.task(at).failing.clone().unwrap_or(reason);
-            self.set_status(at, TaskStatus::Failed, Some(reason));
-        }
-    }
-
     /// What the plan does about the others when a task has just failed or been interrupted. A person who resumes them later
     /// has seen that.
-    fn on_failure(&mut self) {
+    pub(super) fn on_failure(&mut self) {
         if !std::mem::take(&mut self.has_failed) || self.next.spec.on_failure != OnFailure::Pause {
             return;
         }
@@ -531,14 +455,6 @@ impl StepBuilder {
             if self.would_go_on(at) {
                 self.pause_at(at);
             }
-        }
-    }
-
-    pub(super) fn older_ended(&mut self, task: TaskId, job: JobId) {
-        let Some(at) = self.next.place_of(task) else { return };
-        if self.task(at).waits_for == Some(job) {
-            self.touch(at).waits_for = None;
-            self.free_lock(at);
         }
     }
 
@@ -555,25 +471,29 @@ impl StepBuilder {
         self.writes.held.retain(|(held, _)| *held != at);
         self.touch(at).lock = None;
         self.task_event(at, EventKind::LockLost, None, None);
+        // Its lane would begin further attempts, and its node goes on, while another task may have the tenant.
+        self.call_off(self.task(at).in_flight().map(|(_, job)| job));
         if may_go_on {
-            // Its lane would begin further attempts, while another task may have the tenant.
-            self.cancel.extend(self.task(at).in_flight().map(|(_, job)| job));
             self.interrupt(at, LOCK_LOST);
         }
         self.on_failure();
     }
 
     /// A task that is over has given its lock back, unless an attempt of it may still be under way; one that failed or was
-    /// interrupted keeps it until it runs out.
+    /// interrupted keeps it until it runs out. As long as the job of an interrupted one may be under way, it is noticed that the
+    /// lock was lost.
     pub(super) fn renew_locks(&mut self) {
         use TaskStatus::{Paused, Pending, Running};
         for at in 0..self.next.tasks.len() {
             let task = self.task(at);
+            let Some(token) = task.lock else { continue };
             let may_go_on = matches!(task.status, Pending | Running | Paused)
                 || task.status.is_over() && task.waits_for.is_some();
-            if may_go_on && task.lock.is_some() {
-                self.hold(at);
+            if may_go_on {
+                self.fence(at);
                 self.writes.renews = true;
+            } else if task.in_flight().is_some() {
+                self.writes.checked.push((at, token));
             }
         }
     }
@@ -678,11 +598,11 @@ impl StepBuilder {
         }
         if stage == task.stages.len() {
             // A corrected definition ends at the checkpoint.
-            self.hold(at);
+            self.fence(at);
             return self.set_status(at, TaskStatus::Succeeded, None);
         }
         let job = new_job();
-        self.hold(at);
+        self.fence(at);
         self.set_stage(at, stage, StageState { status: StageStatus::Running, job: Some(job) });
         self.writes.starts.push(StageStart { task: at, stage, job });
     }

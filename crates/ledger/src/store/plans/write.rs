@@ -126,8 +126,11 @@ pub(super) fn unlock(kind: Kind, freed: &[FenceClaim<'_>]) -> Ask {
 }
 
 /// What a step says of these locks.
-fn needed<'s>(step: &'s PlanBatch, locks: &'s [(usize, Token)]) -> impl Iterator<Item = NeededLock> + 's {
-    locks.iter().map(|&(place, token)| {
+fn needed<'s>(
+    step: &'s PlanBatch,
+    locks: impl IntoIterator<Item = &'s (usize, Token)>,
+) -> impl Iterator<Item = NeededLock> {
+    locks.into_iter().map(|&(place, token)| {
         let task = &step.next.tasks[place];
         NeededLock { place, lock: lock_of(task), token, owner: lock_owner(task.id) }
     })
@@ -139,8 +142,8 @@ async fn fenced(
     transaction: &mut Transaction<'_>,
     steps: &[PlanBatch],
 ) -> sqlx::Result<(Vec<Option<PlanVerdict>>, Timestamp)> {
-    let locks = |step| needed(step, &step.writes.held).chain(needed(step, &step.writes.free));
-    let locks: Vec<Vec<_>> = steps.iter().map(|step| locks(step).collect()).collect();
+    let locks: Vec<Vec<_>> =
+        steps.iter().map(|step| needed(step, step.writes.needed_locks()).collect()).collect();
     let claims: Vec<_> = steps
         .iter()
         .zip(&locks)

@@ -1,0 +1,142 @@
+//! Without its tenant's lock a task completes nothing: what its jobs report is for a person to look at.
+
+use super::*;
+
+/// A task whose owner has changed while its first stage was under way; and the stage's job.
+fn taken_over(stages: usize) -> (Rig, JobId) {
+    let mut rig = Rig::started(stages);
+    let (_, job) = rig.task(0).in_flight().unwrap();
+    rig.must(Command::TakenOver);
+    (rig, job)
+}
+
+/// The same, whose lock was lost then.
+fn without_lock(stages: usize) -> (Rig, JobId) {
+    let (mut rig, job) = taken_over(stages);
+    rig.must(Command::LockLost(id(0), rig.task(0).lock));
+    (rig, job)
+}
+
+/// Every way in which a job may end.
+fn ends() -> [StageEnd; 7] {
+    [
+        StageEnd::Completed(Some("{}".into())),
+        StageEnd::Unfit("not an object".into()),
+        StageEnd::Ended(Outcome::Failed, "broken".into()),
+        StageEnd::Ended(Outcome::TimedOut, "slow".into()),
+        StageEnd::Ended(Outcome::Cancelled, "".into()),
+        StageEnd::Revoked(Outcome::Failed, "its node was lost".into()),
+        StageEnd::Revoked(Outcome::TimedOut, "silent".into()),
+    ]
+}
+
+/// The events about stages that the last command wrote.
+fn of_stages(rig: &Rig) -> Vec<PlanEvent> {
+    let events = rig.writes.iter().flat_map(|writes| &writes.events);
+    events.filter(|event| event.kind == EventKind::Stage).cloned().collect()
+}
+
+fn resolve(resolution: Resolution) -> Command {
+    Command::Resolve { task: id(0), stage: 0, job: None, resolution }
+}
+
+#[test]
+fn an_interrupted_task_that_loses_its_lock_has_its_job_called_off() {
+    let (rig, job) = without_lock(2);
+    assert_eq!((rig.cancelled.clone(), rig.task(0).called_off()), (vec![job], Some(job)));
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
+    // An owner that finds it so calls it off as well.
+    let (mut rig, job) = taken_over(2);
+    assert_eq!(rig.task(0).called_off(), None, "its late result counts");
+    Arc::make_mut(&mut rig.state.tasks[0]).lock = None;
+    assert_eq!(rig.task(0).called_off(), Some(job));
+}
+
+#[test]
+fn whatever_the_job_of_a_task_without_its_lock_reports_the_stage_stays_unknown() {
+    for end in ends() {
+        let (mut rig, job) = without_lock(1);
+        rig.end(0, end.clone());
+        assert_eq!(
+            (rig.status(0), rig.stages(0)[0], rig.task(0).last_checkpoint),
+            (TaskStatus::Interrupted, StageStatus::Unknown, 0),
+            "{end:?}"
+        );
+        assert!(rig.writes.iter().all(|writes| writes.checkpoints.is_empty()), "{end:?}");
+        let events = of_stages(&rig);
+        let [event] = &events[..] else { panic!("{end:?}: {events:?}") };
+        assert_eq!((event.before, event.after), (Some("UNKNOWN"), Some("UNKNOWN")));
+        let how = event.reason.clone().unwrap();
+        assert!(how.starts_with("stage stage-0: its job ") && how.ends_with("its tenant's lock"), "{how}");
+        assert_eq!(rig.task(0).reason, Some(how));
+        // It may be told again.
+        rig.must(Command::StageEnded { task: id(0), job, end });
+        assert!(rig.writes.iter().all(Writes::is_empty), "the history has it once: {:?}", rig.writes);
+        assert!(rig.cancelled.is_empty(), "its end is known");
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)));
+    }
+    let (mut rig, _) = without_lock(1);
+    rig.complete(0);
+    let reason = "stage stage-0: its job succeeded, and the task has lost its tenant's lock";
+    assert_eq!(rig.task(0).reason.as_deref(), Some(reason));
+}
+
+#[test]
+fn a_job_that_ends_before_the_loss_of_the_lock_is_known_leaves_its_stage_unknown() {
+    for end in ends() {
+        let mut rig = Rig::started(2);
+        Arc::make_mut(&mut rig.state.tasks[0]).lock = None;
+        rig.end(0, end.clone());
+        assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
+        let kinds: Vec<_> = rig.writes[0].events.iter().map(|event| event.kind).collect();
+        assert!(kinds.contains(&EventKind::LockLost), "{end:?}: {kinds:?}");
+        assert_eq!(of_stages(&rig).len(), 2, "{end:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_stage_counts_only_under_its_tenants_lock() {
+    for end in ends() {
+        let mut rig = Rig::started(2);
+        let lock = rig.task(0).lock.unwrap();
+        rig.end(0, end.clone());
+        assert!(rig.writes[0].held.contains(&(0, lock)), "{end:?}");
+    }
+}
+
+#[test]
+fn a_stage_is_resolved_as_done_under_the_lock_which_is_taken_for_it() {
+    let (mut rig, job) = without_lock(1);
+    let before = rig.tokens;
+    rig.must(resolve(Resolution::Done(None)));
+    assert_eq!((&rig.writes[0].take[..], rig.writes[0].checkpoints.len()), (&[0][..], 1));
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Succeeded, StageStatus::Succeeded));
+    assert_eq!(rig.task(0).lock, Some(Token::new(before + 1)));
+    // It is given back once no attempt is under way.
+    rig.must(Command::OlderEnded { task: id(0), job });
+    assert_eq!((rig.task(0).lock, rig.state.needs_owner()), (None, false));
+    // That it did nothing can be said without the lock. The retry takes it.
+    let (mut rig, job) = without_lock(1);
+    rig.must(resolve(Resolution::NotDone));
+    assert!(rig.writes[0].take.is_empty() && rig.task(0).lock.is_none());
+    rig.retry(0, |_| {}).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job });
+    assert_eq!(rig.begun(), [(0, 0)]);
+}
+
+#[test]
+fn an_owner_finds_out_that_an_interrupted_task_has_lost_its_lock_and_renews_none_for_it() {
+    let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
+    rig.must(Command::Start);
+    rig.must(Command::TakenOver);
+    let [interrupted, pending] = [0, 1].map(|at| (at, rig.task(at).lock.unwrap()));
+    rig.must(Command::RenewLocks);
+    let writes = &rig.writes[0];
+    assert!(writes.renews);
+    assert_eq!((&writes.held[..], &writes.checked[..]), (&[pending][..], &[interrupted][..]));
+    assert!(writes.needed_locks().eq(&[pending, interrupted]));
+    // Nothing of it is under way any more.
+    rig.fail(0);
+    rig.must(Command::RenewLocks);
+    assert!(rig.writes[0].checked.is_empty());
+}
