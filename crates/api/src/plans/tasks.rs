@@ -106,8 +106,8 @@ pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forw
 
 /// Cancels a task
 ///
-/// If a stage is under way, its job is cancelled, and the task becomes CANCELLED when the job has ended. Cancelling a
-/// cancelled task changes nothing.
+/// If a stage is under way, its job is cancelled, and the task becomes CANCELLED when the job has ended. A stage that is UNKNOWN
+/// stays so, unless its node says how it ended. Cancelling a cancelled task changes nothing.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/cancel", tag = "plans", operation_id = "cancel_task",
     params(("task" = String, Path, description = ID)),

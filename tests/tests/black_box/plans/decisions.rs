@@ -70,6 +70,24 @@ async fn an_unknown_stage_that_may_be_rerun_is_retried_without_a_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_task_is_not_retried_before_somebody_says_what_its_unknown_stage_did() {
+    let rig = Rig::alone().await;
+    let (node, plan) = interrupted(&rig, "confirm").await;
+    plan.post_task(0, "cancel", None, 200).await;
+    let cancelled = plan.task_is(0, "CANCELLED").await;
+    assert_eq!(statuses(&cancelled), ["UNKNOWN", "PENDING"], "{cancelled}");
+    assert_eq!(plan.retry(0, json!({}), 409).await["code"], "stage_unknown");
+    let not_done = json!({"outcome": "not_done", "reason": "the change is not there"});
+    let resolved = plan.post_task(0, "stages/1/resolve", Some(&not_done), 200).await;
+    assert_eq!((&resolved["status"], statuses(&resolved)[0].as_str()), (&json!("CANCELLED"), "PENDING"));
+    plan.retry(0, json!({}), 202).await;
+    begun(&node, &plan.tasks[0], 0, 2).await;
+    node.runs.release(1);
+    plan.is("SUCCEEDED").await;
+    assert_eq!(given(&node, &plan.tasks[0]), [0, 0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_whose_lock_was_broken_completes_no_stage_while_another_plan_has_the_tenant() {
     // The node that it had is back before it is given up.
     let rig = Rig::alone_and_patient().await;

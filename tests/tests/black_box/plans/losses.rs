@@ -189,6 +189,10 @@ async fn what_an_owner_could_not_call_off_before_it_died_is_called_off_by_the_ne
     found.task_is(0, "CANCELLED").await;
     until("the tenant is free", async || found.task(0).await["lock"].is_null()).await;
     let node = rig.node(&[1], "n", |_| {}).await;
+    // The next owner does not know what the stage did.
+    assert_eq!(found.retry(0, json!({}), 409).await["code"], "stage_unknown");
+    let not_done = json!({"outcome": "not_done", "reason": "there was no node"});
+    found.post_task(0, "stages/1/resolve", Some(&not_done), 200).await;
     found.retry(0, json!({}), 202).await;
     found.task_is(0, "SUCCEEDED").await;
     assert_eq!(given(&node, &found.tasks[0]), [0]);

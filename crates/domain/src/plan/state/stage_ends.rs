@@ -65,6 +65,7 @@ impl StepBuilder {
             return self.ended_without_lock(at, stage, job, end);
         };
         match end {
+            _ if stays_unknown => self.cancel_unknown(at, job),
             StageEnd::Completed(context) if self.task(at).last_checkpoint < CHECKPOINTS_MAX => {
                 self.complete(fence, stage, context.clone());
                 if self.task(at).status == TaskStatus::Running {

@@ -140,3 +140,52 @@ fn an_owner_finds_out_that_an_interrupted_task_has_lost_its_lock_and_renews_none
     rig.must(Command::RenewLocks);
     assert!(rig.writes[0].checked.is_empty());
 }
+
+#[test]
+fn a_cancelled_task_of_whose_stage_nobody_knows_what_it_did_is_retried_after_a_persons_word() {
+    // Called off at its node, and one whose lock was lost before.
+    let cancelled: [fn() -> (Rig, JobId); 2] = [
+        || {
+            let (mut rig, job) = taken_over(2);
+            rig.must(Command::CancelTask(id(0)));
+            assert_eq!(rig.cancelled, [job]);
+            rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+            (rig, job)
+        },
+        || {
+            let (mut rig, job) = without_lock(2);
+            rig.must(Command::CancelTask(id(0)));
+            rig.complete(0);
+            (rig, job)
+        },
+    ];
+    for cancelled in cancelled {
+        let (mut rig, job) = cancelled();
+        let is_unknown = |rig: &Rig| (rig.status(0), rig.stages(0)[0], rig.task(0).last_checkpoint);
+        assert_eq!(is_unknown(&rig), (TaskStatus::Cancelled, StageStatus::Unknown, 0));
+        assert_eq!((rig.task(0).waits_for, rig.state.needs_owner()), (Some(job), true));
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)));
+        rig.must(Command::OlderEnded { task: id(0), job });
+        assert_eq!((rig.task(0).lock, rig.task(0).in_flight()), (None, None));
+        assert_eq!((rig.state.status(), rig.state.needs_owner()), (PlanStatus::Cancelled, false));
+        // A later owner changes nothing.
+        rig.must(Command::TakenOver);
+        assert_eq!(is_unknown(&rig), (TaskStatus::Cancelled, StageStatus::Unknown, 0));
+        assert_eq!(rig.retry(0, |retry| retry.from = From::Start), Err(Refused::StageUnknown(0)));
+        rig.must(resolve(Resolution::NotDone));
+        assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Cancelled, StageStatus::Pending));
+        rig.retry(0, |_| {}).unwrap();
+        rig.must(Command::OlderEnded { task: id(0), job });
+        assert_eq!(rig.begun(), [(0, 0)]);
+    }
+    // Done: the task stays cancelled, and a retry goes on behind the stage.
+    let (mut rig, job) = cancelled[0]();
+    rig.must(Command::OlderEnded { task: id(0), job });
+    rig.must(resolve(Resolution::Done(Some("{\"a\":1}".into()))));
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Cancelled, StageStatus::Succeeded));
+    assert_eq!((&rig.writes[0].take[..], &*rig.task(0).context()), (&[0][..], "{\"a\":1}"));
+    rig.must(Command::OlderEnded { task: id(0), job });
+    assert_eq!(rig.task(0).lock, None);
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(rig.begun(), [(0, 1)]);
+}

@@ -15,10 +15,11 @@ fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() 
         rig.end(0, end.clone());
         assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
         assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)), "nobody knows what it did");
-        // Nothing of it is under way any more: it ends with the word of a person.
+        // Nothing of it is under way any more: it ends with the word of a person, who need not know what it did.
         rig.must(Command::CancelTask(id(0)));
         rig.end(0, end.clone());
-        assert_eq!(rig.status(0), TaskStatus::Cancelled);
+        assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Cancelled, StageStatus::Unknown));
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)), "nobody knows it yet");
         // While its owner lives, it was seen through, and its end counts.
         let mut rig = Rig::started(2);
         rig.end(0, end);
