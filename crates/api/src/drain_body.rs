@@ -1,6 +1,6 @@
 //! Chunked bodies that a handler did not read to the end. When such a body is dropped, actix reads and discards the rest
 //! without a limit of time or size, to keep the connection. This file keeps the body until the answer has left, so that
-//! actix closes the connection instead.
+//! actix closes the connection instead. It also tells the connection when the reader of such a body waits for more.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -14,24 +14,29 @@ use actix_web::http::header::TRANSFER_ENCODING;
 use actix_web::web::Bytes;
 use futures_util::{Stream, StreamExt};
 
+use crate::connection::{Requests, UnderWay};
+
 /// A chunked body, shared between the handler and this file.
 pub struct Chunked(Rc<RefCell<Kept>>);
 
 struct Kept {
     payload: Payload,
     ended: bool,
+    /// What the connection knows of its requests, if it cares.
+    requests: Option<Rc<Requests>>,
 }
 
 impl Chunked {
     /// Puts itself between the request and its body, if that is a chunked one.
-    pub fn of(request: &mut ServiceRequest) -> Option<Self> {
+    pub fn of(request: &mut ServiceRequest, under_way: Option<&UnderWay>) -> Option<Self> {
         // Actix does not read on in bodies of a declared length.
         if !request.headers().contains_key(TRANSFER_ENCODING) {
             return None;
         }
         let mut payload = Payload::None;
         std::mem::swap(&mut payload, request.parts_mut().1);
-        let kept = Rc::new(RefCell::new(Kept { payload, ended: false }));
+        let requests = under_way.map(UnderWay::requests);
+        let kept = Rc::new(RefCell::new(Kept { payload, ended: false, requests }));
         let reader: Pin<Box<dyn Stream<Item = _>>> = Box::pin(Reader(Rc::clone(&kept)));
         request.set_payload(Payload::from(reader));
         Some(Self(kept))
@@ -58,7 +63,11 @@ impl Stream for Reader {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut kept = self.0.borrow_mut();
-        let chunk = ready!(kept.payload.poll_next_unpin(context));
+        let polled = kept.payload.poll_next_unpin(context);
+        if let (Poll::Pending, Some(requests)) = (&polled, &kept.requests) {
+            requests.await_chunk();
+        }
+        let chunk = ready!(polled);
         kept.ended = !matches!(chunk, Some(Ok(_)));
         Poll::Ready(chunk)
     }

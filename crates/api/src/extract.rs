@@ -108,7 +108,7 @@ async fn within_limits(
             "the body cannot be read as it was sent: it was cut short, or its chunks are not well formed";
         Refusal::invalid(detail).closing()
     };
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let declared = declared_bytes(headers);
     if declared.is_some_and(|bytes| bytes > limits.bytes_max as u64) {
         return Err(too_large());
     }
@@ -158,6 +158,11 @@ async fn within_limits(
             Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
         }
     }
+}
+
+/// What the head says of the body's length, in bytes.
+pub fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// The bytes of the body that was read, which had so many: they count as being read until this is dropped, be they few. For work

@@ -24,7 +24,9 @@ use tracing::{Instrument, Span};
 use wire::Code;
 
 use crate::auth::{Access, Principal};
+use crate::connection::UnderWay;
 use crate::drain_body::{Chunked, keep_with};
+use crate::extract;
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
 use crate::peer_credential::{self, ForBulk, Proven};
@@ -60,6 +62,7 @@ pub async fn pass(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let started = Instant::now();
     let _in_flight = state.traffic.enter();
+    let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
     // The path as the router will match it, percent-encoding undone.
     let route = routes::find(request.match_info().as_str());
     let access = access_of(route, request.method());
@@ -68,7 +71,7 @@ pub async fn pass(
     let id = RequestId::of(request.headers());
     // A forwarded request has the same id.
     request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
-    let chunked = Chunked::of(&mut request);
+    let chunked = Chunked::of(&mut request, under_way.as_ref());
 
     let span = if access == Access::Open {
         // Probes log nothing, so that they are cheap.
@@ -88,6 +91,9 @@ pub async fn pass(
         let mut answer = serve(&state, &id, listener, route, request, next).await?;
         if let Some(chunked) = chunked {
             answer = chunked.keep_with(answer);
+        }
+        if let Some(under_way) = under_way {
+            answer = end_with(answer, under_way);
         }
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
@@ -123,6 +129,19 @@ pub async fn pass(
         });
     }
     answer
+}
+
+/// Ends a request for its connection when its answer has left. Of an answer with a length the connection sees that by itself: the
+/// library writes it as a whole.
+fn end_with(answer: ServiceResponse<BoxBody>, under_way: UnderWay) -> ServiceResponse<BoxBody> {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        under_way.opens_socket();
+        return answer;
+    }
+    match answer.response().body().size() {
+        BodySize::Stream => keep_with(answer, under_way),
+        BodySize::None | BodySize::Sized(_) => answer,
+    }
 }
 
 /// The code of a refusal that this instance has made itself.

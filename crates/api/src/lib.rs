@@ -5,15 +5,16 @@
 //! What must never: a decision about a nonce, SQL, or a request that waits without a limit.
 //! `actix-web` is named in no other crate.
 //!
-//! A request passes `gate` (id, token, metrics). Then its handler reads it with `extract` and `from_wire`, has the
-//! `Forwarder` bring it to the owner of the key (in this process, or on another instance) or, for a read, asks the
-//! ledger, and answers with `to_wire`. A job's fields have both ways in `job_fields`, a plan's in
-//! `plan_fields`. The modules use each other in one direction: `server` uses the handlers, they use
+//! A `connection` hands on what it reads at the pace of its requests. A request passes `gate` (id, token, metrics). Then its
+//! handler reads it with `extract` and `from_wire`, has the `Forwarder` bring it to the owner of the key (in this process, or
+//! on another instance) or, for a read, asks the ledger, and answers with `to_wire`. A job's fields have both ways in
+//! `job_fields`, a plan's in `plan_fields`. The modules use each other in one direction: `server` uses the handlers, they use
 //! `forwarder` and `state`, and those use the leaves (`services`, `settings`, `limits`, `refusal`).
 
 mod audit;
 mod auth;
 mod bulk;
+mod connection;
 mod cursors;
 mod dashboard;
 mod drain_body;

@@ -26,6 +26,11 @@ pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const _: () = assert!(client::IDLE_MAX.as_secs() < CLIENT_REQUEST_TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(client::IDLE_MAX.as_secs() < KEEP_ALIVE_DEFAULT.as_secs());
+/// Bytes that a connection hands on at once between two requests, and again, besides its body, while the first request in them is
+/// under way. A head in them takes some 7 KB of memory until its request is answered.
+pub const HEADS_BYTES_AT_ONCE: u64 = 2 << 10;
+/// Bytes that a connection hands on of a body of unknown length whenever its reader waits for more.
+pub const CHUNKS_BYTES_AT_ONCE: u64 = 4 << 10;
 /// Bytes of bodies and socket messages that are being read at once when the configuration names no number. What is made of
 /// them needs about twice as much again.
 pub const READING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 128 << 20 };
@@ -323,6 +328,8 @@ const _: () =
     assert!(BULK_HELD_FOR.as_secs() >= 4 * BULK_LOOK_EVERY.as_secs(), "the others look twice meanwhile");
 const _: () = assert!(BULKS_OF_TOKEN_AT_ONCE <= BULKS_AT_ONCE / 2);
 const _: () = assert!(SHARED_READ_BYTES_MAX <= SHARED_READS_BYTES_MAX);
+const _: () =
+    assert!(CHUNKS_BYTES_AT_ONCE <= 2 * HEADS_BYTES_AT_ONCE, "behind the end of a body there may be heads");
 const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
 const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);
 const _: () = assert!(REQUESTS_DEFAULT.of_token <= REQUESTS_DEFAULT.in_all);

@@ -96,6 +96,11 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
 
 const TOO_LARGE: &str = "Content Too Large";
 
+/// The refusal of a head that has not come in time.
+pub fn late_head() -> Vec<u8> {
+    problem(408)
+}
+
 /// The whole answer, after which the connection is closed.
 fn problem(status: u16) -> Vec<u8> {
     let (code, reason, detail) = match status {

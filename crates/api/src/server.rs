@@ -21,11 +21,11 @@ use actix_web::{App, Error, Resource, Scope, guard, web};
 use tokio::runtime;
 
 use crate::auth::Token;
+use crate::connection::Paced;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
-use crate::parser_refusals::with_problems;
 use crate::routes::{self, Route};
 use crate::services::{Awaited, Early, Incarnation, Services};
 use crate::settings::Settings;
@@ -70,7 +70,8 @@ impl Server {
             .shutdown_timeout(CLOSE_SECONDS_MAX)
             .disable_signals();
         let stopping = builder.graceful_shutdown_signal();
-        // As `actix_web::HttpServer` does it, but for the connections: they turn the parser's refusals into problems.
+        // As `actix_web::HttpServer` does it, but for the connections: they are read at the pace of their requests, and turn the
+        // parser's refusals into problems.
         let start = move || {
             on_thread();
             bulk::start(&forwarder);
@@ -88,15 +89,18 @@ impl Server {
                 // request has begun to write goes on without it.
                 .h1_allow_half_closed(false)
                 .local_addr(address)
+                .on_connect_ext(|connection: &Paced, data| {
+                    data.insert(connection.requests());
+                })
                 .h1(map_config(app, |()| AppConfig::default()))
                 .map_err(drop)
                 .map_init_err(drop)
         };
         let builder = match tls {
             None => builder.listen("http", listener, move || {
-                let accept = fn_service(|connection: TcpStream| {
+                let accept = fn_service(move |connection: TcpStream| {
                     let peer = prepare(&connection);
-                    ready(Ok::<_, ()>((with_problems(connection), peer)))
+                    ready(Ok::<_, ()>((Paced::new(connection, client_request_timeout), peer)))
                 });
                 accept.and_then(start())
             })?,
@@ -104,9 +108,9 @@ impl Server {
                 let mut acceptor = Acceptor::new(tls.clone());
                 acceptor.set_handshake_timeout(TLS_HANDSHAKE_MAX);
                 let accept =
-                    acceptor.map_err(drop).map_init_err(drop).map(|connection: TlsStream<TcpStream>| {
+                    acceptor.map_err(drop).map_init_err(drop).map(move |connection: TlsStream<TcpStream>| {
                         let peer = prepare(connection.get_ref().0);
-                        (with_problems(connection), peer)
+                        (Paced::new(connection, client_request_timeout), peer)
                     });
                 accept.and_then(start())
             })?,

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 mod batches;
 mod bounds;
 mod bulks;
+mod connections;
 mod cursors;
 mod forwards;
 mod ids_over_http;

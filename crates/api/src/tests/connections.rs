@@ -1,0 +1,116 @@
+//! What a connection does beside and between its requests, over real sockets.
+
+use std::net::SocketAddr;
+
+use tokio::io::AsyncRead;
+
+use super::*;
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// A server on one thread.
+struct Rig {
+    address: SocketAddr,
+    handle: crate::server::Handle,
+    dir: TempDir,
+}
+
+impl Rig {
+    /// Requests for the API wait until it is opened.
+    fn unopened(auth: Auth, set: impl FnOnce(&mut Settings)) -> Self {
+        let dir = TempDir::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut settings = Settings { workers: 1, ..Settings::new(auth) };
+        set(&mut settings);
+        let server = Server::bind(listener, early(Options::default()).0, settings, || {}).unwrap();
+        let handle = server.handle();
+        tokio::spawn(server.run());
+        Self { address, handle, dir }
+    }
+
+    async fn open(auth: Auth, set: impl FnOnce(&mut Settings)) -> Self {
+        let rig = Self::unopened(auth, set);
+        rig.handle.open(services(&rig.dir).await);
+        rig
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// The whole answer, in lower case, to a request after which the server closes the connection.
+    async fn asked(&self, request: &str) -> String {
+        converse(&mut self.connect().await, request.as_bytes()).await.to_lowercase()
+    }
+}
+
+/// Reads until this text has come.
+async fn until_read(stream: &mut TcpStream, text: &str) -> String {
+    let mut bytes = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&bytes).contains(text) {
+            assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "the connection goes on");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("it comes");
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Reads until the server closes the connection.
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await;
+    // What the server did not read ends the connection with an error, behind the answer.
+    let _ = read.expect("the server closes the connection");
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn requests_behind_one_that_waits_are_not_read_before_it_is_answered() {
+    const BEHIND: usize = 1_000;
+    let rig = Rig::unopened(Auth::open(), |_| {});
+    let mut stream = rig.connect().await;
+    // The last byte is no request: the library gives up all requests of the connection when it reads that.
+    let sent = format!("GET /v1/signers HTTP/1.1\r\nhost: localhost\r\n\r\n{}\u{1}", HEALTH.repeat(BEHIND));
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    while rig.handle.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Once the one thread has served another connection, it has read of this one what it reads.
+    rig.asked("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(rig.handle.in_flight(), 1);
+    rig.handle.open(services(&rig.dir).await);
+    let answers = rest(&mut stream).await;
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 1 + BEHIND);
+    assert_eq!(answers.matches("HTTP/1.1 400 Bad Request\r\n").count(), 1);
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_later_head_that_is_not_complete_in_time_is_refused_like_the_first_one() {
+    let rig =
+        Rig::open(Auth::open(), |settings| settings.client_request_timeout = Duration::from_secs(1)).await;
+    for trickles in [false, true] {
+        let mut stream = rig.connect().await;
+        for _ in 0..2 {
+            stream.write_all(HEALTH.as_bytes()).await.unwrap();
+            until_read(&mut stream, "}\n").await;
+        }
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: lo").await.unwrap();
+        let (mut reading, mut writing) = stream.split();
+        let trickle = async {
+            while trickles && writing.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let answer = tokio::select! {
+            answer = rest(&mut reading) => answer,
+            () = trickle => unreachable!("it does not end"),
+        };
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not come in time"), "{answer}");
+        assert!(answer.contains("x-request-id: "), "{answer}");
+    }
+    rig.handle.stop().await;
+}
