@@ -72,6 +72,7 @@ pub async fn pass(
     // A forwarded request has the same id.
     request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
     let chunked = Chunked::of(&mut request, under_way.as_ref());
+    let asked = request.head().connection_type();
 
     let span = if access == Access::Open {
         // Probes log nothing, so that they are cheap.
@@ -92,6 +93,7 @@ pub async fn pass(
         if let Some(chunked) = chunked {
             answer = chunked.keep_with(answer);
         }
+        let is_socket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some(under_way) = under_way {
             answer = end_with(answer, under_way);
         }
@@ -102,7 +104,10 @@ pub async fn pass(
             let label = HeaderValue::from_str(view.label()).expect("digits and a point");
             head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
         }
-        if state.traffic.is_draining() {
+        // The offer of another protocol is ignored. The library would answer `connection: upgrade`, and then close the connection
+        // all the same: it cannot keep it after such an offer.
+        let is_offer_ignored = asked == ConnectionType::Upgrade && !is_socket;
+        if state.traffic.is_draining() || is_offer_ignored {
             head.set_connection_type(ConnectionType::Close);
         }
         Ok::<_, Error>(answer)

@@ -93,7 +93,9 @@ fn app(
                     let what =
                         "there is no such path here: this listener serves /healthz, /readyz and /metrics";
                     let id = RequestId::of(request.headers());
-                    return Ok(request.into_response(Refusal::new(Code::NotFound, what).respond(&id)));
+                    // No offer of another protocol keeps the connection open, which `gate` sees to for the others.
+                    let refusal = Refusal::new(Code::NotFound, what).closing();
+                    return Ok(request.into_response(refusal.respond(&id)));
                 }
                 gate::pass(state, tally, Listener::Probes, request, next).await
             }

@@ -114,3 +114,33 @@ async fn a_later_head_that_is_not_complete_in_time_is_refused_like_the_first_one
     }
     rig.handle.stop().await;
 }
+
+#[tokio::test]
+async fn the_offer_of_another_protocol_is_ignored() {
+    // What Java's client sends with each request, unless it is told to speak HTTP/1.1.
+    const OFFER: &str = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n";
+    let open = Rig::open(Auth::open(), |_| {}).await;
+    let closed = Rig::open(Auth::tokens(vec![token("a", Scope::Submit)]), |_| {}).await;
+    for (rig, line, body, status) in [
+        (&open, "GET /healthz", "", 200),
+        (&open, "GET /v1/signers", "", 200),
+        (&open, "POST /v1/signers/x/nonces", "{\"count\":2}", 201),
+        (&open, "POST /v1/signers/x/nonces", "{\"count\"", 400),
+        (&open, "DELETE /v1/signers", "", 405),
+        (&open, "GET /nowhere", "", 404),
+        (&closed, "POST /v1/signers/x/nonces", "{\"count\":2}", 401),
+        (&closed, "GET /v1/signers", "", 401),
+    ] {
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nhost: localhost\r\n{OFFER}content-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        let answer = rig.asked(&request).await;
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{line}: {answer}");
+        let (head, _) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("\r\nconnection: close\r\n") && !head.contains("upgrade"), "{line}: {answer}");
+    }
+    open.handle.stop().await;
+    closed.handle.stop().await;
+}
