@@ -10,9 +10,10 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 
+use actix_http::ws::{HandshakeError, verify_handshake};
 use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
-use actix_web::http::header::{HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use actix_web::http::header::{HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use actix_ws::{AggregatedMessageStream, CloseReason, ProtocolError, Session};
 use futures_util::{FutureExt, Stream};
@@ -57,6 +58,7 @@ pub enum Fault {
 /// # Errors
 /// `invalid` for a request that does not ask for a WebSocket, `overloaded` where there are as many as there may be.
 pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Result<Opened, Refusal> {
+    asked(request).map_err(refused)?;
     offered(request.headers())?;
     let principal = Principal::of(request);
     let place = state.shares.take(Kind::Sockets, principal.used(), 1)?;
@@ -70,13 +72,32 @@ pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Resu
     );
     let payload = guarded(request, guard);
     let (response, session, messages) = actix_ws::handle_with_protocols(request, payload, &[SUBPROTOCOL])
-        .map_err(|error| Refusal::new(Code::Invalid, format!("this path takes WebSockets only: {error}")))?;
+        .map_err(|error| Refusal::invalid(format!("the WebSocket is not opened: {error}")))?;
     let messages = messages
         .max_frame_size(MESSAGE_BYTES_MAX)
         .aggregate_continuations()
         .max_continuation_size(MESSAGE_BYTES_MAX);
     let (outlet, response) = Outlet::new(session, response, (&state.shares, principal.used()));
     Ok(Opened { response, outlet, messages, pauses, place })
+}
+
+/// Checks that the request asks for a WebSocket, and for nothing else. The handshake would open one beside other offers, too, but
+/// the HTTP library lets bytes through after that for `websocket` alone.
+fn asked(request: &HttpRequest) -> Result<(), HandshakeError> {
+    let mut offers = request.headers().get_all(UPGRADE).filter_map(|offer| offer.to_str().ok());
+    if !offers.any(|offer| offer.trim().eq_ignore_ascii_case("websocket")) {
+        return Err(HandshakeError::NoWebsocketUpgrade);
+    }
+    verify_handshake(request.head())
+}
+
+fn refused(error: HandshakeError) -> Refusal {
+    match error {
+        HandshakeError::BadWebsocketKey => {
+            Refusal::invalid("Sec-WebSocket-Key must be 16 bytes in Base64, which are 24 characters")
+        }
+        other => Refusal::invalid(format!("this path takes WebSockets only: {other}")),
+    }
 }
 
 /// Refuses a client that speaks other subprotocols only. One that names none speaks the only one there is.
@@ -91,6 +112,10 @@ fn offered(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     Err(Refusal::invalid(format!("Sec-WebSocket-Protocol must name {SUBPROTOCOL}, or be left out")))
 }
+
+/// What a close frame may have.
+const CLOSE_FRAME: &str =
+    "a close frame may have a code of 1000 to 1003, 1007 to 1014 or 3000 to 4999, and a reason in UTF-8";
 
 /// What is wrong with a message that cannot be read.
 pub fn fault(error: &ProtocolError) -> Fault {
@@ -111,8 +136,13 @@ pub fn fault(error: &ProtocolError) -> Fault {
             Fault::Protocol(Code::Invalid, unread(inner))
         }
         _ => {
-            // The library puts "I/O error" before its words, also where a text is no UTF-8.
-            let why: &dyn fmt::Display = if let ProtocolError::Io(error) = error { error } else { error };
+            let why: &dyn fmt::Display = match error {
+                // The library puts "I/O error" before its words, also where a text is no UTF-8.
+                ProtocolError::Io(error) => error,
+                // It says so of close frames alone.
+                ProtocolError::BadOpCode => &CLOSE_FRAME,
+                _ => error,
+            };
             Fault::Protocol(Code::Invalid, unread(why))
         }
     }
@@ -140,7 +170,19 @@ fn guarded(request: &HttpRequest, guard: Guard) -> web::Payload {
 
 #[cfg(test)]
 mod tests {
+    use actix_http::ws::Parser;
+
     use super::*;
+
+    #[test]
+    fn what_a_close_frame_may_have_is_said() {
+        // Two codes that none may send, and a reason that is no UTF-8.
+        for payload in [&1_004_u16.to_be_bytes()[..], &5_000_u16.to_be_bytes(), b"\x03\xE8\xFF"] {
+            let error = Parser::try_parse_close_payload(payload).unwrap_err();
+            let why = format!("the message cannot be read: {CLOSE_FRAME}");
+            assert_eq!(fault(&error), Fault::Protocol(Code::Invalid, why), "{payload:?}");
+        }
+    }
 
     #[test]
     fn a_text_that_is_no_utf8_is_refused_in_its_readers_words() {
@@ -148,6 +190,6 @@ mod tests {
             |why: &str| Fault::Protocol(Code::Invalid, format!("the message cannot be read: {why}"));
         let refused = fault(&ProtocolError::Io(io::Error::other("invalid utf-8 sequence")));
         assert_eq!(refused, invalid("invalid utf-8 sequence"));
-        assert_eq!(fault(&ProtocolError::BadOpCode), invalid("Bad opcode"));
+        assert_eq!(fault(&ProtocolError::Overflow), invalid(&ProtocolError::Overflow.to_string()));
     }
 }

@@ -144,3 +144,23 @@ async fn the_offer_of_another_protocol_is_ignored() {
     open.handle.stop().await;
     closed.handle.stop().await;
 }
+
+#[tokio::test]
+async fn a_socket_is_opened_for_one_who_asks_for_nothing_else_and_with_a_whole_key() {
+    const KEY: &str = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let rig = Rig::open(Auth::open(), |_| {}).await;
+    for (upgrade, key, detail) in [
+        ("h2c, websocket", KEY, "this path takes websockets only: websocket upgrade is expected"),
+        ("h2c", KEY, "this path takes websockets only: websocket upgrade is expected"),
+        ("websocket", "", "sec-websocket-key must be 16 bytes in base64"),
+        ("websocket", "sec-websocket-key: c2hvcnQ=\r\n", "sec-websocket-key must be 16 bytes in base64"),
+    ] {
+        let request = format!(
+            "GET /v1/nodes/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: {upgrade}\r\n\
+             sec-websocket-version: 13\r\n{key}\r\n"
+        );
+        let answer = rig.asked(&request).await;
+        assert!(answer.starts_with("http/1.1 400 ") && answer.contains(detail), "{upgrade}: {answer}");
+    }
+    rig.handle.stop().await;
+}
