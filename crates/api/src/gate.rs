@@ -14,7 +14,7 @@ use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use actix_web::http::{ConnectionType, Method, StatusCode};
+use actix_web::http::{ConnectionType, Method, StatusCode, Version};
 use actix_web::middleware::Next;
 use actix_web::web::BytesMut;
 use futures_util::FutureExt;
@@ -72,7 +72,7 @@ pub async fn pass(
     // A forwarded request has the same id.
     request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
     let chunked = Chunked::of(&mut request, under_way.as_ref());
-    let asked = request.head().connection_type();
+    let (version, asked) = (request.version(), request.head().connection_type());
 
     let span = if access == Access::Open {
         // Probes log nothing, so that they are cheap.
@@ -94,6 +94,7 @@ pub async fn pass(
             answer = chunked.keep_with(answer);
         }
         let is_socket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let is_stream = answer.response().body().size() == BodySize::Stream && !is_socket;
         if let Some(under_way) = under_way {
             answer = end_with(answer, under_way);
         }
@@ -104,10 +105,15 @@ pub async fn pass(
             let label = HeaderValue::from_str(view.label()).expect("digits and a point");
             head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
         }
+        // In HTTP/1.0 there are no chunks: a stream ends with the connection.
+        let is_unchunked = is_stream && version < Version::HTTP_11;
+        if is_unchunked {
+            head.no_chunking(true);
+        }
         // The offer of another protocol is ignored. The library would answer `connection: upgrade`, and then close the connection
         // all the same: it cannot keep it after such an offer.
         let is_offer_ignored = asked == ConnectionType::Upgrade && !is_socket;
-        if state.traffic.is_draining() || is_offer_ignored {
+        if state.traffic.is_draining() || is_unchunked || is_offer_ignored {
             head.set_connection_type(ConnectionType::Close);
         }
         Ok::<_, Error>(answer)

@@ -164,3 +164,21 @@ async fn a_socket_is_opened_for_one_who_asks_for_nothing_else_and_with_a_whole_k
     }
     rig.handle.stop().await;
 }
+
+#[tokio::test]
+async fn an_event_stream_has_no_chunks_in_http_1_0() {
+    let rig = Rig::open(Auth::open(), |_| {}).await;
+    for (version, is_chunked) in [("1.0", false), ("1.1", true)] {
+        let mut stream = rig.connect().await;
+        let request =
+            format!("GET /v1/events HTTP/{version}\r\nhost: localhost\r\nconnection: keep-alive\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = until_read(&mut stream, "the stream is open").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with(&format!("HTTP/{version} 200 ")), "{answer}");
+        assert_eq!(head.contains("transfer-encoding: chunked"), is_chunked, "{answer}");
+        assert_eq!(body.starts_with("retry: "), !is_chunked, "{answer}");
+        assert!(!head.contains("keep-alive"), "{answer}");
+    }
+    rig.handle.stop().await;
+}
