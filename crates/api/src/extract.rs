@@ -101,8 +101,7 @@ async fn within_limits(
     limits: BodyLimits<'_>,
 ) -> Result<Vec<u8>, Refusal> {
     let headers = request.headers();
-    let too_large =
-        || Refusal::new(Code::TooLarge, format!("a body may have {} bytes", limits.bytes_max)).closing();
+    let too_large = || too_large(limits.bytes_max);
     let unreadable = || {
         let detail =
             "the body cannot be read as it was sent: it was cut short, or its chunks are not well formed";
@@ -163,6 +162,11 @@ async fn within_limits(
 /// What the head says of the body's length, in bytes.
 pub fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// The refusal of a body that is longer than this.
+pub fn too_large(bytes_max: usize) -> Refusal {
+    Refusal::new(Code::TooLarge, format!("a body may have {bytes_max} bytes")).closing()
 }
 
 /// The bytes of the body that was read, which had so many: they count as being read until this is dropped, be they few. For work

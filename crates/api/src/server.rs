@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::HttpService;
+use actix_http::{HttpService, Request, Response};
 use actix_rt::net::TcpStream;
 use actix_server::ServerBuilder;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
@@ -22,10 +22,12 @@ use tokio::runtime;
 
 use crate::auth::Token;
 use crate::connection::Paced;
+use crate::extract;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
+use crate::request_id::RequestId;
 use crate::routes::{self, Route};
 use crate::services::{Awaited, Early, Incarnation, Services};
 use crate::settings::Settings;
@@ -62,6 +64,7 @@ impl Server {
         let tls = settings.tls.as_ref().map(Tls::config);
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
+        let body_bytes_max = state.body_bytes_max();
         let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
         let address = listener.local_addr()?;
         let builder = ServerBuilder::new()
@@ -92,6 +95,7 @@ impl Server {
                 .on_connect_ext(|connection: &Paced, data| {
                     data.insert(connection.requests());
                 })
+                .expect(fn_service(move |request: Request| ready(let_continue(request, body_bytes_max))))
                 .h1(map_config(app, |()| AppConfig::default()))
                 .map_err(drop)
                 .map_init_err(drop)
@@ -237,6 +241,22 @@ fn prepare(connection: &TcpStream) -> Option<SocketAddr> {
     // A worker socket sends several small messages before the node answers.
     let _ = connection.set_nodelay(true);
     connection.peer_addr().ok()
+}
+
+/// Lets a client send the body that it has announced (`Expect: 100-continue`).
+///
+/// # Errors
+/// The refusal of a body that is too long for every path. `gate` refuses what is wrong with any other request, after the client
+/// was told to go on: the library has no later place for that.
+fn let_continue(request: Request, bytes_max: usize) -> Result<Request, Response<BoxBody>> {
+    let headers = request.head().headers();
+    if extract::declared_bytes(headers).is_none_or(|bytes| bytes <= bytes_max as u64) {
+        return Ok(request);
+    }
+    let id = RequestId::of(headers);
+    let refusal = extract::too_large(bytes_max);
+    tracing::debug!(request_id = %id, %refusal, "a request is refused before its body");
+    Err(refusal.respond(&id).into())
 }
 
 /// The routes with their handlers, as one thread serves them.

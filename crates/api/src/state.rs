@@ -342,6 +342,12 @@ impl State {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(BATCH_BYTES_MAX), ..self.body_limits() }
     }
 
+    /// The longest body that any path takes, in bytes.
+    pub fn body_bytes_max(&self) -> usize {
+        let limits = [self.job_limits(), self.batch_limits(), self.plan_limits()];
+        limits.iter().map(|limits| limits.bytes_max).max().unwrap_or_default()
+    }
+
     /// For a request that carries a plan, or the definition of a task.
     pub fn plan_limits(&self) -> BodyLimits<'_> {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(PLAN_BYTES_MAX), ..self.body_limits() }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::AsyncRead;
 
 use super::*;
+use crate::limits::BATCH_BYTES_MAX;
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -180,5 +181,26 @@ async fn an_event_stream_has_no_chunks_in_http_1_0() {
         assert_eq!(body.starts_with("retry: "), !is_chunked, "{answer}");
         assert!(!head.contains("keep-alive"), "{answer}");
     }
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_for_every_path_is_refused_before_it_is_sent() {
+    let rig = Rig::open(Auth::open(), |_| {}).await;
+    let head = |bytes: usize| {
+        format!(
+            "POST /v1/jobs/batch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             expect: 100-continue\r\ncontent-length: {bytes}\r\n\r\n"
+        )
+    };
+    let refused = rig.asked(&head(BATCH_BYTES_MAX + 1)).await;
+    assert!(refused.starts_with("http/1.1 413 payload too large\r\n"), "{refused}");
+    assert!(refused.contains(&format!("{BATCH_BYTES_MAX} bytes")), "{refused}");
+    assert!(refused.contains("x-request-id: ") && refused.contains("connection: close"), "{refused}");
+    let mut stream = rig.connect().await;
+    stream.write_all(head(2).as_bytes()).await.unwrap();
+    until_read(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
+    stream.write_all(b"{}").await.unwrap();
+    until_read(&mut stream, "HTTP/1.1 400 Bad Request\r\n").await;
     rig.handle.stop().await;
 }
