@@ -94,7 +94,8 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
     matches!(status, 400 | 408 | 414 | 431).then_some(status)
 }
 
-const TOO_LARGE: &str = "Content Too Large";
+/// As the library says it in the answers of handlers.
+const TOO_LARGE: &str = "Payload Too Large";
 
 /// The refusal of a head that has not come in time.
 pub fn late_head() -> Vec<u8> {
@@ -163,7 +164,7 @@ mod tests {
     async fn a_bare_refusal_becomes_a_problem() {
         let text = written(&[BARE]).await;
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 413 Content Too Large\r\n"), "{head}");
+        assert!(head.starts_with("HTTP/1.1 413 Payload Too Large\r\n"), "{head}");
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
         let problem: Problem = serde_json::from_str(body).unwrap();
         assert_eq!((problem.code.as_str(), problem.status), ("too_large", 413));
