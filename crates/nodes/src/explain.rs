@@ -27,10 +27,10 @@ pub struct Explanation {
 pub enum Reason {
     /// It is in no pool that serves the job.
     Pool,
-    /// It is in no pool that serves the job but in paused ones.
-    Paused,
     /// It lacks a label or a language.
     Labels,
+    /// It could run the job, but each pool where it could is paused.
+    Paused,
     /// It was named as not to be chosen.
     Excluded,
     /// Another instance holds its socket, and the bus is away, or that instance does not show itself there.
@@ -49,8 +49,8 @@ impl Reason {
     /// All of them.
     pub const ALL: [Self; 9] = [
         Self::Pool,
-        Self::Paused,
         Self::Labels,
+        Self::Paused,
         Self::Excluded,
         Self::Unreachable,
         Self::NotReady,
@@ -64,8 +64,8 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pool => "pool",
-            Self::Paused => "paused",
             Self::Labels => "labels",
+            Self::Paused => "paused",
             Self::Excluded => "excluded",
             Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",
@@ -104,27 +104,26 @@ fn rejected(
     is_unreachable: bool,
 ) -> Option<Reason> {
     let Some(pools) = Pools::serving(index, wanted.needs) else { return Some(Reason::Pool) };
-    let mut entries = (0..pools.len()).map(|place| pools.at(place));
-    let mut is_in_paused = false;
-    let mut entries_here = entries.by_ref().filter(|entry| {
-        let pool = &index.pools[entry.pool];
-        let is_in = pool.nodes.contains(position);
-        is_in_paused |= is_in && pool.is_paused();
-        is_in && !pool.is_paused()
-    });
-    let Some(first) = entries_here.next() else {
-        return Some(if is_in_paused { Reason::Paused } else { Reason::Pool });
-    };
+    let places = (0..pools.len()).map(|place| pools.at(place));
+    let mut here = places.filter(|of| index.pools[of.pool].nodes.contains(position)).peekable();
+    if here.peek().is_none() {
+        return Some(Reason::Pool);
+    }
+    let has_labels = wanted.needs.requires.iter().all(|label| entry.profile.has(label));
     let is_fluent = |by_language: bool| match (&wanted.needs.route, by_language) {
         (Some(route), true) => {
             index.fluent(route).is_some_and(|sets| sets.iter().all(|set| set.contains(position)))
         }
         _ => true,
     };
-    let knows_languages =
-        is_fluent(first.by_language) || entries_here.any(|entry| is_fluent(entry.by_language));
-    if !knows_languages || !wanted.needs.requires.iter().all(|label| entry.profile.has(label)) {
+    // A pause counts only where its end would help.
+    let able = here.filter(|of| has_labels && is_fluent(of.by_language));
+    let mut pauses = able.map(|of| index.pools[of.pool].is_paused()).peekable();
+    if pauses.peek().is_none() {
         return Some(Reason::Labels);
+    }
+    if pauses.all(|is_paused| is_paused) {
+        return Some(Reason::Paused);
     }
     if wanted.excluded.contains(&entry.profile.node) {
         return Some(Reason::Excluded);

@@ -33,7 +33,7 @@ pub enum WaitingReason {
     NoOwner,
     /// Another instance owns its lane, and this one does not know that one's nodes.
     OwnerElsewhere,
-    /// The pools that serve it are paused.
+    /// The pool that it names is paused, or all pools are in which a node could run it.
     PoolPaused,
     /// No node is in a pool that serves it.
     NoNode,
@@ -189,7 +189,8 @@ fn for_a_node(
         return WaitingFor { reason: WaitingReason::PoolPaused, detail, until: *until };
     }
     if pause.is_some() || in_paused > 0 {
-        let detail = format!("the pools that serve it are paused; {in_paused} nodes are in them");
+        let detail =
+            format!("the pools that serve it are paused; {} in them could run it", counted(in_paused));
         return waits(WaitingReason::PoolPaused, detail);
     }
     if nodes(Reason::Labels) > 0 {
@@ -287,7 +288,11 @@ mod tests {
         // Nobody hears of a pool that is none of theirs, nor of one of which it is not known whether it serves the job.
         let paused = explained(&[(Reason::Paused, 2)]);
         let of_one = for_a_node(&any, &paused, &pools, &[pause("secret")], |pool| pool.as_str() != "secret");
-        let of_two = for_a_node(&any, &paused, &pools, &[pause("secret"), pause("b")], |_| true);
+        let both = [pause("secret"), pause("b")];
+        let of_two = for_a_node(&any, &paused, &pools, &both, |_| true);
+        assert!(of_two.detail.ends_with("are paused; 2 nodes in them could run it"), "{of_two:?}");
+        let single = for_a_node(&any, &explained(&[(Reason::Paused, 1)]), &pools, &both, |_| true);
+        assert!(single.detail.ends_with("are paused; 1 node in them could run it"), "{single:?}");
         for found in [of_one, of_two] {
             assert_eq!((found.reason, found.until), (W::PoolPaused, None));
             assert!(!found.detail.contains("secret") && !found.detail.contains("repair"), "{found:?}");

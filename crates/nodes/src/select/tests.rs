@@ -88,7 +88,7 @@ fn nobody_is_chosen_who_may_not_work_and_the_explanation_says_why() {
     assert_eq!(explanation.rejected, reasons);
     let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     let all =
-        ["pool", "paused", "labels", "excluded", "unreachable", "not_ready", "draining", "unhealthy", "full"];
+        ["pool", "labels", "paused", "excluded", "unreachable", "not_ready", "draining", "unhealthy", "full"];
     assert_eq!(names, all);
 }
 
@@ -119,9 +119,11 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     assert_eq!(chosen(None), ["b-only in b", "both in b"], "a node in another pool is chosen there");
     assert_eq!((serves("a-only"), serves("both")), (None, Some("b".to_owned())), "nor is a slot passed on");
     let (in_a, anywhere) = (needs(Some("a"), None, &[]), needs(None, None, &[]));
+    let nowhere = needs(None, None, &["tpu"]);
     let explained = |needs| registry.explain(&Wanted::new(needs), &mut seeded()).rejected;
     assert_eq!(explained(&in_a), [(Reason::Pool, 1), (Reason::Paused, 2)]);
     assert_eq!(explained(&anywhere), [(Reason::Paused, 1)]);
+    assert_eq!(explained(&nowhere), [(Reason::Labels, 3)], "the end of the pause would not help");
     // The pause outlasts a new index, and so does its end.
     registry.reindex();
     assert!(chosen(Some("a")).is_empty());
@@ -129,6 +131,27 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     assert!(registry.adopt_pauses(&registry.pauses(), vec![]));
     assert!(openings.has_changed().unwrap(), "those who wait look again");
     assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
+}
+
+#[test]
+fn a_node_is_kept_back_by_a_pause_only_where_it_could_run_the_job() {
+    let registry = registry([
+        record("mute"),
+        record("fluent").labelled(&["asr:zh", "tts:en"]),
+        record("lacking").labelled(&["cpu"]),
+    ]);
+    // `a` serves the route itself; in `b` a node must know its languages.
+    adopt(&registry, 1, vec![pool("a", &["zh:en"], &[]), pool("b", &[], &[])]);
+    let explained = |labels: &[&str]| {
+        let needs = needs(None, Some("zh:en"), labels);
+        registry.explain(&Wanted::new(&needs), &mut seeded()).rejected
+    };
+    assert_eq!(explained(&[]), []);
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("a")]));
+    assert_eq!(explained(&[]), [(Reason::Paused, 2)]);
+    assert_eq!(explained(&["cpu"]), [(Reason::Labels, 2), (Reason::Paused, 1)]);
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("b")]));
+    assert_eq!(explained(&[]), []);
 }
 
 fn pause(name: &str) -> PoolPause {
