@@ -42,12 +42,15 @@ export function between(from: string, to: string): string {
 
 const time = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat('en-GB', { day: '2-digit', month: 'short' });
+const dayOfYear = new Intl.DateTimeFormat('en-GB', { day: '2-digit', month: 'short', year: 'numeric' });
 
-export function moment(text: string): string {
+/** The time, with its day if that is not today, and with its year if that is not this one. */
+export function moment(text: string, now = new Date()): string {
     const date = new Date(text);
     if (Number.isNaN(date.getTime())) return text;
-    const isToday = date.toDateString() === new Date().toDateString();
-    return isToday ? time.format(date) : `${day.format(date)} ${time.format(date)}`;
+    if (date.toDateString() === now.toDateString()) return time.format(date);
+    const shown = date.getFullYear() === now.getFullYear() ? day : dayOfYear;
+    return `${shown.format(date)} ${time.format(date)}`;
 }
 
 /** The time of day of so many seconds since 1970. */
