@@ -34,6 +34,36 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
 });
 
+test('the job of a stage leads to its plan and its task, and its dialogs say what becomes of them', async ({ page, world: { daemon }, world, watch }) => {
+    const stages = [{ name: 'migrate', payload: 'x', requires: ['quantum'] }];
+    const { id: plan } = await daemon.ask('POST', '/v1/plans', { tasks: [{ tenant: 'oscorp', stages }], start: true });
+    const task = async () => (await daemon.ask('GET', `/v1/plans/${plan}/tasks`)).items[0];
+    await until('the stage has a job', async () => (await task()).stages[0].job !== null);
+    const { id, stages: [{ job }] } = await task();
+    await enter(page, world, 'root', `#/jobs/${job}`);
+    const bar = page.locator('main .bar');
+    await expect(bar).toContainText('stage migrate of a plan, task oscorp');
+    await expect(bar.getByRole('link', { name: 'a plan' })).toHaveAttribute('href', `#/plans/${plan}`);
+    await expect(bar.getByRole('link', { name: 'oscorp' })).toHaveAttribute('href', `#/tasks/${id}`);
+    await page.getByRole('button', { name: 'Cancel job' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('Its task becomes FAILED');
+    await expect(dialog.getByRole('link', { name: 'cancel the task' })).toHaveAttribute('href', `#/tasks/${id}`);
+    await dialog.getByRole('button', { name: 'Cancel job' }).click();
+    await until('the task fails', async () => (await task()).status === 'FAILED');
+    await expect(bar.getByRole('link', { name: 'Retry its task' })).toHaveAttribute('href', `#/tasks/${id}`);
+    await expect(page.getByRole('button', { name: 'Retry job' })).toHaveCount(0);
+    await page.getByRole('button', { name: 'Delete job' }).click();
+    await expect(dialog).toContainText('its task stays as it is, and goes on naming this job');
+    await page.keyboard.press('Escape');
+    await until('the plan waits for it no more', async () => (await daemon.status('DELETE', `/v1/jobs/${job}`)) !== 409);
+    watch.allowsFailures = true;
+    await visit(page, `#/tasks/${id}`);
+    await page.getByRole('link', { name: 'job', exact: true }).click();
+    await expect(page.locator('main')).toContainText('No job with this id is kept');
+    await daemon.ask('POST', `/v1/plans/${plan}/cancel`, {});
+});
+
 test('a job whose payload is nested deeply shows its state and its payload, and is cancelled', async ({ page, world: { daemon }, world }) => {
     // Deeper than the stack of a browser, with a bracket within a string.
     const deep = `${'['.repeat(20_000)}"]",123456789012345678901234567890${']'.repeat(20_000)}`;

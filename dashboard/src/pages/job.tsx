@@ -6,7 +6,7 @@ import { useCan } from '../caller';
 import { between, length, short } from '../format';
 import { usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
-import type { Job } from '../shapes';
+import type { Job, List, Task } from '../shapes';
 import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, When } from '../ui';
 
 /** What the stream has told, each with the number of its event: the job, and its progress since. */
@@ -45,14 +45,51 @@ export function JobPage({ id }: { id: string }) {
         <>
             <p class="crumbs"><a href={link(['jobs'])}>Jobs</a></p>
             <h1><span class="id">{id}</span></h1>
+            {polled.error?.status === 404 ? (
+                <p class="note">
+                    No job with this id is kept, or this token does not see it. A finished job goes when somebody deletes it, or when it was kept
+                    for <code>jobs.retention_ms</code>. The task of a stage stays, at <a href={link(['plans'])}>Plans and tenants</a>.
+                </p>
+            ) : null}
             <Found of={polled}>{(found) => <Shown job={current(found)} isLive={isLive} refresh={polled.refresh} />}</Found>
         </>
+    );
+}
+
+/** A stage's lane is named after its plan. */
+const PLAN_LANE = 'plan:';
+const TASK_MS = 60_000;
+
+/** The plan whose stage a job is, and its task, if that is among the newest of the tenant. */
+type StageOf = { plan: string; task: Task | undefined };
+
+function useStage({ lane, tenant }: Job): StageOf | undefined {
+    const plan = lane.startsWith(PLAN_LANE) ? lane.slice(PLAN_LANE.length) : undefined;
+    const key = plan === undefined || tenant === null ? undefined : `task of ${plan} for ${tenant}`;
+    // No two tasks of a plan are for one tenant.
+    const { data: task } = usePoll(key, async (signal) => {
+        const { items } = await get<List<Task>>(`${path('/v1/tenants', tenant!)}/tasks`, { limit: 100 }, signal);
+        return items.find((task) => task.plan === plan);
+    }, TASK_MS);
+    return plan === undefined ? undefined : { plan, task };
+}
+
+function StageLine({ job, of: { plan, task } }: { job: Job; of: StageOf }) {
+    const name = task?.stages.find((stage) => stage.job === job.id)?.name;
+    return (
+        <span>
+            stage {name ? <><b>{name}</b> </> : null}of <a href={link(['plans', plan])}>a plan</a>
+            {task ? <>, task <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a></> : null}
+        </span>
     );
 }
 
 function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: () => void }) {
     const mayChange = useCan('submit');
     const percent = job.progress?.percent;
+    const stage = useStage(job);
+    // Where people act on the whole task: its page, or its plan's.
+    const taskPage = stage === undefined ? '' : stage.task ? link(['tasks', stage.task.id]) : link(['plans', stage.plan]);
     return (
         <>
             <div class="bar">
@@ -61,6 +98,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 {job.dead ? <Badge of="dead" /> : null}
                 {job.dismissed_at ? <Badge of="dismissed" /> : null}
                 {job.kind ? <a href={link(['jobs'], { kind: job.kind })}><b>{job.kind}</b></a> : null}
+                {stage ? <StageLine job={job} of={stage} /> : null}
                 {job.retry_of ? <span>retry of <Id to={['jobs', job.retry_of]} id={job.retry_of} label={short(job.retry_of)} /></span> : null}
                 {job.retried_as ? <span>retried as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} /></span> : null}
                 {percent !== undefined && job.state === 'RUNNING' ? <progress max={100} value={percent} aria-label="Progress">{percent} %</progress> : null}
@@ -72,13 +110,24 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             done={refresh}
                             ask={{
                                 title: 'Cancel job',
-                                about: 'The job ends as cancelled. A node that runs it is told to stop.',
+                                about: (
+                                    <>
+                                        <p>The job ends as cancelled. A node that runs it is told to stop.</p>
+                                        {stage ? (
+                                            <p>
+                                                It is a stage of a plan. Its task becomes FAILED, unless the task is interrupted or being cancelled
+                                                already. To end the task as CANCELLED, <a href={taskPage}>cancel the task</a> instead.
+                                            </p>
+                                        ) : null}
+                                    </>
+                                ),
                                 danger: true,
                                 run: () => send('POST', `${path('/v1/jobs', job.id)}/cancel`),
                             }}
                         />
                     ) : null}
-                    {mayChange && job.state === 'FINISHED' ? (
+                    {mayChange && stage && job.state === 'FINISHED' && job.outcome !== 'succeeded' ? <a href={taskPage}>Retry its task</a> : null}
+                    {mayChange && !stage && job.state === 'FINISHED' ? (
                         <Action
                             done={refresh}
                             ask={{
@@ -105,7 +154,14 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                         <Action
                             ask={{
                                 title: 'Delete job',
-                                about: 'The job is forgotten at once, with its payload, its result and its attempts.',
+                                about: (
+                                    <>
+                                        <p>The job is forgotten at once, with its payload, its result and its attempts.</p>
+                                        {stage ? (
+                                            <p>It is a stage of a plan: its task stays as it is, and goes on naming this job, which nobody can look at then.</p>
+                                        ) : null}
+                                    </>
+                                ),
                                 danger: true,
                                 run: async () => {
                                     await send('DELETE', path('/v1/jobs', job.id));
@@ -117,7 +173,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 </span>
             </div>
             {job.error ? <div class="trouble"><b>Error</b> {job.error}</div> : null}
-            {job.state === 'CREATED' ? <WhyItWaits job={job} /> : null}
+            {job.state === 'CREATED' ? <WhyItWaits job={job} taskPage={taskPage} /> : null}
             <Timeline job={job} />
             <div class="columns">
                 <Card title="Job">
@@ -128,6 +184,8 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             ['route', job.route ? `${job.route.source} → ${job.route.target}` : null],
                             ['requires', job.requires.join(', ')],
                             ['tenant', job.tenant ? <Id to={['tenants', job.tenant]} id={job.tenant} /> : null],
+                            ['plan', stage ? <Id to={['plans', stage.plan]} id={stage.plan} /> : null],
+                            ['task', stage?.task ? <Id to={['tasks', stage.task.id]} id={stage.task.id} /> : null],
                             ['session', job.session ? <><Id to={['sessions', job.session]} id={job.session} /> (number {String(job.seq)})</> : null],
                             ['lane', <span class="id">{job.lane}</span>],
                             ['node', job.node ? <Id to={['nodes', job.node]} id={job.node} /> : null],
@@ -197,10 +255,10 @@ function Timeline({ job }: { job: Job }) {
 }
 
 /** What to do about a reason, where the page can say it. */
-function Remedy({ job, reason }: { job: Job; reason: string }) {
+function Remedy({ job, reason, taskPage }: { job: Job; reason: string; taskPage: string }) {
     switch (reason) {
         case 'held':
-            return <>Somebody must decide about its plan, at <a href={link(['plans'])}>Plans and tenants</a>.</>;
+            return <>Somebody must decide about <a href={taskPage}>its task</a>.</>;
         case 'session_order':
             return job.session ? <>Look at the jobs of <a href={link(['sessions', job.session])}>its session</a>.</> : null;
         case 'pool_paused':
@@ -224,7 +282,7 @@ function needs(job: Job): Record<string, string | undefined> {
     return { pool: job.pool ?? undefined, requires: job.requires.join(', '), route: job.route ? `${job.route.source}:${job.route.target}` : undefined };
 }
 
-function WhyItWaits({ job }: { job: Job }) {
+function WhyItWaits({ job, taskPage }: { job: Job; taskPage: string }) {
     const waits = job.waiting_for;
     return (
         <section class="waits" aria-label="Why it waits">
@@ -232,7 +290,7 @@ function WhyItWaits({ job }: { job: Job }) {
             {waits ? (
                 <>
                     <p>{waits.detail}{waits.until ? <>, until <When at={waits.until} /></> : null}</p>
-                    <p class="note"><Remedy job={job} reason={waits.reason} /></p>
+                    <p class="note"><Remedy job={job} reason={waits.reason} taskPage={taskPage} /></p>
                 </>
             ) : (
                 <p>The instance that answers cannot tell at the moment.</p>
