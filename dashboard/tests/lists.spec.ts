@@ -38,6 +38,29 @@ test('a table that needs more room than there is scrolls in its own box', async 
     expect((await cutOff(page)).filter((box) => box.startsWith('the page'))).toEqual([]);
 });
 
+test('each column of the list of jobs has room for its values, or is left out', async ({ page, world }) => {
+    await page.route('**/v1/jobs?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [job] } = await response.json();
+        // It took the longest that a length of time is written.
+        const [created_at, finished_at] = ['2026-01-30T00:00:00Z', '2026-01-30T23:59:00Z'];
+        const found = { ...job, state: 'FINISHED', outcome: 'timed_out', dead: true, pool: 'batch', tenant: 'acme', node: 'alpha-1', created_at, finished_at };
+        await route.fulfill({ response, json: { items: [found], next_cursor: null } });
+    });
+    await enter(page, world, 'viewer', '#/jobs');
+    await expect(page.locator('main tbody tr')).toHaveCount(1);
+    for (const width of [1600, 1481, 1480, 1251, 1250, 1101, 1100, 1024, 1001, 1000, 830]) {
+        await page.setViewportSize({ width, height: 800 });
+        const tight = () => page.evaluate(() => {
+            const cells = [...document.querySelectorAll<HTMLElement>('main :is(th, td)')].filter((cell) => cell.offsetWidth > 0);
+            return cells.filter((cell) => cell.scrollWidth > cell.clientWidth || cell.clientWidth < 60).map((cell) => `${cell.className} ${cell.textContent}`);
+        });
+        expect.soft(await tight(), `at ${width} pixels`).toEqual([]);
+        expect.soft(await cutOff(page), `at ${width} pixels`).toEqual([]);
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the list of jobs says why a job failed', async ({ page, world }) => {
     await page.setViewportSize({ width: 1200, height: 800 });
     await enter(page, world, 'root', '#/jobs?dead=true');

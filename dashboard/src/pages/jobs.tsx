@@ -68,13 +68,13 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
         ),
     },
     { head: 'error', class: 'error wide', cell: ({ item }) => <Cut text={failure(item)} /> },
-    { head: 'pool', class: 'wide', cell: ({ item }) => <Cut text={item.pool} /> },
-    { head: 'tenant', class: 'wide', cell: ({ item }) => <Cut text={item.tenant} /> },
+    { head: 'pool', class: 'pool wide', cell: ({ item }) => <Cut text={item.pool} /> },
+    { head: 'tenant', class: 'tenant wide', cell: ({ item }) => <Cut text={item.tenant} /> },
     { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
-    { head: 'node', class: 'wide', cell: ({ item }) => <Cut text={item.node}>{(node) => <Id to={['nodes', node]} id={node} />}</Cut> },
+    { head: 'node', class: 'node wide', cell: ({ item }) => <Cut text={item.node}>{(node) => <Id to={['nodes', node]} id={node} />}</Cut> },
     { head: 'attempt', class: 'num attempt wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
     { head: 'created', class: 'num age', cell: ({ item }) => <Ago at={item.created_at} /> },
-    { head: 'took', class: 'num age wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
+    { head: 'took', class: 'num age took wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];
 
 /** Why the job failed. A cancelled one has an error that says no more than its outcome. */
