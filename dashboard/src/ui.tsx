@@ -267,9 +267,12 @@ export function FrozenList<T>(props: {
     );
 }
 
-/** What a row of such a list says that is not among the items of its page any more. */
-export function Gone({ left, asOf }: { left: boolean; asOf: string | undefined }) {
-    return <>{asOf ? <small> as of <When at={asOf} /></small> : null}{left ? <small> left the list</small> : null}</>;
+/**
+ * What a row of such a list says that is not among the items of its page any more, beside a badge in a cell of the class `mark`:
+ * one line of it has room for both, so that the row does not grow. An item that is `over` is the same at any time.
+ */
+export function Gone({ left, asOf, over = false }: { left: boolean; asOf: string | undefined; over?: boolean }) {
+    return <>{asOf && !over ? <small> as of <When at={asOf} /></small> : null}{left ? <small> left the list</small> : null}</>;
 }
 
 /** Something to look up by its name. */

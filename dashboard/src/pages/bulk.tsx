@@ -113,7 +113,7 @@ export function Bulks({ query }: { query: URLSearchParams }) {
                 id={(it) => it.id}
                 columns={[
                     { head: 'operation', cell: ({ item }) => <a href={link(['bulk', item.id])}>{item.action}</a> },
-                    { head: 'status', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
+                    { head: 'status', class: 'mark', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} over={item.finished_at !== null} /></> },
                     { head: 'jobs', cell: ({ item }) => <Conditions of={item.filter} none={EVERY} /> },
                     { head: 'progress', cell: ({ item }) => <Progress of={item} /> },
                     { head: 'skipped', class: 'num wide', cell: ({ item }) => count(item.skipped) },

@@ -56,11 +56,11 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'kind', class: 'kind wide', cell: ({ item }) => <Cut text={item.kind} /> },
     {
         head: 'state',
-        class: 'state',
+        class: 'state mark',
         cell: ({ item, left, asOf }) => (
             <>
                 <Badge of={item.outcome ?? item.state} />
-                <Gone left={left} asOf={asOf} />
+                <Gone left={left} asOf={asOf} over={item.state === 'FINISHED'} />
                 {left ? null : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
                 {failure(item) ? <small class="under lines" title={failure(item)!}>{failure(item)}</small> : null}

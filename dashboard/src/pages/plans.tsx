@@ -31,10 +31,10 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 id={(plan) => plan.id}
                 columns={[
                     { head: 'plan', class: 'text', cell: ({ item }) => <a href={link(['plans', item.id])}>{item.name ?? <span class="id">{item.id}</span>}</a> },
-                    { head: 'status', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
+                    { head: 'status', class: 'mark room', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
                     { head: 'tasks', cell: ({ item }) => <Progress of={item} /> },
                     { head: 'failed', class: 'num', cell: ({ item }) => count((item.progress.failed ?? 0) + (item.progress.interrupted ?? 0)) },
-                    { head: 'created', class: 'num wide', cell: ({ item }) => <Ago at={item.created_at} /> },
+                    { head: 'created', class: 'num wide late', cell: ({ item }) => <Ago at={item.created_at} /> },
                 ]}
             />
         </>
