@@ -107,6 +107,17 @@ test('a refusal is shown with its code and what it says', async ({ page, world, 
     await expect(page.locator('main').getByRole('alert').first()).toContainText('invalid');
 });
 
+test('the page of a tenant of jobs alone says that it has no task, and leads to its jobs', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'viewer', `#/jobs/${world.succeeded}`);
+    await page.getByRole('link', { name: 'acme' }).click();
+    await expect(page.locator('main h1')).toHaveText('Tenant acme');
+    await expect(page.locator('main')).toContainText('No task of this tenant.');
+    await expect(page.locator('main').getByRole('alert')).toHaveCount(0);
+    await page.getByRole('link', { name: 'the tenant\u2019s jobs' }).click();
+    await expect(page).toHaveURL(/#\/jobs\?tenant=acme$/);
+});
+
 test('a load that is next to nothing is shown', async ({ page, world }) => {
     await page.route('**/v1/nodes/alpha-1', async (route) => {
         const node = await (await route.fetch()).json();

@@ -207,10 +207,22 @@ export function TenantPage({ tenant, query }: { tenant: string; query: URLSearch
     const cursor = query.get('cursor') ?? undefined;
     const history = useList<Task>(`${at}/tasks`, { cursor }, 5_000);
     const isAdmin = useCan('admin');
+    const head = <><p class="crumbs"><a href={link(['plans'])}>Plans and tenants</a></p><h1>Tenant {tenant}</h1></>;
+    // Jobs and sessions name tenants too, which have no task then.
+    if (polled.error?.status === 404) {
+        return (
+            <>
+                {head}
+                <Empty>
+                    <b>No task of this tenant.</b> No plan that is kept has one, or this token does not see it. Look at{' '}
+                    <a href={link(['jobs'], { tenant })}>the tenant’s jobs</a>, or at <a href={link(['sessions'])}>all sessions</a>.
+                </Empty>
+            </>
+        );
+    }
     return (
         <>
-            <p class="crumbs"><a href={link(['plans'])}>Plans and tenants</a></p>
-            <h1>Tenant {tenant}</h1>
+            {head}
             <Found of={polled}>
                 {(found) => (
                     <>
@@ -239,7 +251,7 @@ export function TenantPage({ tenant, query }: { tenant: string; query: URLSearch
                     </>
                 )}
             </Found>
-            <Card title="Tasks of the tenant"><TaskList of={history} cursor={cursor} /></Card>
+            {polled.data ? <Card title="Tasks of the tenant"><TaskList of={history} cursor={cursor} /></Card> : null}
         </>
     );
 }
