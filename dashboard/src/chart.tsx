@@ -9,7 +9,19 @@ export type Line = { label: string; color: string; values: (number | null)[] };
 
 const HEIGHT = 150;
 
-export function Chart(props: { title: string; unit: (value: number) => string; axis?: (value: number) => string; times: number[]; lines: Line[]; length: number }) {
+/** The time that a chart shows from its only sample on, in seconds. uPlot would show a day, whose labels are all midnight. */
+const SHOWN_OF_ONE_S = 60;
+
+export function Chart(props: {
+    title: string;
+    unit: (value: number) => string;
+    /** The label of the axis at a value, if it is not as `unit` says, and how far the values are apart that have labels. */
+    axis?: (value: number, step: number) => string;
+    steps?: number[];
+    times: number[];
+    lines: Line[];
+    length: number;
+}) {
     const { title, unit, times, lines } = props;
     const place = useRef<HTMLDivElement>(null);
     const plot = useRef<uPlot | undefined>(undefined);
@@ -29,10 +41,19 @@ export function Chart(props: { title: string; unit: (value: number) => string; a
                 padding: [8, 24, 0, 0],
                 cursor: { y: false, points: { size: 6 } },
                 legend: { show: false },
-                scales: { y: { range: (_plot, _min, max) => [0, Math.max(max * 1.15, 1)] } },
+                scales: {
+                    x: { time: true, range: (plot, min, max) => [min, plot.data[0].length === 1 ? min + SHOWN_OF_ONE_S : max] },
+                    y: { range: (_plot, _min, max) => [0, Math.max(max * 1.15, 1)] },
+                },
                 axes: [
                     { ...axis, space: 76, size: 26, values: (_plot, ticks) => ticks.map((tick) => clock(tick)) },
-                    { ...axis, size: 54, space: 32, values: (_plot, ticks) => ticks.map(props.axis ?? unit) },
+                    {
+                        ...axis,
+                        size: 54,
+                        space: 32,
+                        values: (_plot, ticks, _axis, _space, step) => ticks.map((tick) => (props.axis ?? unit)(tick, step)),
+                        ...(props.steps ? { incrs: props.steps } : {}),
+                    },
                 ],
                 series: [
                     {},

@@ -17,15 +17,16 @@ export function rate(value: number): string {
     return value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : whole.format(Math.round(value));
 }
 
+const UNITS: [string, number][] = [['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]];
+
 /** A length of time in two units at most: `4.2 s`, `3 min 5 s`, `2 d 4 h`. */
 export function length(ms: number): string {
     if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
     const seconds = ms / 1_000;
     if (seconds < 10) return `${seconds.toFixed(1)} s`;
     if (seconds < 60) return `${Math.round(seconds)} s`;
-    const units: [string, number][] = [['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]];
-    const at = units.findIndex(([, size]) => seconds >= size);
-    const [large, small] = [units[at]!, units[at + 1]!];
+    const at = UNITS.findIndex(([, size]) => seconds >= size);
+    const [large, small] = [UNITS[at]!, UNITS[at + 1]!];
     const first = Math.floor(seconds / large[1]);
     const second = Math.floor((seconds % large[1]) / small[1]);
     return second === 0 ? `${first} ${large[0]}` : `${first} ${large[0]} ${second} ${small[0]}`;
@@ -51,6 +52,20 @@ export function moment(text: string, now = new Date()): string {
     if (date.toDateString() === now.toDateString()) return time.format(date);
     const shown = date.getFullYear() === now.getFullYear() ? day : dayOfYear;
     return `${shown.format(date)} ${time.format(date)}`;
+}
+
+/** The steps of an axis of lengths of time, in seconds: each is a whole number of a unit. */
+export const TIME_STEPS = [
+    ...[1, 2, 5, 10, 15, 30],
+    ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * 60),
+    ...[1, 2, 3, 6, 12].map((hours) => hours * 3_600),
+    ...[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((days) => days * 86_400),
+];
+
+/** The label of such an axis at so many seconds, exact, in the unit of its step: `90 s`, `4 min`. */
+export function atStep(seconds: number, step: number): string {
+    const [unit, size] = UNITS.find(([, size]) => step % size === 0)!;
+    return seconds === 0 ? '0' : `${whole.format(seconds / size)} ${unit}`;
 }
 
 /** The time of day of so many seconds since 1970. */

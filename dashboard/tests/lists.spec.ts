@@ -110,6 +110,30 @@ test('the overview says how old its counts are where the daemon has not counted 
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('the charts have times of the day from their first sample on', async ({ page, world }) => {
+    // The daemon counts once.
+    const countedAt = Date.now();
+    await page.route('**/v1/stats', async (route) => {
+        const response = await route.fetch();
+        const stats = await response.json();
+        const none = { accepted: [], succeeded: [], failed: [], timed_out: [], cancelled: [] };
+        await route.fulfill({ response, json: { ...stats, counted_ms_ago: Date.now() - countedAt, history: { ...stats.history, ...none } } });
+    });
+    await page.addInitScript(() => {
+        const texts = new Set<string>();
+        Object.assign(window, { texts });
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+            texts.add(text);
+            fillText.call(this, text, ...place);
+        };
+    });
+    await enter(page, world, 'viewer');
+    const times = () => page.evaluate(() => [...(window as unknown as { texts: Set<string> }).texts].filter((text) => /^\d\d:\d\d:\d\d$/.test(text)));
+    await expect.poll(async () => (await times()).length).toBeGreaterThan(1);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the overview says so where the finished jobs are not counted yet', async ({ page, world }) => {
     await page.route('**/v1/stats', async (route) => {
         const response = await route.fetch();

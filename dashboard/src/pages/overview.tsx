@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { get } from '../api';
 import { useCaller } from '../caller';
 import { Chart } from '../chart';
-import { count, length, rate } from '../format';
+import { atStep, count, length, rate, TIME_STEPS } from '../format';
 import { useNow, usePoll, type Polled } from '../live';
 import { link } from '../router';
 import { history, recall, sample, series } from '../samples';
@@ -114,7 +114,8 @@ function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
                 <Chart
                     title="Oldest waiting job"
                     unit={(value) => (value === 0 ? '0' : length(value * 1_000))}
-                    axis={(value) => (value < 300 ? `${value} s` : value < 7_200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3_600)} h`)}
+                    axis={atStep}
+                    steps={TIME_STEPS}
                     times={series.times}
                     length={series.times.at(-1) ?? 0}
                     lines={[{ label: 'age', color: '--warn', values: series.oldest }]}
