@@ -110,6 +110,22 @@ test('the overview says how old its counts are where the daemon has not counted 
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('the failures fit their box at every width', async ({ page, world }) => {
+    await page.route('**/v1/stats', async (route) => {
+        const response = await route.fetch();
+        const stats = await response.json();
+        await route.fulfill({ response, json: { ...stats, history: { ...stats.history, timed_out: [12_345] } } });
+    });
+    await enter(page, world, 'viewer');
+    const box = page.locator('.failures');
+    await expect(box).toContainText('12,345 timed out, dead jobs');
+    for (const width of [1440, 768, 390, 360]) {
+        await page.setViewportSize({ width, height: 800 });
+        expect(await box.evaluate((element) => element.scrollWidth - element.clientWidth), `at ${width} pixels`).toBeLessThanOrEqual(0);
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the charts have times of the day from their first sample on', async ({ page, world }) => {
     // The daemon counts once.
     const countedAt = Date.now();
