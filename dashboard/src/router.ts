@@ -38,9 +38,19 @@ export function go(parts: string[], query: Query = {}): void {
     location.hash = link(parts, query);
 }
 
-/** Changes filters in the address; going back leads past them. */
-export function setFilters(changes: Query): void {
+/** The address with other filters. */
+function filtered(changes: Query): string {
     const { parts, query } = read();
     const all: Query = Object.fromEntries(query);
-    location.replace(link(parts, { ...all, ...changes }));
+    return link(parts, { ...all, ...changes });
+}
+
+/** Changes filters in the address; going back leads past them. */
+export function setFilters(changes: Query): void {
+    location.replace(filtered(changes));
+}
+
+/** Goes to the page of a list that begins at a cursor, or to its first; going back leads to the page before. */
+export function turnTo(cursor: string | undefined): void {
+    location.hash = filtered({ cursor });
 }

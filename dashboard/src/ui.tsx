@@ -7,7 +7,7 @@ import { daemonTime } from './clock';
 import { age, count, moment, short, wholeOf } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
-import { link, setFilters, usePlace } from './router';
+import { link, setFilters, turnTo, usePlace } from './router';
 import type { List } from './shapes';
 
 const TONES: Record<string, string> = {
@@ -221,12 +221,25 @@ export function Filter(props: { name: string; label: string; query: URLSearchPar
 
 function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | undefined }) {
     if (!next && !cursor) return null;
+    const turn = (to: string | undefined) => (event: TargetedEvent<HTMLButtonElement>) => {
+        focusHeading(event.currentTarget);
+        turnTo(to);
+    };
     return (
         <nav class="pager" aria-label="Pages of the list">
-            {cursor ? <button type="button" onClick={() => setFilters({ cursor: undefined })}>First page</button> : null}
-            {next ? <button type="button" onClick={() => setFilters({ cursor: next })}>Next page</button> : null}
+            {cursor ? <button type="button" onClick={turn(undefined)}>First page</button> : null}
+            {next ? <button type="button" onClick={turn(next)}>Next page</button> : null}
         </nav>
     );
+}
+
+/** Another page is read from the list's heading on, which has the focus: the button that was pressed goes with its page. */
+function focusHeading(button: HTMLElement): void {
+    const headings = [...document.querySelectorAll<HTMLElement>('main :is(h1, h2)')];
+    const heading = headings.filter((one) => one.compareDocumentPosition(button) & Node.DOCUMENT_POSITION_FOLLOWING).at(-1);
+    if (heading === undefined) return;
+    heading.tabIndex = -1;
+    heading.focus();
 }
 
 /** A page of a list whose newest rows come first: those that are shown stay where they are, and new ones wait behind a button. */

@@ -219,6 +219,11 @@ test('sessions are listed in pages, open and closed', async ({ page, world: { da
     const all = `${seen}${await page.locator('main tbody').textContent()}`;
     for (const { id } of made) expect(all).toContain(id);
     expect(all).not.toContain(closed);
+    await expect(page.locator('main h1')).toBeFocused();
+    await page.goBack();
+    await expect(page).toHaveURL(/#\/sessions\?state=open$/);
+    await expect(rows).toHaveCount(100);
+    await expect(page.getByRole('button', { name: 'First page' })).toHaveCount(0);
     await page.locator('#filter-state').selectOption('closed');
     await expect(page.locator('main tbody')).toContainText(closed);
     await page.getByRole('link', { name: closed }).click();
