@@ -16,7 +16,7 @@ function cutOff(page: Page): Promise<string[]> {
 
 const LONG = 'a-name-that-is-as-long-as-people-make-them-if-nobody-stops-them';
 
-for (const width of [1440, 1200, 390]) {
+for (const width of [1440, 1200, 1024, 390]) {
     test(`no table is cut off at ${width} pixels`, async ({ page, world: { daemon }, world }) => {
         const long = { payload: 'x', kind: LONG, tenant: LONG, pool: LONG, session: world.session };
         const { id } = await daemon.submit(long);
@@ -36,6 +36,31 @@ test('a table that needs more room than there is scrolls in its own box', async 
     await enter(page, world, 'root', '#/jobs');
     await expect(page.locator('main')).toContainText(world.failed);
     expect((await cutOff(page)).filter((box) => box.startsWith('the page'))).toEqual([]);
+});
+
+test('long names and many labels leave the ends of the rows in sight', async ({ page, world }) => {
+    const labels = (count: number) => Array.from({ length: count }, (_, at) => `label-number:${at + 1}`);
+    await page.route('**/v1/nodes?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [node] } = await response.json();
+        await route.fulfill({ json: { items: [{ ...node, labels: labels(10) }, { ...node, id: LONG, labels: labels(40) }], next_cursor: null } });
+    });
+    await page.route('**/v1/leases?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [lease] } = await response.json();
+        await route.fulfill({ json: { items: [{ ...lease, resource: `signer:${'x'.repeat(128)}` }], next_cursor: null } });
+    });
+    await page.setViewportSize({ width: 1024, height: 800 });
+    await enter(page, world, 'root', '#/nodes');
+    const row = page.getByRole('region', { name: 'Nodes', exact: true }).locator('tbody tr').nth(1);
+    await expect(row).toContainText('label-number:5 and 35 more');
+    await expect(row.getByTitle('label-number:40')).toBeVisible();
+    expect((await row.boundingBox())!.height).toBeLessThan(300);
+    expect(await cutOff(page)).toEqual([]);
+    await visit(page, '#/cluster');
+    await expect(page.getByRole('region', { name: 'Leases', exact: true }).last()).toContainText('signer:x');
+    expect(await cutOff(page)).toEqual([]);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
 test('each column of the list of jobs has room for its values, or is left out', async ({ page, world }) => {

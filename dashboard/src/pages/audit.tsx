@@ -10,8 +10,8 @@ const ACTIONS = [
     'drain_node', 'undrain_node', 'set_pools', 'pause_pool', 'resume_pool', 'retry_task', 'resolve_stage', 'break_lock', 'set_policy', 'resolve_nonce',
     'confirm_signer', 'set_segment', 'set_sequence', 'set_mode', 'reload_tokens', 'recover',
 ];
-/** What an entry may say beside its subject. */
-const SIDE = ['before', 'after', 'reason'] as const;
+/** What an entry may say beside its subject, each with the class of its line where the screen is too narrow for its column. */
+const SIDE = [['before', 'early'], ['after', 'early'], ['reason', '']] as const;
 const FILTERS = ['principal', 'action', 'subject', 'since', 'cursor'];
 
 export function AuditPage({ query }: { query: URLSearchParams }) {
@@ -53,13 +53,12 @@ function Entries({ query }: { query: URLSearchParams }) {
                     cell: ({ item }) => (
                         <>
                             <span class="id">{item.subject}</span>
-                            {/* Where the screen is too narrow for their columns. */}
-                            {SIDE.map((name) => item[name] ? <small class="under" key={name}>{name}: {item[name]}</small> : null)}
+                            {SIDE.map(([name, screens]) => item[name] ? <small class={`under ${screens}`} key={name} title={item[name]}>{name}: {item[name]}</small> : null)}
                         </>
                     ),
                 },
-                { head: 'before', class: 'wide', cell: ({ item }) => <Cut text={item.before} /> },
-                { head: 'after', class: 'wide', cell: ({ item }) => <Cut text={item.after} /> },
+                { head: 'before', class: 'wide roomy', cell: ({ item }) => <Cut text={item.before} /> },
+                { head: 'after', class: 'wide roomy', cell: ({ item }) => <Cut text={item.after} /> },
                 { head: 'reason', class: 'text wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
             ]}
         />

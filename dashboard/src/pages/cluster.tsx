@@ -99,7 +99,7 @@ function Leases({ query }: { query: URLSearchParams }) {
                 label="Leases"
                 id={(lease) => lease.resource}
                 columns={[
-                    { head: 'resource', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
+                    { head: 'resource', class: 'text', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
                     { head: 'state', cell: (lease) => <Standing of={lease} /> },
                     { head: 'owner', class: 'wide', cell: (lease) => <span class="id"><Maybe>{lease.owner}</Maybe></span> },
                     { head: 'token', class: 'num', cell: (lease) => String(lease.fencing_token) },

@@ -39,7 +39,7 @@ function Segments({ query }: { query: URLSearchParams }) {
                         class: 'num',
                         cell: (it) => it.seconds_left === null ? <Maybe /> : <span class={it.seconds_left < SOON_S ? 'warn' : undefined}>{length(it.seconds_left * 1_000)}</span>,
                     },
-                    { head: 'description', class: 'wide', cell: (it) => <Maybe>{it.description}</Maybe> },
+                    { head: 'description', class: 'names wide', cell: (it) => <Maybe>{it.description}</Maybe> },
                     { head: 'changed', class: 'num wide', cell: (it) => <Ago at={it.updated_at} /> },
                 ]}
             />

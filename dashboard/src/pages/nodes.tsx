@@ -28,13 +28,13 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                 label="Nodes"
                 id={(node) => node.id}
                 columns={[
-                    { head: 'node', cell: (node) => <Id to={['nodes', node.id]} id={node.id} /> },
+                    { head: 'node', class: 'text', cell: (node) => <Id to={['nodes', node.id]} id={node.id} /> },
                     { head: 'state', cell: (node) => <Badge of={node.state} /> },
                     { head: 'slots', cell: (node) => <Slots of={node} /> },
-                    { head: 'load', class: 'wide', cell: (node) => <Load of={node} /> },
-                    { head: 'pools', class: 'wide', cell: (node) => <Maybe>{node.pools.join(', ')}</Maybe> },
-                    { head: 'labels', class: 'wide', cell: (node) => <Maybe>{node.labels.join(', ')}</Maybe> },
-                    { head: 'version', class: 'wide', cell: (node) => <Maybe>{node.version}</Maybe> },
+                    { head: 'load', class: 'wide roomy', cell: (node) => <Load of={node} /> },
+                    { head: 'pools', class: 'names wide late', cell: (node) => <Few of={node.pools} /> },
+                    { head: 'labels', class: 'names wide', cell: (node) => <Few of={node.labels} /> },
+                    { head: 'version', class: 'wide roomy', cell: (node) => <Maybe>{node.version}</Maybe> },
                     { head: 'heartbeat', class: 'num wide', cell: (node) => <Ago at={node.heartbeat_at ?? node.seen_at} /> },
                     ...(isAdmin ? [{ head: 'action', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
                 ]}
@@ -43,6 +43,15 @@ export function Nodes({ query }: { query: URLSearchParams }) {
             <Explain key={query.toString()} query={query} />
         </>
     );
+}
+
+const FEW = 5;
+
+/** The first of many names, and how many more there are. All of them are in the title, and on the page of the node. */
+function Few({ of }: { of: string[] }) {
+    const more = of.length - FEW;
+    if (more <= 0) return <Maybe>{of.join(', ')}</Maybe>;
+    return <span title={of.join(', ')}>{of.slice(0, FEW).join(', ')} <small>and {count(more)} more</small></span>;
 }
 
 function Slots({ of }: { of: Node }) {

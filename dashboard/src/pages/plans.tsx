@@ -228,13 +228,13 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
                                         cell: (event) => (
                                             <>
                                                 <b>{event.kind.replaceAll('_', ' ')}</b>
-                                                <small class="under">{[changed(event), event.stage === null ? null : `stage ${event.stage}`].filter(Boolean).join(', ')}</small>
+                                                <small class="under early">{[changed(event), event.stage === null ? null : `stage ${event.stage}`].filter(Boolean).join(', ')}</small>
                                                 {event.reason ? <small class="under">{event.reason}</small> : null}
                                             </>
                                         ),
                                     },
-                                    { head: 'change', class: 'line wide', cell: (event) => <Maybe>{changed(event)}</Maybe> },
-                                    { head: 'stage', class: 'num wide', cell: (event) => <Maybe>{event.stage}</Maybe> },
+                                    { head: 'change', class: 'line wide roomy', cell: (event) => <Maybe>{changed(event)}</Maybe> },
+                                    { head: 'stage', class: 'num wide roomy', cell: (event) => <Maybe>{event.stage}</Maybe> },
                                     { head: 'run', class: 'num wide', cell: (event) => <Maybe>{event.run}</Maybe> },
                                     { head: 'by', class: 'wide', cell: (event) => <Maybe>{event.principal}</Maybe> },
                                     { head: 'reason', class: 'text wide', cell: (event) => <Maybe>{event.reason}</Maybe> },

@@ -38,7 +38,7 @@ export function Sessions({ query }: { query: URLSearchParams }) {
                 columns={[
                     { head: 'session', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
                     { head: 'state', cell: (it) => <Badge of={it.closed_at === null ? 'open' : 'closed'} /> },
-                    { head: 'ordering', class: 'wide', cell: (it) => it.ordering },
+                    { head: 'ordering', class: 'wide roomy', cell: (it) => it.ordering },
                     { head: 'tenant', cell: (it) => <Maybe>{it.tenant}</Maybe> },
                     { head: 'needs', class: 'text wide', cell: (it) => <Maybe>{needs(it)}</Maybe> },
                     { head: 'idle for', class: 'num', cell: (it) => it.closed_at === null ? length(it.idle_for_ms) : <Maybe /> },

@@ -30,7 +30,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
                     { head: 'quarantined', class: 'num', cell: (it) => it.quarantined > 0 ? <b class="warn">{count(it.quarantined)}</b> : 0 },
                     { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
                     { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
-                    { head: 'on expiry', class: 'wide', cell: (it) => it.policy.on_expiry },
+                    { head: 'on expiry', class: 'wide roomy', cell: (it) => it.policy.on_expiry },
                     { head: 'owner', class: 'text wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
                 ]}
             />
