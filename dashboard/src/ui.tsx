@@ -321,7 +321,10 @@ export type Ask = {
     about: ComponentChildren;
     danger?: boolean;
     fields?: Field[];
-    /** Asked of the daemon when the dialog opens. Until the answer is here, nothing can be confirmed; it completes the rest. */
+    /**
+     * Asked of the daemon when the dialog opens, while `about` says so, and again by a button if it is refused. Until the answer
+     * is here, nothing can be confirmed; it completes the rest.
+     */
     first?: () => Promise<Partial<Pick<Ask, 'about' | 'type' | 'confirm' | 'run'>> & { forbids?: boolean }>;
     /** What must be typed before the button can be pressed. */
     type?: string;
@@ -382,6 +385,12 @@ function initial({ value, options }: Field): string {
     return (typeof value === 'function' ? value() : value) ?? options?.[0] ?? '';
 }
 
+/** Whether a text is what must be typed: a number also with the commas that `count` writes. */
+function isTyped(text: string, asked: string): boolean {
+    const entry = text.trim();
+    return entry === asked || (wholeOf(entry) !== undefined && entry.replaceAll(',', '') === asked);
+}
+
 function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
@@ -391,25 +400,30 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const [key] = useState(idempotencyKey);
     const [error, setError] = useState<Refusal>();
     const [isBusy, setBusy] = useState(false);
+    const isOver = useRef(false);
+    const learn = () => {
+        setError(undefined);
+        asked.first?.().then(
+            (found) => isOver.current || setLearned(found),
+            (thrown) => isOver.current || setError(refusal(thrown)),
+        );
+    };
+    const isUnlearned = learned === undefined && error !== undefined;
     // Before it is painted: a key that is pressed at once is the dialog's.
     useLayoutEffect(() => {
         const element = dialog.current!;
         const before = document.activeElement as HTMLElement | null;
         element.showModal();
-        let isOver = false;
-        asked.first?.().then(
-            (found) => isOver || setLearned(found),
-            (thrown) => isOver || setError(refusal(thrown)),
-        );
+        learn();
         return () => {
-            isOver = true;
+            isOver.current = true;
             element.close();
             // The page may have no such button by then.
             const next = before?.isConnected ? before : document.querySelector<HTMLElement>('main');
             next?.focus({ preventScroll: true });
         };
     }, []);
-    const isReady = !isBusy && learned !== undefined && !learned.forbids && (ask.type === undefined || typed === ask.type);
+    const isReady = !isBusy && learned !== undefined && !learned.forbids && (ask.type === undefined || isTyped(typed, ask.type));
     const submit = async (event: Event) => {
         event.preventDefault();
         if (!isReady) return;
@@ -442,7 +456,7 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
         >
             <form onSubmit={submit}>
                 <h2>{ask.title}</h2>
-                <div class="about">{ask.about}</div>
+                {isUnlearned ? null : <div class="about">{ask.about}</div>}
                 {(ask.fields ?? []).map((field) => (
                     <label class="field" key={field.name}>
                         <span>{field.label}</span>
@@ -473,6 +487,7 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
                 <Trouble error={error} />
                 <div class="buttons">
                     <button type="button" disabled={isBusy} onClick={leave}>Back</button>
+                    {isUnlearned ? <button type="button" onClick={learn}>Try again</button> : null}
                     <button type="submit" class={ask.danger ? 'danger' : 'primary'} disabled={!isReady}>{isBusy ? 'Working…' : (ask.confirm ?? ask.title)}</button>
                 </div>
             </form>

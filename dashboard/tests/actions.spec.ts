@@ -31,6 +31,12 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await expect(page.locator('main h1')).toHaveText(retry);
     await expect(page.locator('main')).toContainText(id);
     expect(await daemon.audited('retry_job', `job:${id}`)).toBe(1);
+    await visit(page, `#/jobs/${id}`);
+    await page.getByRole('button', { name: 'Retry job' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('retried already');
+    await expect(dialog.getByRole('link')).toHaveAttribute('href', `#/jobs/${retry}`);
+    await page.keyboard.press('Escape');
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
 });
 
@@ -305,10 +311,30 @@ test('where the jobs cannot be counted nothing can be confirmed', async ({ page,
         await visit(page, `#/jobs?${query}`);
         await begin.click();
         await expect(dialog.getByRole('alert'), query).toContainText('invalid');
+        await expect(dialog, query).not.toContainText('Counting');
         await expect(dialog.getByRole('button', { name: 'Delete all' }), query).toBeDisabled();
         await page.keyboard.press('Escape');
         await visit(page, '#/jobs');
     }
+});
+
+test('the jobs are counted again where that failed, and their number may be typed as it is written', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', '#/jobs?outcome=succeeded');
+    await page.route('**/v1/bulk', (route) => route.abort(), { times: 1 });
+    await page.getByRole('button', { name: 'Delete all' }).click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog.getByRole('alert')).toContainText('unreachable');
+    await page.route('**/v1/bulk', (route) => route.fulfill({ json: { matched: 1_500, at_least: false, before: '2026-01-31T08:00:00Z' } }));
+    await dialog.getByRole('button', { name: 'Try again' }).click();
+    const confirm = dialog.getByRole('button', { name: 'Delete 1,500 jobs' });
+    await expect(dialog.getByRole('alert')).toHaveCount(0);
+    for (const [text, isRight] of [['1500', true], ['150', false], ['1,500', true], ['15,00', false], [' 1500 ', true], ['1,500 jobs', false]] as const) {
+        await dialog.getByLabel(/^Type/).fill(text);
+        await expect(confirm, text).toBeEnabled({ enabled: isRight });
+    }
+    await page.keyboard.press('Escape');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
 test('a pool is paused with a reason and an end, and resumed', async ({ page, world: { daemon }, world }) => {
@@ -633,7 +659,7 @@ test('a stage is resolved for the job that the dialog names, although the stage 
         const response = await route.fetch();
         const task = await response.json();
         const [first, ...others] = task.stages;
-        await route.fulfill({ response, json: { ...task, stages: [{ ...first, status: 'UNKNOWN', job: current }, ...others] } });
+        await route.fulfill({ response, json: { ...task, stages: [{ ...first, status: 'UNKNOWN', job: current, attempts: 0 }, ...others] } });
     });
     const asked: unknown[] = [];
     await page.route('**/resolve', (route) => {
@@ -644,6 +670,7 @@ test('a stage is resolved for the job that the dialog names, although the stage 
     await page.getByRole('button', { name: 'Resolve' }).click();
     const dialog = page.getByRole('dialog');
     await expect(dialog).toContainText(job);
+    await expect(dialog).toContainText('No attempt of the stage prepare has begun so far');
     current = other;
     await expect(page.locator(`main a[href="#/jobs/${other}"]`)).toHaveCount(1);
     await dialog.getByLabel('Reason').fill('the table is there');
@@ -773,6 +800,7 @@ test('a tenant\u2019s lock is broken only by who types its token', async ({ page
     await enter(page, world, 'root', '#/tenants/tyrell');
     await page.getByRole('button', { name: 'Break lock' }).click();
     const dialog = page.getByRole('dialog');
+    await expect(dialog).toContainText('a FAILED one stays FAILED');
     await dialog.getByLabel('Reason').fill('its node is gone');
     await expect(dialog.getByRole('button', { name: 'Break lock' })).toBeDisabled();
     await dialog.getByLabel(/^Type/).fill(String(lock.token));

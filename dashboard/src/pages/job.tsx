@@ -132,7 +132,14 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             done={refresh}
                             ask={{
                                 title: 'Retry job',
-                                about: 'A new job with the same payload is submitted. This one stays as it is, and names the new one.',
+                                about: job.retried_as ? (
+                                    <>
+                                        <p>The job was retried already, as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} />.</p>
+                                        <p>Another job with the same payload is submitted. This one stays as it is, and names that one from then on.</p>
+                                    </>
+                                ) : (
+                                    'A new job with the same payload is submitted. This one stays as it is, and names the new one.'
+                                ),
                                 run: async (_values, key) => {
                                     const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, key);
                                     go(['jobs', made.id]);

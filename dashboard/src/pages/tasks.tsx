@@ -82,7 +82,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
 }
 
 /** Decides about the stage's job that the dialog names: the daemon refuses it where the stage has another one by then. */
-function Resolve({ at, stage: { name, job }, number, done }: { at: string; stage: Stage; number: number; done: () => void }) {
+function Resolve({ at, stage: { name, job, attempts }, number, done }: { at: string; stage: Stage; number: number; done: () => void }) {
     if (!useCan('admin')) return null;
     return (
         <Action
@@ -91,7 +91,11 @@ function Resolve({ at, stage: { name, job }, number, done }: { at: string; stage
                 title: 'Resolve',
                 about: (
                     <>
-                        <p>Nobody knows whether the stage <b>{name}</b> was done. Look at its effect, then say so.</p>
+                        {attempts === 0 ? (
+                            <p>No attempt of the stage <b>{name}</b> has begun so far, so no node has been sent its job. Say whether it is done all the same.</p>
+                        ) : (
+                            <p>Nobody knows whether the stage <b>{name}</b> was done. Look at its effect, then say so.</p>
+                        )}
                         {job ? <p>Its job is <span class="id">{job}</span>.</p> : null}
                     </>
                 ),
@@ -262,7 +266,7 @@ function Unlock({ at, token, done }: { at: string; token: string; done: () => vo
             done={done}
             ask={{
                 title: 'Break lock',
-                about: 'The task that holds the lock is interrupted, and other plans may take the tenant. A stage that is under way may still finish.',
+                about: 'The task that holds the lock loses it, and other plans may take the tenant. If the task is PENDING, RUNNING or PAUSED, it becomes INTERRUPTED, and the job of its stage is cancelled; a FAILED one stays FAILED. A stage that is under way may still finish.',
                 danger: true,
                 fields: [{ name: 'reason', label: 'Reason', required: true }],
                 type: token,
