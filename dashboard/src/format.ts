@@ -6,6 +6,11 @@ export function count(value: unknown): string {
     return typeof value === 'number' ? whole.format(value) : String(value);
 }
 
+/** So many things, or one: `1 job`, `1,500 jobs`. */
+export function counted(number: number, one: string, many = `${one}s`): string {
+    return `${count(number)} ${number === 1 ? one : many}`;
+}
+
 /** A whole number as people write it, also with the commas that `count` writes; undefined where the text is none. */
 export function wholeOf(text: string): number | undefined {
     return /^(\d+|\d{1,3}(,\d{3})+)$/.test(text) ? Number(text.replaceAll(',', '')) : undefined;

@@ -417,6 +417,29 @@ test('a dialog that drains a node does not undrain it when somebody else was fas
     await daemon.ask('POST', '/v1/nodes/beta-1/undrain');
 });
 
+test('a dialog that drains a node and the explanation of a placement speak of one as of one', async ({ page, world }) => {
+    let used = 0;
+    await page.route('**/v1/nodes/beta-1', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), used } });
+    });
+    await enter(page, world, 'root', '#/nodes/beta-1');
+    const dialog = page.getByRole('dialog');
+    for (const [jobs, says] of [[0, 'has no job, and gets none until'], [1, 'finishes the job that it has'], [2, 'finishes the 2 jobs that it has']] as const) {
+        used = jobs;
+        await expect(page.locator('main')).toContainText(`${jobs} of 8`);
+        await page.getByRole('button', { name: 'Drain' }).click();
+        await expect(dialog).toContainText(says);
+        await page.keyboard.press('Escape');
+        await expect(dialog).toBeHidden();
+    }
+    await page.route('**/v1/nodes/select', (route) => route.fulfill({ json: { node: null, pool: null, considered: 1, rejected: { labels: 1 }, took_us: 1 } }));
+    await visit(page, '#/nodes?requires=quantum');
+    await expect(page.locator('.explained')).toContainText('The only node that was considered cannot take it now.');
+    await expect(page.locator('.explained')).toContainText('1 lacks a label');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the placement is explained', async ({ page, world }) => {
     await enter(page, world, 'viewer', '#/nodes');
     await page.getByLabel('Requires').fill('gpu, asr:zh');

@@ -1,7 +1,7 @@
 // How numbers and times are written for people.
 
 import { expect, test } from '@playwright/test';
-import { atStep, moment, TIME_STEPS } from '../src/format';
+import { atStep, counted, moment, TIME_STEPS } from '../src/format';
 
 test('a time has its day if that is not today, and its year if that is another one', () => {
     // By the clock of the machine, as the page shows it.
@@ -21,4 +21,10 @@ test('labels of an axis of lengths of time are exact, and in one unit', () => {
     expect(labels(10_800)).toEqual(['0', '3 h', '6 h', '9 h']);
     expect(labels(86_400_000)).toEqual(['0', '1,000 d', '2,000 d', '3,000 d']);
     for (const step of TIME_STEPS) expect(atStep(step, step)).toMatch(/^[\d,]+ (s|min|h|d)$/);
+});
+
+test('one thing is no plural', () => {
+    const shown = [0, 1, 2, 1_500].map((number) => counted(number, 'job'));
+    expect(shown).toEqual(['0 jobs', '1 job', '2 jobs', '1,500 jobs']);
+    expect(counted(1, 'stage is', 'stages are')).toBe('1 stage is');
 });

@@ -2,7 +2,7 @@
 
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
-import { count, length } from '../format';
+import { count, counted, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Bulk, BulkAction, BulkTrial } from '../shapes';
@@ -74,7 +74,7 @@ function Begin({ action, filter }: { action: BulkAction; filter: BulkFilter }) {
                 first: async () => {
                     // `before` is the moment of the dry run: what is done is done to the jobs that it has counted.
                     const { matched, at_least, before } = await send<BulkTrial>('POST', '/v1/bulk', { action, filter, dry_run: true });
-                    const jobs = `${at_least ? 'at least ' : ''}${count(matched)} ${matched === 1 ? 'job' : 'jobs'}`;
+                    const jobs = `${at_least ? 'at least ' : ''}${counted(matched, 'job')}`;
                     const isNone = matched === 0 && !at_least;
                     return {
                         about: <><p><b>{jobs}</b> {matched === 1 ? 'matches' : 'match'} now: <Conditions of={filter} none={EVERY} /></p><p>{about}</p><p>Jobs that {action === 'cancel' ? 'are submitted' : 'finish'} from now on are left out.</p><p>Stages of plans are not counted and stay as they are, even if the list shows them. {stages}</p></>,
@@ -175,7 +175,7 @@ export function BulkPage({ id }: { id: string }) {
                                 of={[
                                     ['jobs', <Conditions of={it.filter} none={EVERY} />],
                                     [it.action === 'cancel' ? 'submitted before' : 'finished before', <When at={it.before} />],
-                                    ['rate', `${count(it.rate)} jobs per second at most`],
+                                    ['rate', `${counted(it.rate, 'job')} per second at most`],
                                     ['begun by', it.by],
                                     ['begun', <When at={it.created_at} />],
                                     ['over', it.finished_at ? <When at={it.finished_at} /> : null],

@@ -2,7 +2,7 @@
 
 import { get, path, send } from '../api';
 import { useCaller, useCan } from '../caller';
-import { length } from '../format';
+import { counted, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Cluster, Lease, Mode } from '../shapes';
@@ -68,7 +68,7 @@ function ChangeMode({ mode, done }: { mode: Mode; done: () => void }) {
                     about: (
                         <>
                             <p>All signers of the whole cluster change from <b>{mode.mode}</b> to <b>{to}</b>, while the instances serve. {ABOUT[to]}</p>
-                            {mode.only ? <p>The list of {mode.only.length} signers that are in a mode of their own is dropped.</p> : null}
+                            {mode.only ? <p>The list of {counted(mode.only.length, 'signer that is in a mode of its own', 'signers that are in a mode of their own')} is dropped.</p> : null}
                         </>
                     ),
                     danger: true,

@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { get, path, Refusal, refusal, send } from '../api';
 import { useCaller, useCan } from '../caller';
-import { count } from '../format';
+import { count, counted } from '../format';
 import { useList, usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
 import type { Node, Route, Selection } from '../shapes';
@@ -79,13 +79,18 @@ function Drain({ node, done }: { node: Node; done: () => void }) {
                       }
                     : {
                           title: 'Drain',
-                          about: <>The node <b>{node.id}</b> finishes the {node.used} jobs that it has, and gets no more until somebody undrains it or it connects again.</>,
+                          about: <>The node <b>{node.id}</b> {finishes(node.used)} until somebody undrains it or it connects again.</>,
                           danger: true,
                           run: () => send('POST', `${path('/v1/nodes', node.id)}/drain`),
                       }
             }
         />
     );
+}
+
+function finishes(jobs: number): string {
+    if (jobs === 0) return 'has no job, and gets none';
+    return `finishes the ${jobs === 1 ? 'job' : counted(jobs, 'job')} that it has, and gets no more`;
 }
 
 function Explain({ query }: { query: URLSearchParams }) {
@@ -134,16 +139,17 @@ function routeOf(text: string): Route {
     return { source, target };
 }
 
-const REASONS: Record<string, string> = {
-    pool: 'are in no pool that serves it',
-    paused: 'are in pools that are paused',
-    labels: 'lack a label or a language that it requires',
-    excluded: 'were excluded',
-    unreachable: 'are held by another instance that cannot be reached',
-    not_ready: 'are not ready: their connection is over, or has just begun',
-    draining: 'are draining',
-    unhealthy: 'are unhealthy',
-    full: 'have no free slot',
+/** What is said of one node, and of many. */
+const REASONS: Record<string, [one: string, many: string]> = {
+    pool: ['is in no pool that serves it', 'are in no pool that serves it'],
+    paused: ['could run it, but only in a pool that is paused', 'could run it, but only in pools that are paused'],
+    labels: ['lacks a label or a language that it requires', 'lack a label or a language that it requires'],
+    excluded: ['was excluded', 'were excluded'],
+    unreachable: ['is held by another instance that cannot be reached', 'are held by another instance that cannot be reached'],
+    not_ready: ['is not ready: its connection is over, or has just begun', 'are not ready: their connection is over, or has just begun'],
+    draining: ['is draining', 'are draining'],
+    unhealthy: ['is unhealthy', 'are unhealthy'],
+    full: ['has no free slot', 'have no free slot'],
 };
 
 function Explained({ of }: { of: Selection }) {
@@ -158,10 +164,10 @@ function Explained({ of }: { of: Selection }) {
             ) : of.considered === 0 ? (
                 <p><span class="badge warn">no node</span> No node is connected that could take it. Start one with <code>fencepost node</code>.</p>
             ) : (
-                <p><span class="badge warn">no node</span> None of the {of.considered} nodes that were considered can take it now.</p>
+                <p><span class="badge warn">no node</span> {of.considered === 1 ? 'The only node that was considered cannot take it now.' : `None of the ${count(of.considered)} nodes that were considered can take it now.`}</p>
             )}
             {reasons.length > 0 ? (
-                <ul>{reasons.map(([reason, number]) => <li key={reason}><b>{number}</b> {REASONS[reason] ?? `rejected: ${reason}`}</li>)}</ul>
+                <ul>{reasons.map(([reason, number]) => <li key={reason}><b>{count(number)}</b> {REASONS[reason]?.[number === 1 ? 0 : 1] ?? `rejected: ${reason}`}</li>)}</ul>
             ) : null}
         </div>
     );

@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { get } from '../api';
 import { useCaller } from '../caller';
 import { Chart } from '../chart';
-import { atStep, count, length, rate, TIME_STEPS } from '../format';
+import { atStep, count, counted, length, rate, TIME_STEPS } from '../format';
 import { useNow, usePoll, type Polled } from '../live';
 import { link } from '../router';
 import { history, recall, sample, series } from '../samples';
@@ -141,7 +141,7 @@ function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
                     <Statuses name="Plans" of={stats.plans} to={(status) => link(['plans'], { status })} />
                     <Statuses name="Tasks of plans that are not over" of={stats.tasks} />
                     {stats.unknown_stages > 0 ? (
-                        <p class="note warn">{count(stats.unknown_stages)} stages are UNKNOWN: somebody must say whether they were done.</p>
+                        <p class="note warn">{counted(stats.unknown_stages, 'stage is', 'stages are')} UNKNOWN: somebody must say what was done.</p>
                     ) : null}
                 </Card>
             </div>
@@ -184,8 +184,8 @@ function Failures({ history: { failed, timed_out }, under }: { history: Stats['h
 
 /** Whose jobs the rates count, and since when. */
 function Counting({ stats: { instances, history_since: since }, under }: { stats: Stats; under: string | undefined }) {
-    const counted = instances.filter((one) => one.problem === undefined).length;
-    return <span class="aside">of {counted === 1 ? '1 instance' : `${counted} instances`}{since ? <>, since <When at={since} /></> : null}{under === undefined ? null : `, ${under}`}</span>;
+    const answering = instances.filter((one) => one.problem === undefined).length;
+    return <span class="aside">of {counted(answering, 'instance')}{since ? <>, since <When at={since} /></> : null}{under === undefined ? null : `, ${under}`}</span>;
 }
 
 /** The instances whose jobs the rates are without. */
