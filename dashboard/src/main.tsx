@@ -170,6 +170,7 @@ function Door({ error, enter }: { error: Refusal | undefined; enter: () => Promi
 function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
     const place = usePlace();
     const [isOpen, setOpen] = useState(false);
+    const menu = useRef<HTMLButtonElement>(null);
     const main = useRef<HTMLElement>(null);
     const here = BELONGS[place.parts[0] ?? ''] ?? place.parts[0] ?? '';
     const name = PAGES.find(([page]) => page === here)?.[1] ?? 'Fencepost';
@@ -185,13 +186,28 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
         scrollTo(0, 0);
     }, [address]);
     useKeys();
+    useEffect(() => {
+        if (!isOpen) return;
+        const pressed = (event: KeyboardEvent) => {
+            if (event.key !== 'Escape' || (event.target as HTMLElement).closest('dialog')) return;
+            setOpen(false);
+            menu.current?.focus();
+        };
+        addEventListener('keydown', pressed);
+        return () => removeEventListener('keydown', pressed);
+    }, [isOpen]);
+    // No address changes where the page that is shown is chosen.
+    const chosen = () => {
+        if (isOpen) main.current?.focus();
+        setOpen(false);
+    };
     const canSee = whoami.scopes.includes('read');
     return (
         <div class="frame">
             <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
             <header class="top">
                 <a class="home" href={link([])}><Brand /></a>
-                <button type="button" class="menu" aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>{name}</button>
+                <button ref={menu} type="button" class="menu" aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>{name}</button>
                 <span class="space" />
                 <LinkSign />
             </header>
@@ -199,7 +215,9 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
                 <nav id="pages" aria-label="Pages">
                     <ul>
                         {PAGES.map(([page, title, key]) => (
-                            <li key={page}><a href={link([page])} aria-current={page === here ? 'page' : undefined}>{title}<kbd aria-hidden="true">g {key}</kbd></a></li>
+                            <li key={page}>
+                                <a href={link([page])} aria-current={page === here ? 'page' : undefined} onClick={chosen}>{title}<kbd aria-hidden="true">g {key}</kbd></a>
+                            </li>
                         ))}
                     </ul>
                 </nav>

@@ -35,7 +35,17 @@ test('no page is wider than a narrow screen, and the menu leads to every page', 
     await page.locator('button.menu').click();
     await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Signers' }).click();
     await expect(page.locator('main h1')).toHaveText('Signers');
-    await expect(page.getByRole('navigation', { name: 'Pages' })).toBeHidden();
+    const menu = page.getByRole('navigation', { name: 'Pages' });
+    await expect(menu).toBeHidden();
+    // It closes also where one stays.
+    await page.locator('button.menu').click();
+    await menu.getByRole('link', { name: 'Signers' }).click();
+    await expect(menu).toBeHidden();
+    await page.locator('button.menu').click();
+    await expect(menu).toBeVisible();
+    await page.keyboard.press('Escape');
+    await expect(menu).toBeHidden();
+    await expect(page.locator('button.menu')).toBeFocused();
 });
 
 test('the keyboard alone leads through the pages', async ({ page, world }) => {
