@@ -17,7 +17,7 @@ export default defineConfig({
         ? [{ name: 'large', testMatch: 'large.spec.ts' }]
         : [
               { name: 'sqlite', testIgnore: ['large.spec.ts', ...(process.env.PICTURES ? [] : ['pictures.spec.ts'])] },
-              { name: 'cluster', testMatch: ['pages.spec.ts', 'lists.spec.ts', 'actions.spec.ts', 'live.spec.ts'] },
+              { name: 'cluster', testMatch: ['pages.spec.ts', 'lists.spec.ts', 'actions.spec.ts', 'bulk.spec.ts', 'live.spec.ts'] },
           ],
     forbidOnly: true,
     reporter: 'list',
