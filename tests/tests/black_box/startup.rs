@@ -71,6 +71,11 @@ async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_
     let by_uri = Setup::basic().unwrap().dir(first.dir()).database("sqlite:file:fencepost-data/ledger.db");
     let ended = by_uri.run_to_end(PATIENCE).await.unwrap();
     assert_refused(&ended, 78, &["sqlite:file:fencepost-data/ledger.db", "by its path"]);
+    let folder = first.dir().join("fencepost-data");
+    std::fs::hard_link(folder.join("ledger.db"), folder.join("other.db")).unwrap();
+    let by_link = Setup::basic().unwrap().dir(first.dir()).database("sqlite:fencepost-data/other.db");
+    let ended = by_link.run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&ended, 78, &["fencepost-data/other.db", "2 names (hard links)"]);
     patient().get(&format!("{}/readyz", first.url())).await.unwrap();
 }
 

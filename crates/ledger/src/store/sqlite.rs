@@ -51,6 +51,7 @@ pub(super) async fn reach(
         true => Some(FileLock::take(&target(&path).map_err(|source| file_error(&path, source))?)?),
         false => None,
     };
+    lock::refuse_other_names(&path)?;
     let pools = Pools::open(path, options).await?;
     settle(&pools, migrate).await?;
     let watch = WriteWatch::default();
@@ -102,6 +103,7 @@ async fn settle(pools: &Pools, migrate: Migrate) -> Result<()> {
 /// once it is on the disk.
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
+    lock::refuse_other_names(&path)?;
     let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
     // SQLite takes a relative path that begins with `file:` for a URI, and writes another file.
     let whole = std::path::absolute(partial.path()).map_err(|source| file_error(copy, source))?;

@@ -26,6 +26,19 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
         let by_link = Options { url: format!("{}.link", options.url), ..options.clone() };
         let second = ledger::open(&by_link).await.err();
         assert!(matches!(&second, Some(Error::InUse { .. })), "{second:?}");
+        // Nor by a hard link, beside which SQLite would look for another log; nor is a copy made by it, which would lack the log.
+        let hard_link = format!("{file}.hard");
+        std::fs::hard_link(file, &hard_link).unwrap();
+        let by_link = Options { url: format!("sqlite:{hard_link}"), ..options.clone() };
+        let copy = format!("{file}.copy");
+        for refused in [
+            ledger::open(&by_link).await.err(),
+            ledger::backup(&by_link, std::path::Path::new(&copy)).await.err(),
+        ] {
+            let Some(Error::Address(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains(&hard_link) && why.contains("2 names"), "{why}");
+        }
+        std::fs::remove_file(hard_link).unwrap();
         // Nor by a URI, which SQLite reads as another name of the file.
         let by_uri = Options { url: format!("sqlite:file:{file}"), ..options.clone() };
         let second = ledger::open(&by_uri).await.err();
