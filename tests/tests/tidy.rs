@@ -298,6 +298,16 @@ fn a_statement_has_one_file_for_both_databases_or_one_for_each_or_one_for_one() 
     }
 }
 
+/// A server reads all of a statement, its comments too, by the encoding of the database.
+#[test]
+fn statements_and_migrations_are_plain_ascii() {
+    for path in files(&root(), &|path| has_extension(path, "sql")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let odd = text.lines().position(|line| !line.is_ascii());
+        assert_eq!(odd, None, "{}: the line has a character that is not ASCII", path.display());
+    }
+}
+
 /// `signer_load.sql` says why.
 #[test]
 fn no_statement_of_postgres_looks_for_the_last_nonce_by_max() {

@@ -49,7 +49,8 @@ pub enum Error {
     /// Final. A newer Fencepost made the tables, or somebody changed them by hand.
     #[error("{0}")]
     Migration(String),
-    /// Final. The server lacks the role, the database or the rights; the text has the SQL that mends it.
+    /// Final. The server lacks the role, the database or the rights, or the database cannot keep every text; the text has the SQL
+    /// that mends it.
     #[error("{0}")]
     Unprepared(String),
     /// Final until that process ends. Another process has the SQLite file.

@@ -6,7 +6,7 @@
 -- $1 to $3 the lanes' leases, see fence_lock, $4 the lanes, each once; $5 to $9 attempts, see job_dispatch, and $10 the jobs
 -- that must end for each of them, or NULL; $11 to $14 the new jobs' keys or NULL, see key_keep; $15 to $19 ended jobs: ids,
 -- lanes, attempts, nodes, results; from $20 on new jobs, see job_submit
--- `(… IN …) IS TRUE` is hashed, and never made a join. As one, each lane reads all new jobs, of which each row is put together
+-- `(... IN ...) IS TRUE` is hashed, and never made a join. As one, each lane reads all new jobs, of which each row is put together
 -- of as many lists as it has columns: of 36 lanes with 10 new jobs this took most of the statement's time.
 WITH held AS MATERIALIZED (
     SELECT l.resource, w.lane

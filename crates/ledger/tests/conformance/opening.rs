@@ -229,6 +229,25 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
     drop((database, _folder));
 }
 
+#[tokio::test]
+async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_that_can() {
+    let database = fresh().await;
+    let url = format!("{}_latin1", database.url());
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let create =
+        format!("CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    execute(database.url(), &create).await;
+    let options = Options { url, connections_max: 2, connect_timeout_ms: LONG_MS, call_timeout_ms: LONG_MS };
+    for refused in [
+        ledger::open(&options).await.err(),
+        opened_as_it_is(&options).await.err(),
+        ledger::migrate(&options, Migrate::Auto).await.err(),
+    ] {
+        let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("LATIN1") && why.contains("ENCODING 'UTF8'"), "{why}");
+    }
+}
+
 /// What migration 21 took away.
 const BEFORE_MIGRATION_21: &str = "
     CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';

@@ -1,9 +1,16 @@
-//! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, with
-//! the SQL that makes them.
+//! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, or a
+//! database that cannot keep every text, with the SQL that makes them.
 
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgConnection, Row};
 
-use crate::Error;
+use super::read_failed;
+use crate::sql::sql_file;
+use crate::{Error, Result};
+
+const ENCODING: &str = sql_file!("postgres-only", "session_encoding");
+/// The encoding of a database that keeps every text.
+const UTF8: &str = "UTF8";
 
 /// All that the serving role does with tables that another role owns. It creates and drops partitions of none of them.
 const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE";
@@ -15,19 +22,45 @@ pub(super) fn explained(error: Error, connect: &PgConnectOptions) -> Error {
     let Some(database) = error.driver().and_then(sqlx::Error::as_database_error) else { return error };
     let code = database.code().unwrap_or_default().into_owned();
     match repair(&code, database.message(), connect) {
-        Some(sql) => Error::Unprepared(format!(
-            "the database server refuses: {}\n  As a superuser of the server:\n    {}",
-            database.message(),
-            sql.join("\n    ")
-        )),
+        Some(sql) => unprepared(&format!("the database server refuses: {}", database.message()), &sql),
         None => error,
     }
+}
+
+fn unprepared(what: &str, sql: &[String]) -> Error {
+    Error::Unprepared(format!("{what}\n  As a superuser of the server:\n    {}", sql.join("\n    ")))
+}
+
+/// Refuses a database with another encoding than [`UTF8`]: it keeps only some texts, and reads not even all statements.
+pub(super) async fn refuse_other_encoding(
+    connect: &PgConnectOptions,
+    session: &mut PgConnection,
+) -> Result<()> {
+    let row = sqlx::raw_sql(ENCODING).fetch_one(session).await.map_err(read_failed)?;
+    let encoding: String = row.try_get("encoding").map_err(read_failed)?;
+    if encoding == UTF8 { Ok(()) } else { Err(other_encoding(&encoding, connect)) }
+}
+
+fn other_encoding(encoding: &str, connect: &PgConnectOptions) -> Error {
+    let role = identifier(connect.get_username());
+    let name = database_of(connect);
+    let make = format!(
+        "CREATE DATABASE {} OWNER {role} ENCODING '{UTF8}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0;",
+        identifier(&format!("{name}_utf8"))
+    );
+    let what = format!("the database {} has the encoding {encoding}, and must have {UTF8}", identifier(name));
+    unprepared(&what, &[make, "-- and name that one in the database URL".to_owned()])
+}
+
+/// The database's name. The driver takes the role's where none is given.
+fn database_of(connect: &PgConnectOptions) -> &str {
+    connect.get_database().unwrap_or(connect.get_username())
 }
 
 /// The SQL that mends what the server refuses; `None` where it is something else.
 fn repair(code: &str, message: &str, connect: &PgConnectOptions) -> Option<Vec<String>> {
     let role = identifier(connect.get_username());
-    let database = identifier(connect.get_database().unwrap_or(connect.get_username()));
+    let database = identifier(database_of(connect));
     Some(match code {
         // invalid_catalog_name
         "3D000" => vec![format!("CREATE DATABASE {database} OWNER {role};")],
@@ -131,6 +164,17 @@ mod tests {
         let owned = sql("42501", "must be owner of table lease");
         assert!(owned.contains("REASSIGN OWNED") && !owned.contains("GRANT"), "{owned}");
         assert!(sql("3F000", "no schema has been selected to create in").contains("CREATE SCHEMA"));
+    }
+
+    #[test]
+    fn a_database_of_another_encoding_is_refused_with_the_sql_of_one_that_keeps_every_text() {
+        let connect = PgConnectOptions::from_str("postgres://f%22p:secret@h/led").unwrap();
+        let refused = other_encoding("LATIN1", &connect).to_string();
+        assert!(refused.starts_with("the database \"led\" has the encoding LATIN1"), "{refused}");
+        assert!(
+            refused.contains("CREATE DATABASE \"led_utf8\" OWNER \"f\"\"p\" ENCODING 'UTF8'"),
+            "{refused}"
+        );
     }
 
     #[test]
