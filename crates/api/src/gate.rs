@@ -267,6 +267,7 @@ async fn serve(
             Ok(match refusal {
                 Some(refusal) => {
                     let refusal = visibility::refusal(state, principal.sees(), refusal).await;
+                    let refusal = with_reason_of_ledger(state, refusal);
                     if refusal.code() == Code::Forbidden {
                         log_refused(&refusal);
                     }
@@ -293,6 +294,17 @@ async fn serve(
             tracing::error!(panic = panic_text(&*panic), "a handler panicked");
             Err(Defect(id.clone()).into())
         }
+    }
+}
+
+/// A ledger that takes no writes leaves its callers without an answer until their time is over.
+fn with_reason_of_ledger(state: &State, refusal: Refusal) -> Refusal {
+    if refusal.code() != Code::LedgerUnavailable || !state.is_open() {
+        return refusal;
+    }
+    match state.ledger.unwritable() {
+        Some(reason) => refusal.with_reason_of_ledger(reason),
+        None => refusal,
     }
 }
 

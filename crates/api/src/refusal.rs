@@ -18,6 +18,9 @@ use wire::{Code, Problem};
 use crate::limits::DETAIL_CHARS_MAX;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 
+/// What the details say of a ledger that did not answer.
+const SILENT: &str = "the ledger did not answer in time";
+
 /// The refusal of a request, and the error type of the handlers. `gate` writes the request's id into it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -85,6 +88,11 @@ impl Refusal {
             "the ledger did not answer in time. It is not known whether anything was written; send the same request \
              again (under the same Idempotency-Key, where it takes one)",
         )
+    }
+
+    /// The same, with why the ledger takes no writes in place of its silence.
+    pub fn with_reason_of_ledger(self, reason: ledger::Unwritable) -> Self {
+        self.with(|problem| problem.detail = problem.detail.replacen(SILENT, &reason.to_string(), 1))
     }
 
     /// The refusal of one item of a list, with its place before the detail, which begins with a field of the item.
@@ -473,6 +481,25 @@ mod tests {
             let shown = Refusal::from(refusal.clone());
             assert_eq!((shown.code(), shown.problem.status), (code, code.status()), "{refusal:?}");
             assert!(shown.owner().is_none_or(|owner| owner == "a-1"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_ledger_that_takes_no_writes_did_not_answer_is_refused_for_its_reason() {
+        let silent = [
+            Refusal::not_read(),
+            Refusal::perhaps_written(),
+            actors::jobs::Refusal::LedgerUnavailable.into(),
+            actors::signers::Refusal::LedgerUnavailable.into(),
+            Inside::LedgerUnavailable.into(),
+            ids::segment::Refusal::Late.into(),
+        ];
+        for refusal in silent {
+            let told = refusal.clone().with_reason_of_ledger(ledger::Unwritable::Denied).to_string();
+            let is_told =
+                told.starts_with("ledger_unavailable: the ledger's database denies its role a right");
+            assert!(is_told && !told.contains(SILENT), "{told}");
+            assert_eq!(told.contains("not known"), refusal.to_string().contains("not known"), "{told}");
         }
     }
 

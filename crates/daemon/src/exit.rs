@@ -5,6 +5,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use ledger::Unwritable;
+
 /// The meaning of the process's exit status. 64 to 78 follow the convention of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -68,6 +70,9 @@ impl From<ledger::Error> for Failure {
     /// person is configuration.
     fn from(error: ledger::Error) -> Self {
         let exit = match &error {
+            _ if matches!(Unwritable::why(&error), Some(Unwritable::Denied | Unwritable::Corrupt)) => {
+                Exit::Config
+            }
             ledger::Error::Unavailable { .. }
             | ledger::Error::Unknown { .. }
             | ledger::Error::Aborted { .. } => Exit::Unavailable,

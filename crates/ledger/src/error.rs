@@ -1,7 +1,7 @@
 //! Why the ledger did not answer, in two kinds.
 //!
-//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only. The same request
-//! may succeed later without a change by a person. The variants differ in what was written: nothing
+//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only, denies its role a right, or is
+//! corrupt. The same request may succeed later as it is. The variants differ in what was written: nothing
 //! ([`Error::Unavailable`], [`Error::Aborted`]), or it is not known ([`Error::Unknown`]).
 //!
 //! **Final** (all others): the data, the tables, the address or the file is wrong. Nothing was written, and
@@ -103,7 +103,7 @@ impl Error {
         Self::Refused { source: Arc::new(source.into()) }
     }
 
-    /// Whether the same request may succeed later without a change by a person.
+    /// Whether the same request may succeed later as it is.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {

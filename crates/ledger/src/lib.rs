@@ -186,12 +186,16 @@ pub trait Ledger:
     /// Which database it is.
     fn kind(&self) -> Kind;
 
-    /// Asks whether it answers, whether it is set to keep what it answers, and, once a write has failed for want of
-    /// room or because the ledger was read-only, whether it takes writes again.
+    /// Asks whether it answers, whether it is set to keep what it answers, and, once a write has failed for a reason of
+    /// [`Unwritable`], whether it takes writes again.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     async fn check(&self) -> Result<Health>;
+
+    /// Why it takes no writes, by the last write that failed or [`Self::check`]; `None` where writes are not known to fail. Asks
+    /// nobody.
+    fn unwritable(&self) -> Option<Unwritable>;
 
     /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on
     /// nothing is granted by one that is behind it. A SQLite file that is seen to have lost its name counts as gone back until it

@@ -83,8 +83,7 @@ impl OutageWatch {
 
 /// Whether the database was not reached, or did not answer. One whose disk is full answers; that has a line of its own.
 fn is_away(error: &Error) -> bool {
-    matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
-        && error.driver().and_then(Unwritable::of).is_none()
+    matches!(error, Error::Unavailable { .. } | Error::Unknown { .. }) && Unwritable::why(error).is_none()
 }
 
 /// Logs what came of a failure of the ledger, at WARN; at DEBUG if it may end by itself, since the ledger itself logs the

@@ -36,7 +36,7 @@ use crate::ids::Grant;
 use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::Trains;
-use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
+use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
 use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
@@ -46,6 +46,10 @@ const RAISE: Statement = statement!(both "identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
+const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
+const QUICK_CHECK: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "quick_check"));
+/// What SQLite answers of a file in which it finds nothing wrong.
+const WELL: &str = "ok";
 
 /// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
@@ -220,7 +224,13 @@ impl Store {
             }
         };
         self.outage.saw(&answer);
-        if way.effect() == Effect::Writes { self.watch.saw(answer) } else { answer }
+        if let Err(error) = &answer {
+            match way.effect() {
+                Effect::Writes => self.watch.failed(error),
+                Effect::Reads => self.watch.read_failed(error),
+            }
+        }
+        answer
     }
 
     /// Writes in a transaction, in a task of the call's own. The work says whether what it wrote is kept.
@@ -274,6 +284,23 @@ impl Store {
             }
             None => Witness::WentBack(found, Reason::Position),
         })
+    }
+
+    /// Whether the ledger takes writes again that failed for this reason.
+    async fn takes_writes(&self, Found { reason, words }: Found) -> Result<bool> {
+        self.probe().await?;
+        match (self.database(), reason) {
+            // The probe writes to one table alone.
+            (Kind::Postgres, Unwritable::Denied) => {
+                let (is_allowed,) = self.one(Way::Reads, self.ask(&RIGHTS).bind(words.as_str())).await?;
+                Ok(is_allowed)
+            }
+            (Kind::Sqlite, Unwritable::Corrupt) => {
+                let (found,): (String,) = self.one(Way::Reads, self.ask(&QUICK_CHECK)).await?;
+                Ok(found == WELL)
+            }
+            _ => Ok(true),
+        }
     }
 
     /// Writes as much as a large payload takes, and removes it again.
@@ -360,10 +387,15 @@ impl Ledger for Store {
     }
 
     async fn check(&self) -> Result<Health> {
-        if self.watch.reason().is_some() {
-            match self.probe().await {
-                Ok(()) => self.watch.recovered(),
+        if let Some(found) = self.watch.found() {
+            let taken = self.takes_writes(found).await;
+            match &taken {
+                Ok(true) => self.watch.recovered(),
+                Ok(false) => tracing::debug!("the ledger does not take all writes yet"),
                 Err(error) => tracing::debug!(%error, "the ledger takes no writes yet"),
+            }
+            if matches!(taken, Ok(false)) || taken.is_err_and(|error| Unwritable::why(&error).is_some()) {
+                return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watch.reason() });
             }
         }
         let durability_warnings = match self.database() {
@@ -372,6 +404,10 @@ impl Ledger for Store {
             Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
         };
         Ok(Health { durability_warnings, unwritable: self.watch.reason() })
+    }
+
+    fn unwritable(&self) -> Option<Unwritable> {
+        self.watch.reason()
     }
 
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {

@@ -1,4 +1,5 @@
-//! Whether the ledger takes writes: what the last failure of a write said about the disk, until a probe succeeds.
+//! Whether the ledger takes writes: what the last failure of a write said about the disk, the file or the role's rights, until a
+//! probe succeeds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +7,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sqlx::postgres::PgDatabaseError;
 
-use crate::{Error, Result};
+use crate::Error;
 
 /// Bytes that a probe writes into a SQLite file: the largest payload of a job.
 pub(crate) const PROBE_BYTES: i64 = domain::limits::PAYLOAD_BYTES_MAX as i64;
 /// The row of `setting` that a probe writes and removes.
 pub(crate) const PROBE_NAME: &str = "write-probe";
+
+/// What PostgreSQL says where the role lacks a right.
+pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
 /// Why the ledger answers reads and takes no writes. Each reason ends without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,10 @@ pub enum Unwritable {
     ReadOnly,
     /// The disk answers with errors.
     InputOutput,
+    /// The role lacks a right that it needs, also one to read.
+    Denied,
+    /// What is read of the SQLite file is no database, or makes no sense.
+    Corrupt,
 }
 
 impl fmt::Display for Unwritable {
@@ -30,13 +38,21 @@ impl fmt::Display for Unwritable {
             Self::DiskFull => "the ledger's disk is full",
             Self::ReadOnly => "the ledger is read-only",
             Self::InputOutput => "the ledger's disk answers with errors",
+            Self::Denied => "the ledger's database denies its role a right",
+            Self::Corrupt => "the ledger's file is corrupt",
         })
     }
 }
 
 impl Unwritable {
+    /// Why the ledger takes no writes, where that is why a call failed.
+    #[must_use]
+    pub fn why(error: &Error) -> Option<Self> {
+        Self::of(error.driver()?)
+    }
+
     /// What a failure of the driver says. `None` where it says something else.
-    pub(crate) fn of(error: &sqlx::Error) -> Option<Self> {
+    fn of(error: &sqlx::Error) -> Option<Self> {
         let database = error.as_database_error()?;
         let code = database.code()?;
         if database.try_downcast_ref::<PgDatabaseError>().is_some() {
@@ -44,6 +60,7 @@ impl Unwritable {
                 "53100" => Some(Self::DiskFull),
                 "25006" => Some(Self::ReadOnly),
                 "58030" => Some(Self::InputOutput),
+                INSUFFICIENT_PRIVILEGE => Some(Self::Denied),
                 _ => None,
             };
         }
@@ -51,6 +68,7 @@ impl Unwritable {
         match code.parse::<i32>().ok()? & 0xff {
             8 => Some(Self::ReadOnly),
             10 | 14 => Some(Self::InputOutput),
+            11 | 26 => Some(Self::Corrupt),
             13 => Some(Self::DiskFull),
             _ => None,
         }
@@ -62,12 +80,25 @@ impl Unwritable {
 /// A small write may succeed on a disk that is too full for a large one, so a success alone proves nothing:
 /// only [`Self::recovered`], after a probe, clears the reason.
 #[derive(Clone, Default)]
-pub(crate) struct WriteWatch(Arc<Mutex<Option<Unwritable>>>);
+pub(crate) struct WriteWatch(Arc<Mutex<Option<Found>>>);
+
+/// Why a write failed.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) reason: Unwritable,
+    /// What the database said when it first failed for this reason.
+    pub(crate) words: String,
+}
 
 impl WriteWatch {
     /// Why writes failed last; `None` while they are not known to fail.
     pub(crate) fn reason(&self) -> Option<Unwritable> {
-        *self.0.lock()
+        self.0.lock().as_ref().map(|found| found.reason)
+    }
+
+    /// The same with what the database said.
+    pub(crate) fn found(&self) -> Option<Found> {
+        self.0.lock().clone()
     }
 
     /// A probe was written.
@@ -76,20 +107,27 @@ impl WriteWatch {
         tracing::info!("the ledger takes writes again");
     }
 
-    /// Notes what a write came to.
-    pub(crate) fn saw<T>(&self, answer: Result<T>) -> Result<T> {
-        if let Err(error) = &answer {
-            self.failed(error);
-        }
-        answer
-    }
-
     /// Notes why a write failed.
     pub(crate) fn failed(&self, error: &Error) {
-        let Some(reason) = error.driver().and_then(Unwritable::of) else { return };
-        let before = self.0.lock().replace(reason);
-        if before != Some(reason) {
-            tracing::error!(%reason, %error, "the ledger takes no writes");
+        if let Some(reason) = Unwritable::why(error) {
+            self.note(reason, error);
         }
+    }
+
+    /// Notes why a read failed, if no write can be decided on without it.
+    pub(crate) fn read_failed(&self, error: &Error) {
+        if let Some(reason @ (Unwritable::Denied | Unwritable::Corrupt)) = Unwritable::why(error) {
+            self.note(reason, error);
+        }
+    }
+
+    fn note(&self, reason: Unwritable, error: &Error) {
+        let mut found = self.0.lock();
+        if found.as_ref().is_some_and(|found| found.reason == reason) {
+            return;
+        }
+        let words = error.driver().map(ToString::to_string).unwrap_or_default();
+        *found = Some(Found { reason, words });
+        tracing::error!(%reason, %error, "the ledger takes no writes");
     }
 }

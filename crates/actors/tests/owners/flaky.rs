@@ -86,17 +86,14 @@ impl Plan {
     pub fn next_are(&self, faults: &[Fault]) {
         self.faults.lock().extend(faults);
     }
-
     /// The next commit of jobs is a defect of its caller.
     pub fn next_jobs_panic(&self) {
         self.do_jobs_panic.store(true, Ordering::Relaxed);
     }
-
     /// The next step of a plan is a defect of its caller.
     pub fn next_plans_panic(&self) {
         self.do_plans_panic.store(true, Ordering::Relaxed);
     }
-
     pub fn is_used_up(&self) -> bool {
         self.faults.lock().is_empty()
     }
@@ -593,6 +590,9 @@ impl Ledger for Flaky {
     }
     async fn check(&self) -> Result<Health> {
         self.real.check().await
+    }
+    fn unwritable(&self) -> Option<Unwritable> {
+        self.real.unwritable()
     }
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
         self.real.witness(known).await

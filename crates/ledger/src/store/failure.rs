@@ -4,6 +4,7 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::Error;
 use crate::records::impossible;
+use crate::unwritable::INSUFFICIENT_PRIVILEGE;
 
 /// What a failure says of the database's state.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,8 +90,9 @@ fn of_postgres(code: &str, severity: PgSeverity) -> Failure {
         return Failure::Lost;
     }
     match code {
-        // Serialisation, deadlock, lock not available, statement cancelled (time-out).
-        "40001" | "40P01" | "55P03" | "57014" => Failure::Undone,
+        // Serialisation, deadlock, lock not available, statement cancelled (time-out); and a right that the role lacks, without
+        // which the ledger takes no writes.
+        "40001" | "40P01" | "55P03" | "57014" | INSUFFICIENT_PRIVILEGE => Failure::Undone,
         // Idle session ended; a server that only reads (a standby, or one on its way to be).
         "25P03" | "25006" => Failure::Lost,
         // Connection exceptions, out of resources (disk, memory, connections), operator intervention, input and
@@ -102,10 +104,11 @@ fn of_postgres(code: &str, severity: PgSeverity) -> Failure {
 
 /// BUSY, LOCKED and INTERRUPT say that nothing was done; the rest of what can happen to a file is not undone so surely.
 fn of_sqlite(code: &str) -> Failure {
-    // The primary result code is the low byte: 5 BUSY, 6 LOCKED, 9 INTERRUPT; 7 NOMEM, 8 READONLY, 10 IOERR, 13 FULL, 14 CANTOPEN.
+    // The primary result code is the low byte: 5 BUSY, 6 LOCKED, 9 INTERRUPT; 7 NOMEM, 8 READONLY, 10 IOERR, 11 CORRUPT, 13 FULL,
+    // 14 CANTOPEN, 26 NOTADB.
     match code.parse::<i32>().unwrap_or(1) & 0xff {
         5 | 6 | 9 => Failure::Undone,
-        7 | 8 | 10 | 13 | 14 => Failure::Lost,
+        7 | 8 | 10 | 11 | 13 | 14 | 26 => Failure::Lost,
         _ => Failure::Refused,
     }
 }

@@ -16,7 +16,8 @@ use super::{Store, Way};
 use crate::jobs::PARTITION_DAYS_AHEAD;
 use crate::sessions::rows::{PurgedRow, highest_places};
 use crate::sql::{Id, Session, Statement, Transaction, sql_file, statement};
-use crate::{Kind, Result};
+use crate::unwritable::INSUFFICIENT_PRIVILEGE;
+use crate::{Error, Kind, Result};
 
 const PURGE: Statement = statement!("job_purge");
 const PURGE_REST: Statement = Statement::only(sql_file!("postgres-only", "job_purge_rest"));
@@ -43,19 +44,19 @@ const PREFIX: &str = "job_finished_";
 impl Store {
     /// Makes the partitions of today and the next days that are missing. One that cannot be made keeps no other one from it.
     pub(super) async fn make_missing_partitions(&self) -> Result<()> {
-        self.with(Way::Writes, |mut session| {
+        let made = self.with(Way::Writes, |mut session| {
             Box::pin(async move {
                 // SQLite has none.
                 if session.kind() == Kind::Sqlite {
-                    return Ok(());
+                    return Ok(Ok(()));
                 }
                 let (days, now_ms) = partitions(&mut session).await?;
-                let Session::Postgres(session) = session else { return Ok(()) };
+                let Session::Postgres(session) = session else { return Ok(Ok(())) };
                 let today = now_ms / DAY_MS;
                 let mut missing =
                     (today..=today + PARTITION_DAYS_AHEAD).filter(|day| !days.contains(day)).peekable();
                 if missing.peek().is_none() || is_rest_long(session).await? {
-                    return Ok(());
+                    return Ok(Ok(()));
                 }
                 let mut made = Ok(());
                 for day in missing {
@@ -64,10 +65,15 @@ impl Store {
                         made = Err(error);
                     }
                 }
-                made
+                match made {
+                    // The table may be another role's. The ledger takes writes all the same.
+                    Err(error) if is(&error, &[INSUFFICIENT_PRIVILEGE]) => Ok(Err(error)),
+                    made => made.map(Ok),
+                }
             })
-        })
-        .await
+        });
+        let made: sqlx::Result<()> = made.await?;
+        made.map_err(Error::refused)
     }
 
     /// Drops the partitions of which all is old; deletes what is old in those that cannot be dropped for the sake of
@@ -91,7 +97,7 @@ impl Store {
                             // Another instance was quicker.
                             Err(error) if is(&error, &["42P01"]) => {}
                             // It may be another role's. What is old in it is deleted below.
-                            Err(error) if is(&error, &["42501"]) => {
+                            Err(error) if is(&error, &[INSUFFICIENT_PRIVILEGE]) => {
                                 tracing::warn!(%error, day, "a partition of finished jobs could not be dropped");
                             }
                             other => other?,

@@ -1,8 +1,8 @@
-//! A ledger that takes no writes for a while: the disk is full, or the database is read-only. Writes fail as
-//! retryable, the health says why, and all heals by itself.
+//! A ledger that takes no writes for a while: the disk is full, the database is read-only, or the role lacks a right. Writes
+//! fail as retryable, the health says why, and all heals by itself.
 
 use domain::{InstanceId, SignerId, Token};
-use ledger::{Unwritable, Verdict};
+use ledger::{Options, Unwritable, Verdict};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
@@ -137,4 +137,65 @@ async fn a_server_that_only_reads_is_retryable_and_reported_until_it_writes() {
         }
     })
     .await;
+}
+
+/// The same database, whose ledger is opened by a role that has no rights but those on the tables; and that role.
+async fn as_a_role(b: Bench) -> (Bench, String) {
+    let (server, name) = b.options.url.rsplit_once('/').unwrap();
+    let (scheme, server) = server.split_once("://").unwrap();
+    let (role, host) = (format!("{name}_role"), server.rsplit('@').next().unwrap());
+    let url = format!("{scheme}://{role}@{host}/{name}");
+    let rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public";
+    by_hand(&b, &format!("CREATE ROLE {role} LOGIN; GRANT {rights} TO {role}")).await;
+    let ledger = ledger::open(&Options { url, ..b.options.clone() }).await.unwrap();
+    (Bench { ledger, ..b }, role)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_the_role_lacks_is_retryable_and_reported_until_it_has_it() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    let is_denied = async || {
+        for _ in 0..2 {
+            // The probe writes to a table on which the role has all rights.
+            assert_eq!(b.ledger.check().await.unwrap().unwritable, Some(Unwritable::Denied));
+        }
+        assert_eq!(b.ledger.unwritable(), Some(Unwritable::Denied));
+    };
+    by_hand(&b, &format!("REVOKE INSERT ON signer_nonce_allocation FROM {role}")).await;
+    let refused = grants(&b, &s, &a, token, 1).await.unwrap_err();
+    assert!(refused.is_retryable() && !refused.may_have_written(), "{refused:?}");
+    is_denied().await;
+    by_hand(&b, &format!("GRANT INSERT ON signer_nonce_allocation TO {role}")).await;
+    assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
+    grants(&b, &s, &a, token, 1).await.unwrap();
+    by_hand(&b, &format!("REVOKE SELECT ON job FROM {role}")).await;
+    let refused = b.ledger.job(job(0)).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+    is_denied().await;
+    by_hand(&b, &format!("GRANT SELECT ON job TO {role}")).await;
+    assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
+    assert!(b.ledger.job(job(0)).await.unwrap().is_none());
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_the_role_may_not_make_are_refused_and_say_nothing_of_writes() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    by_hand(
+        &b,
+        "DO $$ DECLARE part text; BEGIN
+             FOR part IN SELECT inhrelid::regclass::text FROM pg_inherits
+                         WHERE inhparent = 'job_finished'::regclass AND inhrelid::regclass::text ~ '[0-9]$' LOOP
+                 EXECUTE 'DROP TABLE ' || part;
+             END LOOP;
+         END $$",
+    )
+    .await;
+    let refused = b.ledger.make_job_partitions().await.unwrap_err();
+    assert!(!refused.is_retryable(), "a person has to change something: {refused:?}");
+    assert_eq!(b.ledger.unwritable(), None);
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }

@@ -230,6 +230,7 @@ async fn a_primary_that_takes_reads_only_makes_instances_unready_until_it_takes_
     .await;
     let refused = asks().await;
     assert_eq!((refused.status, refused.code()), (503, "ledger_unavailable"), "{}", refused.text);
+    assert!(refused.text.contains("the ledger is read-only"), "{}", refused.text);
     server.query("alter system reset default_transaction_read_only").unwrap();
     server.query("select pg_reload_conf()").unwrap();
     until("it heals", async || ready_code(&url).await == "ready" && asks().await.status == 201).await;

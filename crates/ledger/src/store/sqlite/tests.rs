@@ -1,5 +1,7 @@
-//! A SQLite file on a disk that is full for a while, copies of such a file, and what waits for its connections.
+//! A SQLite file on a disk that is full for a while, or that is spoilt for a while, copies of such a file, and what waits for its
+//! connections.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicUsize};
 
@@ -65,6 +67,33 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
     ledger.register(&large).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_retryable_and_reported_until_it_is_one_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    // What is in the log is not read from the file.
+    sqlx::query(sql::sql_file!("sqlite-only", "log_empty")).execute(&pools.writer).await.unwrap();
+    let file = folder.path().join("ledger.db");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(file).unwrap();
+    let mut head = [0; 16];
+    file.read_exact_at(&mut head, 0).unwrap();
+    file.write_all_at(&[b'x'; 16], 0).unwrap();
+    // Nor is what the connection has in memory.
+    pools.writer.acquire().await.unwrap().close().await.unwrap();
+    let refused = ledger.acquire(&resource, &owner, 60_000).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+    for _ in 0..2 {
+        assert_eq!(ledger.check().await.unwrap().unwritable, Some(Unwritable::Corrupt));
+    }
+    file.write_all_at(&head, 0).unwrap();
+    assert_eq!(ledger.check().await.unwrap().unwritable, None);
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
 }
 
 #[tokio::test]
