@@ -13,18 +13,23 @@ use crate::{Error, Result};
 const OUTAGE_AFTER: Duration = Duration::from_secs(1);
 
 /// What the calls to a ledger have come to. All clones share it.
-#[derive(Clone, Default)]
+///
+/// A write for which no connection was to be had counts until one is, or until another write is answered: while the server gives
+/// no more connections, what goes by those that are open is answered, and says nothing of such writes.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OutageWatch(Arc<Inner>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     /// Whether the last call failed.
     is_failing: AtomicBool,
+    /// Whether a write had no connection.
+    lacks_connection: AtomicBool,
     failures: Mutex<Failures>,
 }
 
 /// The failures since the last answer.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Failures {
     since: Option<Instant>,
     is_told: bool,
@@ -47,9 +52,40 @@ impl OutageWatch {
     /// Notes an answer.
     pub(crate) fn answered(&self) {
         // Read without a lock for each answer.
-        if self.0.is_failing.load(Ordering::Acquire) {
+        if self.0.is_failing.load(Ordering::Acquire) && !self.lacks_connection() {
             self.answered_at(Instant::now());
         }
+    }
+
+    /// Notes what a write came to.
+    pub(crate) fn saw_write<T>(&self, answer: &Result<T>) {
+        match answer {
+            Err(error) => self.write_failed(error),
+            Ok(_) => self.wrote(),
+        }
+    }
+
+    /// Notes why a write failed.
+    pub(crate) fn write_failed(&self, error: &Error) {
+        if !is_away(error) {
+            return self.wrote();
+        }
+        // Of a write that had a connection nobody knows what became.
+        if matches!(error, Error::Unavailable { .. }) {
+            self.0.lacks_connection.store(true, Ordering::Release);
+        }
+        self.failed(error);
+    }
+
+    /// Notes that a write was answered, or that the server has given a new connection.
+    pub(crate) fn wrote(&self) {
+        self.0.lacks_connection.store(false, Ordering::Release);
+        self.answered();
+    }
+
+    /// Whether a write had no connection, and nobody has had a new one since.
+    pub(crate) fn lacks_connection(&self) -> bool {
+        self.0.lacks_connection.load(Ordering::Acquire)
     }
 
     fn failed_at(&self, error: &Error, now: Instant) {
@@ -124,6 +160,26 @@ mod tests {
         assert!(watch.is_told());
         watch.answered_at(after(4_000));
         assert!(!watch.is_told() && !watch.0.is_failing.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_write_without_a_connection_counts_until_a_write_is_answered_or_there_is_one() {
+        let watch = OutageWatch::default();
+        let written: [fn(&OutageWatch); 3] = [
+            |watch| watch.saw_write(&Ok(())),
+            |watch| watch.write_failed(&Error::refused(sqlx::Error::RowNotFound)),
+            OutageWatch::wrote,
+        ];
+        for writes in written {
+            watch.write_failed(&lost());
+            watch.saw(&Ok(()));
+            watch.failed_at(&lost(), Instant::now() + OUTAGE_AFTER);
+            assert!(watch.is_told() && watch.lacks_connection(), "other calls are answered all the while");
+            watch.saw(&Ok(()));
+            assert!(watch.is_told());
+            writes(&watch);
+            assert!(!watch.is_told() && !watch.lacks_connection());
+        }
     }
 
     #[test]

@@ -223,7 +223,13 @@ impl Store {
                     .await
             }
         };
-        self.outage.saw(&answer);
+        match way {
+            Way::Writes | Way::Acquires => self.outage.saw_write(&answer),
+            // Those that write here have connections of their own, and say nothing of other writes.
+            Way::Reads | Way::KeyReads | Way::VitalReads | Way::VitalWrites | Way::PositionWrites => {
+                self.outage.saw(&answer);
+            }
+        }
         if let Err(error) = &answer {
             match way.effect() {
                 Effect::Writes => self.watch.failed(error),
@@ -397,6 +403,11 @@ impl Ledger for Store {
             if matches!(taken, Ok(false)) || taken.is_err_and(|error| Unwritable::why(&error).is_some()) {
                 return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watch.reason() });
             }
+        }
+        if let (Pools::Postgres(pools), true) = (&self.pools, self.outage.lacks_connection()) {
+            // Whether there is one for a write. What is read below may go by one that is open.
+            pools.connect().await.inspect_err(|error| self.outage.write_failed(error))?;
+            self.outage.wrote();
         }
         let durability_warnings = match self.database() {
             Kind::Postgres => postgres::durability_warnings(&self.one(Way::Reads, self.ask(&HEALTH)).await?),

@@ -94,7 +94,7 @@ impl Committer {
     }
 
     fn failed(&self, error: &Error) {
-        self.outage.failed(error);
+        self.outage.write_failed(error);
         self.watch.failed(error);
     }
 }
@@ -124,7 +124,7 @@ impl<C: Write> Engine<C> for Committer {
         };
         match &arrival {
             Err(TrainError::Failed(error)) => self.failed(error),
-            Ok(_) | Err(TrainError::Spoiled(_)) => self.outage.answered(),
+            Ok(_) | Err(TrainError::Spoiled(_)) => self.outage.wrote(),
         }
         arrival
     }
@@ -141,7 +141,7 @@ impl<C: Write> Engine<C> for Committer {
         let committed = own.commit_after(batches, may_commit).await;
         match &committed {
             Some(Err(error)) => self.failed(error),
-            Some(Ok(_)) => self.outage.answered(),
+            Some(Ok(_)) => self.outage.wrote(),
             // The next try shows what the matter is.
             None => {}
         }

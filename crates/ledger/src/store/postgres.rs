@@ -97,6 +97,12 @@ impl Pools {
         }
     }
 
+    /// Opens a connection beside the others, and closes it.
+    pub(super) async fn connect(&self) -> Result<()> {
+        let connection = PgConnection::connect_with(&self.requests.connect_options()).await;
+        connection.map_err(read_failed)?.close().await.map_err(read_failed)
+    }
+
     pub(super) fn in_use(&self) -> u32 {
         lent(&self.requests) + lent(&self.by_keys)
     }
@@ -115,8 +121,9 @@ pub(super) async fn reach(
 ) -> Result<Store> {
     let connect = connect_options(&options.url)?;
     settle(&connect, options.connect_timeout_ms, migrate).await?;
+    let outage = OutageWatch::default();
     let sessions = |name: &str| {
-        ServerSessions::named(&connect, name).with([
+        ServerSessions::named(&connect, name).noted_by(&outage).with([
             ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS),
             ("lock_timeout", LOCK_WAIT_MS),
             ("statement_timeout", options.call_timeout_ms),
@@ -140,7 +147,6 @@ pub(super) async fn reach(
         })
     };
     let watch = WriteWatch::default();
-    let outage = OutageWatch::default();
     let committer = |sessions: &ServerSessions| {
         Committer::postgres(
             sessions.clone(),

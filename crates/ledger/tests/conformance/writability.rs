@@ -182,6 +182,38 @@ async fn a_right_that_the_role_lacks_is_retryable_and_reported_until_it_has_it()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_a_connection_for_a_write_is_away_while_it_answers_reads() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    // On a connection that stays.
+    let reads = async || b.ledger.lease(&domain::Resource::signer(&s)).await.unwrap();
+    reads().await;
+    let end = format!(
+        "ALTER ROLE {role} CONNECTION LIMIT 1;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE usename = '{role}' AND application_name = 'fencepost trains'"
+    );
+    by_hand(&b, &end).await;
+    eventually("a write has no connection", async || {
+        let refused = grants(&b, &s, &a, token, 1).await.unwrap_err();
+        assert!(refused.is_retryable(), "{refused:?}");
+        !refused.may_have_written()
+    })
+    .await;
+    for _ in 0..2 {
+        reads().await;
+        b.ledger.check().await.unwrap_err();
+    }
+    by_hand(&b, &format!("ALTER ROLE {role} CONNECTION LIMIT -1")).await;
+    b.ledger.check().await.unwrap();
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 1).await.unwrap();
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_that_the_role_may_not_make_are_refused_and_say_nothing_of_writes() {
     let (b, role) = as_a_role(Bench::postgres().await).await;
     by_hand(

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row};
 
 use super::read_failed;
 use crate::identity::Remembered;
+use crate::outage::OutageWatch;
 use crate::sql::sql_file;
 use crate::store::server::reaches_accepted;
 use crate::{Error, Result};
@@ -37,12 +38,15 @@ pub(in crate::store) struct ServerSessions {
     settings: Arc<str>,
     /// Of sessions that are for the server alone that the last look at the ledger accepted.
     remembered: Option<Remembered>,
+    /// Is told of each that is begun.
+    outage: OutageWatch,
 }
 
 impl ServerSessions {
     /// Sessions that the server shows under this name.
     pub(super) fn named(connect: &PgConnectOptions, name: &str) -> Self {
-        Self { connect: connect.clone().application_name(name), settings: ALWAYS.into(), remembered: None }
+        let (connect, outage) = (connect.clone().application_name(name), OutageWatch::default());
+        Self { connect, settings: ALWAYS.into(), remembered: None, outage }
     }
 
     /// The same, with these settings too, none of which is anybody else's text.
@@ -57,18 +61,25 @@ impl ServerSessions {
         Self { remembered: Some(remembered.clone()), ..self }
     }
 
+    /// The same, of which this watch is told.
+    pub(super) fn noted_by(self, outage: &OutageWatch) -> Self {
+        Self { outage: outage.clone(), ..self }
+    }
+
     /// Begins one.
     pub(in crate::store) async fn begin(&self) -> sqlx::Result<PgConnection> {
         let mut session = PgConnection::connect_with(&self.connect).await?;
         prepare(&mut session, Arc::clone(&self.settings), self.remembered.clone()).await?;
+        self.outage.wrote();
         Ok(session)
     }
 
     /// A pool of such sessions, which begins each when it is needed.
     pub(super) fn pool(self, options: PgPoolOptions) -> PgPool {
-        let Self { connect, settings, remembered } = self;
+        let Self { connect, settings, remembered, outage } = self;
         let options = options.after_connect(move |session, _| {
-            Box::pin(prepare(session, Arc::clone(&settings), remembered.clone()))
+            let (settings, remembered, outage) = (Arc::clone(&settings), remembered.clone(), outage.clone());
+            Box::pin(async move { prepare(session, settings, remembered).await.inspect(|()| outage.wrote()) })
         });
         options.connect_lazy_with(connect)
     }
