@@ -79,8 +79,8 @@ pub enum Reason {
     OtherLedger,
     /// Its position is lower than the one known.
     Position,
-    /// This look or an earlier one has seen that another SQLite file has the name of the open one, or none has. What the look has
-    /// found is of the open one.
+    /// This look or an earlier one has seen that another SQLite file has the name of the open one, or of its log, or none has.
+    /// What the look has found is of the open one.
     OtherFile,
     /// PostgreSQL's system identifier is another.
     OtherServer,
@@ -99,7 +99,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::OtherLedger => "it is another ledger",
             Self::Position => "its position is lower",
-            Self::OtherFile => "its file was moved or replaced",
+            Self::OtherFile => "its file or its log was moved or replaced",
             Self::OtherServer => "PostgreSQL's system identifier is another",
             Self::ShorterLog => "PostgreSQL's log is shorter",
             Self::AsynchronousFailover => "a standby took over that no commit had waited for",

@@ -198,8 +198,8 @@ pub trait Ledger:
     fn unwritable(&self) -> Option<Unwritable>;
 
     /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on
-    /// nothing is granted by one that is behind it. A SQLite file that is seen to have lost its name counts as gone back until it
-    /// is opened again: all but looks then gets [`Error::Unavailable`].
+    /// nothing is granted by one that is behind it. A SQLite file that, or whose log, is seen to have lost its name counts as gone
+    /// back until it is opened again: all but looks then gets [`Error::Unavailable`].
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.

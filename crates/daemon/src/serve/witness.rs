@@ -291,9 +291,10 @@ impl Witness {
             );
         }
         if self.reason == Some(Reason::OtherFile) {
-            return "the ledger's file was moved, or another one has its name, and what that one would grant may have been \
-                    granted already. Put the file itself back, and start this instance again; or stop it, and run `fencepost \
-                    recover --confirm` for the other one (see docs/operations.md)"
+            return "the ledger's file or its log (`-wal`) was moved, or another one has its name, and what that one would grant \
+                    may have been granted already. Put the file itself back, and start this instance again; or stop it, and run \
+                    `fencepost recover --confirm` for the other one. Where the log alone is gone, stop this instance by SIGTERM, \
+                    so that it writes what the log has into the file, and start it again (see docs/operations.md)"
                 .to_owned();
         }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -1,14 +1,14 @@
-//! The connections to the SQLite file, and whether it still has its name. SQLite opens a file by its name, and goes on in one
-//! that was moved away or replaced. Once the file was seen to have lost its name, the ledger is away for good, but for the looks
-//! at its identity: what would be written there is lost, and a new connection would be to another file. It is opened again when
-//! the process is started again.
+//! The connections to the SQLite file, and whether it and its log still have their names. SQLite opens a file by its name, and
+//! goes on in one that was moved away, removed or replaced. Once one of the two was seen to have lost its name, the ledger is away
+//! for good, but for the looks at its identity: what would be written there is lost, and a new connection would be to another
+//! file. It is opened again when the process is started again.
 
 use std::io::{self, ErrorKind};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
@@ -64,7 +64,11 @@ pub(in crate::store) struct Lent {
 struct OpenFile {
     path: PathBuf,
     id: FileId,
-    /// It was seen to have lost its name.
+    /// SQLite's log, which is beside the file as long as a connection is open: what was committed last is there alone.
+    log_path: PathBuf,
+    /// Noted by the first look that finds it.
+    log_id: OnceLock<FileId>,
+    /// It or its log was seen to have lost its name.
     has_lost_name: AtomicBool,
     /// How many connections were opened.
     connections_opened: Arc<AtomicU64>,
@@ -114,7 +118,12 @@ impl Pools {
         let by_keys = (options.connections_max / 2).max(1);
         let [readers, by_keys, vital] = [(options.connections_max - by_keys).max(1), by_keys, VITAL_READERS]
             .map(|connections_max| pool(connections_max).connect_lazy_with(connect.clone()));
-        let file = OpenFile { path, id, has_lost_name: AtomicBool::new(false), connections_opened };
+        // Beside the file itself, also where a link leads to it.
+        let mut log_path = path.canonicalize().map_err(|source| file_error(&path, source))?.into_os_string();
+        log_path.push("-wal");
+        let (log_path, log_id) = (PathBuf::from(log_path), OnceLock::new());
+        let has_lost_name = AtomicBool::new(false);
+        let file = OpenFile { path, id, log_path, log_id, has_lost_name, connections_opened };
         let turns = || Arc::new(Semaphore::new(1));
         let (write_turns, acquire_turns) = (turns(), turns());
         let file = Arc::new(file);
@@ -195,25 +204,21 @@ impl Pools {
         [&self.writer, &self.readers, &self.by_keys, &self.vital].into_iter().map(lent).sum()
     }
 
-    /// Looks whether the file that was opened has its name, and has had it at each look before.
+    /// Looks whether the file that was opened and its log have their names, and have had them at each look before.
     pub(in crate::store) async fn is_in_place(&self) -> bool {
         if self.has_lost_name() {
             return false;
         }
         let file = Arc::clone(&self.file);
-        let is_in_place = match tokio::task::spawn_blocking(move || file_id(&file.path)).await {
-            Ok(Ok(found)) => found == self.file.id,
-            Ok(Err(error)) => error.kind() != ErrorKind::NotFound,
-            // The runtime ends.
-            Err(_) => true,
-        };
+        // It fails where the runtime ends.
+        let is_in_place = tokio::task::spawn_blocking(move || file.has_names()).await.unwrap_or(true);
         if !is_in_place {
             self.file.has_lost_name.store(true, Ordering::Release);
         }
         is_in_place
     }
 
-    /// Whether a look has found that the file lost its name.
+    /// Whether a look has found that the file or its log lost its name.
     pub(in crate::store) fn has_lost_name(&self) -> bool {
         self.file.has_lost_name.load(Ordering::Acquire)
     }
@@ -242,6 +247,24 @@ impl Pools {
         let empty = sqlx::query(sql_file!("sqlite-only", "log_empty"));
         empty.execute(&mut *spare).await.map_err(read_failed)?;
         Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Whether it and its log have their names. One that cannot be looked at has.
+    fn has_names(&self) -> bool {
+        let is_it = |found: io::Result<FileId>, known: &FileId| match found {
+            Ok(found) => found == *known,
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        if !is_it(file_id(&self.path), &self.id) {
+            return false;
+        }
+        let log = file_id(&self.log_path);
+        match self.log_id.get() {
+            Some(known) => is_it(log, known),
+            None => log.map_or(true, |found| *self.log_id.get_or_init(|| found) == found),
+        }
     }
 }
 
@@ -277,9 +300,12 @@ fn file_id(path: &Path) -> io::Result<FileId> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Of a file that has lost its name. As while any ledger is away, nothing is written, and results wait.
+/// Of a file that, or whose log, has lost its name. As while any ledger is away, nothing is written, and results wait.
 fn away() -> Error {
-    Error::unavailable(io::Error::new(ErrorKind::NotFound, "the ledger's file was moved or replaced"))
+    Error::unavailable(io::Error::new(
+        ErrorKind::NotFound,
+        "the ledger's file or its log was moved or replaced",
+    ))
 }
 
 /// Whether a connection may be lent again. After a failed write SQLite may have rolled back by itself, and the driver's

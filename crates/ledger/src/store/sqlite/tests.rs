@@ -183,6 +183,25 @@ async fn a_file_that_was_replaced_went_back_and_nothing_of_it_gets_into_the_one_
 }
 
 #[tokio::test]
+async fn a_log_that_was_removed_is_noticed_and_what_it_has_is_in_the_file_after_a_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let Witness::Current(known) = ledger.witness(None).await.unwrap() else { panic!("nothing was moved") };
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    std::fs::remove_file(folder.path().join("ledger.db-wal")).unwrap();
+    let open = gone(&ledger, &known).await;
+    is_away(&ledger).await;
+    ledger.close().await;
+    drop(ledger);
+    let ledger = opened(&folder).await;
+    assert!(ledger.lease(&resource).await.unwrap().is_some());
+    let found = ledger.witness(Some(&open)).await.unwrap();
+    assert!(matches!(found, Witness::Current(_)), "{found:?}");
+}
+
+#[tokio::test]
 async fn a_connection_that_is_opened_by_the_name_of_another_file_is_not_lent() {
     let folder = tempfile::tempdir().unwrap();
     let [file, copy] = ["ledger.db", "copy"].map(|name| folder.path().join(name));
