@@ -48,7 +48,12 @@ const DRIVERS: [Driver; 2] = [
     Driver {
         target: "sqlx",
         by_default: Some("sqlx=warn"),
-        without: &["sqlx_core::pool::connection=error", "sqlx::postgres::notice=error"],
+        // At WARN, or at ERROR of a connection that could not be made ready.
+        without: &[
+            "sqlx_core::pool::connection=error",
+            "sqlx_core::pool::inner=off",
+            "sqlx::postgres::notice=error",
+        ],
     },
     // Whatever it says is about its connections to a Cluster.
     Driver { target: "redis", by_default: None, without: &["redis=off"] },
@@ -237,8 +242,13 @@ mod tests {
             tracing::subscriber::with_default(lines, || {
                 let notice = tracing::enabled!(target: "sqlx::postgres::notice", tracing::Level::WARN);
                 let release = tracing::enabled!(target: "sqlx_core::pool::connection", tracing::Level::WARN);
+                let unready = tracing::enabled!(target: "sqlx_core::pool::inner", tracing::Level::ERROR);
                 let statement = tracing::enabled!(target: "sqlx::query", tracing::Level::WARN);
-                assert_eq!((notice, release, statement), (is_shown, is_shown, true), "{text}");
+                assert_eq!(
+                    (notice, release, unready, statement),
+                    (is_shown, is_shown, is_shown, true),
+                    "{text}"
+                );
                 let cluster = tracing::enabled!(
                     target: "redis::cluster_handling::async_connection",
                     tracing::Level::WARN

@@ -67,6 +67,7 @@ pub use nonces::{
     HeldNonce, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read,
     SignerRecord, Verdict,
 };
+pub use outage::LastTold;
 pub use pause::jittered;
 pub use plans::{
     Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,

@@ -122,17 +122,48 @@ fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. }) && Unwritable::why(error).is_none()
 }
 
-/// Logs what came of a failure of the ledger, at WARN; at DEBUG if it may end by itself, since the ledger itself logs the
-/// beginning and the end of an outage, once.
+/// A failure that does not end by itself, and comes again and again, is told so often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// When one place of the code has told of a failure last.
+#[derive(Debug, Default)]
+pub struct LastTold(Mutex<Option<Instant>>);
+
+impl LastTold {
+    /// Of a place that has told of none yet.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self(parking_lot::const_mutex(None))
+    }
+
+    /// Whether it is time to tell of one. The time begins anew then.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.is_due_at(Instant::now())
+    }
+
+    fn is_due_at(&self, now: Instant) -> bool {
+        let mut told = self.0.lock();
+        let is_due = told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        if is_due {
+            *told = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Logs what came of a failure of the ledger, at WARN, once a minute for each place that does so. The others are at DEBUG, and so
+/// is what may end by itself, since the ledger itself logs the beginning and the end of an outage, once.
 #[macro_export]
 macro_rules! log_failure {
-    ($error:expr, $($line:tt)+) => {
-        if $error.is_retryable() {
-            ::tracing::debug!(error = %$error, $($line)+);
-        } else {
+    ($error:expr, $($line:tt)+) => {{
+        static TOLD: $crate::LastTold = $crate::LastTold::never();
+        if !$error.is_retryable() && TOLD.is_due() {
             ::tracing::warn!(error = %$error, $($line)+);
+        } else {
+            ::tracing::debug!(error = %$error, $($line)+);
         }
-    };
+    }};
 }
 
 #[cfg(test)]
@@ -180,6 +211,13 @@ mod tests {
             writes(&watch);
             assert!(!watch.is_told() && !watch.lacks_connection());
         }
+    }
+
+    #[test]
+    fn a_failure_that_comes_again_and_again_is_told_once_a_minute() {
+        let (told, begun) = (LastTold::never(), Instant::now());
+        let is_due = |seconds| told.is_due_at(begun + Duration::from_secs(seconds));
+        assert_eq!([0, 0, 59, 60, 61, 119, 120].map(is_due), [true, false, false, true, false, false, true]);
     }
 
     #[test]

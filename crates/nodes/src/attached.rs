@@ -60,6 +60,8 @@ pub struct AttachedNode {
     heard: Instant,
     load: Load,
     registered: Option<Registered>,
+    /// When the record was rewritten last.
+    rewritten_at: Option<Instant>,
     /// The record is being taken over at the bus, or will be after a pause.
     is_registering: bool,
     /// Another connection has the record, and this one doubts it.
@@ -137,6 +139,7 @@ impl AttachedNode {
             heard: now,
             load: Load::default(),
             registered: None,
+            rewritten_at: None,
             is_registering: false,
             contest: None,
             is_refreshing: false,

@@ -193,3 +193,21 @@ async fn an_instance_whose_ledger_lacks_a_table_for_a_while_goes_on_as_another()
         patient().request("GET", &format!("{}/v1/signers/s", instance.url()), None, None).await.unwrap();
     assert!(signer.body["owner"].as_str().is_some_and(|owner| owner != id), "{}", signer.text);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_a_person_has_to_end_is_told_once_however_often_it_comes() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+    let instance = setup.env("FENCEPOST__LOG__FILTER", "info,cluster=debug").start().await.unwrap();
+    let told = |level: &str, words: &str| {
+        let log = instance.whole_log();
+        log.lines().filter(|line| line.contains(level) && line.contains(words)).count()
+    };
+    let failed = "the instance's lease could not be renewed";
+    database.query("ALTER TABLE lease RENAME TO gone").unwrap();
+    until("it is tried again", async || told("\"DEBUG\"", failed) >= 3).await;
+    database.query("ALTER TABLE gone RENAME TO lease").unwrap();
+    assert_eq!(told("\"WARN\"", failed), 1, "{}", instance.whole_log());
+    assert!(told("\"ERROR\"", "upkeep failed") <= 1, "{}", instance.whole_log());
+    grants(&instance).await;
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use domain::SignerId;
 use futures_util::{StreamExt, stream};
-use ledger::{OverdueSigners, jittered};
+use ledger::{LastTold, OverdueSigners, jittered};
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -84,6 +84,7 @@ async fn repeat(
     mut stopped: watch::Receiver<bool>,
     mut step: impl AsyncFnMut() -> ledger::Result<()>,
 ) {
+    let told = LastTold::never();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
@@ -92,7 +93,9 @@ async fn repeat(
         let begun = Instant::now();
         match step().await {
             Ok(()) => {}
-            Err(error) if error.is_retryable() => tracing::debug!(%error, "upkeep waits for the ledger"),
+            Err(error) if error.is_retryable() || !told.is_due() => {
+                tracing::debug!(%error, "upkeep waits for the ledger");
+            }
             Err(error) => tracing::error!(%error, "upkeep failed"),
         }
         tracing::trace!(took = ?begun.elapsed(), "upkeep");

@@ -8,7 +8,7 @@ use bus::{Connected, Epoch, Slot, Version, Written};
 
 use super::{AttachedNode, Contest, Effect, Known, Registered, Registering, Rival};
 use crate::connection::CloseCode;
-use crate::limits::{ABSENT_AFTER_MS, contested_max};
+use crate::limits::{ABSENT_AFTER_MS, LOST_AGAIN_MS, contested_max};
 
 impl AttachedNode {
     /// Has the node's record taken over at the bus, unless that is under way.
@@ -69,6 +69,11 @@ impl AttachedNode {
         self.out.push(Effect::RegisterLater);
     }
 
+    fn is_rewritten_lately(&self) -> bool {
+        let lately = Duration::from_millis(LOST_AGAIN_MS);
+        self.rewritten_at.is_some_and(|at| self.moment.now.duration_since(at) < lately)
+    }
+
     /// Another connection has the node's record. It may be one that the node has left, whose call reached the bus late
     /// and so seemed young. A node that still speaks here registers again, unless the other connection hears of it too;
     /// and nobody ends one whose instance is gone.
@@ -108,7 +113,12 @@ impl AttachedNode {
                 self.out.push(Effect::Attach { since: self.since, running: hello.running.clone() });
             }
             Some(Registered { is_provisional, .. }) => {
-                tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
+                if self.is_rewritten_lately() {
+                    tracing::debug!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
+                } else {
+                    tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
+                }
+                self.rewritten_at = Some(self.moment.now);
             }
         }
         self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late: false });
@@ -193,6 +203,7 @@ impl AttachedNode {
         self.on_counted(&written, taken);
         match written {
             Ok(Written::Done(version)) => self.record(version, true),
+            Ok(Written::Lost) if self.is_rewritten_lately() => self.register_later(),
             Ok(Written::Lost) => self.register(),
             Ok(Written::Replaced) => self.contest(None),
             Err(error) => {

@@ -1,7 +1,7 @@
-//! What an attached node does while another connection has its record.
+//! What an attached node does while another connection has its record, or the bus loses it.
 
 use super::*;
-use crate::limits::{ABSENT_AFTER_MS, contested_max};
+use crate::limits::{ABSENT_AFTER_MS, LOST_AGAIN_MS, contested_max};
 
 const CONTESTED_MAX: Duration = contested_max(TIMEOUTS.heartbeat.as_millis() as u64);
 
@@ -28,6 +28,23 @@ fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
     rig.apply(refreshed(9));
     rig.after(CONTESTED_MAX * 2);
     assert_eq!(rig.apply(answered(Ok(Written::Replaced), None)), ["register later"], "the doubt begins anew");
+}
+
+#[test]
+fn a_record_that_is_lost_again_and_again_is_rewritten_after_a_pause() {
+    let lost = || answered(Ok(Written::Lost), None);
+    let mut rig = Rig::registered(&[]);
+    assert_eq!(rig.apply(lost()), ["register []"], "at once");
+    for _ in 0..2 {
+        rig.apply(registered(&[], &[], true));
+        assert_eq!(rig.apply(lost()), ["register later"]);
+        assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
+    }
+    rig.apply(registered(&[], &[], true));
+    rig.apply(refreshed(2));
+    rig.after(Duration::from_millis(LOST_AGAIN_MS));
+    rig.frames([heartbeat(&[])]);
+    assert_eq!(rig.apply(lost()), ["register []"]);
 }
 
 #[test]
