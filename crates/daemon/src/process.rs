@@ -3,12 +3,20 @@
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit, umask};
 
+use crate::exit::{Exit, Failure};
+
 /// Descriptors for everything that has no number of its own: the bus, the probes' connections, the runtimes, files.
 const OWN_DESCRIPTORS: u64 = 256;
 /// Descriptors for each forwarded request: its connection, and one that an earlier one left open to be used again.
 const FORWARD_DESCRIPTORS: u64 = 2;
 /// Where descriptors are short, forwards have one of so many that the ledger and [`OWN_DESCRIPTORS`] leave.
 const FORWARDS_PART: u64 = 5;
+
+/// Descriptors of the ledger's connections that a start counts on at least: those of a SQLite file with the default of
+/// `ledger.connections_max`.
+const LEDGER_DESCRIPTORS_MIN: u64 = 48;
+/// Descriptors that a start must leave for callers and forwarded requests.
+const ROOM_MIN: u64 = 128;
 
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +44,25 @@ pub fn most_descriptors() -> Option<u64> {
     // Where raising fails, the limit is what it was.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     getrlimit(Resource::Nofile).current
+}
+
+/// Raises the limit of open descriptors as far as it goes, and refuses one that leaves no useful number of connections beside so
+/// many descriptors of the ledger.
+///
+/// # Errors
+/// [`Exit::Config`].
+pub fn refuse_few_descriptors(of_ledger: u64) -> Result<(), Failure> {
+    let least = least(of_ledger);
+    let Some(limit) = most_descriptors().filter(|limit| *limit < least) else { return Ok(()) };
+    let why = format!(
+        "the limit of open files is {limit}, and a daemon with this configuration needs {least} at least, and one more for each \
+         further connection; raise it (ulimit -Hn, LimitNOFILE)"
+    );
+    Err(Failure::new(Exit::Config, why))
+}
+
+fn least(of_ledger: u64) -> u64 {
+    OWN_DESCRIPTORS + of_ledger.max(LEDGER_DESCRIPTORS_MIN) + ROOM_MIN
 }
 
 /// Raises the limit of open descriptors as far as it goes; answers how many connections that leaves beside so many descriptors
@@ -82,6 +109,15 @@ mod tests {
             }
         }
         assert_eq!(divided(1_024, WANTED, 16), Connections { callers: 602, forwards: 75 });
+    }
+
+    #[test]
+    fn the_least_limit_has_room_for_a_hundred_callers() {
+        for of_ledger in [2, 16, 48, 500, 1_500] {
+            let room = divided(least(of_ledger), WANTED, of_ledger);
+            assert!(room.callers >= 100 && room.forwards >= 10, "{of_ledger}: {room:?}");
+        }
+        assert_eq!(least(16), 432, "docs/operations.md says so");
     }
 
     #[test]

@@ -72,6 +72,8 @@ const _: () = assert!(
 /// # Errors
 /// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
+    // The runtime has some, and the configuration says how many more there are for the ledger.
+    process::refuse_few_descriptors(0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(main_threads())
         .enable_all()
@@ -85,6 +87,7 @@ pub fn run(command: Serve) -> Result<(), Failure> {
         let sources = command.configured.sources();
         let loaded = sources.load()?;
         logging::start(&loaded.config.log)?;
+        process::refuse_few_descriptors(ledger_descriptors(&loaded.config))?;
         traces = Traces::start(&loaded.config.traces, runtime.handle())?;
         live(signals, reload::Reloader::new(hangups, sources, &loaded), &loaded).await
     });

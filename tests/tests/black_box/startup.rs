@@ -80,6 +80,19 @@ async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_open_files_that_leaves_no_room_for_callers_is_refused() {
+    let limited = |limit: u32| Setup::basic().unwrap().descriptors(limit);
+    for limit in [16, 64, 431] {
+        let ended = limited(limit).run_to_end(PATIENCE).await.unwrap();
+        let shown = format!("open files is {limit}");
+        assert_refused(&ended, 78, &[shown.as_str(), "432", "ulimit", "LimitNOFILE"]);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    }
+    let instance = limited(432).start().await.unwrap();
+    patient().get(&format!("{}/readyz", instance.url())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_that_cannot_be_meant_stops_the_start_with_78() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
