@@ -157,8 +157,17 @@ fn look_at_plans(state: &State) -> Check {
 /// Nothing is wrong as long as no snowflake was asked for, unless the ledger was recovered and none can be made yet.
 fn look_at_snowflakes(state: &State) -> Check {
     let status = state.snowflakes.status();
-    let warnings = status.refusal.map(|refusal| refusal.to_string()).into_iter();
+    let warnings = status.refusal.map(|refusal| why_none(&refusal)).into_iter();
     warned(warnings.chain(status.ends_in_ms.map(room_left)).collect())
+}
+
+/// Why no snowflake is made. A ledger that takes no writes is not told of in its driver's words.
+fn why_none(refusal: &ids::snowflake::Refusal) -> String {
+    let reason = match refusal {
+        ids::snowflake::Refusal::Ledger(error) => ledger::Unwritable::why(error),
+        _ => None,
+    };
+    reason.map_or_else(|| refusal.to_string(), |reason| reason.to_string())
 }
 
 /// What is said of the milliseconds that are left until the epoch ends.

@@ -439,12 +439,24 @@ async fn open_ledger(
     let give_up = Instant::now() + patience;
     let connect_timeout_ms = patience.as_millis() as u64;
     let options = ledger::Options { connect_timeout_ms, ..config.ledger.options() };
-    let ledger = ledger::open_on(&options, job_committers, config.ledger.migrate()).await?;
+    let opened = ledger::open_on(&options, job_committers, config.ledger.migrate()).await;
+    let ledger = opened.map_err(|error| not_opened(error, config))?;
     let health = once_there(give_up, async || ledger.check().await).await?;
     for warning in health.durability_warnings {
         tracing::warn!(warning, "the ledger may lose committed data");
     }
     Ok(ledger)
+}
+
+/// The failure of a start, with the ledger's name where that takes no writes.
+fn not_opened(error: ledger::Error, config: &Config) -> Failure {
+    let is_unwritable = ledger::Unwritable::why(&error).is_some();
+    let failure = Failure::from(error);
+    if !is_unwritable {
+        return failure;
+    }
+    let url = redact::url(&config.ledger.url);
+    Failure::new(failure.exit, format!("{}\n  The ledger is {url}.", failure.message))
 }
 
 fn limits(config: &Config) -> Limits {
