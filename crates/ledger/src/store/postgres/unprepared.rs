@@ -11,6 +11,8 @@ use crate::{Error, Result};
 const ENCODING: &str = sql_file!("postgres-only", "session_encoding");
 /// The encoding of a database that keeps every text.
 const UTF8: &str = "UTF8";
+/// A database with it keeps the bytes that it is sent, which are those of [`UTF8`].
+const AS_SENT: &str = "SQL_ASCII";
 
 /// All that the serving role does with tables that another role owns. It creates and drops partitions of none of them.
 const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE";
@@ -31,14 +33,18 @@ fn unprepared(what: &str, sql: &[String]) -> Error {
     Error::Unprepared(format!("{what}\n  As a superuser of the server:\n    {}", sql.join("\n    ")))
 }
 
-/// Refuses a database with another encoding than [`UTF8`]: it keeps only some texts, and reads not even all statements.
+/// Refuses a database with another encoding than [`UTF8`] or [`AS_SENT`]: it keeps only some texts, and reads not even all statements.
 pub(super) async fn refuse_other_encoding(
     connect: &PgConnectOptions,
     session: &mut PgConnection,
 ) -> Result<()> {
     let row = sqlx::raw_sql(ENCODING).fetch_one(session).await.map_err(read_failed)?;
     let encoding: String = row.try_get("encoding").map_err(read_failed)?;
-    if encoding == UTF8 { Ok(()) } else { Err(other_encoding(&encoding, connect)) }
+    if [UTF8, AS_SENT].contains(&encoding.as_str()) {
+        Ok(())
+    } else {
+        Err(other_encoding(&encoding, connect))
+    }
 }
 
 fn other_encoding(encoding: &str, connect: &PgConnectOptions) -> Error {
