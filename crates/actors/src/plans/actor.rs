@@ -620,6 +620,8 @@ impl PlanActor {
     /// Waits for the ends of all jobs that the plan waits for. Of those that are new nobody has heard before.
     fn watch(&mut self, are_new: bool, context: &mut Context<Self>) {
         let state = Arc::clone(&self.state);
+        // A task may wait for the same job again: when somebody cancels it, and when somebody resolves its stage.
+        self.older.retain(|job| state.tasks.iter().any(|task| task.waits_for == Some(*job)));
         for task in &state.tasks {
             let id = task.id;
             if let Some((_, job)) = task.in_flight()

@@ -1,5 +1,5 @@
--- The tasks of plans that are not over, by their statuses, and the stages of them that are UNKNOWN: how many, and for how
--- many milliseconds the oldest has been so.
+-- The tasks of plans that are not over, by their statuses, and the stages that are UNKNOWN of those that somebody has to decide on:
+-- how many, and for how many milliseconds the oldest has been so. A cancelled task waits for nobody.
 WITH live AS (
     SELECT t.id, t.run, t.status, t.updated_at
     FROM plan p
@@ -14,4 +14,5 @@ UNION ALL
 SELECT s.status, count(*), (extract(epoch FROM now() - min(s.updated_at)) * 1000)::bigint
 FROM live t
 JOIN plan_stage_run s ON s.task = t.id AND s.run = t.run AND s.status = 'UNKNOWN'
+WHERE t.status <> 'CANCELLED'
 GROUP BY s.status

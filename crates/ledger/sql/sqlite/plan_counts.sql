@@ -1,5 +1,5 @@
--- The tasks of plans that are not over, by their statuses, and the stages of them that are UNKNOWN: how many, and for how
--- many milliseconds the oldest has been so.
+-- The tasks of plans that are not over, by their statuses, and the stages that are UNKNOWN of those that somebody has to decide on:
+-- how many, and for how many milliseconds the oldest has been so. A cancelled task waits for nobody.
 WITH clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) AS ms
 ), live AS (
@@ -15,4 +15,5 @@ UNION ALL
 SELECT s.status, count(*), (SELECT ms FROM clock) - min(s.updated_at) / 1000
 FROM live t
 JOIN plan_stage_run s ON s.task = t.id AND s.run = t.run AND s.status = 'UNKNOWN'
+WHERE t.status <> 'CANCELLED'
 GROUP BY s.status

@@ -640,6 +640,9 @@ pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: 
     let interrupted =
         [("INTERRUPTED", 2), ("PENDING", 1), ("UNKNOWN", 2)].map(|(one, n)| (one.to_owned(), n));
     assert_eq!(counted().await, interrupted);
+    owner.step(&Command::CancelTask(task_id(1, 0))).await;
+    let decided = ["CANCELLED", "INTERRUPTED", "PENDING", "UNKNOWN"].map(|one| (one.to_owned(), 1));
+    assert_eq!(counted().await, decided);
     let mut statuses = b.ledger.plan_statuses().await.unwrap();
     statuses.sort();
     assert_eq!(statuses, [(PlanStatus::Created, 1), (PlanStatus::Attention, 1)]);

@@ -77,6 +77,8 @@ async fn a_cancelled_task_is_not_retried_before_somebody_says_what_its_unknown_s
     let cancelled = plan.task_is(0, "CANCELLED").await;
     assert_eq!(statuses(&cancelled), ["UNKNOWN", "PENDING"], "{cancelled}");
     assert_eq!(plan.retry(0, json!({}), 409).await["code"], "stage_unknown");
+    // Its owner, which is still there, waits for the job again when the stage is resolved.
+    until("the tenant is free", async || plan.task(0).await["lock"].is_null()).await;
     let not_done = json!({"outcome": "not_done", "reason": "the change is not there"});
     let resolved = plan.post_task(0, "stages/1/resolve", Some(&not_done), 200).await;
     assert_eq!((&resolved["status"], statuses(&resolved)[0].as_str()), (&json!("CANCELLED"), "PENDING"));
