@@ -626,11 +626,10 @@ pub async fn a_step_renews_the_locks_that_it_holds(b: Bench) {
 
 pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: Bench) {
     let counted = async || {
-        let counts = b.ledger.plan_counts().await.unwrap();
+        let mut counts = b.ledger.plan_counts().await.unwrap();
         assert!(counts.iter().all(|count| count.oldest_ms < LONG_MS), "{counts:?}");
-        let mut counts: Vec<_> = counts.into_iter().map(|count| (count.status, count.count)).collect();
-        counts.sort();
-        counts
+        counts.sort_by(|a, b| a.status.cmp(&b.status));
+        counts.into_iter().map(|count| (count.status, count.count)).collect::<Vec<_>>()
     };
     assert_eq!(counted().await, []);
     let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
