@@ -86,8 +86,18 @@ struct Preparing<R> {
     round: Round,
     step: Step,
     commands: Vec<QueuedCommand<R>>,
-    /// When a sweep among them began.
-    sweeping_since: Option<Instant>,
+    expires: Expires,
+}
+
+/// How many of the holds that ran out end before a round is decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expires {
+    /// Those of one commit, if it is time to look for them.
+    Once,
+    /// For as long as a turn may last: the round has a sweep.
+    ForATurn { since: Instant },
+    /// All of them: the round sets a policy, and they end under the one that was in force when they ran out.
+    All,
 }
 
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    BatchId, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState,
-    Step, Trust, refuse, unless_hopeless,
+    BatchId, Expires, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN,
+    SignerState, Step, Trust, refuse, unless_hopeless,
 };
 use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
@@ -33,14 +33,18 @@ impl<R: Caller> SignerState<R> {
         }
         self.idle_until = None;
         let round = Round(self.next_number());
-        // What ran out before a policy is set ends under the policy that was in force then.
-        let sweeps =
-            commands.iter().any(|queued| matches!(queued.command, Command::Sweep | Command::SetPolicy(_)));
-        let sweeping_since = sweeps.then_some(moment.now);
-        let preparing = Preparing { round, step: Step::ReadingOverdue, commands, sweeping_since };
+        let has = |is_it: fn(&Command) -> bool| commands.iter().any(|queued| is_it(&queued.command));
+        let expires = if has(|command| matches!(command, Command::SetPolicy(_))) {
+            Expires::All
+        } else if has(|command| matches!(command, Command::Sweep)) {
+            Expires::ForATurn { since: moment.now }
+        } else {
+            Expires::Once
+        };
+        let preparing = Preparing { round, step: Step::ReadingOverdue, commands, expires };
         let sets_policy = self.pending.iter().any(|batch| batch.builder.sets_policy());
         let is_due = self.lease.as_ref().is_some_and(|lease| {
-            lease.allocator.is_known() && (sweeps || moment.now >= lease.look_for_overdue)
+            lease.allocator.is_known() && (expires != Expires::Once || moment.now >= lease.look_for_overdue)
         });
         if is_due && !sets_policy {
             self.read_overdue(preparing, moment, effects);
@@ -137,8 +141,7 @@ impl<R: Caller> SignerState<R> {
         self.preparing = Some(preparing);
     }
 
-    /// A batch was committed: if a round waited for it to expire what was overdue, that round goes on. A sweep takes
-    /// further steps for as long as a turn may last.
+    /// A batch was committed: if a round waited for it to expire what was overdue, that round goes on, or expires more.
     pub(super) fn expired(&mut self, id: BatchId, moment: &Moment, effects: &mut Effects<R>) {
         let is_it = |preparing: &mut Preparing<R>| matches!(preparing.step, Step::Expiring { batch, .. } if batch == id);
         let Some(preparing) = self.preparing.take_if(is_it) else { return };
@@ -147,10 +150,14 @@ impl<R: Caller> SignerState<R> {
             return;
         }
         let is_all = matches!(preparing.step, Step::Expiring { is_all: true, .. });
-        let has_time = preparing
-            .sweeping_since
-            .is_some_and(|since| moment.now.saturating_duration_since(since) < self.config.lease_kept_max);
-        if !is_all && has_time {
+        let goes_on = match preparing.expires {
+            Expires::Once => false,
+            Expires::ForATurn { since } => {
+                moment.now.saturating_duration_since(since) < self.config.lease_kept_max
+            }
+            Expires::All => true,
+        };
+        if !is_all && goes_on {
             self.read_overdue(preparing, moment, effects);
         } else {
             self.read_facts(preparing, moment, effects);
