@@ -188,6 +188,8 @@ fn build(stage: Stage) -> World {
         Stage::SettingPolicyOneOfTwo => {
             let mut world = idle(2);
             world.ask(Command::SetPolicy(PolicyPatch { hold_ms: Some(HOLD_MS), ..PolicyPatch::default() }));
+            assert!(matches!(world.calls[..], [Call::Overdue { .. }]));
+            world.complete(0, Fate::Well);
             assert!(matches!(world.calls[..], [Call::Commit { .. }]));
             world
         }

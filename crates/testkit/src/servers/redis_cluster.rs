@@ -122,8 +122,9 @@ fn is_whole(server: &Redis) -> Result<bool> {
 /// The port in a line of `CLUSTER NODES`, if it is of a living master that serves the slot.
 fn serves(line: &str, slot: u16) -> Option<u16> {
     let fields: Vec<_> = line.split_whitespace().collect();
-    let flags = fields.get(2)?;
-    if !flags.contains("master") || flags.contains("fail") {
+    // "nofailover" is no failure.
+    let has = |wanted: &str| fields.get(2).is_some_and(|flags| flags.split(',').any(|flag| flag == wanted));
+    if !has("master") || has("fail") || has("fail?") {
         return None;
     }
     let covers = |range: &&str| {

@@ -426,6 +426,7 @@ fn the_history_has_every_decision_that_changes_what_the_plan_starts() {
     rig.end(0, StageEnd::Ended(Outcome::Cancelled, "cancelled".into()));
     rig.must(Command::Pause);
     assert_eq!(plan_intents(&rig), [(Some("run"), Some("pause"))]);
+    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone });
     rig.retry(0, |_| {}).unwrap();
     assert_eq!((rig.state.is_halted, plan_intents(&rig)), (true, vec![(Some("pause"), Some("run"))]));
     rig.must(Command::Pause);
