@@ -9,6 +9,8 @@
 //! - While a request is under way, it hands on the rest of the request's body and [`HEADS_BYTES_AT_ONCE`] more, in which the
 //!   end of the connection is noticed. Then it reads nothing until the request ends. Requests that wait behind it add their
 //!   bodies when they begin, and nothing else: so no more than twice [`HEADS_BYTES_AT_ONCE`] of heads wait.
+//! - While many requests wait, the library does not decode what it reads, and it does not look again when it has answered
+//!   them. So once bytes were handed on beside a request, the end of each request wakes it, until it reads between two requests.
 //! - Between two requests it reads nothing while the other side does not take the answers.
 //! - A head that has begun, and is not complete in time, gets the same 408 as the first one, and ends the connection. Where a
 //!   head began with the bytes of the request before it, its time begins with its next bytes. If none come, the library ends
@@ -54,8 +56,10 @@ pub struct Requests {
     has_begun_head: Cell<bool>,
     /// Bytes that may still be handed on.
     room: Cell<u64>,
-    /// Wakes the reader that was refused.
-    refused: Cell<Option<Waker>>,
+    /// Whether bytes were handed on beside a request, which the library may not have decoded.
+    has_read_beside: Cell<bool>,
+    /// Wakes the library when a request ends, or when there is room again.
+    waiting: Cell<Option<Waker>>,
 }
 
 impl Requests {
@@ -71,8 +75,12 @@ impl Requests {
     /// The reader of a body of unknown length has all that has arrived, and waits for more.
     pub fn await_chunk(&self) {
         // More of the body comes before any further head: none is waiting.
-        self.room.set(self.room.get().max(CHUNKS_BYTES_AT_ONCE));
-        self.wake();
+        let room = self.room.get();
+        self.room.set(room.max(CHUNKS_BYTES_AT_ONCE));
+        // With room left, the connection itself wakes its reader.
+        if room == 0 {
+            self.wake();
+        }
     }
 
     fn end(&self) {
@@ -81,8 +89,8 @@ impl Requests {
     }
 
     fn wake(&self) {
-        if let Some(reader) = self.refused.take() {
-            reader.wake();
+        if let Some(library) = self.waiting.take() {
+            library.wake();
         }
     }
 }
@@ -138,13 +146,17 @@ impl Paced {
 
     /// Reads while a request is under way.
     fn read_beside(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = self.requests.room.get();
+        let requests = &self.requests;
+        let room = requests.room.get();
+        if room == 0 || requests.has_read_beside.get() {
+            requests.waiting.set(Some(context.waker().clone()));
+        }
         if room == 0 {
-            self.requests.refused.set(Some(context.waker().clone()));
             return Poll::Pending;
         }
         let bytes = ready!(read(&mut self.connection, context, into, room))?;
-        self.requests.room.set(room - bytes);
+        requests.room.set(room - bytes);
+        requests.has_read_beside.set(true);
         Poll::Ready(Ok(()))
     }
 
@@ -160,6 +172,8 @@ impl Paced {
             return Poll::Ready(Ok(()));
         }
         let requests = &self.requests;
+        // No request waits: the library decodes what it has next.
+        requests.has_read_beside.set(false);
         if !requests.is_between.replace(true) {
             requests.room.set(HEADS_BYTES_AT_ONCE);
         }
@@ -405,6 +419,45 @@ mod tests {
             assert_eq!(rig.reads(), (CHUNKS_BYTES_AT_ONCE, 1));
         }
         assert_eq!(rig.reads(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_for_more_of_a_body_does_not_have_the_library_poll_itself() {
+        let mut rig = Rig::new(1 << 20);
+        rig.sent(100).await;
+        assert_eq!(rig.reads(), (100, 0));
+        let request = rig.begin(None);
+        rig.sent(50).await;
+        assert_eq!(rig.reads().0, 50);
+        for _ in 0..3 {
+            request.requests().await_chunk();
+            assert_eq!(rig.reads(), (0, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_each_request_wakes_the_library_while_it_may_not_have_decoded_what_it_has() {
+        let mut rig = Rig::new(1 << 20);
+        rig.sent(100).await;
+        assert_eq!(rig.reads(), (100, 0));
+        let first = rig.begin(None);
+        rig.sent(50).await;
+        assert_eq!(rig.reads().0, 50);
+        drop(first);
+        assert_eq!(rig.woken(), 1);
+        // It has others to serve first, and decodes nothing.
+        for _ in 0..2 {
+            let waited = rig.begin(None);
+            assert_eq!(rig.reads(), (0, 0));
+            drop(waited);
+            assert_eq!(rig.woken(), 1);
+        }
+        // After this it has decoded all. A request with nothing behind it wakes nobody.
+        assert_eq!(rig.reads(), (0, 0));
+        let last = rig.begin(None);
+        assert_eq!(rig.reads(), (0, 0));
+        drop(last);
+        assert_eq!(rig.woken(), 0);
     }
 
     #[tokio::test]
