@@ -83,6 +83,15 @@ impl Requests {
         }
     }
 
+    /// The reader of a body of unknown length has read its end.
+    pub fn end_chunks(&self) {
+        // The body may have taken all room. In this the end of the connection is noticed.
+        if self.room.get() == 0 {
+            self.room.set(1);
+            self.wake();
+        }
+    }
+
     fn end(&self) {
         self.is_under_way.set(false);
         self.wake();
@@ -104,7 +113,8 @@ impl UnderWay {
         Some(Self::of(request.conn_data::<Rc<Requests>>()?, body_bytes))
     }
 
-    fn of(requests: &Rc<Requests>, body_bytes: Option<u64>) -> Self {
+    /// As [`Self::begin`], on the connection that knows this of its requests.
+    pub fn of(requests: &Rc<Requests>, body_bytes: Option<u64>) -> Self {
         requests.begin(body_bytes.unwrap_or(0));
         Self(Rc::clone(requests))
     }

@@ -1,6 +1,7 @@
 //! Chunked bodies that a handler did not read to the end. When such a body is dropped, actix reads and discards the rest
 //! without a limit of time or size, to keep the connection. This file keeps the body until the answer has left, so that
-//! actix closes the connection instead. It also tells the connection when the reader of such a body waits for more.
+//! actix closes the connection instead. It also tells the connection when the reader of such a body waits for more, or has
+//! read its end.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -64,8 +65,12 @@ impl Stream for Reader {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut kept = self.0.borrow_mut();
         let polled = kept.payload.poll_next_unpin(context);
-        if let (Poll::Pending, Some(requests)) = (&polled, &kept.requests) {
-            requests.await_chunk();
+        if let Some(requests) = &kept.requests {
+            match &polled {
+                Poll::Pending => requests.await_chunk(),
+                Poll::Ready(None) => requests.end_chunks(),
+                Poll::Ready(Some(_)) => {}
+            }
         }
         let chunk = ready!(polled);
         kept.ended = !matches!(chunk, Some(Ok(_)));
@@ -94,5 +99,39 @@ impl<T> MessageBody for Answer<T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         self.get_mut().body.as_pin_mut().poll_next(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use actix_web::HttpMessage as _;
+    use actix_web::test::TestRequest;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::connection::Paced;
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_is_noticed_also_where_the_body_has_taken_all_room() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut near = Paced::new(near, Duration::from_secs(600));
+        // Nothing was read before it, so there is no room.
+        let under_way = UnderWay::of(&near.requests(), None);
+        let request = TestRequest::default().insert_header((TRANSFER_ENCODING, "chunked")).set_payload("x");
+        let mut request = request.to_srv_request();
+        let _chunked = Chunked::of(&mut request, Some(&under_way)).unwrap();
+        let mut body = request.take_payload();
+        far.shutdown().await.unwrap();
+        let mut space = [0; 8];
+        let read_body = async {
+            while let Some(chunk) = body.next().await {
+                chunk.unwrap();
+            }
+        };
+        let both = async { tokio::join!(near.read(&mut space), read_body) };
+        let (read, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("it is noticed");
+        assert_eq!(read.unwrap(), 0);
     }
 }
