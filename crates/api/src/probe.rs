@@ -8,20 +8,22 @@ use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use actix_server::ServerBuilder;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
-use actix_web::http::KeepAlive;
 use actix_web::middleware::from_fn;
-use actix_web::{App, Error, HttpServer, web};
+use actix_web::{App, Error, web};
 use wire::Code;
 
+use crate::connection::UnderWay;
+use crate::extract;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLOSE_SECONDS_MAX, PROBE_CONNECTIONS_MAX, PROBE_KEEP_ALIVE, PROBE_REQUEST_TIMEOUT};
 use crate::ops;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::routes::{self, Route};
-use crate::server::{Handle, at, get};
+use crate::server::{Connections, Handle, at, get};
 use crate::state::State;
 
 /// The only paths.
@@ -40,15 +42,20 @@ impl Probe {
     /// The listener cannot be used, or no thread can be started.
     pub fn start(listener: TcpListener, api: &Handle) -> io::Result<Self> {
         let state = Arc::clone(api.state());
-        let server = HttpServer::new(move || app(&state))
+        let builder = ServerBuilder::new()
             .workers(1)
-            .max_connections(PROBE_CONNECTIONS_MAX)
-            .keep_alive(KeepAlive::Timeout(PROBE_KEEP_ALIVE))
-            .client_request_timeout(PROBE_REQUEST_TIMEOUT)
+            .max_concurrent_connections(PROBE_CONNECTIONS_MAX)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
-            .disable_signals()
-            .listen(listener)?
-            .run();
+            .disable_signals();
+        let connections = Connections {
+            address: listener.local_addr()?,
+            keep_alive: PROBE_KEEP_ALIVE,
+            head_timeout: PROBE_REQUEST_TIMEOUT,
+            body_bytes_max: state.body_bytes_max(),
+            stopping: builder.graceful_shutdown_signal(),
+        };
+        let serve = move || connections.clone().over_tcp(app(&state));
+        let server = builder.listen("probes", listener, serve)?.run();
         let handle = server.handle();
         tokio::spawn(async move {
             if let Err(error) = server.await {
@@ -90,6 +97,8 @@ fn app(
             async move {
                 let route = routes::find(request.match_info().as_str());
                 if !route.is_some_and(|route| SERVED.contains(&route)) {
+                    // What `gate` does for the others: the head is complete.
+                    let _under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
                     let what =
                         "there is no such path here: this listener serves /healthz, /readyz and /metrics";
                     let id = RequestId::of(request.headers());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix_http::{HttpService, Request, Response};
 use actix_rt::net::TcpStream;
-use actix_server::ServerBuilder;
+use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::body::BoxBody;
@@ -59,64 +59,39 @@ impl Server {
     ) -> io::Result<Self> {
         let workers = settings.workers.max(1);
         let per_worker = settings.connections_max.div_ceil(workers).max(1);
-        let keep_alive = KeepAlive::Timeout(settings.keep_alive);
-        let client_request_timeout = settings.client_request_timeout;
+        let (keep_alive, head_timeout) = (settings.keep_alive, settings.client_request_timeout);
         let tls = settings.tls.as_ref().map(Tls::config);
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
-        let body_bytes_max = state.body_bytes_max();
         let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
-        let address = listener.local_addr()?;
         let builder = ServerBuilder::new()
             .workers(workers)
             .max_concurrent_connections(per_worker)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
             .disable_signals();
-        let stopping = builder.graceful_shutdown_signal();
-        // As `actix_web::HttpServer` does it, but for the connections: they are read at the pace of their requests, and turn the
-        // parser's refusals into problems.
+        let connections = Connections {
+            address: listener.local_addr()?,
+            keep_alive,
+            head_timeout,
+            body_bytes_max: state.body_bytes_max(),
+            stopping: builder.graceful_shutdown_signal(),
+        };
         let start = move || {
             on_thread();
             bulk::start(&forwarder);
-            let stopping = stopping.clone();
-            let app = app(&forwarder).into_factory().map_err(|error: Error| error.error_response());
-            HttpService::build()
-                .graceful_shutdown_signal(move || {
-                    let stopping = stopping.clone();
-                    async move { stopping.notified().await }
-                })
-                .keep_alive(keep_alive)
-                .client_request_timeout(client_request_timeout)
-                .client_disconnect_timeout(CLIENT_DISCONNECT_MAX)
-                // A caller that closes its connection waits for no answer: its request ends, and its place is free. What the
-                // request has begun to write goes on without it.
-                .h1_allow_half_closed(false)
-                .local_addr(address)
-                .on_connect_ext(|connection: &Paced, data| {
-                    data.insert(connection.requests());
-                })
-                .expect(fn_service(move |request: Request| ready(let_continue(request, body_bytes_max))))
-                .h1(map_config(app, |()| AppConfig::default()))
-                .map_err(drop)
-                .map_init_err(drop)
+            app(&forwarder)
         };
         let builder = match tls {
-            None => builder.listen("http", listener, move || {
-                let accept = fn_service(move |connection: TcpStream| {
-                    let peer = prepare(&connection);
-                    ready(Ok::<_, ()>((Paced::new(connection, client_request_timeout), peer)))
-                });
-                accept.and_then(start())
-            })?,
+            None => builder.listen("http", listener, move || connections.clone().over_tcp(start()))?,
             Some(tls) => builder.listen("https", listener, move || {
                 let mut acceptor = Acceptor::new(tls.clone());
                 acceptor.set_handshake_timeout(TLS_HANDSHAKE_MAX);
                 let accept =
                     acceptor.map_err(drop).map_init_err(drop).map(move |connection: TlsStream<TcpStream>| {
                         let peer = prepare(connection.get_ref().0);
-                        (Paced::new(connection, client_request_timeout), peer)
+                        (Paced::new(connection, head_timeout), peer)
                     });
-                accept.and_then(start())
+                accept.and_then(connections.clone().over_any(start()))
             })?,
         };
         let server = builder.run();
@@ -233,6 +208,82 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}
+
+/// The connections of one listener: they are read at the pace of their requests, and turn the parser's refusals into problems.
+#[derive(Clone)]
+pub struct Connections {
+    /// The listener's.
+    pub address: SocketAddr,
+    /// How long an idle one is kept.
+    pub keep_alive: Duration,
+    /// How long a client may take for a request's head.
+    pub head_timeout: Duration,
+    /// The longest body that any path takes.
+    pub body_bytes_max: usize,
+    /// Says that the server stops.
+    pub stopping: GracefulShutdownSignal,
+}
+
+impl Connections {
+    /// Serves the app on connections without TLS.
+    pub fn over_tcp<T>(
+        self,
+        app: App<T>,
+    ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = (), InitError = ()>
+    where
+        T: ServiceFactory<
+                ServiceRequest,
+                Config = (),
+                Response = ServiceResponse<BoxBody>,
+                Error = Error,
+                InitError = (),
+            > + 'static,
+    {
+        let head_timeout = self.head_timeout;
+        let accept = fn_service(move |connection: TcpStream| {
+            let peer = prepare(&connection);
+            ready(Ok::<_, ()>((Paced::new(connection, head_timeout), peer)))
+        });
+        accept.and_then(self.over_any(app))
+    }
+
+    /// Serves the app on connections of any kind, as `actix_web::HttpServer` does it.
+    fn over_any<T>(
+        self,
+        app: App<T>,
+    ) -> impl ServiceFactory<(Paced, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
+    where
+        T: ServiceFactory<
+                ServiceRequest,
+                Config = (),
+                Response = ServiceResponse<BoxBody>,
+                Error = Error,
+                InitError = (),
+            > + 'static,
+    {
+        let Self { address, keep_alive, head_timeout, body_bytes_max, stopping } = self;
+        let app = app.into_factory().map_err(|error: Error| error.error_response());
+        HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .keep_alive(KeepAlive::Timeout(keep_alive))
+            .client_request_timeout(head_timeout)
+            .client_disconnect_timeout(CLIENT_DISCONNECT_MAX)
+            // A caller that closes its connection waits for no answer: its request ends, and its place is free. What the request
+            // has begun to write goes on without it.
+            .h1_allow_half_closed(false)
+            .local_addr(address)
+            .on_connect_ext(|connection: &Paced, data| {
+                data.insert(connection.requests());
+            })
+            .expect(fn_service(move |request: Request| ready(let_continue(request, body_bytes_max))))
+            .h1(map_config(app, |()| AppConfig::default()))
+            .map_err(drop)
+            .map_init_err(drop)
     }
 }
 

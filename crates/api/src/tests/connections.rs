@@ -141,6 +141,22 @@ async fn a_later_head_that_is_not_complete_in_time_is_refused_like_the_first_one
 }
 
 #[tokio::test]
+async fn the_listener_for_probes_refuses_a_later_head_that_is_not_complete_in_time_as_well() {
+    let rig = Rig::open(Auth::open(), |_| {}).await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let probe = crate::probe::Probe::start(listener, &rig.handle).unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(HEALTH.as_bytes()).await.unwrap();
+    until_read(&mut stream, "}\n").await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: lo").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not come in time"), "{answer}");
+    probe.stop().await;
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
 async fn the_offer_of_another_protocol_is_ignored() {
     // What Java's client sends with each request, unless it is told to speak HTTP/1.1.
     const OFFER: &str = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n";
