@@ -188,7 +188,7 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
 
     /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
     /// down within about a second and the command time-out, one that is cut at once. A Redis Cluster of which a master does
-    /// not take what is written is down until all of them do.
+    /// not take what is written is down until all of them do, and one that was down is not up while slots have no master.
     fn link(&self) -> watch::Receiver<Link>;
 
     /// Whether commands are answered, writes included, also while nothing that is published is heard and the link is

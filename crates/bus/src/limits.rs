@@ -80,7 +80,10 @@ pub const HOSTS_MAX: usize = 64;
 pub const PROBE_MS: u64 = 500;
 /// How long a key that a probe wrote stays, in milliseconds.
 pub const PROBE_KEY_MS: u64 = 1_000;
-/// Keys among which a probe of a Cluster looks for one of each master.
+/// Hash slots of a Redis Cluster: as many as Redis has.
+pub const CLUSTER_SLOTS: u16 = 16_384;
+/// Keys among which a probe of a Cluster looks for one of each master, and for one that no master has where they do not have all
+/// slots: four for each slot.
 pub const MASTER_KEYS_TRIED_MAX: usize = 1 << 16;
 /// If a published probe does not come back within this time, the listening connection is dropped, in
 /// milliseconds.

@@ -24,8 +24,8 @@ use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
 use super::script::Script;
 use crate::limits::{
-    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, MASTER_KEYS_TRIED_MAX,
-    PROBE_KEY_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
+    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CLUSTER_SLOTS, CONNECT_MS, ECHO_MS,
+    MASTER_KEYS_TRIED_MAX, PROBE_KEY_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
 };
 use crate::link::Part;
 use crate::{Error, Result};
@@ -529,8 +529,8 @@ fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
     )
 }
 
-/// For each master in the answer to `CLUSTER SLOTS` the number of a key that it has, as far as one is found in
-/// [`MASTER_KEYS_TRIED_MAX`] tries, and of one that no master has, if that is met. One number at least.
+/// For each master in the answer to `CLUSTER SLOTS` the number of a key that it has, and where the masters do not have all slots
+/// the number of one that no master has, as far as each is found in [`MASTER_KEYS_TRIED_MAX`] tries. One number at least.
 fn one_of_each_master(slots: &Value, key: impl Fn(u64) -> String) -> Vec<u64> {
     let mut masters = HashMap::new();
     let ranges = if let Value::Array(ranges) = slots { ranges.as_slice() } else { &[] };
@@ -545,15 +545,16 @@ fn one_of_each_master(slots: &Value, key: impl Fn(u64) -> String) -> Vec<u64> {
             masters.insert(slot, (host.as_slice(), *port));
         }
     }
-    let mut missing: HashSet<_> = masters.values().collect();
+    let mut missing: HashSet<_> = masters.values().map(Some).collect();
+    if masters.len() < usize::from(CLUSTER_SLOTS) {
+        missing.insert(None);
+    }
     let mut numbers = HashMap::new();
     for _ in 0..MASTER_KEYS_TRIED_MAX {
         let number = rand::random();
         let master = masters.get(&HashSlot::for_key(key(number)));
         numbers.entry(master).or_insert(number);
-        if let Some(master) = master {
-            missing.remove(master);
-        }
+        missing.remove(&master);
         if missing.is_empty() {
             break;
         }
@@ -596,6 +597,12 @@ mod tests {
         let little = Value::Array(vec![range(0, 99, 1)]);
         let numbers = one_of_each_master(&little, key);
         assert_eq!((has(&numbers, 0..100), has(&numbers, 100..16_384)), (1, 1));
+        // Nobody serves a few, which a first key hardly ever meets.
+        let most = Value::Array(vec![range(0, 16_282, 1)]);
+        for _ in 0..100 {
+            let numbers = one_of_each_master(&most, key);
+            assert_eq!((has(&numbers, 0..16_283), has(&numbers, 16_283..16_384)), (1, 1));
+        }
         for unreadable in [Value::Nil, Value::Array(vec![range(-1, i64::MAX, 1)])] {
             assert_eq!(one_of_each_master(&unreadable, key).len(), 1);
         }
