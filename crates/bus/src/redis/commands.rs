@@ -228,11 +228,14 @@ async fn send_as(
         To::ScriptKey(key) if is_to_cluster && effect == Effect::Writes => Some(HashSlot::for_key(key)),
         _ => None,
     };
-    // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A command that is
-    // sent after the probe has failed, or after the last write to its hash slot was refused, is taken to have found no server in
-    // any try: otherwise the holder of a node would wait, as long as an outage of all or of a part lasts, until nothing that it
-    // says can vouch for the node's record.
-    let is_outage_known = !shared.link.answers() || slot.is_some_and(|slot| refusals.has(slot, sent));
+    // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A script that is
+    // sent after the last write to its hash slot was refused is taken to have found no server in any try: otherwise the holder of
+    // a node would wait, as long as an outage of all or of a part lasts, until nothing that it says can vouch for the node's
+    // record. That the probe has failed says nothing of a slot: the master that is away may be another one.
+    let is_outage_known = match slot {
+        Some(slot) => refusals.has(slot, sent),
+        None => !shared.link.answers(),
+    };
     let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
         Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
         Err(_) => Err(failure::timed_out(effect)),

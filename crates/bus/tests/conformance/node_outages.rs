@@ -336,6 +336,35 @@ async fn a_write_that_a_cluster_refuses_at_last_may_have_run_unless_the_outage_i
         serves(master, key, true);
         eventually("the slot is served", async || refresh().await.is_ok()).await;
     }
+    // A master of other slots is away, without a replica to take its place. That says nothing of this slot.
+    for server in cluster.servers() {
+        server.command(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]).unwrap();
+    }
+    let others = ["a", "b"].map(|key| cluster.master_of(key).unwrap().port());
+    let lost = cluster.servers().iter().position(|server| {
+        let port = server.port();
+        port != master.port() && others.contains(&port)
+    });
+    let (lost, killing) = (lost.unwrap(), cluster.clone());
+    blocking(move || killing.servers()[lost].kill()).await;
+    let mut answers = bus.answers();
+    comes_back(answers.wait_for(|answers| !answers)).await.unwrap();
+    serves(master, key, false);
+    let refused = refresh().await.unwrap_err();
+    assert!(refused.may_have_run() && refused.is_retryable(), "{refused}");
+    eventually("it is known that nobody serves the slot", async || {
+        refresh().await.is_err_and(|error| error.is_retryable() && !error.may_have_run())
+    })
+    .await;
+    serves(master, key, true);
+    let booting = cluster.clone();
+    blocking(move || {
+        booting.servers()[lost].boot().unwrap();
+        booting.wait_until_whole().unwrap();
+    })
+    .await;
+    link_is(&bus, true).await;
+    eventually("the slot is served", async || refresh().await.is_ok()).await;
     // No master serves anything: each lacks the slot of one of these.
     let all = cluster.clone();
     blocking(move || {
