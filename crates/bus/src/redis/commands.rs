@@ -462,6 +462,8 @@ impl Keeper {
         let numbers = match shared.commands.is_cluster() && !shared.link.is_up(Part::Commands) {
             true => {
                 let slots = send(shared, &cluster_slots(), To::Anybody, Effect::Reads).await?;
+                // Also where no write is taken: other servers may have taken the place of all that were known.
+                remember_servers(shared, &slots);
                 one_of_each_master(&slots, |number| shared.names.probe(number))
             }
             false => vec![rand::random()],
@@ -495,19 +497,26 @@ impl Keeper {
         let shared = &self.shared;
         match send(shared, &cluster_slots(), To::Anybody, Effect::Reads).await {
             Ok(slots) => {
-                // A server is named once for each of its ranges.
-                let servers: BTreeSet<_> = named(&slots).collect();
-                if let Some((host, port)) = servers.iter().find(|(host, _)| !shared.may_reach(host)) {
-                    let refused = elsewhere(host, *port);
+                if let Some((host, port)) = named(&slots).find(|(host, _)| !shared.may_reach(host)) {
+                    let refused = elsewhere(&host, port);
                     tracing::warn!(%refused, "a server of the Redis Cluster is not connected to");
                 }
-                let servers = servers.iter().filter(|(host, _)| shared.may_reach(host));
-                let servers = servers.take(CLUSTER_SERVERS_MAX);
-                let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
-                *shared.commands.servers.lock() = servers;
+                remember_servers(shared, &slots);
             }
             Err(error) => tracing::debug!(%error, "the Cluster's servers could not be listed"),
         }
+    }
+}
+
+/// Takes note of the servers in the answer to `CLUSTER SLOTS` that may be connected to. One without any, as of a server that has
+/// left its Cluster, takes none from those that are known.
+fn remember_servers(shared: &Shared, slots: &Value) {
+    // A server is named once for each of its ranges.
+    let servers: BTreeSet<_> = named(slots).filter(|(host, _)| shared.may_reach(host)).collect();
+    let servers = servers.iter().take(CLUSTER_SERVERS_MAX);
+    let servers: Vec<_> = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
+    if !servers.is_empty() {
+        *shared.commands.servers.lock() = servers;
     }
 }
 
@@ -574,7 +583,49 @@ pub(super) fn prepare_tls(wanted: bool) {
 
 #[cfg(test)]
 mod tests {
+    use domain::ClusterSecret;
+    use testkit::PATIENCE;
+    use testkit::servers::RedisCluster;
+
+    use super::super::Redis;
     use super::*;
+    use crate::{Bus, Cluster, Options};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_servers_of_a_cluster_are_learned_also_while_it_takes_no_writes() {
+        let started = tokio::task::spawn_blocking(|| RedisCluster::start().unwrap());
+        let cluster = started.await.unwrap();
+        let options = Options {
+            redis_url: Some(cluster.url()),
+            key_prefix: "t:".to_owned(),
+            connect_timeout_ms: 20_000,
+            command_timeout_ms: 1_000,
+            tls_ca_file: None,
+            insecure: false,
+        };
+        let own = Cluster { id: "c".to_owned(), secret: ClusterSecret::parse(&"s".repeat(32)).unwrap() };
+        let bus = Redis::open(&options, &own).await.unwrap();
+        for server in cluster.servers() {
+            server.command(&["CONFIG", "SET", "min-replicas-to-write", "9"]).unwrap();
+        }
+        let mut answers = bus.answers();
+        let refused = answers.wait_for(|answers| !answers);
+        // Nothing of it is kept: it would hold up the task that probes.
+        tokio::time::timeout(PATIENCE, refused).await.expect("writes are refused").unwrap();
+        let known = &bus.shared.commands.servers;
+        known.lock().clear();
+        let learned = async {
+            while known.lock().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, learned).await.expect("the servers are learned");
+        assert!(!bus.shared.link.answers(), "and no write is taken");
+        // A server that is in no Cluster names none.
+        let before = known.lock().len();
+        remember_servers(&bus.shared, &Value::Array(vec![]));
+        assert_eq!(known.lock().len(), before);
+    }
 
     #[test]
     fn each_master_of_a_cluster_has_one_of_the_keys_however_its_slots_lie() {
