@@ -81,11 +81,7 @@ impl Pair {
     pub fn read(&self) -> std::result::Result<CertifiedKey, BadFile> {
         let chain = certificates(&self.certificate, Part::Certificate)?;
         let bad_key = |reason: String| BadFile { part: Part::Key, file: self.key.clone(), reason };
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
-            let is_encrypted = is_encrypted(&self.key);
-            let said = "its private key is encrypted, and must not be: nobody is asked for its password";
-            bad_key(if is_encrypted { said.to_owned() } else { of_pem(&error, "private key") })
-        })?;
+        let key = private_key(&self.key)?;
         CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 bad_key(format!("it is not the key of the certificate in {}", self.certificate.display()))
@@ -98,6 +94,27 @@ impl Pair {
             error => bad_key(format!("the key cannot be used: {error}")),
         })
     }
+}
+
+/// Reads one file, as far as it can be checked without those that it belongs to.
+///
+/// # Errors
+/// [`BadFile`] if the file cannot be read, or holds something else.
+pub fn check_file(file: &Path, part: Part) -> std::result::Result<(), BadFile> {
+    match part {
+        Part::Certificate => certificates(file, part).map(drop),
+        Part::Key => private_key(file).map(drop),
+        Part::Authorities => authorities(file).map(drop),
+    }
+}
+
+/// The private key in a PEM file.
+fn private_key(file: &Path) -> std::result::Result<PrivateKeyDer<'static>, BadFile> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| {
+        let said = "its private key is encrypted, and must not be: nobody is asked for its password";
+        let reason = if is_encrypted(file) { said.to_owned() } else { of_pem(&error, "private key") };
+        BadFile { part: Part::Key, file: file.to_owned(), reason }
+    })
 }
 
 /// The last second at which the certificate of a pair is valid, since 1970. `None` if that cannot be read.

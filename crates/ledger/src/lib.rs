@@ -147,8 +147,8 @@ pub fn is_private(url: &str) -> Result<bool> {
     }
 }
 
-/// The files of TLS that connections by this URL read. What the URL leaves open, the environment of PostgreSQL's own clients
-/// decides (`PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`), as for the connections.
+/// The files of TLS that connections by this URL read in any case. What the URL leaves open, the environment of PostgreSQL's own
+/// clients decides (`PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`), as for the connections.
 ///
 /// # Errors
 /// [`Error::Address`] for a URL that cannot be used. Whether the files can be used is not looked at.

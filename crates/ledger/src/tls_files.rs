@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-/// A file of TLS that connections to the database read.
+/// A file of TLS that connections to the database read, or its text in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFile {
     /// The parameter of the URL that names it, or the variable of the environment.
     pub named_by: String,
-    /// The file, in PEM.
-    pub file: PathBuf,
+    /// The file, in PEM; `None` where the variable holds the text itself.
+    pub file: Option<PathBuf>,
 }
 
-/// All of them. What connections do not read, since they are not to be encrypted or not to verify the server, is not among
-/// them.
+/// All of them. What connections do not read, since they need not be encrypted or are not to verify the server, is not among
+/// them: with `sslmode=prefer` the driver reads a certificate and its key only where the server offers encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates of authorities.

@@ -448,6 +448,50 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_in_the_environment_and_a_key_in_a_file_are_a_pair_for_postgresql() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let [certificate, key] = pair.texts();
+    let texts = [certificate, key].map(|file| std::fs::read_to_string(file).unwrap());
+    let [certificate_text, key_text] = texts.each_ref().map(String::as_str);
+    let checked = |mode: &str, parameters: &str, variable: Option<(&str, &str)>| {
+        let url = format!("postgres://u@127.0.0.1:1/d?sslmode={mode}{parameters}");
+        let setup = Setup::command("check-config").env("FENCEPOST_DATABASE_URL", &url);
+        let setup = variable.into_iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+        setup.run_to_end(PATIENCE)
+    };
+    let (of_certificate, of_key) = (format!("&sslcert={certificate}"), format!("&sslkey={key}"));
+    for (mode, parameters, variable) in [
+        ("require", of_key.as_str(), Some(("PGSSLCERT", certificate_text))),
+        ("verify-full", of_certificate.as_str(), Some(("PGSSLKEY", key_text))),
+        // The driver reads none of them where the server offers no encryption.
+        ("prefer", "&sslcert=missing.crt&sslkey=missing.key", None),
+        ("prefer", "&sslcert=missing.crt", None),
+    ] {
+        let ended = checked(mode, parameters, variable).await.unwrap();
+        assert_eq!(ended.code, Some(0), "{mode} {parameters}: {}", ended.stderr);
+    }
+    for (parameters, variable, words) in [
+        (
+            "&sslkey=missing.key",
+            ("PGSSLCERT", certificate_text),
+            ["ledger.url: sslkey", "missing.key", "cannot be read"],
+        ),
+        (
+            "&sslcert=missing.crt",
+            ("PGSSLKEY", key_text),
+            ["ledger.url: sslcert", "missing.crt", "cannot be read"],
+        ),
+        ("", ("PGSSLCERT", certificate_text), ["ledger.url: PGSSLCERT: ", "sslcert and sslkey", "together"]),
+    ] {
+        let ended = checked("require", parameters, Some(variable)).await.unwrap();
+        assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+        refused(&ended, &words);
+        assert!(!ended.stderr.contains("-----BEGIN"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_postgresql_is_verified_by_its_certificate() {
     let (authority, other) = (Authority::new("ours").unwrap(), Authority::new("another").unwrap());
     let pair = authority.issue("server").unwrap();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use client::tls::{BadFile, Pair, Part, authorities, expires_at, is_for};
+use client::tls::{BadFile, Pair, Part, authorities, check_file, expires_at, is_for};
 use client::{Peers, TlsOptions};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -50,17 +50,24 @@ pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
 pub fn check_ledger(config: &Config) -> Result<(), Failure> {
     let files = ledger::tls_files(&config.ledger.url)?;
     let bad = |of: &ledger::TlsFile, reason: &str| {
-        let said = format!("ledger.url: {} = \"{}\": {reason}", of.named_by, of.file.display());
-        Failure::new(Exit::Config, said)
+        let file = of.file.as_ref().map_or_else(String::new, |file| format!(" = \"{}\"", file.display()));
+        Failure::new(Exit::Config, format!("ledger.url: {}{file}: {reason}", of.named_by))
     };
-    if let Some(of) = &files.authorities {
-        authorities(&of.file).map_err(|found| bad(of, &found.reason))?;
+    if let Some(of) = &files.authorities
+        && let Some(file) = &of.file
+    {
+        authorities(file).map_err(|found| bad(of, &found.reason))?;
     }
     match (&files.certificate, &files.key) {
         (None, None) => Ok(()),
         (Some(certificate), Some(key)) => {
-            let pair = Pair { certificate: certificate.file.clone(), key: key.file.clone() };
-            let read = pair.read().map(drop);
+            // What a variable holds is the driver's to read.
+            let read = match (certificate.file.clone(), key.file.clone()) {
+                (Some(certificate), Some(key)) => Pair { certificate, key }.read().map(drop),
+                (Some(certificate), None) => check_file(&certificate, Part::Certificate),
+                (None, Some(key)) => check_file(&key, Part::Key),
+                (None, None) => Ok(()),
+            };
             read.map_err(|found| bad(if found.part == Part::Key { key } else { certificate }, &found.reason))
         }
         (Some(alone), None) | (None, Some(alone)) => {

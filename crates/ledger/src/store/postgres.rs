@@ -238,15 +238,16 @@ pub(crate) fn tls_files(url: &str) -> Result<TlsFiles> {
     let named = |parameters: &[&str], variable: &str| {
         let of_url = url.query_pairs().filter(|(name, _)| parameters.contains(&name.as_ref())).last();
         if let Some((name, file)) = of_url {
-            return Some(TlsFile { named_by: name.into_owned(), file: PathBuf::from(file.into_owned()) });
+            let file = Some(PathBuf::from(file.into_owned()));
+            return Some(TlsFile { named_by: name.into_owned(), file });
         }
-        // The driver takes the text of a file for a file that need not be read.
-        let file = std::env::var(variable).ok().filter(|text| !text.trim().starts_with("-----BEGIN"));
-        file.map(|file| TlsFile { named_by: variable.to_owned(), file: PathBuf::from(file) })
+        let text = std::env::var(variable).ok()?;
+        let file = (!is_pem(&text)).then(|| PathBuf::from(text));
+        Some(TlsFile { named_by: variable.to_owned(), file })
     };
     let (is_encrypted, is_verified) = match mode {
-        PgSslMode::Disable | PgSslMode::Allow => (false, false),
-        PgSslMode::Prefer | PgSslMode::Require => (true, false),
+        PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer => (false, false),
+        PgSslMode::Require => (true, false),
         PgSslMode::VerifyCa | PgSslMode::VerifyFull => (true, true),
     };
     let read = |is_read: bool, file| if is_read { file } else { None };
@@ -255,6 +256,12 @@ pub(crate) fn tls_files(url: &str) -> Result<TlsFiles> {
         certificate: read(is_encrypted, named(&["sslcert", "ssl-cert"], "PGSSLCERT")),
         key: read(is_encrypted, named(&["sslkey", "ssl-key"], "PGSSLKEY")),
     })
+}
+
+/// Whether the driver takes the value of a variable for the text of a file, and for no file's name.
+fn is_pem(value: &str) -> bool {
+    let text = value.trim();
+    text.starts_with("-----BEGIN") && text.ends_with("-----")
 }
 
 /// Where the database is. The role and its settings may decide the schema. What the URL leaves open, the environment decides.

@@ -63,7 +63,7 @@ fn the_files_of_tls_are_those_that_the_driver_reads() {
             tls_files(&format!("postgres://u@h/d?{parameters}")).unwrap();
         [authorities, certificate, key].map(|file| file.map(|file| (file.named_by, file.file)))
     };
-    let file = |by: &str, file: &str| Some((by.to_owned(), PathBuf::from(file)));
+    let file = |by: &str, file: &str| Some((by.to_owned(), Some(PathBuf::from(file))));
     let all = "sslrootcert=%2Fa%20b.pem&sslcert=c&sslkey=k";
     for (parameters, expected) in [
         (
@@ -74,11 +74,14 @@ fn the_files_of_tls_are_those_that_the_driver_reads() {
             "sslmode=verify-ca&ssl-ca=a&sslrootcert=b&ssl-cert=c&ssl-key=k".to_owned(),
             [file("sslrootcert", "b"), file("ssl-cert", "c"), file("ssl-key", "k")],
         ),
-        // Nobody is verified, or nothing is encrypted.
+        // Nobody is verified, or perhaps nothing is encrypted.
         (format!("sslmode=require&{all}"), [None, file("sslcert", "c"), file("sslkey", "k")]),
+        (format!("sslmode=prefer&{all}"), [None, None, None]),
         (format!("sslmode=disable&{all}"), [None, None, None]),
     ] {
         assert_eq!(found(&parameters), expected, "{parameters}");
     }
     assert!(tls_files("postgres://u@h/d?sslmode=never").is_err());
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(is_pem(pem) && !is_pem("/etc/fencepost/client.crt") && !is_pem("-----BEGIN.pem"));
 }
