@@ -86,6 +86,12 @@ impl Tls {
         Ok(())
     }
 
+    /// The last second at which the certificate for new connections is valid, since 1970. `None` if that cannot be read.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        client::tls::expires_at(&self.current.0.load())
+    }
+
     /// What the server listens with.
     pub(crate) fn config(&self) -> ServerConfig {
         self.config.clone()

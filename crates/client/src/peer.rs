@@ -20,8 +20,23 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections to other instances. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    http: Arc<ArcSwap<reqwest::Client>>,
+    current: Arc<ArcSwap<Connections>>,
     is_secure: bool,
+}
+
+/// Connections that are made with one set of certificates.
+#[derive(Debug)]
+struct Connections {
+    http: reqwest::Client,
+    expires_at: Option<u64>,
+}
+
+impl Connections {
+    fn new(is_secure: bool, tls: &TlsOptions) -> Result<Self> {
+        let http = connections(is_secure, tls)?;
+        let own = tls.pair.as_ref().map(tls::Pair::read).transpose()?;
+        Ok(Self { http, expires_at: own.as_ref().and_then(tls::expires_at) })
+    }
 }
 
 /// A request on its way to another instance.
@@ -58,8 +73,8 @@ impl Peers {
     /// # Errors
     /// [`Error::Unusable`] when TLS is wanted and cannot be set up, and for a file that cannot be used.
     pub fn new(is_secure: bool, tls: &TlsOptions) -> Result<Self> {
-        let http = Arc::new(ArcSwap::from_pointee(connections(is_secure, tls)?));
-        Ok(Self { http, is_secure })
+        let current = Arc::new(ArcSwap::from_pointee(Connections::new(is_secure, tls)?));
+        Ok(Self { current, is_secure })
     }
 
     /// From now on new connections are made with these certificates. Requests under way go on over those they have.
@@ -67,8 +82,15 @@ impl Peers {
     /// # Errors
     /// As [`Self::new`]; then nothing has changed.
     pub fn renew(&self, tls: &TlsOptions) -> Result<()> {
-        self.http.store(Arc::new(connections(self.is_secure, tls)?));
+        self.current.store(Arc::new(Connections::new(self.is_secure, tls)?));
         Ok(())
+    }
+
+    /// The last second at which the certificate that is shown to other instances is valid, since 1970. `None` without one, or if
+    /// that cannot be read.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        self.current.load().expires_at
     }
 
     /// Passes a request on to the instance at `base`.
@@ -92,7 +114,8 @@ impl Peers {
             let value = HeaderValue::from_bytes(&value).map_err(|_| unusable(name))?;
             headers.append(HeaderName::from_static(name), value);
         }
-        let sent = self.http.load().request(method, url).headers(headers).body(request.body).timeout(timeout);
+        let http = self.current.load().http.clone();
+        let sent = http.request(method, url).headers(headers).body(request.body).timeout(timeout);
         let mut response = sent.send().await.map_err(|error| transport::of_sending(&base, error))?;
         let status = response.status().as_u16();
         let header = |name: HeaderName| response.headers().get(name).map(|value| value.as_bytes().to_vec());

@@ -175,9 +175,12 @@ impl Reload {
 }
 
 /// What became of certificates that were read again.
-fn tell_certificates(of: &'static str, outcome: Result<(), String>) {
+fn tell_certificates(of: &'static str, outcome: Result<Option<String>, String>) {
     let result = match outcome {
-        Ok(()) => {
+        Ok(warning) => {
+            if let Some(warning) = warning {
+                tracing::warn!(of, warning, "the certificate is taken, since the one before expired earlier");
+            }
             tracing::info!(of, "the certificates are reloaded");
             "ok"
         }

@@ -20,9 +20,10 @@ use crate::exit::{Exit, Failure};
 /// [`Exit::Config`] for a file that cannot be used.
 pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
     let Some(files) = config.server.tls() else { return Ok(None) };
-    let expires = check_pair(&files.pair, name(config).as_deref()).map_err(|bad| refused(config, &bad))?;
+    let checked = check_pair(&files.pair, name(config).as_deref(), None);
+    let checked = checked.map_err(|bad| refused(config, &bad))?;
     let tls = api::Tls::read(&files).map_err(|bad| refused(config, &bad))?;
-    show_expiry("listener", expires);
+    show_expiry("listener", checked.expires);
     Ok(Some(tls))
 }
 
@@ -32,13 +33,13 @@ pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
 /// [`Exit::Config`] for a file that cannot be used, or where nobody could be trusted.
 pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     let tls = config.cluster.tls(&config.server);
-    let expires = check(&tls).map_err(|bad| refused(config, &bad))?;
+    let checked = check(&tls, None).map_err(|bad| refused(config, &bad))?;
     // An instance on SQLite is alone.
     let has_peers = !matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite));
     let peers = Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
         Failure::new(Exit::Config, format!("cluster.ca_file, for other instances at https://…: {error}"))
     })?;
-    show_expiry("peers", expires);
+    show_expiry("peers", checked.expires);
     Ok(peers)
 }
 
@@ -89,28 +90,29 @@ pub fn check_files(config: &Config) -> Result<(), Failure> {
     config.bus.options().check().map_err(Failure::from)
 }
 
-/// Reads the files of the connections to other instances again.
+/// Reads the files of the connections to other instances again. What the log is to warn of, if there is anything.
 ///
 /// # Errors
 /// What is wrong, for the log; nothing has changed.
-pub fn renew_peers(config: &Config, peers: &Peers) -> Result<(), String> {
+pub fn renew_peers(config: &Config, peers: &Peers) -> Result<Option<String>, String> {
     let tls = config.cluster.tls(&config.server);
-    let expires = check(&tls).map_err(|bad| named(config, &bad))?;
+    let checked = check(&tls, peers.expires_at()).map_err(|bad| named(config, &bad))?;
     peers.renew(&tls).map_err(|error| error.to_string())?;
-    show_expiry("peers", expires);
-    Ok(())
+    show_expiry("peers", checked.expires);
+    Ok(checked.warning.map(|of| named(config, &of)))
 }
 
-/// Reads certificate and key of the listener again.
+/// Reads certificate and key of the listener again. What the log is to warn of, if there is anything.
 ///
 /// # Errors
 /// What is wrong, for the log; nothing has changed.
-pub fn reload(config: &Config, tls: &api::Tls) -> Result<(), String> {
-    let Some(files) = config.server.tls() else { return Ok(()) };
-    let expires = check_pair(&files.pair, name(config).as_deref()).map_err(|bad| named(config, &bad))?;
+pub fn reload(config: &Config, tls: &api::Tls) -> Result<Option<String>, String> {
+    let Some(files) = config.server.tls() else { return Ok(None) };
+    let checked = check_pair(&files.pair, name(config).as_deref(), tls.expires_at());
+    let checked = checked.map_err(|bad| named(config, &bad))?;
     tls.reload().map_err(|bad| named(config, &bad))?;
-    show_expiry("listener", expires);
-    Ok(())
+    show_expiry("listener", checked.expires);
+    Ok(checked.warning.map(|of| named(config, &of)))
 }
 
 /// The files of the listener that are looked at for changes.
@@ -124,26 +126,41 @@ pub fn peer_files(config: &Config) -> Vec<PathBuf> {
     pair.into_iter().flat_map(|pair| [pair.certificate, pair.key]).chain(ca_file).collect()
 }
 
-/// When the certificate expires, if there is any.
-fn check(tls: &TlsOptions) -> Result<Option<u64>, BadFile> {
+/// What was found out about files that can be used.
+#[derive(Default)]
+struct Checked {
+    /// When the certificate expires, in seconds since 1970, if there is any.
+    expires: Option<u64>,
+    /// It has expired by this machine's clock.
+    warning: Option<BadFile>,
+}
+
+fn check(tls: &TlsOptions, in_use_expires: Option<u64>) -> Result<Checked, BadFile> {
     tls.ca_file.as_deref().map(authorities).transpose()?;
-    Ok(tls.pair.as_ref().map(|pair| check_pair(pair, None)).transpose()?.flatten())
+    let checked = tls.pair.as_ref().map(|pair| check_pair(pair, None, in_use_expires)).transpose()?;
+    Ok(checked.unwrap_or_default())
 }
 
 /// Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
-/// moment that is still to come is taken: nothing would have it looked at again then. When it expires, in seconds since 1970.
-fn check_pair(pair: &Pair, name: Option<&str>) -> Result<Option<u64>, BadFile> {
+/// moment that is still to come is taken: nothing would have it looked at again then. So is one that has expired, but later than
+/// the one in use: where this machine's clock is ahead, the next one seems to have expired as well, and is still the better.
+fn check_pair(pair: &Pair, name: Option<&str>, in_use_expires: Option<u64>) -> Result<Checked, BadFile> {
     let read = pair.read()?;
     let bad = |reason| BadFile { part: Part::Certificate, file: pair.certificate.clone(), reason };
     let expires = expires_at(&read);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut warning = None;
     if let Some(at) = expires.filter(|at| *at < now) {
-        return Err(bad(format!("its certificate expired at {}", shown(at))));
+        let expired = bad(format!("its certificate expired at {}", shown(at)));
+        if in_use_expires.is_none_or(|in_use| at <= in_use) {
+            return Err(expired);
+        }
+        warning = Some(expired);
     }
     if let Some(name) = name.filter(|name| !is_for(&read, name)) {
         return Err(bad(format!("its certificate is not for {name}, the name in server.advertise")));
     }
-    Ok(expires)
+    Ok(Checked { expires, warning })
 }
 
 fn shown(at: u64) -> String {
@@ -186,4 +203,62 @@ fn named(config: &Config, bad: &BadFile) -> String {
     let key = keys.iter().find(|(_, file)| !file.is_empty() && Path::new(file) == bad.file);
     let key = key.map_or("TLS", |(key, _)| key);
     format!("{key} = \"{}\": {}", bad.file.display(), bad.reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Server;
+
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIMkr4oesY3uPfgqou8HdnbcH2UW6KPhzFgXKZx2tHnWU
+-----END PRIVATE KEY-----
+";
+    /// Until the end of 2018.
+    const EARLIER: &str = "-----BEGIN CERTIFICATE-----
+MIHfMIGSoAMCAQICAgfjMAUGAytlcDAMMQowCAYDVQQDDAF0MB4XDTE4MDEwMTAw
+MDAwMFoXDTE5MDEwMTAwMDAwMFowDDEKMAgGA1UEAwwBdDAqMAUGAytlcAMhAPDy
+G9zIvLD7g+zu9PmERHtLlfGhxHjN0KDr4Gl1DrCkoxgwFjAUBgNVHREEDTALggls
+b2NhbGhvc3QwBQYDK2VwA0EAIcciPirtBlzIHfFYjB4oB2gVytoLIfDQMHTd9Ya3
+ngow9NhIIJqLep5ySH6SGwYvIpLBOWYnu3AXWeBii3jiDQ==
+-----END CERTIFICATE-----
+";
+    /// Until the end of 2019.
+    const LATER: &str = "-----BEGIN CERTIFICATE-----
+MIHfMIGSoAMCAQICAgfkMAUGAytlcDAMMQowCAYDVQQDDAF0MB4XDTE4MDEwMTAw
+MDAwMFoXDTIwMDEwMTAwMDAwMFowDDEKMAgGA1UEAwwBdDAqMAUGAytlcAMhAPDy
+G9zIvLD7g+zu9PmERHtLlfGhxHjN0KDr4Gl1DrCkoxgwFjAUBgNVHREEDTALggls
+b2NhbGhvc3QwBQYDK2VwA0EAiVAC/3U30K3g7Mh6X/JDCMgaHpr1UOZdo0VyvzyX
+FbkRoTZhlbJVtgbxX6D0cCEuYWi3O8MGCiME26uH9MZ4Bw==
+-----END CERTIFICATE-----
+";
+    /// When the later one expires.
+    const LATER_EXPIRES: Option<u64> = Some(1_577_836_800);
+
+    #[test]
+    fn an_expired_certificate_takes_the_place_of_one_that_expires_earlier_with_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (tls_certificate, tls_key) = (file("certificate"), file("key"));
+        let server = Server { tls_certificate, tls_key, ..Server::default() };
+        let config = Config { server, ..Config::default() };
+        let write = |text: &str| std::fs::write(file("certificate"), text).unwrap();
+        std::fs::write(file("key"), KEY).unwrap();
+        write(EARLIER);
+        let tls = api::Tls::read(&config.server.tls().unwrap()).unwrap();
+        let peers = Peers::new(false, &config.cluster.tls(&config.server)).unwrap();
+        assert!(listener(&config).is_err(), "no start takes it");
+        write(LATER);
+        for warning in [reload(&config, &tls), renew_peers(&config, &peers)] {
+            let warning = warning.unwrap().expect("it has expired");
+            assert!(warning.starts_with("server.tls_certificate = "), "{warning}");
+            assert!(warning.ends_with("expired at 2020-01-01T00:00:00Z"), "{warning}");
+        }
+        assert_eq!([tls.expires_at(), peers.expires_at()], [LATER_EXPIRES; 2]);
+        write(EARLIER);
+        for refused in [reload(&config, &tls), renew_peers(&config, &peers)] {
+            assert!(refused.unwrap_err().ends_with("expired at 2019-01-01T00:00:00Z"));
+        }
+        assert_eq!([tls.expires_at(), peers.expires_at()], [LATER_EXPIRES; 2]);
+    }
 }
