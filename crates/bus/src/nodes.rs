@@ -223,6 +223,8 @@ pub enum Unreserved {
 /// Which slots are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// The instance that holds the node's connection, and says which slots are taken; `None` where the node is not connected.
+    pub holder: Option<InstanceId>,
     /// How old the record's knowledge of all slots is: zero while its holder vouches for it, and never otherwise. `None`
     /// where not all are known: then one that is missing says nothing.
     pub age: Option<Duration>,

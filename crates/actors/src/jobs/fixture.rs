@@ -72,9 +72,18 @@ pub(super) fn slot(number: u128) -> Slot {
 
 /// Of an instance that is alone with its ledger.
 pub(super) fn reach(bus: &bus::Handle) -> Reach {
-    let identity = Identity { id: instance("a"), url: "http://a".to_owned() };
-    let view = ClusterView::alone(&identity, Mode::WorkerQueue);
+    reach_in(bus, view())
+}
+
+/// The same, of one that sees the others so.
+pub(super) fn reach_in(bus: &bus::Handle, view: ClusterView) -> Reach {
     Reach::new(bus.clone(), FailureDetector::alone(), view)
+}
+
+/// What instance `a` sees as long as it knows of no other.
+pub(super) fn view() -> ClusterView {
+    let identity = Identity { id: instance("a"), url: "http://a".to_owned() };
+    ClusterView::alone(&identity, Mode::WorkerQueue)
 }
 
 pub(super) fn policy(of: &str) -> RetryPolicy {

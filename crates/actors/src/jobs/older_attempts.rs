@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use domain::job::{Ended, PastAttempt, Revoked};
 use ledger::JobRecord;
 
-use super::scheduler::Scheduler;
+use super::scheduler::{Scheduler, Sender};
 
 /// Whether no earlier attempt of a job runs any more, and none of one that has ended, as has been waited for since `since`:
 /// their slots are free, or their nodes are gone for sure. Of a node that may be where the bus does not reach nothing will be
@@ -20,12 +20,15 @@ pub(super) async fn are_over(scheduler: &Scheduler, job: &JobRecord, since: Inst
         let newest = job.placed.as_ref().filter(|_| *attempt == job.attempt);
         // An instance of 0.1.0 notes a free slot of the job, whichever attempt had it: of an only one there is no doubt.
         let is_noted = is_released && may_go_on.len() == 1 && newest.is_some();
-        let is_sent = *ended == Ended::Revoked(Revoked::TimedOut)
-            || newest.is_some_and(|placed| scheduler.is_sent_no_more(placed));
+        let sender = match newest {
+            _ if *ended == Ended::Revoked(Revoked::TimedOut) => Sender::Nobody,
+            Some(placed) => Sender::Instance(&placed.holder),
+            None => Sender::Anybody,
+        };
         let is_over = is_noted
             || scheduler.is_surely_gone(node)
             || scheduler.is_out_of_sight(node, since.elapsed().saturating_sub(run_time))
-            || scheduler.missing(node, &[(job.id, *attempt, since)], is_sent).await.contains(&true);
+            || scheduler.missing(node, &[(job.id, *attempt, since)], sender).await.contains(&true);
         if !is_over {
             return false;
         }

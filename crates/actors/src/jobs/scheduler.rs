@@ -90,6 +90,17 @@ impl Drop for TakenOut {
     }
 }
 
+/// Who may send an attempt to its node after the node's slots were listed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sender<'i> {
+    /// Whichever instance holds the node's socket.
+    Anybody,
+    /// The one that held the socket when the attempt was placed.
+    Instance(&'i InstanceId),
+    /// It was sent before.
+    Nobody,
+}
+
 /// Of one instance.
 pub(super) struct Scheduler {
     registry: Registry,
@@ -524,12 +535,6 @@ impl Scheduler {
         !self.reach.has_ended(holder) && !self.is_elsewhere(placed) && !self.is_surely_gone(node)
     }
 
-    /// Whether nobody sends any more what was placed so: the instance that was to has ended, and its node has connected to
-    /// another one. What the node does not list there it does not have.
-    pub(super) fn is_sent_no_more(&self, placed: &Assignment) -> bool {
-        self.reach.has_ended(&placed.holder) && self.is_elsewhere(placed)
-    }
-
     /// Whether the node has connected to another instance than the one that held its socket when this was placed.
     fn is_elsewhere(&self, Assignment { node, holder }: &Assignment) -> bool {
         self.registry.get(node).is_some_and(|known| known.profile.holder != *holder)
@@ -537,13 +542,12 @@ impl Scheduler {
 
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
     /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
-    /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts. With `are_sent` all of
-    /// them were sent by then, or are sent no more.
+    /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts.
     pub(super) async fn missing(
         &self,
         node: &NodeId,
         attempts: &[(JobId, Attempt, Instant)],
-        are_sent: bool,
+        sender: Sender<'_>,
     ) -> Vec<bool> {
         let mut missing = Vec::with_capacity(attempts.len());
         for attempts in attempts.chunks(bus::limits::NODE_SLOTS_MAX) {
@@ -551,9 +555,9 @@ impl Scheduler {
                 attempts.iter().map(|(job, attempt, _)| Slot { job: *job, attempt: *attempt }).collect();
             let asked = Instant::now();
             match self.bus.held_slots(node, &slots).await {
-                Ok(Held { age: Some(age), is_taken }) => {
+                Ok(Held { holder, age: Some(age), is_taken }) => {
                     let timeouts = self.registry.timeouts();
-                    let settled = match (age.is_zero(), are_sent) {
+                    let settled = match (age.is_zero(), self.sends_no_more(sender, holder.as_ref())) {
                         // A Redis that came back with an older state lists what was taken up to that long ago.
                         (true, _) => timeouts.vouched + LISTED_MARGIN,
                         (false, true) => age + LISTED_MARGIN,
@@ -572,6 +576,20 @@ impl Scheduler {
             }
         }
         missing
+    }
+
+    /// Whether all that may still be sent, or was, is in a list of slots by this instance, to which the node is connected. So it
+    /// is once the sender has ended, and the list is another's: the instance that empties the sender's inbox may still hand an
+    /// attempt to the node, but only under its reservation, which stays in the record with a new connection, and if it is its
+    /// job's newest in the ledger.
+    fn sends_no_more(&self, sender: Sender<'_>, lister: Option<&InstanceId>) -> bool {
+        match sender {
+            Sender::Anybody => false,
+            Sender::Instance(instance) => {
+                self.reach.has_ended(instance) && lister.is_some_and(|lister| lister != instance)
+            }
+            Sender::Nobody => true,
+        }
     }
 }
 

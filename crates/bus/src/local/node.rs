@@ -245,7 +245,8 @@ impl Node {
         let is_taken = slots.iter().map(|slot| self.slots.contains_key(slot)).collect();
         let age = |at: Instant| now.duration_since(at).max(Duration::from_nanos(1));
         let listed = self.listed.filter(|_| self.is_complete).map(age);
-        Held { age: if self.is_known(now) { Some(Duration::ZERO) } else { listed }, is_taken }
+        let age = if self.is_known(now) { Some(Duration::ZERO) } else { listed };
+        Held { holder: Some(self.holder.clone()), age, is_taken }
     }
 
     pub(super) fn show(&mut self, now: Instant) -> NodeRecord {

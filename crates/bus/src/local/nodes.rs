@@ -203,7 +203,7 @@ impl Nodes for Local {
         let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
         Ok(match nodes.online(node, now) {
             Some(record) => record.held(slots, now),
-            None => Held { age: None, is_taken: vec![false; slots.len()] },
+            None => Held { holder: None, age: None, is_taken: vec![false; slots.len()] },
         })
     }
 

@@ -181,11 +181,11 @@ impl Nodes for Redis {
     async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held> {
         check_slots(slots)?;
         let fill = |call: &mut Cmd| add_slots(call, slots);
-        let mut answers: Vec<i64> = self.run_at(node, &HOLDS, fill, Effect::Reads).await?;
-        let is_taken = answers.split_off(answers.len().min(1));
-        let age = answers.first().ok_or_else(failure::unreadable)?;
-        let age = u64::try_from(*age).ok().map(Duration::from_micros);
-        Ok(Held { age, is_taken: each(is_taken, slots.len(), is_one)? })
+        let (holder, age, is_taken): (Option<String>, i64, Vec<i64>) =
+            self.run_at(node, &HOLDS, fill, Effect::Reads).await?;
+        let holder = holder.and_then(|holder| InstanceId::parse(&holder).ok());
+        let age = u64::try_from(age).ok().map(Duration::from_micros);
+        Ok(Held { holder, age, is_taken: each(is_taken, slots.len(), is_one)? })
     }
 
     async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>> {

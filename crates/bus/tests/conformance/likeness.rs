@@ -171,7 +171,7 @@ impl Step {
                 [1, 2].map(|attempt| Slot { job: JobId::from_u128(job), attempt: Attempt::new(attempt) })
             })
             .collect();
-        let Held { age, is_taken } = bus.held_slots(&n, &all).await.unwrap();
-        (format!("{answer} {shown:?} {:?} {is_taken:?}", age.is_some()), connected)
+        let Held { holder, age, is_taken } = bus.held_slots(&n, &all).await.unwrap();
+        (format!("{answer} {shown:?} {holder:?} {:?} {is_taken:?}", age.is_some()), connected)
     }
 }

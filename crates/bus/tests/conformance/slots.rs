@@ -10,7 +10,7 @@ use domain::job::Attempt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::bench::{Bench, LONG, eventually};
+use crate::bench::{Bench, LONG, eventually, id};
 use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
 
 /// Short, and long enough for what a busy machine does first.
@@ -19,10 +19,12 @@ const SHORT: Duration = Duration::from_secs(2);
 pub async fn nothing_is_reserved_until_all_slots_are_known(b: Bench) {
     let bus = b.join().await;
     assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::NotReady], "nothing is known of it");
+    assert_eq!(bus.held_slots(&node("n"), &[]).await.unwrap().holder, None);
     let first = connect(&bus, "n", &report(2), &[slot(1)]).await;
     assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes, Reserved::NotReady]);
     let unknown = bus.held_slots(&node("n"), &[slot(1), slot(2)]).await.unwrap();
-    assert_eq!((unknown.age, unknown.is_taken), (None, vec![true, false]));
+    let holder = Some(id("a-1"));
+    assert_eq!((&unknown.holder, unknown.age, unknown.is_taken), (&holder, None, vec![true, false]));
     let second = connect(&bus, "n", &report(2), &[slot(1)]).await;
     assert!(!second.is_complete, "a new connection knows no more than the one before");
     assert_eq!(bus.complete_node(&node("n"), first.epoch, &[]).await.unwrap(), Written::Replaced);
@@ -31,6 +33,8 @@ pub async fn nothing_is_reserved_until_all_slots_are_known(b: Bench) {
     assert_eq!(reserve(&bus, "n", &[2, 3]).await, [Reserved::Yes, Reserved::Full]);
     let known = bus.held_slots(&node("n"), &[slot(1), slot(2), slot(3)]).await.unwrap();
     assert_eq!((known.age, known.is_taken), (Some(Duration::ZERO), vec![true, true, false]));
+    bus.disconnect_node(&node("n"), second.epoch, LONG).await.unwrap();
+    assert_eq!(bus.held_slots(&node("n"), &[]).await.unwrap().holder, None, "it is not connected");
 }
 
 pub async fn a_slot_is_reserved_then_sent_then_free(b: Bench) {

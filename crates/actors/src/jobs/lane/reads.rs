@@ -18,7 +18,7 @@ use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
 use crate::jobs::messages::LaneCommand;
-use crate::jobs::scheduler::Scheduler;
+use crate::jobs::scheduler::{Scheduler, Sender};
 
 /// Between two tries to hold jobs while the lane's lease row is locked, before jitter.
 const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -276,7 +276,7 @@ async fn stranded(
                 attempts.iter().map(|(job, attempt, _, since)| (*job, *attempt, *since)).collect();
             match scheduler.is_surely_gone(node) {
                 true => (attempts, true, vec![true; slots.len()]),
-                false => (attempts, false, scheduler.missing(node, &slots, false).await),
+                false => (attempts, false, scheduler.missing(node, &slots, Sender::Anybody).await),
             }
         });
         for (attempts, is_gone, missing) in join_all(looks).await {

@@ -1,15 +1,16 @@
 //! What is concluded about an attempt that has no slot, and what becomes of slots that are given back.
 
 use bus::{Connected, NewConnection, NodeState, Report, Version};
+use cluster::ClusterView;
 use domain::job::{Ended, LiveJob, PastAttempt};
-use domain::{Label, NodeTimeouts, Timestamp};
-use ledger::JobRecord;
+use domain::{Label, NodeTimeouts, Resource, Timestamp};
+use ledger::{JobRecord, Lease, Peer};
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
 use super::*;
 use crate::jobs::fixture::{
-    FIRST, KnownOwners, Ledger, instance, job, lane, node, node_record, reach, serve, slot, spec,
+    FIRST, KnownOwners, Ledger, instance, job, lane, node, node_record, reach_in, serve, slot, spec, view,
 };
 use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
@@ -26,6 +27,7 @@ struct Here {
     scheduler: Arc<Scheduler>,
     gateway: Arc<NodeGateway>,
     bus: bus::Handle,
+    view: ClusterView,
     epoch: bus::Epoch,
     ledger: Ledger,
 }
@@ -41,15 +43,36 @@ async fn here_with(timeouts: NodeTimeouts) -> Here {
     let registry = Registry::new(instance("a"), timeouts);
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
-    let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway), reach(&bus)));
-    let holder = instance("b");
-    let floor = bus::Epoch::new(0);
+    let view = view();
+    let reach = reach_in(&bus, view.clone());
+    let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway), reach));
+    let epoch = connect(&bus, "b").await;
+    Here { scheduler, gateway, bus, view, epoch, ledger }
+}
+
+/// Node `n` connects to an instance, to which its slots are lent.
+async fn connect(bus: &bus::Handle, holder: &str) -> bus::Epoch {
+    let (holder, floor) = (instance(holder), bus::Epoch::new(0));
     let new =
         NewConnection { holder: &holder, principal: "", age: Duration::ZERO, over: None, had: None, floor };
     let connected = bus.connect_node(&node("n"), &new, &report(true), &[]).await;
     let epoch = connected.unwrap().done().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();
-    Here { scheduler, gateway, bus, epoch, ledger }
+    epoch
+}
+
+/// An instance whose lease is its own, and has so long to run.
+fn peer(name: &str, expires_in_ms: u64) -> Peer {
+    let (id, at) = (instance(name), Timestamp::from_micros(0));
+    let lease = Lease {
+        resource: Resource::instance(&id),
+        owner: Some(id.clone()),
+        token: Token::new(1),
+        acquired_at: at,
+        renewed_at: at,
+        expires_in_ms,
+    };
+    Peer { url: format!("http://{name}"), id, lease, age_ms: 60_000 }
 }
 
 fn report(is_lent: bool) -> Report {
@@ -70,7 +93,9 @@ impl Here {
     /// Whether attempts 1 and 2, known for so long, are taken for lost.
     async fn missing(&self, known_for: Duration) -> Vec<bool> {
         let since = Instant::now().checked_sub(known_for).unwrap();
-        self.scheduler.missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)], false).await
+        self.scheduler
+            .missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)], Sender::Anybody)
+            .await
     }
 }
 
@@ -165,20 +190,30 @@ async fn a_node_may_be_where_it_was_until_that_instance_has_ended_or_it_is_seen_
     assert!(!may_be("a"), "it has connected elsewhere since");
 }
 
-/// Nobody sends it any more: no reservation is waited for, and what its node lists at the other instance is all that there is.
+/// No reservation is waited for: what the other instance lists is all that there is.
 #[tokio::test]
 async fn a_cancelled_attempt_is_over_soon_if_its_instance_has_ended_and_its_node_has_connected_to_another() {
-    let here = here().await;
+    let mut here = here().await;
     here.ledger.dispatch_all("b", &[1], "n", "b").await;
     let mut record = here.ledger.handle.job(job(1)).await.unwrap().unwrap();
     let (ended, reason, at) = (Ended::Cancelled, "cancelled".to_owned(), Timestamp::from_micros(0));
     record.attempts = vec![PastAttempt { attempt: FIRST, node: node("n"), ended, reason, at }];
     let since = Instant::now().checked_sub(RESERVATION / 2).unwrap();
-    let is_over = async |record: &JobRecord| older_attempts::are_over(&here.scheduler, record, since).await;
+    let scheduler = Arc::clone(&here.scheduler);
+    let is_over = async |record: &JobRecord| older_attempts::are_over(&scheduler, record, since).await;
     here.lists(true, &[]).await;
-    assert!(!is_over(&record).await, "the list may be by the instance that has ended");
-    let (registry, now) = (&here.scheduler.registry, Instant::now());
-    registry.apply(node_record("n", "a", here.epoch, 0), now, now);
+    assert!(!is_over(&record).await, "the list is by the instance that has ended");
+    let now = Instant::now();
+    scheduler.registry.apply(node_record("n", "a", here.epoch, 0), now, now);
+    assert!(!is_over(&record).await, "so it is though the node was seen at another one");
+    here.epoch = connect(&here.bus, "a").await;
+    here.lists(true, &[]).await;
+    assert!(is_over(&record).await);
+    for left_ms in [1_000, 0] {
+        here.view.saw(vec![peer("a", 1_000), peer("b", left_ms)]);
+        assert!(!is_over(&record).await, "its instance, with {left_ms} ms of its lease, may not have ended");
+    }
+    here.view.saw(vec![peer("a", 1_000)]);
     assert!(is_over(&record).await);
     here.lists(true, &[slot(1)]).await;
     assert!(!is_over(&record).await, "its node has it");
