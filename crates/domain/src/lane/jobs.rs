@@ -593,6 +593,18 @@ impl LaneJobs {
         under_way.map(|(id, _)| *id).collect()
     }
 
+    /// Whether the attempt of a job may have been sent before it was known here, and nothing says that its node's connection of
+    /// then is over: [`Due::LookForNode`] comes of it in its time.
+    pub(super) fn is_to_be_looked_for(&self, job: JobId) -> bool {
+        self.entries.get(&job).is_some_and(|entry| match &entry.phase {
+            Phase::InFlight(at_node) => {
+                let is_cut_off = at_node.is_connection_lost || at_node.is_node_elsewhere;
+                entry.newest.state == State::Dispatched && at_node.may_be_sent && !is_cut_off
+            }
+            Phase::Delayed | Phase::Waiting { .. } => false,
+        })
+    }
+
     /// Whether the attempt is under way, and its node has not acknowledged it.
     pub(super) fn is_unacknowledged(&self, job: JobId, attempt: Attempt) -> bool {
         self.entries.get(&job).is_some_and(|entry| {

@@ -330,6 +330,8 @@ impl<C: Callers> LaneState<C> {
                 let (why, reason) = match state {
                     State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
                     State::Running => (Revoked::Unlisted, "the node no longer lists the attempt"),
+                    // Its node may be well, and never have been sent it: the end of the time to acknowledge it shows that.
+                    _ if !is_gone && self.jobs.is_to_be_looked_for(job) => continue,
                     // It may be what the node died of.
                     _ if self.jobs.get(job).is_some_and(|entry| entry.lost() == Revoked::NodeLost) => {
                         (Revoked::NodeLost, self.jobs.why_lost(job))

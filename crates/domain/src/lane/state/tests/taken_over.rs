@@ -141,19 +141,35 @@ fn what_wants_evidence_is_not_revoked_because_nothing_is_heard_of_it() {
 #[test]
 fn an_attempt_without_a_slot_counts_if_its_node_may_have_died_of_it() {
     let now = Instant::now();
-    for (on_recovery, was_cut, expected) in [
-        (OnRecovery::Hold, true, Revoked::NodeLost),
-        (OnRecovery::Hold, false, Revoked::Undeliverable),
-        (OnRecovery::Run, false, Revoked::NodeLost),
-    ] {
-        let mut state = taken_over(on_recovery, now);
-        if was_cut {
-            give(&mut state, command("connection lost", now), now);
-        }
+    let stranded = |state: &mut LaneState<Numbered>, is_gone| {
         state.reading = Some(Read::Stranded(Vec::new()));
-        let missed = vec![(job(1), Attempt::new(1), State::Dispatched, false)];
+        let missed = vec![(job(1), Attempt::new(1), State::Dispatched, is_gone)];
         let mut effects = state.stranded_read(missed, now);
         effects.extend(state.flush(now));
-        assert_eq!(why(&effects), Some(expected), "{on_recovery:?}: {}", words(&effects));
+        effects
+    };
+    for (on_recovery, news, is_gone, expected) in [
+        (OnRecovery::Hold, Some("connection lost"), false, Revoked::NodeLost),
+        (OnRecovery::Hold, None, false, Revoked::Undeliverable),
+        (OnRecovery::Run, Some("connection lost"), false, Revoked::NodeLost),
+        (OnRecovery::Run, Some("elsewhere"), false, Revoked::NodeLost),
+        (OnRecovery::Run, None, true, Revoked::NodeLost),
+    ] {
+        let mut state = taken_over(on_recovery, now);
+        if let Some(news) = news {
+            give(&mut state, command(news, now), now);
+        }
+        let effects = stranded(&mut state, is_gone);
+        assert_eq!(why(&effects), Some(expected), "{on_recovery:?}, {news:?}: {}", words(&effects));
     }
+    // Of its node nothing is known yet: it may be well, and never have had the attempt.
+    for (found, expected) in
+        [(NodeFound::There, Revoked::NotAcknowledged), (NodeFound::Gone, Revoked::NodeLost)]
+    {
+        let mut state = under_way(true, now);
+        assert_eq!(words(&stranded(&mut state, false)), "");
+        assert_eq!(why(&looked_for(&mut state, found, now)), Some(expected), "{found:?}");
+    }
+    let mut state = under_way(false, now);
+    assert_eq!(why(&stranded(&mut state, false)), Some(Revoked::Undeliverable));
 }
