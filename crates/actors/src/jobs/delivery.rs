@@ -28,6 +28,8 @@ pub(super) struct RetryPolicy {
     pub(super) lane: LaneId,
     /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
     pub(super) owner: Option<InstanceId>,
+    /// As [`Noticed::was_read`].
+    pub(super) was_read: bool,
     /// What the job is counted by.
     pub(super) class: Class,
     pub(super) charged_attempts: u32,
@@ -51,25 +53,19 @@ pub(super) struct DispatchNotice {
 #[derive(Clone, Debug)]
 pub(super) struct Noticed {
     pub(super) notice: DispatchNotice,
-    /// It was read before, by this instance or by the dead one whose inbox it lies in: the node may have the attempt.
+    /// It was read before, or may have been, by this instance or by the dead one whose inbox it lies in: the node may have been
+    /// sent the attempt, and nobody may say that it never was.
     pub(super) was_read: bool,
 }
 
 impl Noticed {
-    /// Whether nobody may say that the node never had the attempt, and that matters: a stage must not run again.
-    pub(super) fn may_run(&self) -> bool {
-        self.was_read && self.notice.lane.plan_id().is_some()
-    }
-}
-
-impl DispatchNotice {
     /// The attempt, where it is still the job's newest, on this node.
     pub(super) fn dispatch(self, job: &LiveJob) -> Option<Dispatch> {
-        let Self { attempt, placed, owner, .. } = self;
+        let Self { notice: DispatchNotice { attempt, placed, owner, .. }, was_read } = self;
         let is_current = job.newest.attempt == attempt && job.placed.as_ref() == Some(&placed);
         is_current.then(|| {
             let mut dispatch = Dispatch::new(job, job.newest, placed);
-            dispatch.policy.owner = owner;
+            (dispatch.policy.owner, dispatch.policy.was_read) = (owner, was_read);
             dispatch
         })
     }
@@ -112,6 +108,7 @@ impl Dispatch {
             policy: RetryPolicy {
                 lane: job.lane.clone(),
                 owner: None,
+                was_read: false,
                 class: spec.class(),
                 charged_attempts: newest.charged_attempts,
                 max_attempts: spec.max_attempts,

@@ -90,6 +90,7 @@ pub(super) fn policy(of: &str) -> RetryPolicy {
     RetryPolicy {
         lane: lane(of),
         owner: None,
+        was_read: false,
         class: Class::default(),
         charged_attempts: 0,
         max_attempts: 2,

@@ -83,13 +83,13 @@ impl Incoming {
 
     /// Handles the entries of an inbox, this instance's own or a dead one's, and settles them. Entries that
     /// could not be settled are handled again, which has no further effect: what was read before, here or by the dead, is
-    /// never said not to have reached its node where that matters.
+    /// never said not to have reached its node.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         let mut notices = Vec::new();
         for entry in entries {
             match InstanceMessage::from_bytes(&entry.payload) {
-                // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
+                // In a dead instance's inbox: the node may have connected here since; if not, nothing is said of it.
                 Some(InstanceMessage::Dispatch(notice)) => {
                     let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
                     notices.push(Noticed { notice, was_read });

@@ -396,15 +396,13 @@ impl NodeGateway {
             }
         };
         for one in here {
-            let may_run = one.may_run();
-            let notice = one.notice;
-            let (job, attempt) = (notice.job, notice.attempt);
-            if may_run && self.attempts.is_expected(job, attempt) {
+            let (job, attempt) = (one.notice.job, one.notice.attempt);
+            if one.was_read && self.attempts.is_expected(job, attempt) {
                 // It was handed over.
                 continue;
             }
             let found = live.iter().find(|live| live.id == job);
-            match found.and_then(|live| notice.dispatch(live)) {
+            match found.and_then(|live| one.dispatch(live)) {
                 Some(dispatch) => self.hand_to_node(dispatch),
                 None => tracing::debug!(%job, %attempt, "a dispatch of what is not under way is dropped"),
             }
@@ -412,8 +410,8 @@ impl NodeGateway {
     }
 
     fn not_handed(&self, noticed: Noticed, reason: &str) {
-        if noticed.may_run() {
-            // Its lane finds out what became of it, and takes no silence for an answer.
+        if noticed.was_read {
+            // Its lane finds out what became of it.
             return tracing::debug!(job = %noticed.notice.job, reason, "a dispatch that was read before is dropped");
         }
         let DispatchNotice { job, attempt, lane, owner, .. } = noticed.notice;
@@ -461,11 +459,14 @@ impl NodeGateway {
         known.policy
     }
 
-    /// The attempt never began.
+    /// The attempt never began, as far as is known here.
     pub(super) fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
-        if let Some(policy) = self.forget(job, attempt) {
-            self.report(&policy, job, attempt, AttemptEvent::Revoked(why, reason.to_owned()));
+        let Some(policy) = self.forget(job, attempt) else { return };
+        if policy.was_read && why == Revoked::Undeliverable {
+            // It may have been sent when its dispatch was read before: its lane finds out what became of it.
+            return tracing::debug!(%job, %attempt, reason, "a dispatch that was read before is dropped");
         }
+        self.report(&policy, job, attempt, AttemptEvent::Revoked(why, reason.to_owned()));
     }
 
     /// The node has the attempt, unless it is another's.

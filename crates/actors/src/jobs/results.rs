@@ -348,6 +348,7 @@ impl ResultWriter {
                 Some(live) if is_under_way(&live, attempt, node) => Some(RetryPolicy {
                     lane: live.lane.clone(),
                     owner: None,
+                    was_read: false,
                     class: live.spec.class(),
                     charged_attempts: live.newest.charged_attempts,
                     max_attempts: live.spec.max_attempts,

@@ -409,7 +409,7 @@ async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing(
 }
 
 #[tokio::test]
-async fn of_a_dispatch_that_was_read_before_a_plans_lane_does_not_hear_that_it_came_to_nothing() {
+async fn of_a_dispatch_that_was_read_before_no_lane_hears_that_it_came_to_nothing() {
     let mut here = here().await;
     let noticed = |to: &str, was_read| {
         let notice = DispatchNotice {
@@ -420,13 +420,23 @@ async fn of_a_dispatch_that_was_read_before_a_plans_lane_does_not_hear_that_it_c
         Noticed { notice, was_read }
     };
     for (lane, was_read, is_told) in
-        [("instance:b", false, true), ("instance:b", true, true), (PLAN, false, true), (PLAN, true, false)]
+        [("instance:b", false, true), ("instance:b", true, false), (PLAN, false, true), (PLAN, true, false)]
     {
         here.gateway.hand_noticed(vec![noticed(lane, was_read)]).await;
         let served = if lane == PLAN { &mut here.plan } else { &mut here.owner };
         let told = event_now(served).await;
         let is_taken_back = matches!(told, Some((_, AttemptEvent::Revoked(Revoked::Undeliverable, _))));
         assert_eq!(is_taken_back, is_told, "{lane}, read before: {was_read}, {told:?}");
+    }
+    // Its node has connected here, and cannot be sent it.
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    for (was_read, is_told) in [(true, false), (false, true)] {
+        let outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
+        here.gateway.hand_noticed(vec![noticed("instance:b", was_read)]).await;
+        assert!(here.gateway.attempts().is_expected(job(1), FIRST));
+        drop(outbox);
+        assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
+        assert_eq!(event_now(&mut here.owner).await.is_some(), is_told, "read before: {was_read}");
     }
 }
 
