@@ -388,9 +388,11 @@ impl Jobs {
     }
 
     /// From now on no lane is opened here, of a session, a plan or another instance. Requests for those that are not served
-    /// here are refused as [`Refusal::Fenced`].
-    pub fn wind_down(&self) {
+    /// here are refused as [`Refusal::Fenced`]. Returns when what the nodes here have acknowledged is written, unless the ledger
+    /// is away: the plans release their lanes next.
+    pub async fn wind_down(&self) {
         self.enter(Phase::Leaving);
+        self.write_acknowledged().await;
     }
 
     /// Finishes the commits under way in all lanes but the instance's own, and releases them: other instances go on with
@@ -403,11 +405,12 @@ impl Jobs {
         keeper.directory().until_none(|lane| !keeper.is_own(lane), || LaneCommand::Stop).await;
     }
 
-    /// Finishes the commits under way, and releases the lanes, as [`Self::release_others`] does. Unfinished jobs stay in the
-    /// ledger, for other instances. Stop accepting submissions before you call this.
+    /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other instances. Stop
+    /// accepting submissions, and call [`Self::release_others`], before you call this.
     pub async fn stop(&self) {
-        self.write_acknowledged().await;
         self.end(Phase::Stopping).await;
+        // Nobody takes the own lanes over before the instance has left, and until now they have sent attempts.
+        self.write_acknowledged().await;
     }
 
     /// Returns when the lanes are released, or have ended.

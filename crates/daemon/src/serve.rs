@@ -315,7 +315,7 @@ impl Daemon {
             };
             let of_jobs = async {
                 let _ = timeout(SESSIONS_KEPT_MAX, api.idle()).await;
-                jobs.wind_down();
+                jobs.wind_down().await;
                 // A plan that ends tells its lane so.
                 plans.stop().await;
                 jobs.release_others().await;

@@ -1,6 +1,6 @@
 //! Writes what this instance's nodes report about attempts apart from results: that they run, and that the
 //! slots of cancelled ones are free. Neither is urgent, so they are written in batches, and again until the
-//! write succeeds; that they run at the latest before the owners of the lanes here end.
+//! write succeeds; that they run at the latest when the instance stops, before others read the lanes.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::panic_guard::{again_after_panics, guarded};
 const RUN_NOTED_AFTER: Duration = Duration::from_millis(1_500);
 /// How often those are looked for, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the last acknowledgements before the end of lanes' owners may take: a ledger that is away holds up no stop.
+/// How long a write of acknowledgements may take while the instance stops: a ledger that is away holds up no stop.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(2);
 
 struct AttemptWriter {

@@ -157,6 +157,17 @@ async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_has_just_acknowledged_is_written_before_a_stop_comes_to_the_plans() {
+    let lanes = open().await;
+    let (node, job) = (NodeId::parse("n").unwrap(), JobId::from_u128(2));
+    dispatch_elsewhere(&lanes.ledger, job, &node).await;
+    lanes.jobs.acknowledged(&node, job, Attempt::new(1));
+    lanes.jobs.wind_down().await;
+    assert_eq!(lanes.ledger.job(job).await.unwrap().unwrap().state, State::Running);
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_waits_for_a_jobs_end_reads_its_state_alone() {
     let lanes = open().await;
     let job = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap().id;
