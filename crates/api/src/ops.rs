@@ -113,7 +113,12 @@ async fn look_at_ledger(state: Arc<State>) -> Check {
     match state.ask(HEALTH_TIMEOUT, state.ledger.check()).await {
         Some(Ok(ledger::Health { unwritable: Some(reason), .. })) => Check {
             status: CheckStatus::Down,
-            detail: Some(format!("{reason}; writes are refused until the ledger takes them again")),
+            detail: Some(match reason {
+                ledger::Unwritable::Corrupt => {
+                    format!("{reason}; put a backup in its place, and start the instance again")
+                }
+                _ => format!("{reason}; writes are refused until the ledger takes them again"),
+            }),
         },
         // Reads are answered, and yet commits wait, as for a standby, or no incarnation can begin.
         Some(Ok(_)) if state.incarnation().reach.is_without_lease_for(HEALTH_TIMEOUT) => {

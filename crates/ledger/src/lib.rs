@@ -188,7 +188,7 @@ pub trait Ledger:
     fn kind(&self) -> Kind;
 
     /// Asks whether it answers, whether it is set to keep what it answers, and, once a write has failed for a reason of
-    /// [`Unwritable`], whether it takes writes again.
+    /// [`Unwritable`] other than a corrupt file, whether it takes writes again.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

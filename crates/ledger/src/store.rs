@@ -47,9 +47,6 @@ const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
 const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
-const QUICK_CHECK: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "quick_check"));
-/// What SQLite answers of a file in which it finds nothing wrong.
-const WELL: &str = "ok";
 
 /// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
@@ -294,19 +291,17 @@ impl Store {
 
     /// Whether the ledger takes writes again that failed for this reason.
     async fn takes_writes(&self, Found { reason, words }: Found) -> Result<bool> {
-        self.probe().await?;
-        match (self.database(), reason) {
-            // The probe writes to one table alone.
-            (Kind::Postgres, Unwritable::Denied) => {
-                let (is_allowed,) = self.one(Way::Reads, self.ask(&RIGHTS).bind(words.as_str())).await?;
-                Ok(is_allowed)
-            }
-            (Kind::Sqlite, Unwritable::Corrupt) => {
-                let (found,): (String,) = self.one(Way::Reads, self.ask(&QUICK_CHECK)).await?;
-                Ok(found == WELL)
-            }
-            _ => Ok(true),
+        // To read all of the file may take minutes, and a person has to stop the process to mend it.
+        if reason == Unwritable::Corrupt {
+            return Ok(false);
         }
+        self.probe().await?;
+        // The probe writes to one table alone.
+        if (self.database(), reason) == (Kind::Postgres, Unwritable::Denied) {
+            let (is_allowed,) = self.one(Way::Reads, self.ask(&RIGHTS).bind(words.as_str())).await?;
+            return Ok(is_allowed);
+        }
+        Ok(true)
     }
 
     /// Writes as much as a large payload takes, and removes it again.

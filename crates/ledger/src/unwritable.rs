@@ -17,7 +17,7 @@ pub(crate) const PROBE_NAME: &str = "write-probe";
 /// What PostgreSQL says where the role lacks a right.
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-/// Why the ledger answers reads and takes no writes. Each reason ends without a restart.
+/// Why the ledger answers reads and takes no writes. Each reason but [`Self::Corrupt`] ends without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritable {
     /// The disk has no room.
@@ -28,7 +28,8 @@ pub enum Unwritable {
     InputOutput,
     /// The role lacks a right that it needs, also one to read.
     Denied,
-    /// What is read of the SQLite file is no database, or makes no sense.
+    /// What is read of the SQLite file is no database, or makes no sense. It counts until the file is opened again: what else is
+    /// wrong in it nobody knows before all of it was read.
     Corrupt,
 }
 
@@ -101,10 +102,11 @@ impl WriteWatch {
         self.0.lock().clone()
     }
 
-    /// A probe was written.
+    /// A probe was written. It says nothing of a file that is corrupt elsewhere.
     pub(crate) fn recovered(&self) {
-        *self.0.lock() = None;
-        tracing::info!("the ledger takes writes again");
+        if self.0.lock().take_if(|found| found.reason != Unwritable::Corrupt).is_some() {
+            tracing::info!("the ledger takes writes again");
+        }
     }
 
     /// Notes why a write failed.
@@ -123,11 +125,31 @@ impl WriteWatch {
 
     fn note(&self, reason: Unwritable, error: &Error) {
         let mut found = self.0.lock();
-        if found.as_ref().is_some_and(|found| found.reason == reason) {
+        let lasting = [reason, Unwritable::Corrupt];
+        if found.as_ref().is_some_and(|known| lasting.contains(&known.reason)) {
             return;
         }
         let words = error.driver().map(ToString::to_string).unwrap_or_default();
         *found = Some(Found { reason, words });
         tracing::error!(%reason, %error, "the ledger takes no writes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(watch: &WriteWatch, reason: Unwritable) {
+        watch.note(reason, &Error::refused(sqlx::Error::RowNotFound));
+    }
+
+    #[test]
+    fn a_corrupt_file_stays_so_whatever_fails_or_passes_later() {
+        let watch = WriteWatch::default();
+        fails(&watch, Unwritable::DiskFull);
+        fails(&watch, Unwritable::Corrupt);
+        fails(&watch, Unwritable::DiskFull);
+        watch.recovered();
+        assert_eq!(watch.reason(), Some(Unwritable::Corrupt));
     }
 }

@@ -70,7 +70,7 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_retryable_and_reported_until_it_is_one_again() {
+async fn a_file_that_is_no_database_is_retryable_and_reported_until_it_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = opened(&folder).await;
     let (resource, owner) =
@@ -92,8 +92,12 @@ async fn a_file_that_is_no_database_is_retryable_and_reported_until_it_is_one_ag
         assert_eq!(ledger.check().await.unwrap().unwritable, Some(Unwritable::Corrupt));
     }
     file.write_all_at(&head, 0).unwrap();
-    assert_eq!(ledger.check().await.unwrap().unwritable, None);
     ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    // Nobody has read all of the file.
+    assert_eq!(ledger.check().await.unwrap().unwritable, Some(Unwritable::Corrupt));
+    ledger.close().await;
+    drop(ledger);
+    assert_eq!(opened(&folder).await.check().await.unwrap().unwritable, None);
 }
 
 #[tokio::test]

@@ -1,2 +1,0 @@
--- The first thing that is wrong with the file, or `ok`.
-PRAGMA quick_check(1)
