@@ -194,8 +194,8 @@ pub trait Ledger:
     /// [`Error::Unavailable`].
     async fn check(&self) -> Result<Health>;
 
-    /// Why it takes no writes, by the last write that failed or [`Self::check`]; `None` where writes are not known to fail. Asks
-    /// nobody.
+    /// Why it takes no writes, by a call of the last 10 s that failed, [`Self::check`] included; `None` where none did for a reason
+    /// of [`Unwritable`]. Asks nobody.
     fn unwritable(&self) -> Option<Unwritable>;
 
     /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on

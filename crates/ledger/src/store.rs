@@ -290,7 +290,7 @@ impl Store {
     }
 
     /// Whether the ledger takes writes again that failed for this reason.
-    async fn takes_writes(&self, Found { reason, words }: Found) -> Result<bool> {
+    async fn takes_writes(&self, Found { reason, words, .. }: Found) -> Result<bool> {
         // To read all of the file may take minutes, and a person has to stop the process to mend it.
         if reason == Unwritable::Corrupt {
             return Ok(false);
@@ -413,7 +413,7 @@ impl Ledger for Store {
     }
 
     fn unwritable(&self) -> Option<Unwritable> {
-        self.watch.reason()
+        self.watch.recent_reason()
     }
 
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {

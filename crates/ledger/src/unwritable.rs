@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sqlx::postgres::PgDatabaseError;
@@ -16,6 +17,9 @@ pub(crate) const PROBE_NAME: &str = "write-probe";
 
 /// What PostgreSQL says where the role lacks a right.
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
+
+/// Callers without an answer are told of a reason for so long after the last failure that had it: later ones may have another.
+const TOLD_FOR: Duration = Duration::from_secs(10);
 
 /// Why the ledger answers reads and takes no writes. Each reason but [`Self::Corrupt`] ends without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +93,8 @@ pub(crate) struct Found {
     pub(crate) reason: Unwritable,
     /// What the database said when it first failed for this reason.
     pub(crate) words: String,
+    /// When a call failed for it last.
+    at: Instant,
 }
 
 impl WriteWatch {
@@ -97,7 +103,17 @@ impl WriteWatch {
         self.0.lock().as_ref().map(|found| found.reason)
     }
 
-    /// The same with what the database said.
+    /// The same, as long as it may be why a call of this moment has no answer.
+    pub(crate) fn recent_reason(&self) -> Option<Unwritable> {
+        self.recent_reason_at(Instant::now())
+    }
+
+    fn recent_reason_at(&self, now: Instant) -> Option<Unwritable> {
+        let found = self.0.lock();
+        found.as_ref().filter(|found| now.duration_since(found.at) < TOLD_FOR).map(|found| found.reason)
+    }
+
+    /// The same as [`Self::reason`] with what the database said.
     pub(crate) fn found(&self) -> Option<Found> {
         self.0.lock().clone()
     }
@@ -112,25 +128,26 @@ impl WriteWatch {
     /// Notes why a write failed.
     pub(crate) fn failed(&self, error: &Error) {
         if let Some(reason) = Unwritable::why(error) {
-            self.note(reason, error);
+            self.note_at(reason, error, Instant::now());
         }
     }
 
     /// Notes why a read failed, if no write can be decided on without it.
     pub(crate) fn read_failed(&self, error: &Error) {
         if let Some(reason @ (Unwritable::Denied | Unwritable::Corrupt)) = Unwritable::why(error) {
-            self.note(reason, error);
+            self.note_at(reason, error, Instant::now());
         }
     }
 
-    fn note(&self, reason: Unwritable, error: &Error) {
+    fn note_at(&self, reason: Unwritable, error: &Error, now: Instant) {
         let mut found = self.0.lock();
         let lasting = [reason, Unwritable::Corrupt];
-        if found.as_ref().is_some_and(|known| lasting.contains(&known.reason)) {
+        if let Some(known) = found.as_mut().filter(|known| lasting.contains(&known.reason)) {
+            known.at = now;
             return;
         }
         let words = error.driver().map(ToString::to_string).unwrap_or_default();
-        *found = Some(Found { reason, words });
+        *found = Some(Found { reason, words, at: now });
         tracing::error!(%reason, %error, "the ledger takes no writes");
     }
 }
@@ -139,16 +156,32 @@ impl WriteWatch {
 mod tests {
     use super::*;
 
-    fn fails(watch: &WriteWatch, reason: Unwritable) {
-        watch.note(reason, &Error::refused(sqlx::Error::RowNotFound));
+    /// A watch of a ledger that has failed for this reason, and when that was.
+    fn failed(reason: Unwritable) -> (WriteWatch, Instant) {
+        let (watch, at) = (WriteWatch::default(), Instant::now());
+        fails(&watch, reason, at);
+        (watch, at)
+    }
+
+    fn fails(watch: &WriteWatch, reason: Unwritable, at: Instant) {
+        watch.note_at(reason, &Error::refused(sqlx::Error::RowNotFound), at);
+    }
+
+    #[test]
+    fn callers_are_told_of_a_reason_for_a_while_after_the_last_failure_that_had_it() {
+        let (watch, at) = failed(Unwritable::DiskFull);
+        let half = TOLD_FOR / 2;
+        assert_eq!(watch.recent_reason_at(at + half), Some(Unwritable::DiskFull));
+        fails(&watch, Unwritable::DiskFull, at + half);
+        assert_eq!(watch.recent_reason_at(at + TOLD_FOR), Some(Unwritable::DiskFull));
+        assert_eq!(watch.recent_reason_at(at + half + TOLD_FOR), None);
+        assert_eq!(watch.reason(), Some(Unwritable::DiskFull), "only a look finds that it is over");
     }
 
     #[test]
     fn a_corrupt_file_stays_so_whatever_fails_or_passes_later() {
-        let watch = WriteWatch::default();
-        fails(&watch, Unwritable::DiskFull);
-        fails(&watch, Unwritable::Corrupt);
-        fails(&watch, Unwritable::DiskFull);
+        let (watch, at) = failed(Unwritable::Corrupt);
+        fails(&watch, Unwritable::DiskFull, at);
         watch.recovered();
         assert_eq!(watch.reason(), Some(Unwritable::Corrupt));
     }
