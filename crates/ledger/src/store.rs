@@ -289,15 +289,37 @@ impl Store {
         })
     }
 
-    /// Whether the ledger takes writes again that failed for this reason.
-    async fn takes_writes(&self, Found { reason, words, .. }: Found) -> Result<bool> {
+    /// Looks whether writes fail still that failed for this reason. `false` where the look does not say so.
+    async fn takes_no_writes(&self, found: &Found) -> bool {
         // To read all of the file may take minutes, and a person has to stop the process to mend it.
-        if reason == Unwritable::Corrupt {
-            return Ok(false);
+        if found.reason == Unwritable::Corrupt {
+            return true;
         }
+        let is_failing = match self.takes_writes(found).await {
+            Ok(true) => {
+                self.watch.passed();
+                false
+            }
+            Ok(false) => {
+                tracing::debug!("the ledger does not take all writes yet");
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the ledger takes no writes yet");
+                Unwritable::why(&error).is_some()
+            }
+        };
+        if is_failing {
+            self.watch.seen();
+        }
+        is_failing
+    }
+
+    /// Whether a look finds nothing of what the ledger last took no writes for.
+    async fn takes_writes(&self, Found { reason, words, .. }: &Found) -> Result<bool> {
         self.probe().await?;
         // The probe writes to one table alone.
-        if (self.database(), reason) == (Kind::Postgres, Unwritable::Denied) {
+        if (self.database(), *reason) == (Kind::Postgres, Unwritable::Denied) {
             let (is_allowed,) = self.one(Way::Reads, self.ask(&RIGHTS).bind(words.as_str())).await?;
             return Ok(is_allowed);
         }
@@ -388,16 +410,10 @@ impl Ledger for Store {
     }
 
     async fn check(&self) -> Result<Health> {
-        if let Some(found) = self.watch.found() {
-            let taken = self.takes_writes(found).await;
-            match &taken {
-                Ok(true) => self.watch.recovered(),
-                Ok(false) => tracing::debug!("the ledger does not take all writes yet"),
-                Err(error) => tracing::debug!(%error, "the ledger takes no writes yet"),
-            }
-            if matches!(taken, Ok(false)) || taken.is_err_and(|error| Unwritable::why(&error).is_some()) {
-                return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watch.reason() });
-            }
+        if let Some(found) = self.watch.found()
+            && self.takes_no_writes(&found).await
+        {
+            return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watch.reason() });
         }
         if let (Pools::Postgres(pools), true) = (&self.pools, self.outage.lacks_connection()) {
             // Whether there is one for a write. What is read below may go by one that is open.

@@ -1,12 +1,12 @@
 //! Whether the ledger takes writes: what the last failure of a write said about the disk, the file or the role's rights, until a
-//! probe succeeds.
+//! look finds that all writes pass.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sqlx::postgres::PgDatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::Error;
 
@@ -20,6 +20,8 @@ pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
 /// Callers without an answer are told of a reason for so long after the last failure that had it: later ones may have another.
 const TOLD_FOR: Duration = Duration::from_secs(10);
+/// A refusal whose cause no look finds counts for so long after the last one.
+const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// Why the ledger answers reads and takes no writes. Each reason but [`Self::Corrupt`] ends without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +62,13 @@ impl Unwritable {
     fn of(error: &sqlx::Error) -> Option<Self> {
         let database = error.as_database_error()?;
         let code = database.code()?;
-        if database.try_downcast_ref::<PgDatabaseError>().is_some() {
+        if let Some(database) = database.try_downcast_ref::<PgDatabaseError>() {
             return match code.as_ref() {
                 "53100" => Some(Self::DiskFull),
                 "25006" => Some(Self::ReadOnly),
                 "58030" => Some(Self::InputOutput),
+                // The role may not connect: there is no connection, as where the server is away.
+                INSUFFICIENT_PRIVILEGE if matches!(database.severity(), PgSeverity::Fatal) => None,
                 INSUFFICIENT_PRIVILEGE => Some(Self::Denied),
                 _ => None,
             };
@@ -83,7 +87,7 @@ impl Unwritable {
 /// What the writes of a ledger have come to. All clones share it.
 ///
 /// A small write may succeed on a disk that is too full for a large one, so a success alone proves nothing:
-/// only [`Self::recovered`], after a probe, clears the reason.
+/// only [`Self::passed`], after a probe, clears the reason.
 #[derive(Clone, Default)]
 pub(crate) struct WriteWatch(Arc<Mutex<Option<Found>>>);
 
@@ -93,8 +97,10 @@ pub(crate) struct Found {
     pub(crate) reason: Unwritable,
     /// What the database said when it first failed for this reason.
     pub(crate) words: String,
-    /// When a call failed for it last.
+    /// When a call failed for it last, or a look found it.
     at: Instant,
+    /// Whether a look has found it. Then a look also finds its end.
+    is_seen: bool,
 }
 
 impl WriteWatch {
@@ -118,9 +124,28 @@ impl WriteWatch {
         self.0.lock().clone()
     }
 
-    /// A probe was written. It says nothing of a file that is corrupt elsewhere.
-    pub(crate) fn recovered(&self) {
-        if self.0.lock().take_if(|found| found.reason != Unwritable::Corrupt).is_some() {
+    /// A look has found that writes fail still.
+    pub(crate) fn seen(&self) {
+        if let Some(found) = self.0.lock().as_mut() {
+            (found.at, found.is_seen) = (Instant::now(), true);
+        }
+    }
+
+    /// A look has found nothing, and has written a probe.
+    pub(crate) fn passed(&self) {
+        self.passed_at(Instant::now());
+    }
+
+    fn passed_at(&self, now: Instant) {
+        let mut found = self.0.lock();
+        let is_over = found.as_ref().is_some_and(|found| match found.reason {
+            Unwritable::DiskFull | Unwritable::ReadOnly | Unwritable::InputOutput => true,
+            // A look writes to one table alone, and does not know of each kind of right.
+            Unwritable::Denied => found.is_seen || now.duration_since(found.at) >= DENIED_FOR,
+            Unwritable::Corrupt => false,
+        });
+        if is_over {
+            *found = None;
             tracing::info!("the ledger takes writes again");
         }
     }
@@ -147,7 +172,7 @@ impl WriteWatch {
             return;
         }
         let words = error.driver().map(ToString::to_string).unwrap_or_default();
-        *found = Some(Found { reason, words, at: now });
+        *found = Some(Found { reason, words, at: now, is_seen: false });
         tracing::error!(%reason, %error, "the ledger takes no writes");
     }
 }
@@ -176,13 +201,31 @@ mod tests {
         assert_eq!(watch.recent_reason_at(at + TOLD_FOR), Some(Unwritable::DiskFull));
         assert_eq!(watch.recent_reason_at(at + half + TOLD_FOR), None);
         assert_eq!(watch.reason(), Some(Unwritable::DiskFull), "only a look finds that it is over");
+        watch.passed_at(at);
+        assert_eq!(watch.reason(), None);
+    }
+
+    #[test]
+    fn a_right_whose_lack_no_look_has_found_is_there_again_some_time_after_the_last_refusal() {
+        let (watch, at) = failed(Unwritable::Denied);
+        watch.passed_at(at);
+        fails(&watch, Unwritable::Denied, at + DENIED_FOR / 2);
+        watch.passed_at(at + DENIED_FOR);
+        assert_eq!(watch.reason(), Some(Unwritable::Denied));
+        watch.passed_at(at + DENIED_FOR / 2 + DENIED_FOR);
+        assert_eq!(watch.reason(), None);
+        let (watch, at) = failed(Unwritable::Denied);
+        watch.seen();
+        watch.passed_at(at);
+        assert_eq!(watch.reason(), None, "a look that has found its lack finds it there");
     }
 
     #[test]
     fn a_corrupt_file_stays_so_whatever_fails_or_passes_later() {
         let (watch, at) = failed(Unwritable::Corrupt);
         fails(&watch, Unwritable::DiskFull, at);
-        watch.recovered();
+        watch.seen();
+        watch.passed_at(at + DENIED_FOR);
         assert_eq!(watch.reason(), Some(Unwritable::Corrupt));
     }
 }

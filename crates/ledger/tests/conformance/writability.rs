@@ -182,34 +182,64 @@ async fn a_right_that_the_role_lacks_is_retryable_and_reported_until_it_has_it()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_a_connection_for_a_write_is_away_while_it_answers_reads() {
+async fn rows_that_a_policy_denies_are_reported_though_the_role_has_all_rights() {
     let (b, role) = as_a_role(Bench::postgres().await).await;
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
-    grants(&b, &s, &a, token, 0).await.unwrap();
-    // On a connection that stays.
-    let reads = async || b.ledger.lease(&domain::Resource::signer(&s)).await.unwrap();
-    reads().await;
-    let end = format!(
-        "ALTER ROLE {role} CONNECTION LIMIT 1;
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-         WHERE usename = '{role}' AND application_name = 'fencepost trains'"
-    );
-    by_hand(&b, &end).await;
-    eventually("a write has no connection", async || {
-        let refused = grants(&b, &s, &a, token, 1).await.unwrap_err();
-        assert!(refused.is_retryable(), "{refused:?}");
-        !refused.may_have_written()
-    })
-    .await;
+    by_hand(&b, "ALTER TABLE signer_nonce_allocation ENABLE ROW LEVEL SECURITY").await;
+    let refused = grants(&b, &s, &a, token, 0).await.unwrap_err();
+    assert!(refused.is_retryable() && !refused.may_have_written(), "{refused:?}");
     for _ in 0..2 {
-        reads().await;
-        b.ledger.check().await.unwrap_err();
+        assert_eq!(b.ledger.check().await.unwrap().unwritable, Some(Unwritable::Denied));
     }
-    by_hand(&b, &format!("ALTER ROLE {role} CONNECTION LIMIT -1")).await;
-    b.ledger.check().await.unwrap();
-    let token = b.acquired(&a, &s, LONG_MS).await;
-    grants(&b, &s, &a, token, 1).await.unwrap();
+    by_hand(&b, "ALTER TABLE signer_nonce_allocation DISABLE ROW LEVEL SECURITY").await;
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+/// Ends the sessions of a role that have this name, and waits until they are gone.
+async fn end_sessions(b: &Bench, role: &str, name: &str) {
+    let end = format!(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+         WHERE usename = '{role}' AND application_name = '{name}'"
+    );
+    by_hand(b, &end).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_a_connection_for_a_write_is_away_while_it_answers_reads() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    let (a, s) = (owner("a"), signer("s"));
+    let of_database =
+        |what: &str| format!("DO $$ BEGIN EXECUTE format('{what} PUBLIC', current_database()); END $$");
+    let refusals = [
+        (format!("ALTER ROLE {role} CONNECTION LIMIT 1"), format!("ALTER ROLE {role} CONNECTION LIMIT -1")),
+        (of_database("REVOKE CONNECT ON DATABASE %I FROM"), of_database("GRANT CONNECT ON DATABASE %I TO")),
+    ];
+    for (nonce, (refuse, allow)) in [0, 2].into_iter().zip(refusals) {
+        let token = b.acquired(&a, &s, LONG_MS).await;
+        grants(&b, &s, &a, token, nonce).await.unwrap();
+        // On a connection that stays.
+        let reads = async || b.ledger.lease(&domain::Resource::signer(&s)).await.unwrap();
+        reads().await;
+        by_hand(&b, &refuse).await;
+        end_sessions(&b, &role, "fencepost trains").await;
+        eventually("a write has no connection", async || {
+            let refused = grants(&b, &s, &a, token, nonce + 1).await.unwrap_err();
+            assert!(refused.is_retryable(), "{refused:?}");
+            !refused.may_have_written()
+        })
+        .await;
+        for _ in 0..2 {
+            reads().await;
+            b.ledger.check().await.unwrap_err();
+            assert_eq!(b.ledger.unwritable(), None);
+        }
+        by_hand(&b, &allow).await;
+        b.ledger.check().await.unwrap();
+        let token = b.acquired(&a, &s, LONG_MS).await;
+        grants(&b, &s, &a, token, nonce + 1).await.unwrap();
+    }
     by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
