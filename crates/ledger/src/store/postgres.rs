@@ -54,6 +54,9 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 /// two for those of sessions and plans, of which one each may hang, and one be busy with a thousand renewals; two may wait for
 /// rows, or hang, in acquires or renewals of the instance's own lease.
 const VITAL_CONNECTIONS: u32 = 6;
+/// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
+/// a caller hears only that nobody knows.
+const ACQUIRE_TENTHS: u32 = 9;
 /// A connection that was idle for longer is pinged before it is lent.
 const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
@@ -132,7 +135,9 @@ pub(super) async fn reach(
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let remembered = Remembered::default();
     let pool = |max, ping_max| {
-        let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        let pool = PgPoolOptions::new().max_connections(max);
+        // The driver tries again until then where the server gives no more connections.
+        let pool = pool.acquire_timeout(call_timeout * ACQUIRE_TENTHS / 10);
         // A call that waits for a connection says so itself.
         let pool = pool.acquire_slow_threshold(call_timeout * 2);
         // After a restart of the server the dead ones are replaced instead of failing a request each.

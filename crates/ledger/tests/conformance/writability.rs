@@ -2,7 +2,7 @@
 //! fail as retryable, the health says why, and all heals by itself.
 
 use domain::{InstanceId, SignerId, Token};
-use ledger::{Options, Unwritable, Verdict};
+use ledger::{LeaseFilter, Options, Unwritable, Verdict};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
@@ -240,6 +240,31 @@ async fn a_server_without_a_connection_for_a_write_is_away_while_it_answers_read
         let token = b.acquired(&a, &s, LONG_MS).await;
         grants(&b, &s, &a, token, nonce + 1).await.unwrap();
     }
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_without_a_connection_has_written_nothing() {
+    let b = Bench::postgres().await;
+    // It waits for a connection nearly as long.
+    let options = Options { call_timeout_ms: 2_000, ..b.options.clone() };
+    let (b, role) = as_a_role(Bench { options, ..b }).await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    // On a connection that stays.
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    by_hand(&b, &format!("ALTER ROLE {role} CONNECTION LIMIT 1")).await;
+    end_sessions(&b, &role, "fencepost").await;
+    // The pool hears that the connection which an acquire would have is gone.
+    b.ledger.leases(&LeaseFilter { limit: 1, ..LeaseFilter::default() }).await.unwrap_err();
+    for _ in 0..2 {
+        let refused = b.ledger.acquire(&domain::Resource::signer(&s), &a, LONG_MS).await.unwrap_err();
+        assert!(refused.is_retryable() && !refused.may_have_written(), "{refused:?}");
+        b.ledger.check().await.unwrap_err();
+    }
+    by_hand(&b, &format!("ALTER ROLE {role} CONNECTION LIMIT -1")).await;
+    b.ledger.check().await.unwrap();
+    b.acquired(&a, &s, LONG_MS).await;
     by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
