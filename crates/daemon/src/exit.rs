@@ -69,9 +69,10 @@ impl From<ledger::Error> for Failure {
     /// Maps a failure at the start: one that may end by itself is an unreachable service, one that needs a
     /// person is configuration.
     fn from(error: ledger::Error) -> Self {
-        let unwritable = Unwritable::why(&error);
         let exit = match &error {
-            _ if matches!(unwritable, Some(Unwritable::Denied | Unwritable::Corrupt)) => Exit::Config,
+            _ if matches!(Unwritable::why(&error), Some(Unwritable::Denied | Unwritable::Corrupt)) => {
+                Exit::Config
+            }
             ledger::Error::Unavailable { .. }
             | ledger::Error::Unknown { .. }
             | ledger::Error::Aborted { .. } => Exit::Unavailable,
@@ -87,24 +88,8 @@ impl From<ledger::Error> for Failure {
             let next = "Stop that process first, or start this one in a folder of its own, where its ledger and its witness file are.";
             return Self::new(exit, format!("{error}\n  {next}"));
         }
-        match unwritable {
-            Some(reason) => Self::new(exit, of_unwritable(reason, std::error::Error::source(&error))),
-            None => Self::new(exit, error),
-        }
+        Self::new(exit, error)
     }
-}
-
-/// Why a ledger takes no writes, in the database's words, and what to do about it.
-fn of_unwritable(reason: Unwritable, said: Option<&dyn std::error::Error>) -> String {
-    let remedy = match reason {
-        Unwritable::DiskFull => "Make room on the disk that it is on, and start again.",
-        Unwritable::ReadOnly => "Let it take writes, of this user too, and start again.",
-        Unwritable::InputOutput => "The system's log may say what is wrong with its disk, or its folder.",
-        Unwritable::Denied => "Give the role SELECT, INSERT, UPDATE and DELETE on all tables of the ledger.",
-        Unwritable::Corrupt => "Put a backup in its place (see docs/operations.md).",
-    };
-    let said = said.map(|said| format!(": {said}")).unwrap_or_default();
-    format!("{reason}{said}\n  {remedy}")
 }
 
 impl From<bus::Error> for Failure {
@@ -206,14 +191,6 @@ mod tests {
         let failure = Failure::from(error);
         assert_eq!(failure.exit, Exit::Unavailable);
         assert!(failure.message.ends_with("use https://h:1"), "{}", failure.message);
-    }
-
-    #[test]
-    fn a_ledger_that_takes_no_writes_is_told_with_what_to_do_about_it() {
-        let said = std::io::Error::other("(code: 13) database or disk is full");
-        let message = of_unwritable(Unwritable::DiskFull, Some(&said));
-        assert!(message.starts_with("the ledger's disk is full: (code: 13)"), "{message}");
-        assert!(message.contains("\n  Make room"), "{message}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use api::limits::{BULK_SCANS_AT_ONCE, FORWARDS_MAX, Limit, SOCKETS_OF_TEN_CONNEC
 use domain::{ClusterSecret, Names, Pattern};
 use ids::limits::GIVE_BACK_MAX;
 use ids::snowflake::Keeping;
-use ledger::jittered;
+use ledger::{Unwritable, jittered};
 use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -197,7 +197,7 @@ impl Daemon {
         let ledger = serving
             .refuse_without(Awaited::Ledger("the ledger"), open_ledger(config, &runtimes, patience))
             .await?;
-        let is_current = witness.is_current(&ledger, &serving.api, patience);
+        let is_current = witness.is_current(config, &ledger, &serving.api, patience);
         serving.refuse_without(Awaited::Ledger("the ledger as it was known"), is_current).await?;
         let cluster_secret = serving
             .refuse_without(Awaited::Ledger("the cluster's secret"), cluster_secret(config, &ledger))
@@ -406,7 +406,8 @@ async fn cluster_secret(config: &Config, ledger: &ledger::Handle) -> Result<Clus
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let proposed = ClusterSecret::parse(&text).expect("64 digits are a secret");
     let give_up = Instant::now() + Duration::from_millis(config.ledger.connect_timeout_ms);
-    Ok(once_there(give_up, async || ledger.decide_cluster_secret(&proposed).await).await?)
+    let decided = once_there(give_up, async || ledger.decide_cluster_secret(&proposed).await).await;
+    decided.map_err(|error| not_opened(error, config))
 }
 
 /// Asks the ledger, and again while it is away: it may go away between any two steps of a start.
@@ -441,22 +442,31 @@ async fn open_ledger(
     let options = ledger::Options { connect_timeout_ms, ..config.ledger.options() };
     let opened = ledger::open_on(&options, job_committers, config.ledger.migrate()).await;
     let ledger = opened.map_err(|error| not_opened(error, config))?;
-    let health = once_there(give_up, async || ledger.check().await).await?;
+    let checked = once_there(give_up, async || ledger.check().await).await;
+    let health = checked.map_err(|error| not_opened(error, config))?;
     for warning in health.durability_warnings {
         tracing::warn!(warning, "the ledger may lose committed data");
     }
     Ok(ledger)
 }
 
-/// The failure of a start, with the ledger's name where that takes no writes.
+/// The failure of a start. Of a ledger that takes no writes it says why, in the database's words too, and what to do about it.
 fn not_opened(error: ledger::Error, config: &Config) -> Failure {
-    let is_unwritable = ledger::Unwritable::why(&error).is_some();
-    let failure = Failure::from(error);
-    if !is_unwritable {
-        return failure;
-    }
-    let url = redact::url(&config.ledger.url);
-    Failure::new(failure.exit, format!("{}\n  The ledger is {url}.", failure.message))
+    let Some(reason) = Unwritable::why(&error) else { return error.into() };
+    let message = of_unwritable(reason, std::error::Error::source(&error), &config.ledger.url);
+    Failure { message, ..Failure::from(error) }
+}
+
+fn of_unwritable(reason: Unwritable, said: Option<&dyn std::error::Error>, url: &str) -> String {
+    let remedy = match reason {
+        Unwritable::DiskFull => "Make room on the disk that it is on, and start again.",
+        Unwritable::ReadOnly => "Let it take writes, of this user too, and start again.",
+        Unwritable::InputOutput => "The system's log may say what is wrong with its disk, or its folder.",
+        Unwritable::Denied => "Give the role SELECT, INSERT, UPDATE and DELETE on all tables of the ledger.",
+        Unwritable::Corrupt => "Put a backup in its place (see docs/operations.md).",
+    };
+    let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+    format!("{reason}{said}\n  {remedy}\n  The ledger is {}.", redact::url(url))
 }
 
 fn limits(config: &Config) -> Limits {
@@ -670,6 +680,15 @@ mod tests {
         assert!(often.iter().all(|every| *every <= Duration::from_secs(60)), "{often:?}");
         config.plans.lock_ms = 3_600_005;
         assert_eq!(plans(&config).lock.as_millis(), 3_600_005);
+    }
+
+    #[test]
+    fn a_start_on_a_ledger_that_takes_no_writes_says_why_and_what_to_do_about_it() {
+        let said = io::Error::other("(code: 13) database or disk is full");
+        let message = of_unwritable(Unwritable::DiskFull, Some(&said), "postgres://f:secret@h/led");
+        assert!(message.starts_with("the ledger's disk is full: (code: 13)"), "{message}");
+        assert!(message.contains("\n  Make room") && message.contains("@h/led"), "{message}");
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[tokio::test(start_paused = true)]

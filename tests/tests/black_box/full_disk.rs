@@ -1,5 +1,5 @@
 //! The ledger's disk is full: writes are refused as retryable, nothing that was accepted is lost, and all heals by itself
-//! when there is room again.
+//! when there is room again. Or a backup's disk is.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -154,4 +154,18 @@ async fn a_full_disk_under_the_servers_tables_refuses_writes_loses_nothing_and_h
     let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
     let instance = setup.start().await.unwrap();
     fills_and_heals(&disk, &instance).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_onto_a_full_disk_is_refused_and_says_nothing_of_the_ledgers_own_disk() {
+    let disk = SmallDisk::mount(1 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    let _instance = Setup::basic().unwrap().dir(folder.path()).start().await.unwrap();
+    disk.fill();
+    let copy = disk.path().join("copy");
+    let backup = Setup::command("backup").arg(copy.to_str().unwrap()).dir(folder.path());
+    let ended = backup.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    let says = |words: &str| ended.stderr.contains(words);
+    assert!(says(copy.to_str().unwrap()) && !says("the ledger's disk"), "{ended:?}");
 }

@@ -1,5 +1,7 @@
 //! `fencepost backup`: a copy of the embedded ledger.
 
+use std::path::Path;
+
 use super::shown;
 use crate::cli::Backup;
 use crate::config::{self, Options, Sources};
@@ -18,8 +20,15 @@ pub async fn run(command: Backup) -> Result<(), Failure> {
         let message = format!("{} exists already; a backup is written to a new file", command.file.display());
         return Err(Failure::new(Exit::Config, message));
     }
-    let bytes = ledger::backup(&config.ledger.options(), &command.file).await?;
+    let copied = ledger::backup(&config.ledger.options(), &command.file).await;
+    let bytes = copied.map_err(|error| not_copied(error, &command.file))?;
     let url = config::redact::url(&config.ledger.url);
     shown::print(&format!("the ledger at {url} is copied to {} ({bytes} bytes)\n", command.file.display()));
     Ok(())
+}
+
+/// What fails may be the copy: its disk may be full.
+fn not_copied(error: ledger::Error, file: &Path) -> Failure {
+    let message = format!("no copy was made at {}: {error}", file.display());
+    Failure { message, ..Failure::from(error) }
 }

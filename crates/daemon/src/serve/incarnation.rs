@@ -13,7 +13,7 @@ use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process, Reach
 use nodes::{BusSource, Follower, Hearing, Registry};
 
 use super::endpoint::Endpoint;
-use super::{lanes, limits, upkeep, version};
+use super::{lanes, limits, not_opened, upkeep, version};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -66,7 +66,8 @@ impl Incarnation {
             first_mode: domain::Mode::parse(&config.mode).expect("the mode is checked"),
             patience: Duration::from_millis(config.ledger.connect_timeout_ms),
         };
-        let membership = Membership::join(ledger.clone(), bus.clone(), &identity, process, options).await?;
+        let joined = Membership::join(ledger.clone(), bus.clone(), &identity, process, options).await;
+        let membership = joined.map_err(|error| not_opened(error, config))?;
         // A SQLite file has one process; its lock says more about life and death than any lease.
         let failure_detector = match ledger.kind() {
             ledger::Kind::Sqlite => FailureDetector::alone(),

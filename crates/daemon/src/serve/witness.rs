@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::generators::InMemory;
+use super::not_opened;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -108,6 +109,7 @@ impl Witness {
     /// ledger that does not answer.
     pub async fn is_current(
         &mut self,
+        config: &Config,
         ledger: &ledger::Handle,
         api: &api::Handle,
         patience: Duration,
@@ -127,7 +129,7 @@ impl Witness {
                 Ok(Found::WentBack) => {}
                 Err(_) if self.has_refused => {}
                 Err(error) if error.is_retryable() && Instant::now() < give_up => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(not_opened(error, config)),
             }
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
         }
