@@ -244,8 +244,16 @@ async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_t
         ledger::migrate(&options, Migrate::Auto).await.err(),
     ] {
         let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("LATIN1") && why.contains("ENCODING 'UTF8'"), "{why}");
+        assert!(
+            why.contains("LATIN1") && why.contains("ENCODING 'UTF8'") && !why.contains("pg_dump"),
+            "{why}"
+        );
     }
+    // With a ledger, which is to be moved.
+    execute(&options.url, "CREATE TABLE signer_nonce_allocation (nonce bigint)").await;
+    let refused = ledger::open(&options).await.err();
+    let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("ENCODING 'UTF8'") && why.contains("pg_dump"), "{why}");
 }
 
 /// What migration 21 took away.

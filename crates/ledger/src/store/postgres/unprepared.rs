@@ -33,7 +33,8 @@ fn unprepared(what: &str, sql: &[String]) -> Error {
     Error::Unprepared(format!("{what}\n  As a superuser of the server:\n    {}", sql.join("\n    ")))
 }
 
-/// Refuses a database with another encoding than [`UTF8`] or [`AS_SENT`]: it keeps only some texts, and reads not even all statements.
+/// Refuses a database with another encoding than [`UTF8`] or [`AS_SENT`]: it keeps only some texts, and reads not even all
+/// statements.
 pub(super) async fn refuse_other_encoding(
     connect: &PgConnectOptions,
     session: &mut PgConnection,
@@ -41,13 +42,13 @@ pub(super) async fn refuse_other_encoding(
     let row = sqlx::raw_sql(ENCODING).fetch_one(session).await.map_err(read_failed)?;
     let encoding: String = row.try_get("encoding").map_err(read_failed)?;
     if [UTF8, AS_SENT].contains(&encoding.as_str()) {
-        Ok(())
-    } else {
-        Err(other_encoding(&encoding, connect))
+        return Ok(());
     }
+    let has_ledger: bool = row.try_get("has_ledger").map_err(read_failed)?;
+    Err(other_encoding(&encoding, has_ledger, connect))
 }
 
-fn other_encoding(encoding: &str, connect: &PgConnectOptions) -> Error {
+fn other_encoding(encoding: &str, has_ledger: bool, connect: &PgConnectOptions) -> Error {
     let role = identifier(connect.get_username());
     let name = database_of(connect);
     let make = format!(
@@ -55,7 +56,14 @@ fn other_encoding(encoding: &str, connect: &PgConnectOptions) -> Error {
         identifier(&format!("{name}_utf8"))
     );
     let what = format!("the database {} has the encoding {encoding}, and must have {UTF8}", identifier(name));
-    unprepared(&what, &[make, "-- and name that one in the database URL".to_owned()])
+    let mut sql = vec![make];
+    if has_ledger {
+        // What is empty grants all again.
+        let moves = "-- stop all instances, and restore a dump (pg_dump) of this database into that one (docs/operations.md)";
+        sql.push(moves.to_owned());
+    }
+    sql.push("-- and name that one in the database URL".to_owned());
+    unprepared(&what, &sql)
 }
 
 /// The database's name. The driver takes the role's where none is given.
@@ -175,12 +183,16 @@ mod tests {
     #[test]
     fn a_database_of_another_encoding_is_refused_with_the_sql_of_one_that_keeps_every_text() {
         let connect = PgConnectOptions::from_str("postgres://f%22p:secret@h/led").unwrap();
-        let refused = other_encoding("LATIN1", &connect).to_string();
+        let refused = other_encoding("LATIN1", false, &connect).to_string();
         assert!(refused.starts_with("the database \"led\" has the encoding LATIN1"), "{refused}");
         assert!(
             refused.contains("CREATE DATABASE \"led_utf8\" OWNER \"f\"\"p\" ENCODING 'UTF8'"),
             "{refused}"
         );
+        assert!(!refused.contains("pg_dump"), "{refused}");
+        let refused = other_encoding("LATIN1", true, &connect).to_string();
+        let (stop, name) = (refused.find("stop all instances"), refused.find("name that one"));
+        assert!(stop.is_some() && stop < name && refused.contains("pg_dump"), "{refused}");
     }
 
     #[test]
