@@ -125,12 +125,12 @@ fn is_away(error: &Error) -> bool {
 /// A failure that does not end by itself, and comes again and again, is told so often.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// When one place of the code has told of a failure last.
+/// When one place of the code, or one loop, has told of a failure last.
 #[derive(Debug, Default)]
 pub struct LastTold(Mutex<Option<Instant>>);
 
 impl LastTold {
-    /// Of a place that has told of none yet.
+    /// Of one that has told of none yet.
     #[must_use]
     pub const fn never() -> Self {
         Self(parking_lot::const_mutex(None))
@@ -153,16 +153,20 @@ impl LastTold {
 }
 
 /// Logs what came of a failure of the ledger, at WARN, once a minute for each place that does so. The others are at DEBUG, and so
-/// is what may end by itself, since the ledger itself logs the beginning and the end of an outage, once.
+/// is what may end by itself, since the ledger itself logs the beginning and the end of an outage, once. With `told:` and a
+/// [`LastTold`] first, it is once a minute for each of these: a loop for one key has its own, so that no other key's takes its line.
 #[macro_export]
 macro_rules! log_failure {
-    ($error:expr, $($line:tt)+) => {{
-        static TOLD: $crate::LastTold = $crate::LastTold::never();
-        if !$error.is_retryable() && TOLD.is_due() {
+    (told: $told:expr, $error:expr, $($line:tt)+) => {
+        if !$error.is_retryable() && $told.is_due() {
             ::tracing::warn!(error = %$error, $($line)+);
         } else {
             ::tracing::debug!(error = %$error, $($line)+);
         }
+    };
+    ($error:expr, $($line:tt)+) => {{
+        static TOLD: $crate::LastTold = $crate::LastTold::never();
+        $crate::log_failure!(told: TOLD, $error, $($line)+);
     }};
 }
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
 use testkit::servers::Database;
 
 use crate::jobs::rig::{Rig, echo};
+use crate::plans::rig::{Plan, hold, plan, task};
 use crate::recovery::tool;
 use crate::{patient, until};
 
@@ -210,4 +212,25 @@ async fn a_failure_that_a_person_has_to_end_is_told_once_however_often_it_comes(
     assert_eq!(told("\"WARN\"", failed), 1, "{}", instance.whole_log());
     assert!(told("\"ERROR\"", "upkeep failed") <= 1, "{}", instance.whole_log());
     grants(&instance).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_plan_that_cannot_be_read_is_told_of() {
+    let rig = Rig::together(1).await;
+    let make = async |tenant: &str| Plan::make(&rig, 0, plan(&[task(tenant, &[hold(json!(0))])])).await.id;
+    let plans = [make("one").await, make("two").await];
+    rig.end(0, Signal::Kill).await;
+    rig.database.as_ref().unwrap().query("update plan_task set document = '{}'").unwrap();
+    rig.instance(0).await.start().await.unwrap();
+    let told = async |level: &str, plan: &str| {
+        let log = rig.instance(0).await.whole_log();
+        let words = [level, "the plan could not be read", plan];
+        log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    };
+    for plan in &plans {
+        until("it is tried again", async || told("\"DEBUG\"", plan).await >= 3).await;
+    }
+    for plan in &plans {
+        assert!(told("\"WARN\"", plan).await >= 1, "{plan}: {}", rig.instance(0).await.whole_log());
+    }
 }

@@ -22,7 +22,7 @@ use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
 use domain::{JobId, PlanId, Resource, Token};
-use ledger::jittered;
+use ledger::{LastTold, jittered};
 
 use super::clock::{self, Clock};
 use super::owned_bytes::PlanShare;
@@ -201,12 +201,15 @@ async fn load(
     known: Option<(Arc<PlanState>, Clock)>,
 ) -> Result<Loaded, Lost> {
     let mut are_jobs_held = false;
+    let told = LastTold::never();
     loop {
         are_jobs_held |= lane.open().await?;
         let token = lane.token();
         match read(inner, plan, known.clone(), are_jobs_held).await {
             Ok((state, clock, ends)) => return Ok(Loaded { state, token, clock, are_jobs_held, ends }),
-            Err(error) => ledger::log_failure!(error, %plan, "the plan could not be read; trying again"),
+            Err(error) => {
+                ledger::log_failure!(told: told, error, %plan, "the plan could not be read; trying again");
+            }
         }
         tokio::time::sleep(jittered(RELOAD_EVERY)).await;
         if !lane.is_current() {

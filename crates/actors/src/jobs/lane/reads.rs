@@ -11,7 +11,9 @@ use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
 use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
-use ledger::{PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered};
+use ledger::{
+    LastTold, PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered,
+};
 
 use super::{LaneActor, LaneServices, RELOAD_EVERY, note_fenced, run, spawn};
 use crate::database_clock::SharedClock;
@@ -41,6 +43,7 @@ impl Loader {
 
     /// Has the lane's jobs held that ask for it. Tries until it surely is so; answers the token under which it is.
     pub(in crate::jobs) async fn hold(&self, mut token: Token) -> Result<Token, Lost> {
+        let told = LastTold::never();
         loop {
             if self.services.host.is_over() {
                 return Err(Lost);
@@ -61,7 +64,8 @@ impl Loader {
                     }
                     Ok(Err(Unwritten::Fenced)) => note_fenced(&lane, &self.lease, "hold_jobs").await,
                     Err(error) => {
-                        ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
+                        let lane = &self.lane;
+                        ledger::log_failure!(told: told, error, %lane, "the lane's jobs may not be held yet");
                     }
                 }
             }
@@ -88,6 +92,7 @@ impl Loader {
 
     /// Reads what the ledger has of this lane, after an acquire that was answered. Tries until it does.
     pub(super) async fn load(&self, mut token: Token) -> Result<(Token, Snapshot), Lost> {
+        let told = LastTold::never();
         loop {
             if self.services.host.is_over() {
                 return Err(Lost);
@@ -96,7 +101,8 @@ impl Loader {
                 Ok(Some(snapshot)) => return Ok((token, snapshot)),
                 Ok(None) => {}
                 Err(error) => {
-                    ledger::log_failure!(error, lane = %self.lane, "the lane's jobs could not be read; trying again");
+                    let lane = &self.lane;
+                    ledger::log_failure!(told: told, error, %lane, "the lane's jobs could not be read; trying again");
                     tokio::time::sleep(jittered(RELOAD_EVERY)).await;
                 }
             }
