@@ -72,7 +72,7 @@ const _: () = assert!(
 /// # Errors
 /// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
-    // The runtime has some, and the configuration says how many more there are for the ledger.
+    // The runtime has some. How many more the ledger has the configuration says, which is read on it.
     process::refuse_few_descriptors(0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(main_threads())

@@ -81,15 +81,25 @@ async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_open_files_that_leaves_no_room_for_callers_is_refused() {
-    let limited = |limit: u32| Setup::basic().unwrap().descriptors(limit);
-    for limit in [16, 64, 431] {
-        let ended = limited(limit).run_to_end(PATIENCE).await.unwrap();
+    let database = database().await;
+    let on_sqlite = || Setup::basic().unwrap();
+    let on_postgres = || on_sqlite().database(database.url());
+    let refused = async |setup: Setup, limit: u32, least: &str| {
+        let ended = setup.descriptors(limit).run_to_end(PATIENCE).await.unwrap();
         let shown = format!("open files is {limit}");
-        assert_refused(&ended, 78, &[shown.as_str(), "432", "ulimit", "LimitNOFILE"]);
+        assert_refused(&ended, 78, &[shown.as_str(), least, "ulimit", "LimitNOFILE"]);
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    };
+    // Before the configuration is read.
+    for limit in [16, 64, 383] {
+        refused(on_sqlite(), limit, "384").await;
     }
-    let instance = limited(432).start().await.unwrap();
-    patient().get(&format!("{}/readyz", instance.url())).await.unwrap();
+    refused(on_sqlite(), 431, "432").await;
+    refused(on_postgres(), 399, "400").await;
+    for (setup, limit) in [(on_sqlite(), 432), (on_postgres(), 400)] {
+        let instance = setup.descriptors(limit).start().await.unwrap();
+        patient().get(&format!("{}/readyz", instance.url())).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
