@@ -1,10 +1,12 @@
-//! Histories of plans that are too long to be deleted with their plans; and what of a plan's past is kept with it.
+//! Histories of plans that are too long to be deleted with their plans; what of a plan's past is kept with it; and the lock of
+//! a task that a person decides about.
 
 use std::sync::Arc;
 
 use domain::job::Outcome;
-use domain::plan::{Command, From, PlanStatus, Retry, StageEnd};
-use domain::{Resource, TraceParent};
+use domain::plan::{Command, From, PlanStatus, Resolution, Retry, StageEnd};
+use domain::{Resource, TenantId, TraceParent};
+use ledger::PlanVerdict;
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -98,4 +100,22 @@ pub async fn the_spans_that_stages_continue_are_kept(b: Bench) {
     assert_eq!(loaded, owner.state);
     let spans = [loaded.traceparent, loaded.tasks[0].traceparent, loaded.tasks[1].traceparent];
     assert_eq!(spans, [span(1), None, span(2)]);
+}
+
+pub async fn a_lock_that_ran_out_is_good_again_with_the_word_that_its_stage_is_done(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let lock = Resource::tenant(&TenantId::parse("x").unwrap());
+    let lease = async || b.ledger.lease(&lock).await.unwrap().unwrap();
+    let (_, mut batch) = owner.decide(&Command::RenewLocks);
+    batch.lock_ms = 0;
+    let verdict = b.ledger.commit_plan(batch).await.unwrap();
+    assert!(matches!(verdict, PlanVerdict::Written { .. }), "{verdict:?}");
+    owner.step(&Command::TakenOver).await;
+    eventually("it has run out, and nobody took it", async || lease().await.expires_in_ms == 0).await;
+    let before = lease().await;
+    let resolution = Resolution::Done(None);
+    owner.step(&Command::Resolve { task: task_id(1, 0), stage: 0, job: None, resolution }).await;
+    let after = lease().await;
+    assert_eq!(after.token, before.token);
+    assert!(after.expires_in_ms > 0);
 }

@@ -214,12 +214,15 @@ impl StepBuilder {
         Some(TenantFence { at })
     }
 
-    /// The same; a task that has lost the lock takes it with this step, if it is to be had.
+    /// The same, and the lock is renewed with this step: it may have run out without being taken. A task that has lost the lock
+    /// takes it, if it is to be had.
     pub(super) fn fence_or_take(&mut self, at: usize) -> TenantFence {
-        self.fence(at).unwrap_or_else(|| {
-            self.writes.take.push(at);
-            TenantFence { at }
-        })
+        if let Some(fence) = self.fence(at) {
+            self.writes.renews = true;
+            return fence;
+        }
+        self.writes.take.push(at);
+        TenantFence { at }
     }
 
     /// A job that may be under way, also one of an earlier run, is called off.

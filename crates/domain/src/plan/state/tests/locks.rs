@@ -125,6 +125,20 @@ fn a_stage_is_resolved_as_done_under_the_lock_which_is_taken_for_it() {
 }
 
 #[test]
+fn a_lock_that_is_held_is_renewed_with_the_word_that_the_stage_is_done() {
+    let (mut rig, _) = taken_over(2);
+    let lock = rig.task(0).lock.unwrap();
+    rig.must(resolve(Resolution::Done(None)));
+    let writes = &rig.writes[0];
+    assert_eq!((writes.renews, &writes.held[..], writes.take.len()), (true, &[(0, lock)][..], 0));
+    assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Interrupted, Some(lock)));
+    // The retry takes it anew.
+    let (mut rig, _) = taken_over(2);
+    rig.must(resolve(Resolution::NotDone));
+    assert!(!rig.writes[0].renews);
+}
+
+#[test]
 fn an_owner_finds_out_that_an_interrupted_task_has_lost_its_lock_and_renews_none_for_it() {
     let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
     rig.must(Command::Start);
