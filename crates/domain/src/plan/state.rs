@@ -73,7 +73,8 @@ pub struct TaskState {
     pub waits_for: Option<JobId>,
     /// Why the run fails once the job that was called off has ended.
     pub failing: Option<Arc<str>>,
-    /// Why it failed or was interrupted; or how the job of its stage ended after it had lost its tenant's lock.
+    /// Why it failed or was interrupted; or how the job of its stage ended after it had lost its tenant's lock. A cancelled task
+    /// has one as long as its stage is UNKNOWN.
     pub reason: Option<Arc<str>>,
     /// The span of the last request for a retry that had one, which its stages continue; `None` where that of the plan counts.
     pub traceparent: Option<TraceParent>,

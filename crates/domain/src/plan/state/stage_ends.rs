@@ -46,6 +46,7 @@ impl StepBuilder {
                 }
             }
         }
+        self.settle_reason(at);
         Ok(())
     }
 
@@ -129,11 +130,14 @@ impl StepBuilder {
         }
     }
 
-    /// A task that is called off ends, though nobody knows what its stage did: before a retry a person has to say so.
+    /// A task that is called off ends, though nobody knows what its stage did: before a retry a person has to say so, and until
+    /// then the task keeps its reason.
     fn cancel_unknown(&mut self, at: usize, job: JobId) {
         // An attempt of it may still be under way.
         self.touch(at).waits_for = Some(job);
+        let reason = self.task(at).reason.clone();
         self.set_status(at, TaskStatus::Cancelled, None);
+        self.touch(at).reason = reason;
     }
 
     fn stage_name(&self, at: usize, stage: usize) -> Arc<str> {

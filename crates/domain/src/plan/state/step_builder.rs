@@ -501,6 +501,18 @@ impl StepBuilder {
         }
     }
 
+    /// A person has said what the task's stage did: the reason says why the task is interrupted, if it is, and nothing of how the
+    /// stage's job ended.
+    pub(super) fn settle_reason(&mut self, at: usize) {
+        let task = self.task(at);
+        let reason: Option<Arc<str>> = match (task.status, task.reason.as_deref()) {
+            (TaskStatus::Interrupted, Some(TAKEN_OVER)) => Some(TAKEN_OVER.into()),
+            (TaskStatus::Interrupted, _) => Some(LOCK_LOST.into()),
+            _ => None,
+        };
+        self.touch(at).reason = reason;
+    }
+
     /// Nothing is dispatched. A job that is under way may still give a result.
     fn interrupt(&mut self, at: usize, reason: &str) {
         if let Some((stage, job)) = self.task(at).in_flight() {

@@ -105,6 +105,37 @@ fn the_end_of_a_stage_counts_only_under_its_tenants_lock() {
 }
 
 #[test]
+fn the_reason_says_how_the_job_ended_until_a_person_has_said_what_the_stage_did() {
+    let how = "stage stage-0: its job succeeded, and the task has lost its tenant's lock";
+    let lost = "the tenant's lock was broken, or it ran out and was taken";
+    let taken = "the plan's owner died or changed while the task ran";
+    let reason = |rig: &Rig| rig.task(0).reason.clone();
+    for resolution in [Resolution::Done(None), Resolution::NotDone] {
+        let (mut rig, _) = without_lock(2);
+        rig.complete(0);
+        assert_eq!(reason(&rig).as_deref(), Some(how));
+        rig.must(resolve(resolution.clone()));
+        assert_eq!((rig.status(0), reason(&rig).as_deref()), (TaskStatus::Interrupted, Some(lost)));
+
+        let (mut rig, _) = taken_over(2);
+        rig.must(resolve(resolution.clone()));
+        assert_eq!((rig.status(0), reason(&rig).as_deref()), (TaskStatus::Interrupted, Some(taken)));
+
+        let (mut rig, _) = without_lock(2);
+        rig.must(Command::CancelTask(id(0)));
+        rig.complete(0);
+        assert_eq!((rig.status(0), reason(&rig).as_deref()), (TaskStatus::Cancelled, Some(how)));
+        rig.must(resolve(resolution));
+        assert_eq!((rig.status(0), reason(&rig)), (TaskStatus::Cancelled, None));
+    }
+    // Its node was told to stop it.
+    let (mut rig, _) = taken_over(2);
+    rig.must(Command::CancelTask(id(0)));
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+    assert_eq!((rig.status(0), reason(&rig).as_deref()), (TaskStatus::Cancelled, Some(taken)));
+}
+
+#[test]
 fn a_stage_is_resolved_as_done_under_the_lock_which_is_taken_for_it() {
     let (mut rig, job) = without_lock(1);
     let before = rig.tokens;
