@@ -60,7 +60,7 @@ pub(super) struct InFlight {
     /// Its node is connected elsewhere, and does not have it.
     is_node_elsewhere: bool,
     /// It was read from the ledger: an earlier owner may have sent it, or this one under an earlier lease, and what was heard of
-    /// it then is not known. Never so of a stage, whose attempts are revoked on evidence alone.
+    /// it then is not known.
     may_be_sent: bool,
 }
 
@@ -235,8 +235,8 @@ impl LaneJobs {
 
     /// The attempt of a job that was read from the ledger is awaited: whether it was sent is not known.
     pub(super) fn may_be_sent(&mut self, job: JobId) {
-        if let Some(Entry { job, phase: Phase::InFlight(at_node), .. }) = self.entries.get_mut(&job) {
-            at_node.may_be_sent = !job.spec.on_recovery.wants_evidence();
+        if let Some(Entry { phase: Phase::InFlight(at_node), .. }) = self.entries.get_mut(&job) {
+            at_node.may_be_sent = true;
         }
     }
 
@@ -594,12 +594,15 @@ impl LaneJobs {
     }
 
     /// Whether the attempt of a job may have been sent before it was known here, and nothing says that its node's connection of
-    /// then is over: [`Due::LookForNode`] comes of it in its time.
+    /// then is over: [`Due::LookForNode`] comes of it in its time. Never so of a stage, whose attempts are revoked on evidence
+    /// alone.
     pub(super) fn is_to_be_looked_for(&self, job: JobId) -> bool {
         self.entries.get(&job).is_some_and(|entry| match &entry.phase {
             Phase::InFlight(at_node) => {
                 let is_cut_off = at_node.is_connection_lost || at_node.is_node_elsewhere;
-                entry.newest.state == State::Dispatched && at_node.may_be_sent && !is_cut_off
+                let is_stage = entry.job.spec.on_recovery.wants_evidence();
+                let is_awaited = entry.newest.state == State::Dispatched && !is_stage;
+                is_awaited && at_node.may_be_sent && !is_cut_off
             }
             Phase::Delayed | Phase::Waiting { .. } => false,
         })

@@ -63,6 +63,24 @@ fn an_attempt_that_was_taken_over_counts_as_sent_if_its_node_is_gone() {
     assert_eq!(why(&effects), Some(Revoked::Undeliverable));
 }
 
+/// A person who reads that it never reached its node would have the stage done again.
+#[test]
+fn the_attempt_of_a_stage_that_was_taken_over_is_not_said_to_be_unsent_unless_that_is_known() {
+    let now = Instant::now();
+    for on_recovery in [OnRecovery::Hold, OnRecovery::Held] {
+        let mut state = taken_over(on_recovery, now);
+        assert_eq!(why(&give(&mut state, command("departed", now), now)), Some(Revoked::NodeLost));
+
+        let mut state = taken_over(on_recovery, now);
+        assert_eq!(why(&give(&mut state, command("elsewhere", now), now)), None, "more may be heard");
+        assert_eq!(why(&state.flush(now + NODE_ELSEWHERE_WAIT)), Some(Revoked::NodeLost));
+
+        // Its slot says that it was not sent.
+        let mut state = taken_over(on_recovery, now);
+        assert_eq!(why(&give(&mut state, command("unsent", now), now)), Some(Revoked::NotAcknowledged));
+    }
+}
+
 #[test]
 fn a_job_with_one_attempt_is_dead_if_that_was_taken_over_and_its_node_is_gone() {
     let now = Instant::now();
@@ -150,7 +168,8 @@ fn an_attempt_without_a_slot_counts_if_its_node_may_have_died_of_it() {
     };
     for (on_recovery, news, is_gone, expected) in [
         (OnRecovery::Hold, Some("connection lost"), false, Revoked::NodeLost),
-        (OnRecovery::Hold, None, false, Revoked::Undeliverable),
+        (OnRecovery::Hold, None, false, Revoked::NodeLost),
+        (OnRecovery::Held, None, false, Revoked::NodeLost),
         (OnRecovery::Run, Some("connection lost"), false, Revoked::NodeLost),
         (OnRecovery::Run, Some("elsewhere"), false, Revoked::NodeLost),
         (OnRecovery::Run, None, true, Revoked::NodeLost),
