@@ -110,8 +110,8 @@ pub struct Task {
     pub status: TaskStatus,
     /// What people want of the task.
     pub intent: Intent,
-    /// Why the task failed or was interrupted, in words; or, until the stage is resolved, how its job ended after the task had lost
-    /// its tenant's lock. A task that was cancelled has one only while its stage is UNKNOWN.
+    /// Why the task failed or was interrupted, in words; or, until the stage is resolved, how its job ended after the task had
+    /// lost its tenant's lock. A task that was cancelled has one only while its stage is UNKNOWN.
     #[schema(required)]
     pub reason: Option<String>,
     /// The number of the newest run, counted from 1. Each retry opens the next run.
