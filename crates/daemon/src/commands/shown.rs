@@ -228,6 +228,11 @@ fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String>
             };
             Some(format!("{which} who runs the daemon for one."))
         }
+        // So says every release of a path that it does not have, and of nothing else.
+        Code::NotFound if problem.detail.starts_with("there is no such path;") => Some(
+            "The daemon may be older or newer than this command: `fencepost cluster show` names its version."
+                .to_owned(),
+        ),
         // The task is there, and what is asked of it is not.
         Code::NotFound if problem.detail.starts_with("the task has no ") => {
             let task = about.task.filter(|_| about.stage.is_some())?;
@@ -386,6 +391,19 @@ mod tests {
         assert_eq!(says(Code::Forbidden, "this token may not connect the node n"), "");
         let redis = says(Code::BusUnavailable, "sessions of several instances need Redis");
         assert_eq!(redis, "Start every instance with the same --redis-url.");
+    }
+
+    #[test]
+    fn a_path_that_the_daemon_does_not_have_says_that_it_may_be_of_another_release() {
+        let says = |about, detail: &str| {
+            let refusal = Error::Refused(Box::new(Problem::new(Code::NotFound, detail)));
+            failure_about(about, false, refusal).message
+        };
+        for about in [About::NOTHING, About::task("t-1")] {
+            let said = says(about, "there is no such path; see /openapi.json");
+            assert!(said.contains("may be older or newer") && said.contains("cluster show"), "{said}");
+        }
+        assert!(!says(About::NOTHING, "no such job").contains("older"));
     }
 
     #[test]
