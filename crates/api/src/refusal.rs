@@ -10,7 +10,7 @@ use actix_web::{HttpResponse, ResponseError};
 use domain::nonce::SettleRefusal;
 use domain::plan::Refused;
 use domain::{Nonce, TaskId};
-use ledger::Locker;
+use ledger::{LastTold, Locker};
 use rand::RngExt;
 use wire::problem::MEDIA_TYPE;
 use wire::{Code, Problem};
@@ -126,6 +126,17 @@ impl Refusal {
     /// The owner of the key and its URL, as far as they are known, for one answer of many.
     pub fn owner_and_url(&self) -> (Option<String>, Option<String>) {
         (self.problem.owner.clone(), self.problem.owner_url.clone())
+    }
+
+    /// The refusal of an error, in work that no caller waits for and that is tried again and again: a final one is in the log
+    /// once a minute for each `told`.
+    pub fn of_background(error: ledger::Error, told: &LastTold) -> Self {
+        let is_final = !error.is_retryable() && !matches!(error, ledger::Error::WentBack);
+        if is_final && !told.is_due() {
+            tracing::debug!(%error, "the ledger refused");
+            return Self::internal();
+        }
+        error.into()
     }
 
     /// The task that has a tenant's lock, where that is why the request is refused.
@@ -481,6 +492,20 @@ mod tests {
             let shown = Refusal::from(refusal.clone());
             assert_eq!((shown.code(), shown.problem.status), (code, code.status()), "{refusal:?}");
             assert!(shown.owner().is_none_or(|owner| owner == "a-1"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_final_error_of_work_that_no_caller_waits_for_takes_the_turn_in_the_log_and_no_other_does() {
+        let code = |error, told: &LastTold| Refusal::of_background(error, told).code();
+        let (others, told) = (LastTold::never(), LastTold::never());
+        let lost = ledger::Error::unavailable(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        assert_eq!(code(lost, &others), Code::LedgerUnavailable);
+        assert_eq!(code(ledger::Error::WentBack, &others), Code::LedgerWentBack);
+        assert!(others.is_due());
+        for _ in 0..2 {
+            assert_eq!(code(ledger::Error::Impossible("spoilt".into()), &told), Code::Internal);
+            assert!(!told.is_due());
         }
     }
 

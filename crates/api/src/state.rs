@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
+use ledger::LastTold;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -259,6 +260,17 @@ impl State {
     /// Asks the ledger, for as long as a request may take. Giving up does not cut the call off.
     pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
         answered(self.ask(self.settings.request_timeout, question).await)
+    }
+
+    /// Asks the ledger as [`Self::read`] does, for work that no caller waits for and that is tried again and again. A final
+    /// error is in the log once a minute for each `told`.
+    pub async fn look<T>(
+        &self,
+        told: &LastTold,
+        question: impl Future<Output = ledger::Result<T>>,
+    ) -> Result<T, Refusal> {
+        let answer = self.ask(self.settings.request_timeout, question).await;
+        answer.ok_or_else(Refusal::not_read)?.map_err(|error| Refusal::of_background(error, told))
     }
 
     /// Writes to the ledger, as [`Self::read`] asks it. What was given up may be written later.

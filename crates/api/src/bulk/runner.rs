@@ -16,7 +16,9 @@ use actix_web::body::MessageBody;
 use domain::job::Outcome;
 use domain::{BulkId, IdempotencyKey, InstanceId, JobId};
 use futures_util::StreamExt;
-use ledger::{BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, OpenBulk, jittered};
+use ledger::{
+    BulkAction, BulkRecord, BulkScan, BulkStatus, BulkStep, JobRecord, LastTold, OpenBulk, jittered,
+};
 use rand::RngExt;
 use sha2::{Digest, Sha256};
 use tracing::Instrument;
@@ -38,6 +40,10 @@ use crate::visibility;
 
 /// The operations that this instance works on, with the tokens for which it does.
 type Running = Rc<RefCell<HashMap<BulkId, String>>>;
+
+/// When failures of the looks for operations, and of the purges of old ones, were told of last.
+static LOOK_TOLD: LastTold = LastTold::never();
+static PURGE_TOLD: LastTold = LastTold::never();
 
 /// What the runner keeps in memory.
 #[derive(Default)]
@@ -61,7 +67,7 @@ pub async fn run(forwarder: Arc<Forwarder>) {
             }
             if Instant::now() >= purge_at {
                 let age_ms = state.clock.kept_ms(state.settings.bulk_kept);
-                let purged = state.read(state.ledger.purge_bulks(age_ms, BULK_PURGE_STEP)).await;
+                let purged = state.look(&PURGE_TOLD, state.ledger.purge_bulks(age_ms, BULK_PURGE_STEP)).await;
                 if !matches!(purged, Ok(count) if count >= u64::from(BULK_PURGE_STEP)) {
                     purge_at = Instant::now() + state.settings.bulk_purge_every;
                 }
@@ -86,7 +92,7 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
     let Kept { running, doubts, left, unreadable } = kept;
     let state = forwarder.state();
     let me = state.incarnation().identity.id.clone();
-    let found = state.read(state.ledger.open_bulks()).await?;
+    let found = state.look(&LOOK_TOLD, state.ledger.open_bulks()).await?;
     doubts.borrow_mut().look(&found, &me);
     left.look(&found, &me, now);
     for open in found {
