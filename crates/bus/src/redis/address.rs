@@ -10,15 +10,14 @@ use redis::io::tcp::TcpSettings;
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisFuture, TlsCertificates,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
 
 use crate::limits::HOSTS_MAX;
 use crate::{Error, Result};
 
 const EXPECTED: &str =
     "redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]]…[/DATABASE], or rediss://… for TLS";
-
-/// How a certificate begins in PEM.
-const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// Where Redis is.
 #[derive(Clone)]
@@ -59,16 +58,17 @@ impl Address {
     pub(super) fn trusting(self, file: Option<&Path>) -> Result<Self> {
         let Some(file) = file else { return Ok(self) };
         let unusable =
-            |why: String| Error::Address(format!("the authorities of Redis, {}: {why}", file.display()));
-        let pem =
-            std::fs::read(file).map_err(|error| unusable(format!("the file cannot be read: {error}")))?;
-        if !pem.windows(PEM_BEGIN.len()).any(|text| text == PEM_BEGIN) {
-            return Err(unusable("the file has no certificate in PEM".to_owned()));
+            |why: String| Error::Address(format!("bus.tls_ca_file = \"{}\": {why}", file.display()));
+        let pem = std::fs::read(file).map_err(|error| unusable(format!("it cannot be read: {error}")))?;
+        let found =
+            CertificateDer::pem_slice_iter(&pem).collect::<std::result::Result<Vec<CertificateDer<'_>>, _>>();
+        if found.map_err(|error| unusable(of_pem(&error)))?.is_empty() {
+            return Err(unusable("it has no certificate in PEM (-----BEGIN CERTIFICATE-----)".to_owned()));
         }
         let with = |host: ConnectionInfo| {
             let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
             let client = Client::build_with_tls(host, certificates);
-            let client = client.map_err(|error| unusable(format!("the file cannot be used: {error}")))?;
+            let client = client.map_err(|error| unusable(format!("it cannot be used: {error}")))?;
             Ok(client.get_connection_info().clone())
         };
         let hosts = self.hosts.into_iter().map(with).collect::<Result<_>>()?;
@@ -99,6 +99,23 @@ impl Address {
             _ => ConnectionAddr::Tcp(host, port),
         };
         self.hosts[0].clone().set_addr(address)
+    }
+}
+
+/// What is wrong with a file of certificates, as the daemon says it of others.
+fn of_pem(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { end_marker } => {
+            format!(
+                "it breaks off: its line -----END {}----- is missing",
+                String::from_utf8_lossy(end_marker)
+            )
+        }
+        PemError::IllegalSectionStart { .. } => {
+            "it has a line that begins with -----BEGIN and does not end with -----".to_owned()
+        }
+        PemError::Base64Decode(_) => "what stands between its lines BEGIN and END is no base64".to_owned(),
+        error => format!("it is no readable PEM file: {error}"),
     }
 }
 

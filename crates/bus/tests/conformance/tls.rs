@@ -68,8 +68,13 @@ async fn a_certificate_is_taken_whose_authority_the_file_names() {
         ("text.pem", Some("text"), "no certificate"),
         (
             "broken.pem",
-            Some("-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n"),
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
             "cannot be used",
+        ),
+        (
+            "torn.pem",
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n"),
+            "its line -----END CERTIFICATE----- is missing",
         ),
     ] {
         let file = folder.path().join(name);
@@ -80,7 +85,8 @@ async fn a_certificate_is_taken_whose_authority_the_file_names() {
         let refused = comes_back(open(&unusable)).await.err().unwrap();
         assert!(matches!(refused, Error::Address(_)), "{refused:?}");
         let said = refused.to_string();
-        assert!(said.contains(name) && said.contains(words), "{said}");
+        let is_named = said.contains("bus.tls_ca_file = ") && said.contains(name);
+        assert!(is_named && said.contains(words), "{said}");
     }
 }
 
