@@ -143,6 +143,7 @@ mod tests {
         };
         let half = written("half", "-----BEGIN PRIVATE KEY-----\nAAAA\n");
         let odd = written("odd", "-----BEGIN PRIVATE KEY\nAAAA\n-----END PRIVATE KEY-----\n");
+        let strange = written("strange", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
         let spoilt = written("spoilt", "-----BEGIN PRIVATE KEY-----\nA A:\n-----END PRIVATE KEY-----\n");
         let locked = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let locked = written("locked", locked);
@@ -162,6 +163,7 @@ mod tests {
             (with_key(&other.key), None, (Part::Key, &other.key), "not the key of the certificate"),
             (with_key(&half), None, (Part::Key, &half), "its line -----END PRIVATE KEY----- is missing"),
             (with_key(&odd), None, (Part::Key, &odd), "does not end with -----"),
+            (with_key(&strange), None, (Part::Key, &strange), "ECDSA on P-256 or P-384, or Ed25519"),
             (with_key(&spoilt), None, (Part::Key, &spoilt), "is no base64"),
             (with_key(&locked), None, (Part::Key, &locked), "is encrypted, and must not be"),
             (with_key(&of_old), None, (Part::Key, &of_old), "is encrypted, and must not be"),
@@ -186,6 +188,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let mut params =
             CertificateParams::new(vec!["one.example".to_owned(), "*.all.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2021, 1, 1);
         params.not_after = rcgen::date_time_ymd(2031, 1, 1);
         let file = |name: &str, text: String| {
             let path = folder.path().join(name);
@@ -194,6 +197,7 @@ mod tests {
         };
         let certificate = file("crt", params.self_signed(&key).unwrap().pem());
         let read = Pair { certificate, key: file("key", key.serialize_pem()) }.read().unwrap();
+        assert_eq!(client::tls::begins_at(&read), Some(1_609_459_200));
         assert_eq!(client::tls::expires_at(&read), Some(1_924_992_000));
         let names = ["one.example", "a.all.example", "all.example", "two.example", "127.0.0.1", "no name"];
         let is_for = names.map(|name| client::tls::is_for(&read, name));

@@ -91,6 +91,10 @@ impl Pair {
                 file: self.certificate.clone(),
                 reason: format!("it has no usable certificate: {error}"),
             },
+            // The library says only that it could not read it.
+            rustls::Error::General(_) => bad_key(
+                "the key cannot be used: it must be RSA of 2,048 to 4,096 bits, ECDSA on P-256 or P-384, or Ed25519".to_owned(),
+            ),
             error => bad_key(format!("the key cannot be used: {error}")),
         })
     }
@@ -128,6 +132,20 @@ pub fn expires_at(pair: &CertifiedKey) -> Option<u64> {
         Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             Some(not_after.as_secs())
         }
+        _ => None,
+    }
+}
+
+/// The first second at which the certificate of a pair is valid, since 1970. `None` if that is 1970 or before, or cannot be read.
+#[must_use]
+pub fn begins_at(pair: &CertifiedKey) -> Option<u64> {
+    let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
+    // As in `expires_at`: at the begin of time few certificates are valid yet.
+    let first = UnixTime::since_unix_epoch(Duration::ZERO);
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], first, &[]) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
+            not_before, ..
+        })) => Some(not_before.as_secs()),
         _ => None,
     }
 }
