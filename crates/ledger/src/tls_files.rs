@@ -12,11 +12,15 @@ pub struct TlsFile {
 }
 
 /// All of them. What connections do not read, since they need not be encrypted or are not to verify the server, is not among
-/// them: with `sslmode=prefer` the driver reads a certificate and its key only where the server offers encryption.
+/// them, but for [`Self::unread_authorities`]: with `sslmode=prefer` the driver reads a certificate and its key only where the
+/// server offers encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates of authorities.
     pub authorities: Option<TlsFile>,
+    /// Those that are named where nobody is verified by them (`sslmode=require`). PostgreSQL's own clients verify the server
+    /// then.
+    pub unread_authorities: Option<TlsFile>,
     /// This client's own certificate.
     pub certificate: Option<TlsFile>,
     /// Its private key.

@@ -220,8 +220,23 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
     let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
+    if let Some((name, mode)) = unknown_mode(url) {
+        return Err(Error::Address(format!(
+            "the database URL cannot be used: its {name} is {mode:?}, and must be disable, allow, prefer, require, verify-ca or \
+             verify-full"
+        )));
+    }
     // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
     Ok(PgConnectOptions::from_str(url).map_err(address)?.extra_float_digits(None).disable_statement_logging())
+}
+
+/// The parameter of a URL that gives a mode of TLS which the driver does not know, and the mode.
+fn unknown_mode(url: &str) -> Option<(String, String)> {
+    let url = Url::parse(url).ok()?;
+    let is_unknown =
+        |name: &str, mode: &str| matches!(name, "sslmode" | "ssl-mode") && PgSslMode::from_str(mode).is_err();
+    let (name, mode) = url.query_pairs().find(|(name, mode)| is_unknown(name, mode))?;
+    Some((name.into_owned(), mode.into_owned()))
 }
 
 /// Whether a server is on this machine, or is reached by TLS that verifies it. What the URL leaves open, the environment
@@ -256,8 +271,11 @@ pub(crate) fn tls_files(url: &str) -> Result<TlsFiles> {
         PgSslMode::VerifyCa | PgSslMode::VerifyFull => (true, true),
     };
     let read = |is_read: bool, file| if is_read { file } else { None };
+    let authorities = named(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT");
+    let is_without_use = is_encrypted && !is_verified;
     Ok(TlsFiles {
-        authorities: read(is_verified, named(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")),
+        authorities: read(is_verified, authorities.clone()),
+        unread_authorities: read(is_without_use, authorities),
         certificate: read(is_encrypted, named(&["sslcert", "ssl-cert"], "PGSSLCERT")),
         key: read(is_encrypted, named(&["sslkey", "ssl-key"], "PGSSLKEY")),
     })

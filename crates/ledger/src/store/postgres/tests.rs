@@ -59,8 +59,9 @@ fn each_setting_under_which_a_commit_may_be_lost_is_warned_of() {
 #[test]
 fn the_files_of_tls_are_those_that_the_driver_reads() {
     let found = |parameters: &str| {
-        let TlsFiles { authorities, certificate, key } =
+        let TlsFiles { authorities, unread_authorities, certificate, key } =
             tls_files(&format!("postgres://u@h/d?{parameters}")).unwrap();
+        assert_eq!(unread_authorities.is_some(), parameters.starts_with("sslmode=require"), "{parameters}");
         [authorities, certificate, key].map(|file| file.map(|file| (file.named_by, file.file)))
     };
     let file = |by: &str, file: &str| Some((by.to_owned(), Some(PathBuf::from(file))));
@@ -81,7 +82,14 @@ fn the_files_of_tls_are_those_that_the_driver_reads() {
     ] {
         assert_eq!(found(&parameters), expected, "{parameters}");
     }
-    assert!(tls_files("postgres://u@h/d?sslmode=never").is_err());
+    for (parameter, name) in [("sslmode=never", "sslmode"), ("a=b&ssl-mode=never", "ssl-mode")] {
+        let refused = tls_files(&format!("postgres://u@h/d?{parameter}")).unwrap_err().to_string();
+        let words = format!(
+            "the database URL cannot be used: its {name} is \"never\", and must be disable, allow, prefer, require, verify-ca or \
+             verify-full"
+        );
+        assert_eq!(refused, words);
+    }
     let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(is_pem(pem) && !is_pem("/etc/fencepost/client.crt") && !is_pem("-----BEGIN.pem"));
 }
