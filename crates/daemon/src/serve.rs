@@ -41,7 +41,7 @@ use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
-pub use tls::{check_files, check_ledger};
+pub use tls::{check_files, check_ledger, file_warnings};
 use traces::Traces;
 use witness::{Looking, Witness};
 
@@ -379,6 +379,9 @@ fn tell_configuration(loaded: &Loaded) {
     );
     for warning in encryption::warnings(config) {
         tracing::warn!(warning, "a connection is not encrypted");
+    }
+    for warning in file_warnings(config) {
+        tracing::warn!(warning, "files of TLS may not do what is meant");
     }
     for warning in weak_tokens(config) {
         tracing::warn!(warning, "a token may be guessed");

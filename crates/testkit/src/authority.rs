@@ -89,6 +89,16 @@ impl Authority {
         self.write(pair, params)
     }
 
+    /// The same with one that is valid from the year 4000 on.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue_early_into(&self, pair: &Pair) -> Result<()> {
+        let mut params = of_this_machine()?;
+        params.not_before = date_time_ymd(4000, 1, 1);
+        self.write(pair, params)
+    }
+
     fn pair(&self, name: &str) -> Pair {
         let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
         Pair { certificate: path("crt"), key: path("key") }

@@ -360,6 +360,54 @@ async fn a_change_of_the_authorities_alone_is_no_reload_of_the_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_tells_of_a_certificate_that_is_gone_and_of_its_return() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &authority, &pair);
+    let instance = setup.start().await.unwrap();
+    let text = std::fs::read(&pair.certificate).unwrap();
+    std::fs::remove_file(&pair.certificate).unwrap();
+    let [certificate, _] = pair.texts();
+    let tells = |words: &str| {
+        let log = instance.whole_log();
+        ["listener", "peers"]
+            .iter()
+            .all(|of| log.lines().any(|line| line.contains(words) && line.contains(of)))
+    };
+    until("the loss is logged", async || {
+        tells("a file of certificates is gone") && instance.whole_log().contains(certificate)
+    })
+    .await;
+    std::fs::write(&pair.certificate, text).unwrap();
+    until("the return is logged", async || tells("the files of certificates are back")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_of_the_configuration_warns_of_authorities_without_use_and_of_a_certificate_of_later() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let checked = |mode: &str| {
+        let url =
+            format!("postgres://u@127.0.0.1:1/d?sslmode={mode}&sslrootcert={}", authority.file().display());
+        let setup = with_tls(Setup::command("check-config"), &authority, &pair);
+        setup.env("FENCEPOST_DATABASE_URL", &url).run_to_end(PATIENCE)
+    };
+    let ended = checked("verify-full").await.unwrap();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        !["is not read", "valid from"].iter().any(|words| ended.stderr.contains(words)),
+        "{}",
+        ended.stderr
+    );
+    authority.issue_early_into(&pair).unwrap();
+    let ended = checked("require").await.unwrap();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    for words in ["ledger.url: sslrootcert is not read", "valid from 4000-01-01T00:00:00Z on"] {
+        assert_eq!(ended.stderr.matches(words).count(), 1, "{words} is not in: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configuration_with_78() {
     let authority = Authority::new("ours").unwrap();
     let (pair, other) = (authority.issue("server").unwrap(), authority.issue("other").unwrap());
@@ -432,7 +480,7 @@ async fn files_that_cannot_be_used_stop_the_start_and_the_check_of_the_configura
                 ("FENCEPOST_REDIS_URL", "rediss://127.0.0.1:1/"),
                 ("FENCEPOST__BUS__TLS_CA_FILE", "missing.pem"),
             ],
-            ["authorities of Redis", "missing.pem", "cannot be read"],
+            ["bus.tls_ca_file", "missing.pem", "cannot be read"],
         ),
     ] {
         for setup in [Setup::in_mode("basic").unwrap(), Setup::command("check-config")] {

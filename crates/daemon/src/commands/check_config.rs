@@ -8,7 +8,7 @@ use super::shown;
 use crate::cli::CheckConfig;
 use crate::config::{Loaded, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::Failure;
-use crate::serve::check_files;
+use crate::serve::{check_files, file_warnings};
 
 /// Runs the command.
 ///
@@ -18,6 +18,7 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     check_files(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
+    let others = others.chain(file_warnings(&loaded.config));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }

@@ -63,6 +63,7 @@ impl Reloader {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut waits, mut was_away) = (false, false);
+        let (mut listeners_away, mut peers_away) = (false, false);
         loop {
             let (configured, listener, peers) = tokio::select! {
                 Some(()) = self.hangup.recv() => (true, true, true),
@@ -80,6 +81,8 @@ impl Reloader {
                     tracing::warn!("the configuration file is back");
                 }
             }
+            tell_away("listener", &self.listener, &mut listeners_away);
+            tell_away("peers", &self.peers, &mut peers_away);
             if configured {
                 self.configured.note();
                 let reload = self.reload(&targets, waits).await;
@@ -174,12 +177,26 @@ impl Reload {
     }
 }
 
+/// Tells of files of certificates that are gone, and of their return, once each.
+fn tell_away(of: &'static str, files: &Watched, was_away: &mut bool) {
+    let is_away = files.is_away();
+    if std::mem::replace(was_away, is_away) == is_away {
+        return;
+    }
+    if is_away {
+        let file = files.missing().map(|file| file.display().to_string());
+        tracing::warn!(of, file, "a file of certificates is gone; what was read of it stays in force");
+    } else {
+        tracing::warn!(of, "the files of certificates are back");
+    }
+}
+
 /// What became of certificates that were read again.
 fn tell_certificates(of: &'static str, outcome: Result<Option<String>, String>) {
     let result = match outcome {
         Ok(warning) => {
             if let Some(warning) = warning {
-                tracing::warn!(of, warning, "the certificate is taken, since the one before expired earlier");
+                tracing::warn!(of, warning, "the certificate is taken, but others may refuse it");
             }
             tracing::info!(of, "the certificates are reloaded");
             "ok"

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use client::tls::{BadFile, Pair, Part, authorities, check_file, expires_at, is_for};
+use client::tls::{BadFile, Pair, Part, authorities, begins_at, check_file, expires_at, is_for};
 use client::{Peers, TlsOptions};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -90,6 +90,24 @@ pub fn check_files(config: &Config) -> Result<(), Failure> {
     config.bus.options().check().map_err(Failure::from)
 }
 
+/// What files of TLS that a start takes do not do, for people: authorities by which nothing is verified, and certificates
+/// that are not valid yet. Files that cannot be used are left to [`check_files`].
+pub fn file_warnings(config: &Config) -> Vec<String> {
+    let unread = ledger::tls_files(&config.ledger.url).ok().and_then(|files| files.unread_authorities);
+    let unread = unread.map(|of| {
+        format!(
+            "ledger.url: {} is not read: with sslmode=require nothing verifies the server, with sslmode=verify-full that does",
+            of.named_by
+        )
+    });
+    let pairs = [config.server.tls().map(|files| files.pair), config.cluster.tls(&config.server).pair];
+    let early = pairs.into_iter().flatten().filter_map(|pair| check_pair(&pair, None, None).ok()?.warning);
+    let mut warnings: Vec<_> = unread.into_iter().chain(early.map(|of| named(config, &of))).collect();
+    // Instances show each other the listener's, if no other is configured.
+    warnings.dedup();
+    warnings
+}
+
 /// Reads the files of the connections to other instances again. What the log is to warn of, if there is anything.
 ///
 /// # Errors
@@ -131,7 +149,7 @@ pub fn peer_files(config: &Config) -> Vec<PathBuf> {
 struct Checked {
     /// When the certificate expires, in seconds since 1970, if there is any.
     expires: Option<u64>,
-    /// It has expired by this machine's clock.
+    /// It has expired, or is not valid yet, by this machine's clock.
     warning: Option<BadFile>,
 }
 
@@ -142,8 +160,9 @@ fn check(tls: &TlsOptions, in_use_expires: Option<u64>) -> Result<Checked, BadFi
 }
 
 /// Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
-/// moment that is still to come is taken: nothing would have it looked at again then. So is one that has expired, but later than
-/// the one in use: where this machine's clock is ahead, the next one seems to have expired as well, and is still the better.
+/// moment that is still to come is taken, with a warning: nothing would have it looked at again then. So is one that has
+/// expired, but later than the one in use: where this machine's clock is ahead, the next one seems to have expired as well,
+/// and is still the better.
 fn check_pair(pair: &Pair, name: Option<&str>, in_use_expires: Option<u64>) -> Result<Checked, BadFile> {
     let read = pair.read()?;
     let bad = |reason| BadFile { part: Part::Certificate, file: pair.certificate.clone(), reason };
@@ -156,6 +175,11 @@ fn check_pair(pair: &Pair, name: Option<&str>, in_use_expires: Option<u64>) -> R
             return Err(expired);
         }
         warning = Some(expired);
+    } else if let Some(at) = begins_at(&read).filter(|at| *at > now) {
+        let at = shown(at);
+        warning = Some(bad(format!(
+            "its certificate is valid from {at} on, which this machine's clock has not reached"
+        )));
     }
     if let Some(name) = name.filter(|name| !is_for(&read, name)) {
         return Err(bad(format!("its certificate is not for {name}, the name in server.advertise")));

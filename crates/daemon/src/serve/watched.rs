@@ -1,7 +1,7 @@
 //! Files that are looked at now and then, to find out that they were changed.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// What a file looked like.
@@ -45,6 +45,12 @@ impl Watched {
         self.is_away
     }
 
+    /// The first of the files that was away in the last call of [`Self::is_changed`].
+    pub fn missing(&self) -> Option<&Path> {
+        let (file, _) = self.files.iter().zip(&self.last).find(|(_, look)| look.is_none())?;
+        Some(file)
+    }
+
     fn look(&self) -> Vec<Option<Look>> {
         let look = |file: &PathBuf| {
             let file = std::fs::metadata(file).ok()?;
@@ -75,9 +81,10 @@ mod tests {
         std::fs::remove_file(&files[1]).unwrap();
         assert!(!watched.is_changed() && !watched.is_away(), "it may be back at once");
         assert!(!watched.is_changed() && watched.is_away(), "one is being replaced");
+        assert_eq!(watched.missing(), Some(files[1].as_path()));
         std::fs::write(&files[1], "1").unwrap();
         assert!(!watched.is_changed() && watched.is_away());
-        assert!(watched.is_changed() && !watched.is_away());
+        assert!(watched.is_changed() && !watched.is_away() && watched.missing().is_none());
         watched.note();
         assert!(!watched.is_changed());
         assert!(!Watched::new(Vec::new()).is_changed());
