@@ -32,7 +32,8 @@ words! {
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
     /// On whose behalf; jobs that name no tenant of their own are of this one. Tokens that see some tenants only see their
-    /// sessions, with all jobs in them.
+    /// sessions, with all jobs in them. Such a token must name one of its tenants, unless it sees a single one, which is meant
+    /// then.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -44,7 +45,8 @@ pub struct SessionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// Jobs run only on nodes of this pool.
+    /// Jobs run only on nodes of this pool. A token that sees some pools only must name one of them, unless it sees a single
+    /// one, which is meant then.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
