@@ -43,8 +43,8 @@ use std::time::Duration;
 use reqwest::Url;
 use wire::Json;
 use wire::limits::{
-    LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX,
-    POOL_NAME_CHARS_MAX,
+    LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_CAPACITY_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX,
+    NODE_POOLS_MAX, NODE_VERSION_CHARS_MAX, POOL_NAME_CHARS_MAX,
 };
 use wire::worker::{Hello, Languages};
 
@@ -260,6 +260,7 @@ impl Worker {
     pub fn new(options: WorkerOptions) -> Result<Self> {
         let hello = options.hello();
         check_names(&hello)?;
+        check_others(&hello)?;
         // What a scheduler reads strictly is read so here already.
         serde_json::to_value(&hello)
             .and_then(serde_json::from_value::<Hello>)
@@ -324,6 +325,19 @@ fn check_names(hello: &Hello) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses a capacity and a version that no daemon takes.
+fn check_others(Hello { capacity, version, .. }: &Hello) -> Result<()> {
+    if !(1..=NODE_CAPACITY_MAX).contains(&u64::from(*capacity)) {
+        return Err(Error::Unusable(format!("capacity {capacity} must be from 1 to {NODE_CAPACITY_MAX}")));
+    }
+    match version {
+        Some(version) if !(1..=NODE_VERSION_CHARS_MAX).contains(&version.chars().count()) => {
+            Err(Error::Unusable(format!("version must have 1 to {NODE_VERSION_CHARS_MAX} characters")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_name(what: &str, name: &str, chars_max: usize) -> Result<()> {

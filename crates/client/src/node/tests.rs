@@ -583,7 +583,8 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         (WorkerOptions { urls: Vec::new(), ..good.clone() }, "at least one URL"),
         (WorkerOptions { urls: vec!["ws://h".to_owned()], ..good.clone() }, "http:// or https://"),
         (WorkerOptions { node_id: String::new(), ..good.clone() }, "1 to 128 characters"),
-        (WorkerOptions { capacity: 0, ..good.clone() }, "from 1 to 10000"),
+        (WorkerOptions { capacity: 0, ..good.clone() }, "capacity 0 must be from 1 to 10000"),
+        (WorkerOptions { capacity: 10_001, ..good.clone() }, "capacity 10001 must be"),
         (WorkerOptions { labels: vec!["l".repeat(65)], ..good.clone() }, "1 to 64 characters"),
         (WorkerOptions { node_id: "a b".to_owned(), ..good.clone() }, "node_id \"a b\" must be"),
         (
@@ -609,7 +610,8 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         (WorkerOptions { languages: hears("z".repeat(36)), ..good.clone() }, "1 to 35 characters"),
         (WorkerOptions { languages: hears("z h".to_owned()), ..good.clone() }, "asr \"z h\" must be"),
         (WorkerOptions { pools: vec!["a/b".to_owned()], ..good.clone() }, "pool \"a/b\" must be"),
-        (WorkerOptions { version: Some("v".repeat(129)), ..good.clone() }, "1 to 128 characters"),
+        (WorkerOptions { version: Some("v".repeat(129)), ..good.clone() }, "version must have 1 to 128"),
+        (WorkerOptions { version: Some(String::new()), ..good.clone() }, "version must have"),
         (WorkerOptions { token: Some("\n".to_owned()), ..good.clone() }, "the token"),
     ] {
         let error = Worker::new(bad).unwrap_err();
