@@ -155,7 +155,7 @@ pub fn listed_task(record: &TaskRecord) -> shape::Task {
         context: None,
         config: None,
         lock: None,
-        lock_token: task.lock.filter(|_| record.is_lock_live).map(|token| token.get()),
+        lock_token: task.lock.filter(|_| record.is_lock_live).map(|token| token.get().cast_unsigned()),
         waits_for: task.waits_for.map(|job| job.to_string()),
         updated_at: time(record.updated_at),
     }
@@ -212,7 +212,10 @@ pub fn locking_task(owner: &InstanceId) -> Option<TaskId> {
 /// The lock that this task holds on its tenant.
 pub fn task_lock(lock: &Lease, task: TaskId) -> Option<shape::TaskLock> {
     let is_its = lock_holder(lock) == Some(task);
-    is_its.then(|| shape::TaskLock { token: lock.token.get(), expires_in_ms: lock.expires_in_ms })
+    is_its.then(|| shape::TaskLock {
+        token: lock.token.get().cast_unsigned(),
+        expires_in_ms: lock.expires_in_ms,
+    })
 }
 
 /// An event as the ledger keeps it.

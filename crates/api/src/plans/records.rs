@@ -207,7 +207,7 @@ async fn tenant_lock(
         record.map(|record| record.plan)
     };
     Ok(Some(shape::TenantLock {
-        token: lock.token.get(),
+        token: lock.token.get().cast_unsigned(),
         expires_in_ms: lock.expires_in_ms,
         task: task.to_string(),
         plan: plan.map(|plan| plan.to_string()),

@@ -352,7 +352,7 @@ fn reason(task: &Task) -> String {
     shown::or_none(task.reason.as_deref().map(shown::one_line))
 }
 
-fn held(token: i64, expires_in_ms: u64) -> String {
+fn held(token: u64, expires_in_ms: u64) -> String {
     format!("token {token} for {}", shown::length(expires_in_ms))
 }
 

@@ -159,7 +159,7 @@ pub struct Task {
     /// The token of the tenant's lock. Absent unless this task holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub lock_token: Option<i64>,
+    pub lock_token: Option<u64>,
     /// A job of an earlier run that may still be under way. No stage begins before it has ended.
     #[schema(required)]
     pub waits_for: Option<String>,
@@ -231,7 +231,7 @@ pub struct Checkpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskLock {
     /// The fencing token of the lock. The stages pass it on to the systems that they change.
-    pub token: i64,
+    pub token: u64,
     /// The time until the lock expires unless it is renewed, in milliseconds.
     pub expires_in_ms: u64,
 }
@@ -254,7 +254,7 @@ pub struct Tenant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TenantLock {
     /// The fencing token of the lock.
-    pub token: i64,
+    pub token: u64,
     /// The time until the lock expires unless it is renewed, in milliseconds.
     pub expires_in_ms: u64,
     /// The task that holds the lock.

@@ -147,7 +147,11 @@ fn answers_are_read_as_they_are_written() {
     keeps::<Checkpoint>(&[
         r#"{"version":1,"run":1,"completed_stages":["a"],"last_completed":1,"saved_at":"t","context":{}}"#,
     ]);
-    keeps::<TenantLock>(&[r#"{"token":3,"expires_in_ms":9,"task":"k","plan":null}"#]);
+    let locked = r#"{"token":3,"expires_in_ms":9,"task":"k","plan":null}"#;
+    keeps::<TenantLock>(&[locked]);
+    // The token is sent as it was read.
+    let TenantLock { token, .. } = serde_json::from_str(locked).unwrap();
+    assert_eq!(UnlockRequest { token, reason: "r".to_owned() }.token, 3);
     keeps::<PlanEvent>(&[
         r#"{"seq":1,"at":"t","task":null,"kind":"status","run":null,"stage":null,"before":"CREATED","after":"RUNNING","reason":null,"principal":"p","request_id":"r"}"#,
     ]);
