@@ -127,6 +127,14 @@ pub struct BulkRequest {
     pub dry_run: Option<bool>,
 }
 
+impl BulkRequest {
+    /// An operation that does this to the jobs of this filter, and asks for nothing else.
+    #[must_use]
+    pub const fn new(action: BulkAction, filter: BulkFilter) -> Self {
+        Self { action, filter, before: None, rate: None, dry_run: None }
+    }
+}
+
 /// A bulk operation has begun, or, for a dry run, would be about so many jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BulkAccepted {

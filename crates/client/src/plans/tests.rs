@@ -43,15 +43,7 @@ async fn a_plan_is_created_once_under_one_key() {
     let server = StandIn::playing(vec![Act::HangUp, plan(), plan()]).await;
     let client = client(&[&server]);
     let stages = vec![StageRequest::new("s", Json::of(&1).unwrap())];
-    let task = TaskRequest { tenant: "t".to_owned(), name: None, config: None, timeout_ms: None, stages };
-    let request = PlanRequest {
-        name: None,
-        max_concurrency: None,
-        on_failure: None,
-        timeout_ms: None,
-        start: Some(true),
-        tasks: vec![task],
-    };
+    let request = PlanRequest { start: Some(true), ..PlanRequest::new(vec![TaskRequest::new("t", stages)]) };
     assert_eq!(client.plans().create(&request, None).await.unwrap().id, "p");
     client.plans().create(&request, Some("mine")).await.unwrap();
     let body = r#"{"start":true,"tasks":[{"tenant":"t","stages":[{"name":"s","payload":1}]}]}"#;

@@ -306,7 +306,7 @@ async fn what_changes_nothing_ends_with_its_last_refusal_whatever_its_method() {
     is_refused(client(&[&server]).nodes().select(&SelectRequest::default()).await.unwrap_err());
     let bulk = |dry_run| {
         let (action, filter) = (BulkAction::Cancel, BulkFilter::default());
-        BulkRequest { action, filter, before: None, rate: None, dry_run }
+        BulkRequest { dry_run, ..BulkRequest::new(action, filter) }
     };
     let server = lost().await;
     is_refused(client(&[&server]).bulks().begin(&bulk(Some(true)), None).await.unwrap_err());

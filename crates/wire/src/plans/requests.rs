@@ -61,6 +61,14 @@ pub struct PlanRequest {
     pub tasks: Vec<TaskRequest>,
 }
 
+impl PlanRequest {
+    /// A plan of these tasks that asks for nothing else.
+    #[must_use]
+    pub const fn new(tasks: Vec<TaskRequest>) -> Self {
+        Self { name: None, max_concurrency: None, on_failure: None, timeout_ms: None, start: None, tasks }
+    }
+}
+
 /// A task of a plan: stages, run in order for one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -98,6 +106,14 @@ pub struct TaskRequest {
     #[serde(deserialize_with = "strict::objects::<PLAN_STAGES_MAX, _, _>")]
     #[schema(min_items = 1, max_items = 100)]
     pub stages: Vec<StageRequest>,
+}
+
+impl TaskRequest {
+    /// A task of these stages that asks for nothing else.
+    #[must_use]
+    pub fn new(tenant: impl Into<String>, stages: Vec<StageRequest>) -> Self {
+        Self { tenant: tenant.into(), name: None, config: None, timeout_ms: None, stages }
+    }
 }
 
 /// A stage of a task. It runs as a job.
