@@ -24,7 +24,8 @@
 //! that it is durable or stale; until then the attempt takes one of the node's slots. If a connection is cut,
 //! or nothing is received on it for three heartbeats, the worker connects to the next of the URLs after a
 //! jittered pause; handlers are not affected. The handler of a cancelled attempt is stopped, and nothing of
-//! it is reported.
+//! it is reported. A panic of a handler is caught, where panics unwind: it is a failure after which another attempt may
+//! succeed, with the text of the panic, and the worker goes on.
 //!
 //! What lives here: `protocol` decides what a frame means, `connection` is one socket, `job` is what a
 //! handler gets, and `worker_loop` ties them together. What must never: a decision about the protocol outside

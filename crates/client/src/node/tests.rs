@@ -547,7 +547,7 @@ async fn handlers_that_panic_or_take_too_long_fail_and_nothing_else_does() {
     let mut peer = scheduler.welcomed().await;
     peer.dispatch("a", 1).await;
     assert_eq!(peer.heard().await, "ack a1");
-    assert_eq!(peer.heard().await, "failed a1: the handler panicked");
+    assert_eq!(peer.heard().await, "failed a1: the handler panicked: wanted");
     peer.commit("a", 1).await;
     peer.say(SchedulerFrame::Dispatch(Dispatch { timeout_ms: 1, ..dispatch("a", 2) })).await;
     assert_eq!(peer.heard().await, "ack a2");

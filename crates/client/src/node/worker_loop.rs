@@ -1,5 +1,6 @@
 //! The loop of a worker: it runs the handlers, keeps connected, and ends in order.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -328,7 +329,9 @@ where
             Happening::Returned(returned) => {
                 let (id, outcome) = match returned {
                     Ok(returned) => returned,
-                    Err(error) => (error.id(), outcome(Err(Failure::passing("the handler panicked")))),
+                    Err(error) => {
+                        (error.id(), outcome(Err(panicked(error.try_into_panic().ok().as_deref()))))
+                    }
                 };
                 let (attempt, since) = self.attempts.remove(&id).expect("every task is one attempt's");
                 self.stoppers.remove(&attempt);
@@ -463,7 +466,7 @@ async fn attend(
     let work = AssertUnwindSafe(work).catch_unwind();
     let mut work = pin!(work.map(|done| match done {
         Ok(given) => outcome(given),
-        Err(_) => outcome(Err(Failure::passing("the handler panicked"))),
+        Err(payload) => outcome(Err(panicked(Some(&*payload)))),
     }));
     let why = tokio::select! {
         done = &mut work => return done,
@@ -477,6 +480,18 @@ async fn attend(
         Ok(done) => done,
         Err(_) => outcome(Err(Failure::passing(format!("{why}, and the handler did not stop")))),
     }
+}
+
+/// The failure of a handler that panicked, with the text of the panic if it has one.
+fn panicked(payload: Option<&(dyn Any + Send)>) -> Failure {
+    let text = payload.and_then(|payload| {
+        let owned = payload.downcast_ref::<String>().map(String::as_str);
+        owned.or_else(|| payload.downcast_ref::<&str>().copied())
+    });
+    Failure::passing(match text {
+        Some(text) if !text.is_empty() => format!("the handler panicked: {text}"),
+        _ => "the handler panicked".to_owned(),
+    })
 }
 
 /// What the other side's close code means.
@@ -508,6 +523,7 @@ fn is_refused_for_good(error: &Error, after: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use wire::limits::ERROR_MESSAGE_CHARS_MAX;
     use wire::worker::Message;
 
     use super::super::{Worker, WorkerOptions};
@@ -516,6 +532,24 @@ mod tests {
 
     async fn echo(job: Job) -> std::result::Result<Json, Failure> {
         Ok(job.payload)
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_that_may_pass_and_says_its_text() {
+        let says = |payload: Option<&(dyn Any + Send)>| match outcome(Err(panicked(payload))) {
+            AttemptOutcome::Failed(failure) => {
+                assert!(failure.retryable);
+                failure.message
+            }
+            done => panic!("{done:?}"),
+        };
+        assert_eq!(says(Some(&"literal")), "the handler panicked: literal");
+        assert_eq!(says(Some(&"made".to_owned())), "the handler panicked: made");
+        let without_text: [Option<&(dyn Any + Send)>; 3] = [None, Some(&7_u8), Some(&"")];
+        for payload in without_text {
+            assert_eq!(says(payload), "the handler panicked");
+        }
+        assert_eq!(says(Some(&"ä".repeat(9_000))).chars().count(), ERROR_MESSAGE_CHARS_MAX);
     }
 
     #[tokio::test]
