@@ -136,7 +136,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unusable`] without any URL, for one that is no plain `http://` or `https://` URL, for a
-    /// token that no header can carry, and when TLS is wanted and cannot be set up.
+    /// token that is empty or that no header can carry, and when TLS is wanted and cannot be set up.
     pub fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, token: Option<&str>) -> Result<Self> {
         Self::with_tls(urls, token, &TlsOptions::default())
     }
@@ -192,8 +192,8 @@ impl Client {
         self
     }
 
-    /// The same client with this id for all its requests, for a caller that has to name it: visible ASCII characters. Usually
-    /// each call has an id of its own.
+    /// The same client with this id for all its requests, for a caller that has to name it: 1 to 128 visible ASCII characters.
+    /// Usually each call has an id of its own. With an id that no header can carry every call ends as [`Error::Unusable`].
     #[must_use]
     pub fn with_request_id(mut self, id: String) -> Self {
         self.request_id = Some(id);
@@ -302,7 +302,7 @@ impl Client {
         let mut request = self
             .http
             .request(call.method.clone(), target(base, call.path)?)
-            .header("X-Request-Id", request_id);
+            .header("X-Request-Id", header_value("X-Request-Id", request_id)?);
         if let Some(timeout) = timeout {
             request = request.timeout(timeout);
         }
@@ -313,7 +313,7 @@ impl Client {
             request = request.json(body);
         }
         if let Some(key) = call.idempotency_key {
-            request = request.header("Idempotency-Key", key);
+            request = request.header("Idempotency-Key", header_value("Idempotency-Key", key)?);
         }
         for (name, value) in call.headers {
             request = request.header(*name, *value);
@@ -385,10 +385,19 @@ pub(crate) fn key_or_new(key: Option<&str>) -> Cow<'_, str> {
 
 /// A token as its header carries it.
 pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
+    if token.is_empty() {
+        return Err(Error::Unusable("an empty token: leave it out where the daemon needs none".to_owned()));
+    }
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| Error::Unusable("the token has characters that a header cannot carry".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// What the caller gave for this header.
+fn header_value(name: &str, value: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(value)
+        .map_err(|_| Error::Unusable(format!("{name}: {value:?} has characters that a header cannot carry")))
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

@@ -375,6 +375,20 @@ fn urls_and_tokens_that_cannot_work_are_refused_before_anything_is_sent() {
     }
     assert!(Client::new(Vec::<String>::new(), None).is_err());
     assert!(Client::new(["http://h"], Some("a\nb")).is_err());
+    let empty = Client::new(["http://h"], Some("")).unwrap_err();
+    assert!(matches!(&empty, Error::Unusable(why) if why.contains("an empty token")), "{empty}");
+}
+
+#[tokio::test]
+async fn what_no_header_can_carry_is_refused_with_the_headers_name() {
+    let server = StandIn::playing(Vec::new()).await;
+    let named = client(&[&server]).with_request_id("bad\nid".to_owned());
+    let error = named.health().await.unwrap_err();
+    assert!(matches!(&error, Error::Unusable(why) if why.contains("X-Request-Id: \"bad\\nid\"")), "{error}");
+    let request = GrantRequest::default();
+    let error = client(&[&server]).grant("s", &request, Some("bad\nkey")).await.unwrap_err();
+    assert!(matches!(&error, Error::Unusable(why) if why.contains("Idempotency-Key")), "{error}");
+    assert!(server.heard().is_empty());
 }
 
 #[test]
