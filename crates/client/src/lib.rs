@@ -1,6 +1,7 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
-//! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has
+//! What lives here: one [`Client`] for one or several base URLs, a method per call of `/v1`, but for `once` of a job's retry and
+//! `digest` of the events, which it does not send ([`Client::jobs`] has
 //! those about jobs, [`Client::sessions`] those about sessions, [`Client::plans`], [`Client::tasks`] and
 //! [`Client::tenants`] those about plans, [`Client::nodes`] those about nodes and pools, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] that
 //! survives lost connections, a [`node::Worker`] that runs jobs, errors that carry the daemon's own

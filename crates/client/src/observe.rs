@@ -1,13 +1,16 @@
-//! Reads: signers, nonces, leases, the cluster, its statistics, and its health.
+//! Reads: signers, nonces, leases, the cluster, its statistics, its health, and who the caller is. And the mode of the
+//! cluster, which can be changed.
 
+use reqwest::Method;
 use wire::List;
 use wire::audit::AuditRecord;
-use wire::cluster::Cluster;
+use wire::cluster::{Cluster, ModeRequest, ModeSetting, Owner};
 use wire::health::{Health, Ready};
 use wire::leases::Lease;
 use wire::limits::NONCE_MAX;
 use wire::nonces::{NonceRecord, Signer, Status};
 use wire::stats::Stats;
+use wire::whoami::Whoami;
 
 use crate::transport::Call;
 use crate::{Client, Result};
@@ -141,6 +144,40 @@ impl Client {
     /// [`crate::Error`].
     pub async fn cluster(&self) -> Result<Cluster> {
         Ok(self.call(&Call::get(&["v1", "cluster"], &[])).await?.body)
+    }
+
+    /// The owner of a resource `kind:id`, such as `signer:eip155:1:0xab`.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a resource that no instance owns, such as a tenant.
+    pub async fn owner_of(&self, resource: &str) -> Result<Owner> {
+        Ok(self.call(&Call::get(&["v1", "cluster", "owner", resource], &[])).await?.body)
+    }
+
+    /// The mode of the cluster, with the version of its setting.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn mode(&self) -> Result<ModeSetting> {
+        Ok(self.call(&Call::get(&["v1", "config", "mode"], &[])).await?.body)
+    }
+
+    /// Changes the mode of the cluster; needs the scope `admin`.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
+    /// [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused so.
+    pub async fn set_mode(&self, mode: &ModeRequest) -> Result<ModeSetting> {
+        Ok(self.call(&Call::new(Method::PUT, &["v1", "config", "mode"], Some(mode))).await?.body)
+    }
+
+    /// Who the caller is, and what its token may do. With `node` also whether the token may connect a node under this id.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn whoami(&self, node: Option<&str>) -> Result<Whoami> {
+        let query: Vec<_> = node.map(|node| ("node", node.to_owned())).into_iter().collect();
+        Ok(self.call(&Call::get(&["v1", "whoami"], &query)).await?.body)
     }
 
     /// Jobs, plans and tasks of the cluster by state, and the rates of the instance that answers.

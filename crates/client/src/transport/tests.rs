@@ -12,6 +12,7 @@ use super::stand_in::{Act, StandIn, client, header, refused};
 use super::*;
 use crate::socket::stand_in::PATIENCE;
 
+mod cluster;
 mod cut_off;
 mod no_http;
 
