@@ -5,9 +5,12 @@
 //! ([`Client::tenants`]). What must never: a decision whether a task is retried. Nothing of a plan is run again unless a
 //! caller asks for it.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use wire::List;
 use wire::plans::{
     Checkpoint, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest, StageResolveRequest,
@@ -18,6 +21,9 @@ use crate::events::PlanEvents;
 use crate::observe::Page;
 use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
+
+/// The pause between two reads of a plan that is waited for.
+const WAIT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Which plans to list.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +108,26 @@ impl Plans<'_> {
         Ok(self.0.call(&Call::get(&["v1", "plans", id], &[])).await?.body)
     }
 
+    /// One plan, as soon as it is SUCCEEDED or CANCELLED, which it stays unless a task is retried, or ATTENTION, which waits for
+    /// a person; or as it is when the time is over. It is read twice in a second; failures in between are retried as for any
+    /// call.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` as for [`Plans::get`].
+    pub async fn wait(&self, id: &str, at_most: Duration) -> Result<Plan> {
+        let began = Instant::now();
+        loop {
+            let plan = self.get(id).await?;
+            let left = at_most.saturating_sub(began.elapsed());
+            let is_over =
+                matches!(plan.status, PlanStatus::Succeeded | PlanStatus::Cancelled | PlanStatus::Attention);
+            if is_over || left.is_zero() {
+                return Ok(plan);
+            }
+            tokio::time::sleep(left.min(WAIT_PAUSE)).await;
+        }
+    }
+
     /// The plans, newest first.
     ///
     /// # Errors
@@ -131,7 +157,8 @@ impl Plans<'_> {
     }
 
     /// Follows what happens to a plan and its tasks, from its beginning. Nothing is sent before the first
-    /// [`PlanEvents::next`].
+    /// [`PlanEvents::next`]. The stream does not end with the plan: the status of the plan may have changed with any event, and
+    /// [`Plans::get`] shows it. [`Plans::wait`] waits for the plan's end.
     #[must_use]
     pub fn follow(&self, id: &str) -> PlanEvents {
         PlanEvents::of(self.0, "plans", id)

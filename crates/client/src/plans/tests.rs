@@ -55,6 +55,20 @@ async fn a_plan_is_created_once_under_one_key() {
 }
 
 #[tokio::test]
+async fn a_plan_is_waited_for_until_it_has_ended_or_needs_somebody() {
+    let in_status = |status: &str| Act::Answer(200, "", PLAN.replace("CREATED", status));
+    for end in ["SUCCEEDED", "CANCELLED", "ATTENTION"] {
+        let server = StandIn::playing(vec![in_status("RUNNING"), Act::HangUp, in_status(end)]).await;
+        let plan = client(&[&server]).plans().wait("p", Duration::from_secs(60)).await.unwrap();
+        assert_eq!(plan.status.as_str(), end);
+        assert_eq!(asked(&server), ["GET /v1/plans/p"; 3]);
+    }
+    let server = StandIn::playing(vec![in_status("PAUSED")]).await;
+    let plan = client(&[&server]).plans().wait("p", Duration::ZERO).await.unwrap();
+    assert_eq!(plan.status, PlanStatus::Paused);
+}
+
+#[tokio::test]
 async fn plans_are_steered_and_read_by_their_ids() {
     let script = vec![plan(), plan(), plan(), plan(), plan(), list(), list(), list()];
     let server = StandIn::playing(script).await;
