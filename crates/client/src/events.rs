@@ -95,7 +95,10 @@ impl Client {
 impl JobEvents {
     /// The next event: first the job as it stands, then each change and its progress; `None` after the job is
     /// FINISHED. If the stream breaks off, the client opens it again on any instance, and does not repeat
-    /// events.
+    /// events. After an error this may be called again.
+    ///
+    /// Cancel safe: no event is lost where the future is dropped. But a dead stream is noticed only by a call that waits
+    /// for 45 s.
     ///
     /// # Errors
     /// [`Error`], as any call: `not_found` for a job that does not exist.
@@ -140,8 +143,11 @@ impl Events {
     /// The next event; `None` when the stream has ended because the instance is stopping or continues under a
     /// new id.
     ///
+    /// Cancel safe: no event is lost where the future is dropped. But a dead stream is noticed only by a call that waits
+    /// for 45 s.
+    ///
     /// # Errors
-    /// [`Error::Lost`] if the stream broke off.
+    /// [`Error::Lost`] if the stream broke off: open another one with [`Client::events`].
     pub async fn next(&mut self) -> Result<Option<Event>> {
         let source = &mut self.source;
         loop {
