@@ -169,13 +169,25 @@ fn table() -> String {
     table
 }
 
+/// The headers that every answer on this path has.
+fn common_headers(path: &str) -> Value {
+    let mut headers = json!({ "X-Request-Id": {
+        "description": "The request's id: the caller's, or one that the daemon chose",
+        "schema": { "type": "string" },
+    }});
+    if path.starts_with("/v1/") {
+        headers["X-Fencepost-Ring"] = json!({
+            "description": "An opaque fingerprint of the ring and the mode: if it changes, the answer of `/v1/cluster` has \
+                            changed. Absent before the instance has completed its start",
+            "schema": { "type": "string" },
+        });
+    }
+    headers
+}
+
 /// Adds what all operations have in common: the request id, the token, the refusals.
 fn complete(path: &str, method: &str, operation: &mut Value) {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
-    let id_header = json!({
-        "description": "The request's id: the caller's, or one that the daemon chose",
-        "schema": { "type": "string" },
-    });
     if matches!(id.as_str(), "grant" | "open_session") || takes_reason(&id) {
         operation["requestBody"]["required"] = Value::from(false);
     }
@@ -213,16 +225,31 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         by_status.entry(code.status()).or_default().push(code);
     }
     let responses = operation["responses"].as_object_mut().expect("an operation has responses");
+    let common = common_headers(path);
     for response in responses.values_mut() {
-        response["headers"]["X-Request-Id"] = id_header.clone();
+        for (name, header) in common.as_object().into_iter().flatten() {
+            response["headers"][name] = header.clone();
+        }
     }
     for (status, codes) in by_status {
         let describe = |code: &Code| format!("`{code}`: {}", code.title());
-        let mut headers = json!({ "X-Request-Id": id_header });
+        let mut headers = common.clone();
         if codes.iter().any(|code| code.is_retryable()) {
             headers["Retry-After"] = json!({
                 "description": "The number of seconds after which to try again; retry_after_ms is more exact",
                 "schema": { "type": "integer", "minimum": 1 },
+            });
+        }
+        if codes.contains(&Code::Unauthorized) {
+            headers["WWW-Authenticate"] = json!({
+                "description": "`Bearer`: the request needs a token that the daemon knows",
+                "schema": { "type": "string" },
+            });
+        }
+        if codes.contains(&Code::MethodNotAllowed) {
+            headers["Allow"] = json!({
+                "description": "The methods that the path takes, with commas between them",
+                "schema": { "type": "string" },
             });
         }
         responses.insert(
@@ -417,6 +444,22 @@ mod tests {
                 // Of the head, if of nothing else.
                 assert!(lists(Code::TooLarge), "{method} {path}");
                 assert_eq!(lists(Code::UnsupportedMediaType), method != "get", "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn answers_have_the_headers_that_are_sent() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                for (status, answer) in operation["responses"].as_object().unwrap() {
+                    let has = |name: &str| answer["headers"][name]["description"].is_string();
+                    assert!(has("X-Request-Id"), "{method} {path} {status}");
+                    assert_eq!(has("X-Fencepost-Ring"), path.starts_with("/v1/"), "{method} {path} {status}");
+                    assert_eq!(has("WWW-Authenticate"), status == "401", "{method} {path} {status}");
+                    assert_eq!(has("Allow"), status == "405", "{method} {path} {status}");
+                }
             }
         }
     }
