@@ -45,7 +45,7 @@ pub enum Refusal {
     #[error("there is no such tag or sequence; set it first")]
     Unknown,
     /// It has fewer numbers left than are asked for, or none.
-    #[error("fewer numbers are left than are asked for: the next ones would go above 2^63 - 1")]
+    #[error("fewer numbers are left than are asked for: the one after them would be above 2^63 - 1")]
     Exhausted,
     /// The ledger was asked and did not answer as it should.
     #[error(transparent)]
