@@ -1,7 +1,7 @@
 //! A connection of the HTTP server, which reads no faster than its requests are served.
 //!
 //! The HTTP library decodes every head that it has, however many requests wait, and each takes some 7 KB. While its buffer is
-//! full and it decodes nothing, it polls itself without a pause. It looks for the time of a connection's first head alone. So
+//! full and it decodes nothing, it polls itself without a pause. It limits the time of a connection's first head only. So
 //! this stands between the library and the connection:
 //!
 //! - Between two requests it hands on [`HEADS_BYTES_AT_ONCE`]. Then it is pending once, so that the library decodes what it has

@@ -640,7 +640,7 @@ fn redirect(member: &Member) -> Refusal {
 
 fn away(member: &Member) -> Refusal {
     let detail = format!(
-        "{} owns the key, and could not be reached from here or leaves; send the same request again: another instance takes \
+        "{} owns the key, and could not be reached from here or is shutting down; send the same request again: another instance takes \
          the key over if it does not come back",
         member.id
     );

@@ -96,7 +96,12 @@ pub async fn pass(
         let is_socket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let is_stream = answer.response().body().size() == BodySize::Stream && !is_socket;
         if let Some(under_way) = under_way {
-            answer = end_with(answer, under_way);
+            // The connection sees the end of an answer with a length by itself: the library writes it as a whole.
+            if is_socket {
+                under_way.opens_socket();
+            } else if is_stream {
+                answer = keep_with(answer, under_way);
+            }
         }
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
@@ -140,19 +145,6 @@ pub async fn pass(
         });
     }
     answer
-}
-
-/// Ends a request for its connection when its answer has left. Of an answer with a length the connection sees that by itself: the
-/// library writes it as a whole.
-fn end_with(answer: ServiceResponse<BoxBody>, under_way: UnderWay) -> ServiceResponse<BoxBody> {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        under_way.opens_socket();
-        return answer;
-    }
-    match answer.response().body().size() {
-        BodySize::Stream => keep_with(answer, under_way),
-        BodySize::None | BodySize::Sized(_) => answer,
-    }
 }
 
 /// The code of a refusal that this instance has made itself.

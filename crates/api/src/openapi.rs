@@ -122,9 +122,9 @@ struct Annotated;
 const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, and no gap \
     left behind. Jobs for worker nodes: none lost, one result each. Plans: the same stages for many tenants, with people \
     who decide after a failure. Ids: no duplicate, under any clock.\n\n\
-    Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields and JSON keys that \
-    are unknown or repeated are refused, and so are query parameters, but on `/`, `/assets/{file}`, `/healthz`, `/readyz`, \
-    `/metrics` and `/openapi.json`, which ignore them. Lists are paged: `limit` (1 to 1,000, default 100), and \
+    Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, JSON keys and query \
+    parameters that are unknown or repeated are refused, but `/`, `/assets/{file}`, `/healthz`, `/readyz`, \
+    `/metrics` and `/openapi.json` ignore such query parameters. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before. A page can have fewer items than `limit`, even none, while its \
     `next_cursor` says that the list goes on; it ends where that is `null`. A `next_cursor` that a token with patterns gets \
     is good for that token alone.\n\n\

@@ -166,7 +166,7 @@ fn look_at_snowflakes(state: &State) -> Check {
     warned(warnings.chain(status.ends_in_ms.map(room_left)).collect())
 }
 
-/// Why no snowflake is made. A ledger that takes no writes is not told of in its driver's words.
+/// Why no snowflake is made. If the ledger takes no writes, this gives the ledger's reason, not the driver's words.
 fn why_none(refusal: &ids::snowflake::Refusal) -> String {
     let reason = match refusal {
         ids::snowflake::Refusal::Ledger(error) => ledger::Unwritable::why(error),

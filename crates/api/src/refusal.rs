@@ -78,19 +78,21 @@ impl Refusal {
 
     /// `ledger_unavailable` for what has written nothing.
     pub fn not_read() -> Self {
-        Self::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again")
+        Self::new(Code::LedgerUnavailable, format!("{SILENT}; try again"))
     }
 
     /// `ledger_unavailable` for what may have been written.
     pub fn perhaps_written() -> Self {
         Self::new(
             Code::LedgerUnavailable,
-            "the ledger did not answer in time. It is not known whether anything was written; send the same request \
-             again (under the same Idempotency-Key, where it takes one)",
+            format!(
+                "{SILENT}. It is not known whether anything was written; send the same request again (under the same \
+                 Idempotency-Key, where it takes one)"
+            ),
         )
     }
 
-    /// The same, with why the ledger takes no writes in place of its silence.
+    /// The same refusal; its detail says why the ledger takes no writes, not that the ledger did not answer.
     pub fn with_reason_of_ledger(self, reason: ledger::Unwritable) -> Self {
         self.with(|problem| problem.detail = problem.detail.replacen(SILENT, &reason.to_string(), 1))
     }
@@ -270,8 +272,10 @@ impl From<actors::plans::Refusal> for Refusal {
             Inside::Overloaded => Self::new(Code::Overloaded, detail),
             Inside::LedgerUnavailable => Self::new(
                 Code::LedgerUnavailable,
-                "the ledger did not answer in time. It is not known whether anything was written; look, then send the \
-                 same request again (a plan under the same Idempotency-Key, a retry with the same `expect`)",
+                format!(
+                    "{SILENT}. It is not known whether anything was written; look, then send the same request again (a plan \
+                     under the same Idempotency-Key, a retry with the same `expect`)"
+                ),
             ),
             Inside::Internal => Self::internal(),
         }
@@ -370,8 +374,10 @@ impl From<actors::signers::Refusal> for Refusal {
             }),
             Inside::LedgerUnavailable => Self::new(
                 Code::LedgerUnavailable,
-                "the ledger did not answer in time. It is not known whether anything was written; send the same \
-                 request again (a grant under the same Idempotency-Key)",
+                format!(
+                    "{SILENT}. It is not known whether anything was written; send the same request again (a grant under the \
+                     same Idempotency-Key)"
+                ),
             ),
             Inside::Fenced => Self::new(Code::Fenced, detail),
             Inside::WindowFull { in_flight, max_in_flight, .. } => {

@@ -124,14 +124,9 @@ fn private_key(file: &Path) -> std::result::Result<PrivateKeyDer<'static>, BadFi
 /// The last second at which the certificate of a pair is valid, since 1970. `None` if that cannot be read.
 #[must_use]
 pub fn expires_at(pair: &CertifiedKey) -> Option<u64> {
-    let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
-    // At the end of time every certificate has expired. That is looked at first, before any authority, and the refusal says when.
-    let last = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
-    let nobody = RootCertStore::empty();
-    match verify_server_cert_signed_by_trust_anchor(&certificate, &nobody, &[], last, &[]) {
-        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
-            Some(not_after.as_secs())
-        }
+    // At the end of time every certificate has expired, and the refusal says since when.
+    match refused_at(pair, u64::MAX)? {
+        CertificateError::ExpiredContext { not_after, .. } => Some(not_after.as_secs()),
         _ => None,
     }
 }
@@ -139,13 +134,18 @@ pub fn expires_at(pair: &CertifiedKey) -> Option<u64> {
 /// The first second at which the certificate of a pair is valid, since 1970. `None` if that is 1970 or before, or cannot be read.
 #[must_use]
 pub fn begins_at(pair: &CertifiedKey) -> Option<u64> {
+    match refused_at(pair, 0)? {
+        CertificateError::NotValidYetContext { not_before, .. } => Some(not_before.as_secs()),
+        _ => None,
+    }
+}
+
+/// Why the certificate of a pair is refused so many seconds after 1970. Its time is looked at first, before any authority.
+fn refused_at(pair: &CertifiedKey, seconds: u64) -> Option<CertificateError> {
     let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
-    // As in `expires_at`: at the begin of time few certificates are valid yet.
-    let first = UnixTime::since_unix_epoch(Duration::ZERO);
-    match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], first, &[]) {
-        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
-            not_before, ..
-        })) => Some(not_before.as_secs()),
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], at, &[]) {
+        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
         _ => None,
     }
 }

@@ -96,7 +96,7 @@ impl fmt::Display for Attempt {
 }
 
 /// Where the newest attempt is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Assignment {
     /// The node that has it.
     pub node: NodeId,

@@ -79,11 +79,13 @@ impl OutageWatch {
 
     /// Notes that a write was answered, or that the server has given a new connection.
     pub(crate) fn wrote(&self) {
-        self.0.lacks_connection.store(false, Ordering::Release);
+        if self.lacks_connection() {
+            self.0.lacks_connection.store(false, Ordering::Release);
+        }
         self.answered();
     }
 
-    /// Whether a write had no connection, and nobody has had a new one since.
+    /// Whether a write had no connection, and since then no write was answered and no connection was opened.
     pub(crate) fn lacks_connection(&self) -> bool {
         self.0.lacks_connection.load(Ordering::Acquire)
     }
@@ -122,7 +124,7 @@ fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. }) && Unwritable::why(error).is_none()
 }
 
-/// A failure that does not end by itself, and comes again and again, is told so often.
+/// The time between two log lines at WARN about a failure that does not end by itself.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// When one place of the code, or one loop, has told of a failure last.

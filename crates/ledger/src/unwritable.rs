@@ -18,7 +18,7 @@ pub(crate) const PROBE_NAME: &str = "write-probe";
 /// What PostgreSQL says where the role lacks a right.
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-/// Callers without an answer are told of a reason for so long after the last failure that had it: later ones may have another.
+/// How long after its last failure a reason is given to callers without an answer. Later failures may have another reason.
 const TOLD_FOR: Duration = Duration::from_secs(10);
 /// A refusal whose cause no look finds counts for so long after the last one.
 const DENIED_FOR: Duration = Duration::from_secs(60);

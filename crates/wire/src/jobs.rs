@@ -129,8 +129,8 @@ pub struct JobRequest {
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub client_ref: Option<String>,
     /// The tenant that the job is for; without it, the tenant of its session. Waiting jobs are served fairly between tenants.
-    /// A token that sees some tenants only must name one of them for a job without a session, unless it sees a single one, which
-    /// is meant then.
+    /// A token that sees some tenants only must name one of them for a job without a session. If it sees a single one,
+    /// that is the default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -139,7 +139,7 @@ pub struct JobRequest {
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub tenant: Option<String>,
     /// The job runs only on nodes of this pool. A token that sees some pools only must name one of them for a job without a
-    /// session, unless it sees a single one, which is meant then.
+    /// session. If it sees a single one, that is the default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -32,8 +32,8 @@ words! {
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
     /// On whose behalf; jobs that name no tenant of their own are of this one. Tokens that see some tenants only see their
-    /// sessions, with all jobs in them. Such a token must name one of its tenants, unless it sees a single one, which is meant
-    /// then.
+    /// sessions, with all jobs in them. Such a token must name one of its tenants. If it sees a single one, that is the
+    /// default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -45,8 +45,8 @@ pub struct SessionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// Jobs run only on nodes of this pool. A token that sees some pools only must name one of them, unless it sees a single
-    /// one, which is meant then.
+    /// Jobs run only on nodes of this pool. A token that sees some pools only must name one of them. If it sees a single
+    /// one, that is the default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

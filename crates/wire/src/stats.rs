@@ -43,7 +43,7 @@ pub struct Stats {
     pub plans: PlanStatuses,
     /// The tasks of plans that are not over, by status.
     pub tasks: TaskStatuses,
-    /// The stages of these tasks that are UNKNOWN, of those tasks that were not cancelled.
+    /// The UNKNOWN stages of tasks of plans that are not over. Stages of cancelled tasks are not counted.
     pub unknown_stages: u64,
     /// How long ago the unfinished jobs were counted, in milliseconds: usually a few seconds. With a million jobs it may be a
     /// minute, and it grows while the ledger does not answer.

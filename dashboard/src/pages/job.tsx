@@ -112,7 +112,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 title: 'Cancel job',
                                 about: (
                                     <>
-                                        <p>The job ends as cancelled. A node that runs it is told to stop.</p>
+                                        <p>The job ends as cancelled. Fencepost tells a node that runs it to stop.</p>
                                         {stage ? (
                                             <p>
                                                 It is a stage of a plan. Its task becomes FAILED, unless the task is interrupted or being cancelled

@@ -36,7 +36,7 @@ pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches:
     tokio::spawn(again_after_panics("the writes about attempts", work));
 }
 
-/// Writes all acknowledgements that are known, however new they are: the next owners of the lanes read what is written alone.
+/// Writes all acknowledgements that are known, however new they are: the next owners of the lanes read only what is written.
 pub(super) async fn write_acknowledged(
     ledger: &ledger::Handle,
     gateway: &Arc<NodeGateway>,
@@ -60,7 +60,7 @@ async fn write(ledger: ledger::Handle, gateway: Weak<NodeGateway>, watches: Arc<
 }
 
 impl AttemptWriter {
-    /// Writes the acknowledgements that are so old.
+    /// Writes the acknowledgements that are at least this old.
     async fn write_running(&self, age: Duration) {
         let attempts = self.gateway.attempts();
         for chunk in attempts.running_for(age, Instant::now()).chunks(BATCH_JOBS_MAX) {

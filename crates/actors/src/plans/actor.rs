@@ -624,7 +624,8 @@ impl PlanActor {
     fn watch(&mut self, are_new: bool, context: &mut Context<Self>) {
         let state = Arc::clone(&self.state);
         // A task may wait for the same job again: when somebody cancels it, and when somebody resolves its stage.
-        self.older.retain(|job| state.tasks.iter().any(|task| task.waits_for == Some(*job)));
+        let awaited: HashSet<_> = state.tasks.iter().filter_map(|task| task.waits_for).collect();
+        self.older.retain(|job| awaited.contains(job));
         for task in &state.tasks {
             let id = task.id;
             if let Some((_, job)) = task.in_flight()

@@ -557,17 +557,13 @@ fn one_of_each_master(slots: &Value, key: impl Fn(u64) -> String) -> Vec<u64> {
             masters.insert(slot, (host.as_slice(), *port));
         }
     }
-    let mut missing: HashSet<_> = masters.values().map(Some).collect();
-    if masters.len() < usize::from(CLUSTER_SLOTS) {
-        missing.insert(None);
-    }
+    let lacks_slots = masters.len() < usize::from(CLUSTER_SLOTS);
+    let wanted = masters.values().collect::<HashSet<_>>().len() + usize::from(lacks_slots);
     let mut numbers = HashMap::new();
     for _ in 0..MASTER_KEYS_TRIED_MAX {
         let number = rand::random();
-        let master = masters.get(&HashSlot::for_key(key(number)));
-        numbers.entry(master).or_insert(number);
-        missing.remove(&master);
-        if missing.is_empty() {
+        numbers.entry(masters.get(&HashSlot::for_key(key(number)))).or_insert(number);
+        if numbers.len() == wanted {
             break;
         }
     }

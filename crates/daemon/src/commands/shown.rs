@@ -228,7 +228,7 @@ fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String>
             };
             Some(format!("{which} who runs the daemon for one."))
         }
-        // So says every release of a path that it does not have, and of nothing else.
+        // Every release says this of a path that it does not have, and of nothing else.
         Code::NotFound if problem.detail.starts_with("there is no such path;") => Some(
             "The daemon may be older or newer than this command: `fencepost cluster show` names its version."
                 .to_owned(),

@@ -237,8 +237,8 @@ pub fn other_ledger(loaded: &Loaded) -> Option<String> {
     ))
 }
 
-/// A variable that has the tokens while the file has others: a warning, for the log. Who removes a token from the file would
-/// believe that it is good no more.
+/// A variable that has the tokens while the file has others: a warning, for the log. Without it, a person
+/// who removes a token from the file would believe that the daemon refuses that token.
 pub fn other_tokens(loaded: &Loaded) -> Option<String> {
     let variable = loaded.origin("auth.tokens").filter(|_| loaded.overridden_tokens)?;
     Some(format!("the tokens of {variable} count, and those of the configuration file have no effect"))

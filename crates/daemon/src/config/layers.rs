@@ -418,8 +418,8 @@ fn number_too_large(text: &str, message: &str, origin: &str) -> Option<Problem> 
     Some(Problem::new(&key, Some(shown.trim_matches('"').to_owned()), Some(origin), allowed(&key)))
 }
 
-/// The tokens in a variable, as JSON or TOML, or why they cannot be read. Nothing is told of what stands there but the names of
-/// keys: a text may be a secret.
+/// The tokens in a variable, as JSON or TOML, or why they cannot be read. The reason quotes only names of keys: the text may
+/// hold a secret.
 fn tokens(text: &str) -> Result<Value, String> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => match serde_json::from_str::<Vec<AuthToken>>(text) {

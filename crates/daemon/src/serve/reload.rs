@@ -62,8 +62,7 @@ impl Reloader {
     pub async fn run(mut self, targets: Targets) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut waits, mut was_away) = (false, false);
-        let (mut listeners_away, mut peers_away) = (false, false);
+        let mut waits = false;
         loop {
             let (configured, listener, peers) = tokio::select! {
                 Some(()) = self.hangup.recv() => (true, true, true),
@@ -72,17 +71,15 @@ impl Reloader {
                     (configured, self.listener.is_changed(), self.peers.is_changed())
                 }
             };
-            let is_away = self.configured.is_away();
-            if is_away != was_away {
-                was_away = is_away;
-                if is_away {
+            if self.configured.has_turned() {
+                if self.configured.is_away() {
                     tracing::warn!("the configuration file is gone; what was read of it stays in force");
                 } else {
                     tracing::warn!("the configuration file is back");
                 }
             }
-            tell_away("listener", &self.listener, &mut listeners_away);
-            tell_away("peers", &self.peers, &mut peers_away);
+            tell_away("listener", &mut self.listener);
+            tell_away("peers", &mut self.peers);
             if configured {
                 self.configured.note();
                 let reload = self.reload(&targets, waits).await;
@@ -178,12 +175,11 @@ impl Reload {
 }
 
 /// Tells of files of certificates that are gone, and of their return, once each.
-fn tell_away(of: &'static str, files: &Watched, was_away: &mut bool) {
-    let is_away = files.is_away();
-    if std::mem::replace(was_away, is_away) == is_away {
+fn tell_away(of: &'static str, files: &mut Watched) {
+    if !files.has_turned() {
         return;
     }
-    if is_away {
+    if files.is_away() {
         let file = files.missing().map(|file| file.display().to_string());
         tracing::warn!(of, file, "a file of certificates is gone; what was read of it stays in force");
     } else {

@@ -20,10 +20,9 @@ use crate::exit::{Exit, Failure};
 /// [`Exit::Config`] for a file that cannot be used.
 pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
     let Some(files) = config.server.tls() else { return Ok(None) };
-    let checked = check_pair(&files.pair, name(config).as_deref(), None);
-    let checked = checked.map_err(|bad| refused(config, &bad))?;
+    check_pair(&files.pair, name(config).as_deref(), None).map_err(|bad| refused(config, &bad))?;
     let tls = api::Tls::read(&files).map_err(|bad| refused(config, &bad))?;
-    show_expiry("listener", checked.expires);
+    show_expiry("listener", tls.expires_at());
     Ok(Some(tls))
 }
 
@@ -33,13 +32,13 @@ pub fn listener(config: &Config) -> Result<Option<api::Tls>, Failure> {
 /// [`Exit::Config`] for a file that cannot be used, or where nobody could be trusted.
 pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     let tls = config.cluster.tls(&config.server);
-    let checked = check(&tls, None).map_err(|bad| refused(config, &bad))?;
+    check(&tls, None).map_err(|bad| refused(config, &bad))?;
     // An instance on SQLite is alone.
     let has_peers = !matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite));
     let peers = Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
         Failure::new(Exit::Config, format!("cluster.ca_file, for other instances at https://…: {error}"))
     })?;
-    show_expiry("peers", checked.expires);
+    show_expiry("peers", peers.expires_at());
     Ok(peers)
 }
 
@@ -90,7 +89,7 @@ pub fn check_files(config: &Config) -> Result<(), Failure> {
     config.bus.options().check().map_err(Failure::from)
 }
 
-/// What files of TLS that a start takes do not do, for people: authorities by which nothing is verified, and certificates
+/// Warnings about files of TLS that a start accepts: authorities by which nothing is verified, and certificates
 /// that are not valid yet. Files that cannot be used are left to [`check_files`].
 pub fn file_warnings(config: &Config) -> Vec<String> {
     let unread = ledger::tls_files(&config.ledger.url).ok().and_then(|files| files.unread_authorities);
@@ -101,7 +100,7 @@ pub fn file_warnings(config: &Config) -> Vec<String> {
         )
     });
     let pairs = [config.server.tls().map(|files| files.pair), config.cluster.tls(&config.server).pair];
-    let early = pairs.into_iter().flatten().filter_map(|pair| check_pair(&pair, None, None).ok()?.warning);
+    let early = pairs.into_iter().flatten().filter_map(|pair| check_pair(&pair, None, None).ok()?);
     let mut warnings: Vec<_> = unread.into_iter().chain(early.map(|of| named(config, &of))).collect();
     // Instances show each other the listener's, if no other is configured.
     warnings.dedup();
@@ -114,10 +113,10 @@ pub fn file_warnings(config: &Config) -> Vec<String> {
 /// What is wrong, for the log; nothing has changed.
 pub fn renew_peers(config: &Config, peers: &Peers) -> Result<Option<String>, String> {
     let tls = config.cluster.tls(&config.server);
-    let checked = check(&tls, peers.expires_at()).map_err(|bad| named(config, &bad))?;
+    let warning = check(&tls, peers.expires_at()).map_err(|bad| named(config, &bad))?;
     peers.renew(&tls).map_err(|error| error.to_string())?;
-    show_expiry("peers", checked.expires);
-    Ok(checked.warning.map(|of| named(config, &of)))
+    show_expiry("peers", peers.expires_at());
+    Ok(warning.map(|of| named(config, &of)))
 }
 
 /// Reads certificate and key of the listener again. What the log is to warn of, if there is anything.
@@ -126,11 +125,11 @@ pub fn renew_peers(config: &Config, peers: &Peers) -> Result<Option<String>, Str
 /// What is wrong, for the log; nothing has changed.
 pub fn reload(config: &Config, tls: &api::Tls) -> Result<Option<String>, String> {
     let Some(files) = config.server.tls() else { return Ok(None) };
-    let checked = check_pair(&files.pair, name(config).as_deref(), tls.expires_at());
-    let checked = checked.map_err(|bad| named(config, &bad))?;
+    let warning = check_pair(&files.pair, name(config).as_deref(), tls.expires_at());
+    let warning = warning.map_err(|bad| named(config, &bad))?;
     tls.reload().map_err(|bad| named(config, &bad))?;
-    show_expiry("listener", checked.expires);
-    Ok(checked.warning.map(|of| named(config, &of)))
+    show_expiry("listener", tls.expires_at());
+    Ok(warning.map(|of| named(config, &of)))
 }
 
 /// The files of the listener that are looked at for changes.
@@ -144,26 +143,22 @@ pub fn peer_files(config: &Config) -> Vec<PathBuf> {
     pair.into_iter().flat_map(|pair| [pair.certificate, pair.key]).chain(ca_file).collect()
 }
 
-/// What was found out about files that can be used.
-#[derive(Default)]
-struct Checked {
-    /// When the certificate expires, in seconds since 1970, if there is any.
-    expires: Option<u64>,
-    /// It has expired, or is not valid yet, by this machine's clock.
-    warning: Option<BadFile>,
-}
-
-fn check(tls: &TlsOptions, in_use_expires: Option<u64>) -> Result<Checked, BadFile> {
+/// As [`check_pair`], for the authorities too.
+fn check(tls: &TlsOptions, in_use_expires: Option<u64>) -> Result<Option<BadFile>, BadFile> {
     tls.ca_file.as_deref().map(authorities).transpose()?;
     let checked = tls.pair.as_ref().map(|pair| check_pair(pair, None, in_use_expires)).transpose()?;
-    Ok(checked.unwrap_or_default())
+    Ok(checked.flatten())
 }
 
-/// Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
+/// What there is to warn of. Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
 /// moment that is still to come is taken, with a warning: nothing would have it looked at again then. So is one that has
 /// expired, but later than the one in use: where this machine's clock is ahead, the next one seems to have expired as well,
 /// and is still the better.
-fn check_pair(pair: &Pair, name: Option<&str>, in_use_expires: Option<u64>) -> Result<Checked, BadFile> {
+fn check_pair(
+    pair: &Pair,
+    name: Option<&str>,
+    in_use_expires: Option<u64>,
+) -> Result<Option<BadFile>, BadFile> {
     let read = pair.read()?;
     let bad = |reason| BadFile { part: Part::Certificate, file: pair.certificate.clone(), reason };
     let expires = expires_at(&read);
@@ -184,7 +179,7 @@ fn check_pair(pair: &Pair, name: Option<&str>, in_use_expires: Option<u64>) -> R
     if let Some(name) = name.filter(|name| !is_for(&read, name)) {
         return Err(bad(format!("its certificate is not for {name}, the name in server.advertise")));
     }
-    Ok(Checked { expires, warning })
+    Ok(warning)
 }
 
 fn shown(at: u64) -> String {

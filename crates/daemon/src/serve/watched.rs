@@ -13,12 +13,13 @@ pub struct Watched {
     seen: Vec<Option<Look>>,
     last: Vec<Option<Look>>,
     is_away: bool,
+    was_away: bool,
 }
 
 impl Watched {
     /// The files, as they are now.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let mut watched = Self { files, seen: Vec::new(), last: Vec::new(), is_away: false };
+        let mut watched = Self { files, seen: Vec::new(), last: Vec::new(), is_away: false, was_away: false };
         watched.note();
         watched
     }
@@ -43,6 +44,11 @@ impl Watched {
     /// Whether a file was away in two calls of [`Self::is_changed`] one after the other, and not there in two since.
     pub const fn is_away(&self) -> bool {
         self.is_away
+    }
+
+    /// Whether [`Self::is_away`] has changed since the call before.
+    pub const fn has_turned(&mut self) -> bool {
+        std::mem::replace(&mut self.was_away, self.is_away) != self.is_away
     }
 
     /// The first of the files that was away in the last call of [`Self::is_changed`].

@@ -58,7 +58,8 @@ pub enum Revoked {
     Undeliverable,
     /// The node is gone, and the attempt was never sent to it.
     NodeLostUnsent,
-    /// The node is gone, or its connection is, and it had been sent the attempt, or may have been: it may have crashed of it.
+    /// The node is gone, or its connection is, and it had been sent the attempt, or may have been: the attempt may have
+    /// crashed the node.
     NodeLost,
     /// The node had acknowledged it and does not know of it any more.
     Unlisted,

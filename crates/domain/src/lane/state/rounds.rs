@@ -418,8 +418,7 @@ impl<C: Callers> LaneState<C> {
                     let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {
                         continue;
                     };
-                    let Assignment { node, holder } = at_node.placed.clone();
-                    silent.entry((node, holder)).or_default().push((job, attempt));
+                    silent.entry(at_node.placed.clone()).or_default().push((job, attempt));
                     self.jobs.look_again(job, now + self.settings.timeouts.ack);
                 }
                 Due::Revoke(job, attempt, why) => {
@@ -434,10 +433,7 @@ impl<C: Callers> LaneState<C> {
                 }
             }
         }
-        effects.extend(silent.into_iter().map(|((node, holder), attempts)| {
-            let placed = Assignment { node, holder };
-            Effect::LookForNode { placed, attempts }
-        }));
+        effects.extend(silent.into_iter().map(|(placed, attempts)| Effect::LookForNode { placed, attempts }));
     }
 
     /// Takes an attempt back, if it is the current one and under way: another one follows, or the end.
