@@ -16,6 +16,7 @@ use actix_web::{App, Error, web};
 use wire::Code;
 
 use crate::connection::UnderWay;
+use crate::drain_body::Chunked;
 use crate::extract;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLOSE_SECONDS_MAX, PROBE_CONNECTIONS_MAX, PROBE_KEEP_ALIVE, PROBE_REQUEST_TIMEOUT};
@@ -92,19 +93,24 @@ fn app(
     let passing = Arc::clone(state);
     App::new()
         .app_data(web::Data::from(Arc::clone(state)))
-        .wrap(from_fn(move |request: ServiceRequest, next| {
+        .wrap(from_fn(move |mut request: ServiceRequest, next| {
             let (state, tally) = (Arc::clone(&passing), Rc::clone(&tally));
             async move {
                 let route = routes::find(request.match_info().as_str());
                 if !route.is_some_and(|route| SERVED.contains(&route)) {
                     // What `gate` does for the others: the head is complete.
-                    let _under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
+                    let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
+                    let chunked = Chunked::of(&mut request, under_way.as_ref());
                     let what =
                         "there is no such path here: this listener serves /healthz, /readyz and /metrics";
                     let id = RequestId::of(request.headers());
                     // No offer of another protocol keeps the connection open, which `gate` sees to for the others.
                     let refusal = Refusal::new(Code::NotFound, what).closing();
-                    return Ok(request.into_response(refusal.respond(&id)));
+                    let answer = request.into_response(refusal.respond(&id));
+                    return Ok(match chunked {
+                        Some(chunked) => chunked.keep_with(answer),
+                        None => answer,
+                    });
                 }
                 gate::pass(state, tally, Listener::Probes, request, next).await
             }

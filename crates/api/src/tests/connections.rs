@@ -152,6 +152,11 @@ async fn the_listener_for_probes_refuses_a_later_head_that_is_not_complete_in_ti
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: lo").await.unwrap();
     let answer = rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not come in time"), "{answer}");
+    // A body without an end keeps no connection either.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("HTTP/1.1 408 "), "{answer}");
     probe.stop().await;
     rig.handle.stop().await;
 }

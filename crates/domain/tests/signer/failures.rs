@@ -8,7 +8,7 @@ use domain::signer::{Answer, Command, Phase, Refusal};
 use domain::{AuditEntry, HoldId, Mode, Timestamp};
 
 use crate::world::{
-    Call, Fate, Owner, World, grant, keyed, nonce, on_expiry, resolve, settle, short, stale, window,
+    Call, Fate, Owner, REQUEST, World, grant, keyed, nonce, on_expiry, resolve, settle, short, stale, window,
 };
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
@@ -466,6 +466,20 @@ fn more_holds_than_one_commit_expires_end_under_the_policy_of_their_time() {
     }
     world.settle_down();
     assert!(world.rows.values().all(|row| row.status == Status::Released));
+}
+
+#[test]
+fn what_comes_with_a_policy_is_not_begun_after_its_deadline_however_much_has_run_out() {
+    let mut world = full_of_overdue();
+    let late = [on_expiry(OnExpiry::Quarantine), grant(1)].map(|command| world.ask(command));
+    while !world.calls.is_empty() {
+        world.pass(REQUEST);
+        world.complete(0, Fate::Well);
+    }
+    world.settle_down();
+    for number in late {
+        assert!(world.outcomes[&number].is_err(), "{:?}", world.outcomes[&number]);
+    }
 }
 
 #[test]

@@ -128,14 +128,20 @@ impl<R: Caller> SignerState<R> {
             })
             .collect();
         if changes.is_empty() {
-            self.read_facts(preparing, moment, effects);
+            if is_left && preparing.expires == Expires::All && !self.pending.is_empty() {
+                // What is on its way decides what is left to expire.
+                self.requeue(preparing.commands);
+                self.is_blocked = true;
+            } else {
+                self.read_facts(preparing, moment, effects);
+            }
             return;
         }
         let doubtful = overdue.due.iter().filter(|due| due.is_doubtful).count();
         if doubtful > 0 {
             effects.push(Effect::Note(Note::Doubtful(doubtful)));
         }
-        let is_all = !overdue.has_more;
+        let is_all = !is_left;
         let batch = self.send(BatchBuilder::of_changes(changes), moment, effects);
         preparing.step = Step::Expiring { batch, is_all };
         self.preparing = Some(preparing);
@@ -150,17 +156,16 @@ impl<R: Caller> SignerState<R> {
             return;
         }
         let is_all = matches!(preparing.step, Step::Expiring { is_all: true, .. });
-        let goes_on = match preparing.expires {
-            Expires::Once => false,
-            Expires::ForATurn { since } => {
-                moment.now.saturating_duration_since(since) < self.config.lease_kept_max
+        let has_time = |since| moment.now.saturating_duration_since(since) < self.config.lease_kept_max;
+        match preparing.expires {
+            Expires::ForATurn { since } if !is_all && has_time(since) => {
+                self.read_overdue(preparing, moment, effects);
             }
-            Expires::All => true,
-        };
-        if !is_all && goes_on {
-            self.read_overdue(preparing, moment, effects);
-        } else {
-            self.read_facts(preparing, moment, effects);
+            // In a round of its own, so that neither a turn nor a command outlives its time.
+            Expires::All if !is_all => self.requeue(preparing.commands),
+            Expires::Once | Expires::ForATurn { .. } | Expires::All => {
+                self.read_facts(preparing, moment, effects);
+            }
         }
     }
 
