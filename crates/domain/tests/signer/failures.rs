@@ -117,7 +117,7 @@ fn a_ledger_that_stays_away_is_reported_at_the_deadline() {
         }
     }
     assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
-    assert_eq!(world.now - begun, crate::world::REQUEST);
+    assert_eq!(world.now - begun, REQUEST);
     world.settle_down();
     assert_eq!(world.reclaims, 1, "the lease may be ours though no acquire was answered");
 }
