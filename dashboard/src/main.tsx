@@ -186,7 +186,8 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
         scrollTo(0, 0);
     }, [address]);
     useKeys();
-    useEffect(() => {
+    // With the menu, not after it: a person who sees it may press.
+    useLayoutEffect(() => {
         if (!isOpen) return;
         const pressed = (event: KeyboardEvent) => {
             if (event.key !== 'Escape' || (event.target as HTMLElement).closest('dialog')) return;
