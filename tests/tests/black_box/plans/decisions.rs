@@ -99,9 +99,9 @@ async fn a_task_whose_lock_was_broken_completes_no_stage_while_another_plan_has_
     let unlock = json!({"token": found["lock"]["token"], "reason": "its systems are gone"});
     rig.post(0, "/v1/tenants/acme/unlock", Some(&unlock), 200).await;
     let other = Plan::make(&rig, 0, plan(&[task("acme", &[hold(json!(3))])])).await;
-    // Its node is told to stop.
+    // Its node has to stop.
     assert_eq!(rig.finished(0, &job).await["outcome"], "cancelled");
-    node.runs.stopped(&job, 1).await;
+    node.runs.stopped(&job, node.runs.of(&job)[0].attempt).await;
     begun(&node, &other.tasks[0], 0, 1).await;
     let late = stuck.task(0).await;
     assert_eq!((&late["status"], statuses(&late)[0].as_str()), (&json!("INTERRUPTED"), "UNKNOWN"), "{late}");
