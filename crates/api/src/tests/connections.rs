@@ -163,7 +163,7 @@ async fn the_listener_for_probes_refuses_a_later_head_that_is_not_complete_in_ti
 
 #[tokio::test]
 async fn the_offer_of_another_protocol_is_ignored() {
-    // What Java's client sends with each request, unless it is told to speak HTTP/1.1.
+    // What Java's client sends with each request, unless its program chooses HTTP/1.1.
     const OFFER: &str = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n";
     let open = Rig::open(Auth::open(), |_| {}).await;
     let closed = Rig::open(Auth::tokens(vec![token("a", Scope::Submit)]), |_| {}).await;

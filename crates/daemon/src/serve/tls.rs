@@ -150,10 +150,10 @@ fn check(tls: &TlsOptions, in_use_expires: Option<u64>) -> Result<Option<BadFile
     Ok(checked.flatten())
 }
 
-/// What there is to warn of. Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One that is valid from a
-/// moment that is still to come is taken, with a warning: nothing would have it looked at again then. So is one that has
-/// expired, but later than the one in use: where this machine's clock is ahead, the next one seems to have expired as well,
-/// and is still the better.
+/// What there is to warn of. Refuses a pair that cannot be used, or whose certificate has expired or is not for this name. One
+/// that is valid from a moment that is still to come is taken, with a warning: nothing would have it looked at again then. So
+/// is one that has expired, but later than the one in use: where this machine's clock is ahead, the next one seems to have
+/// expired as well, and is still the better.
 fn check_pair(
     pair: &Pair,
     name: Option<&str>,

@@ -38,7 +38,7 @@ pub(in crate::store) struct ServerSessions {
     settings: Arc<str>,
     /// Of sessions that are for the server alone that the last look at the ledger accepted.
     remembered: Option<Remembered>,
-    /// Is told of each that is begun.
+    /// Notes each session that begins.
     outage: OutageWatch,
 }
 
@@ -61,7 +61,7 @@ impl ServerSessions {
         Self { remembered: Some(remembered.clone()), ..self }
     }
 
-    /// The same, of which this watch is told.
+    /// The same; this watch notes each session that begins.
     pub(super) fn noted_by(self, outage: &OutageWatch) -> Self {
         Self { outage: outage.clone(), ..self }
     }
