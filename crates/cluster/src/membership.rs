@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
-use ledger::{Acquisition, Handle, NewInstance, Peer, RECOVERED_TOKENS, Renewal, Renewed};
+use ledger::{Acquisition, Handle, NewInstance, Peer, RECOVERED_TOKENS, Renewal, Renewed, jittered};
 use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,8 +20,8 @@ use crate::other_buses::OtherBuses;
 use crate::presence_publisher::{PresencePublisher, PublishingTask, tell};
 use crate::{ClusterView, FailureDetector, Identity};
 
-/// Mean pause between two attempts to join, in milliseconds.
-const JOIN_PAUSE_MS: u64 = 200;
+/// Between two attempts to join, before jitter.
+const JOIN_PAUSE: Duration = Duration::from_millis(200);
 /// A lease is renewed this many times before it would run out, or more often.
 const RENEWALS_PER_LEASE: u32 = 4;
 /// Longest mean time between two renewals, however long the lease is: with each the modes are read, and without any for
@@ -163,8 +163,7 @@ impl Membership {
                 return Err(error);
             }
             ledger::log_failure!(error, "waiting for the ledger");
-            let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
+            tokio::time::sleep(jittered(JOIN_PAUSE)).await;
         }
         // The others need not find it with their next renewals.
         let others = bus.clone();

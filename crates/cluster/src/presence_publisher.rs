@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bus::{Channel, Link, Presence};
 use domain::InstanceId;
+use ledger::jittered;
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -160,8 +161,7 @@ impl BusNote {
             let changed = match noted {
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, "the state of the bus could not be stored yet");
-                    let pause = NOTE_AGAIN.mul_f64(rand::rng().random_range(0.5..1.5));
-                    tokio::time::timeout(pause, self.newest.changed()).await.unwrap_or(Ok(()))
+                    tokio::time::timeout(jittered(NOTE_AGAIN), self.newest.changed()).await.unwrap_or(Ok(()))
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the state of the bus could not be stored");
