@@ -9,10 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_server::ServerBuilder;
-use actix_web::body::BoxBody;
-use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
+use actix_web::dev::{ServerHandle, ServiceRequest};
 use actix_web::middleware::from_fn;
-use actix_web::{App, Error, web};
+use actix_web::{App, web};
 use wire::Code;
 
 use crate::connection::UnderWay;
@@ -24,7 +23,7 @@ use crate::ops;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::routes::{self, Route};
-use crate::server::{Connections, Handle, at, get};
+use crate::server::{Connections, Handle, Routing, at, get};
 use crate::state::State;
 
 /// The only paths.
@@ -78,17 +77,7 @@ impl fmt::Debug for Probe {
     }
 }
 
-fn app(
-    state: &Arc<State>,
-) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse<BoxBody>,
-        Error = Error,
-        InitError = (),
-    > + use<>,
-> {
+fn app(state: &Arc<State>) -> App<impl Routing + use<>> {
     let tally = Rc::new(Tally::default());
     let passing = Arc::clone(state);
     App::new()

@@ -228,19 +228,10 @@ pub struct Connections {
 
 impl Connections {
     /// Serves the app on connections without TLS.
-    pub fn over_tcp<T>(
+    pub fn over_tcp(
         self,
-        app: App<T>,
-    ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = (), InitError = ()>
-    where
-        T: ServiceFactory<
-                ServiceRequest,
-                Config = (),
-                Response = ServiceResponse<BoxBody>,
-                Error = Error,
-                InitError = (),
-            > + 'static,
-    {
+        app: App<impl Routing>,
+    ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = (), InitError = ()> {
         let head_timeout = self.head_timeout;
         let accept = fn_service(move |connection: TcpStream| {
             let peer = prepare(&connection);
@@ -250,18 +241,10 @@ impl Connections {
     }
 
     /// Serves the app on connections of any kind, as `actix_web::HttpServer` does it.
-    fn over_any<T>(
+    fn over_any(
         self,
-        app: App<T>,
+        app: App<impl Routing>,
     ) -> impl ServiceFactory<(Paced, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
-    where
-        T: ServiceFactory<
-                ServiceRequest,
-                Config = (),
-                Response = ServiceResponse<BoxBody>,
-                Error = Error,
-                InitError = (),
-            > + 'static,
     {
         let Self { address, keep_alive, head_timeout, body_bytes_max, stopping } = self;
         let app = app.into_factory().map_err(|error: Error| error.error_response());
@@ -285,6 +268,29 @@ impl Connections {
             .map_err(drop)
             .map_init_err(drop)
     }
+}
+
+/// What serves the requests of an app, made once for each thread.
+pub trait Routing:
+    ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    > + 'static
+{
+}
+
+impl<T> Routing for T where
+    T: ServiceFactory<
+            ServiceRequest,
+            Config = (),
+            Response = ServiceResponse<BoxBody>,
+            Error = Error,
+            InitError = (),
+        > + 'static
+{
 }
 
 /// Prepares a new connection; whose it is.
@@ -311,17 +317,7 @@ fn let_continue(request: Request, bytes_max: usize) -> Result<Request, Response<
 }
 
 /// The routes with their handlers, as one thread serves them.
-pub fn app(
-    forwarder: &Arc<Forwarder>,
-) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse<BoxBody>,
-        Error = Error,
-        InitError = (),
-    > + use<>,
-> {
+pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
     let tally = Rc::new(Tally::default());
     let state = forwarder.state();
     let passing = Arc::clone(state);
