@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::shared_reads::{self, Turn};
-use crate::shares::Kind;
+use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::traces;
 use crate::visibility;
@@ -191,41 +191,11 @@ async fn serve(
     mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let access = access_of(route, request.method());
-    let principal = match identify(state, access, &mut request).await {
-        Ok(principal) => principal,
-        Err(refusal) => {
-            // A request without a span of its own: a probe that a web page sent.
-            let pattern = route.map_or("other", |route| route.pattern);
-            let span =
-                (access == Access::Open).then(|| request_span(method_label(request.method()), pattern, id));
-            span.unwrap_or_else(Span::current).in_scope(|| log_refused(&refusal));
-            return Ok(request.into_response(refusal.respond(id)));
-        }
+    // The share is the request's until there is an answer.
+    let (principal, _share) = match let_in(state, id, listener, route, &mut request).await {
+        Ok(allowed) => allowed,
+        Err(refusal) => return Ok(request.into_response(refusal.respond(id))),
     };
-    if !principal.name().is_empty() {
-        Span::current().record("principal", principal.name());
-    }
-    if let Err(refusal) = access.check(&principal) {
-        log_refused(&refusal);
-        return Ok(request.into_response(refusal.respond(id)));
-    }
-    // Until there is an answer. Probes are answered whatever else goes on.
-    let _request = if access == Access::Open || listener == Listener::Probes {
-        None
-    } else {
-        match state.shares.take(Kind::Requests, principal.used(), 1) {
-            Ok(share) => Some(share),
-            Err(reached) => return Ok(request.into_response(Refusal::from(reached).respond(id))),
-        }
-    };
-    // Probes and metrics are answered while the server starts.
-    if access != Access::Open && route != Some(&routes::METRICS) {
-        state.until_started().await;
-    }
-    if let Err(refusal) = admit(state, route, access) {
-        return Ok(request.into_response(refusal.respond(id)));
-    }
     let reading = match shared_reads::Key::of(route, &request, &principal) {
         None => None,
         Some(key) => match state.shared_reads.turn(key).await {
@@ -253,40 +223,65 @@ async fn serve(
     request.extensions_mut().insert(Arc::clone(&principal));
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
     // there is only an error to answer with.
-    match AssertUnwindSafe(next.call(request)).catch_unwind().await {
-        Ok(Ok(answer)) => {
-            let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
-            Ok(match refusal {
-                Some(refusal) => {
-                    let refusal = visibility::refusal(state, principal.sees(), refusal).await;
-                    let refusal = with_reason_of_ledger(state, refusal);
-                    if refusal.code() == Code::Forbidden {
-                        log_refused(&refusal);
-                    }
-                    if let Some(reading) = reading {
-                        reading.refused(&refusal);
-                    }
-                    answer.into_response(refusal.respond(id))
-                }
-                None => {
-                    let answer = end_line(answer);
-                    let answer = match reading {
-                        Some(reading) => reading.answered(answer),
-                        None => answer,
-                    };
-                    match listener {
-                        Listener::Main => count_unsent(state, id, &method, &principal, answer),
-                        Listener::Probes => answer,
-                    }
-                }
-            })
-        }
-        Ok(Err(error)) => Err(error),
+    let answer = match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+        Ok(answer) => answer?,
         Err(panic) => {
             tracing::error!(panic = panic_text(&*panic), "a handler panicked");
-            Err(Defect(id.clone()).into())
+            return Err(Defect(id.clone()).into());
         }
+    };
+    let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
+    let Some(refusal) = refusal else {
+        let answer = end_line(answer);
+        let answer = match reading {
+            Some(reading) => reading.answered(answer),
+            None => answer,
+        };
+        return Ok(match listener {
+            Listener::Main => count_unsent(state, id, &method, &principal, answer),
+            Listener::Probes => answer,
+        });
+    };
+    let refusal = visibility::refusal(state, principal.sees(), refusal).await;
+    let refusal = with_reason_of_ledger(state, refusal);
+    if refusal.code() == Code::Forbidden {
+        log_refused(&refusal);
     }
+    if let Some(reading) = reading {
+        reading.refused(&refusal);
+    }
+    Ok(answer.into_response(refusal.respond(id)))
+}
+
+/// Lets a request in: by its caller, its share, and what the server has to serve it with. Says who the caller is.
+async fn let_in(
+    state: &State,
+    id: &RequestId,
+    listener: Listener,
+    route: Option<&Route>,
+    request: &mut ServiceRequest,
+) -> Result<(Arc<Principal>, Option<Share>), Refusal> {
+    let access = access_of(route, request.method());
+    let principal = identify(state, access, request).await.inspect_err(|refusal| {
+        // A request without a span of its own: a probe that a web page sent.
+        let pattern = route.map_or("other", |route| route.pattern);
+        let span =
+            (access == Access::Open).then(|| request_span(method_label(request.method()), pattern, id));
+        span.unwrap_or_else(Span::current).in_scope(|| log_refused(refusal));
+    })?;
+    if !principal.name().is_empty() {
+        Span::current().record("principal", principal.name());
+    }
+    access.check(&principal).inspect_err(log_refused)?;
+    // Probes are answered whatever else goes on.
+    let is_counted = access != Access::Open && listener != Listener::Probes;
+    let share = is_counted.then(|| state.shares.take(Kind::Requests, principal.used(), 1)).transpose()?;
+    // Probes and metrics are answered while the server starts.
+    if access != Access::Open && route != Some(&routes::METRICS) {
+        state.until_started().await;
+    }
+    admit(state, route, access)?;
+    Ok((principal, share))
 }
 
 /// A ledger that takes no writes leaves its callers without an answer until their time is over.
