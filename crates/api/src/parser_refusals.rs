@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use wire::problem::MEDIA_TYPE;
@@ -94,9 +95,6 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
     matches!(status, 400 | 408 | 414 | 431).then_some(status)
 }
 
-/// As the library says it in the answers of handlers.
-const TOO_LARGE: &str = "Payload Too Large";
-
 /// The refusal of a head that has not come in time.
 pub fn late_head() -> Vec<u8> {
     problem(408)
@@ -104,24 +102,21 @@ pub fn late_head() -> Vec<u8> {
 
 /// The whole answer, after which the connection is closed.
 fn problem(status: u16) -> Vec<u8> {
-    let (code, reason, detail) = match status {
-        408 => (Code::Invalid, "Request Timeout", "the request's head did not come in time"),
-        414 => (Code::TooLarge, TOO_LARGE, "the request's path and query are too long"),
-        431 => (
-            Code::TooLarge,
-            TOO_LARGE,
-            "the request's head has more than 131072 bytes, or more than 96 headers",
-        ),
+    let (code, detail) = match status {
+        408 => (Code::Invalid, "the request's head did not come in time"),
+        414 => (Code::TooLarge, "the request's path and query are too long"),
+        431 => (Code::TooLarge, "the request's head has more than 131072 bytes, or more than 96 headers"),
         // The library says no more of what it could not read.
         _ => (
             Code::Invalid,
-            "Bad Request",
             "this is no HTTP/1.1 request that can be read, or its path and query have more than 65534 bytes",
         ),
     };
     // A code has one status, whatever the library would say. But an idle connection may end with a 408 just when a request is
     // sent on it: clients know by 408 that they may send it again, and would take a 400 for its answer.
     let status = if status == 408 { status } else { code.status() };
+    let reason =
+        StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
     let id = RequestId::of(&HeaderMap::new()).to_string();
     tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
     let title = format!("The HTTP parser refused the request: {reason}");
