@@ -23,7 +23,8 @@ pub async fn run(command: Audit) -> Result<(), Failure> {
 }
 
 fn table(list: &List<AuditRecord>) -> String {
-    let rows = list.items.iter().map(|entry| {
+    let headings = ["AT", "WHO", "ACTION", "SUBJECT", "BEFORE", "AFTER", "REASON"];
+    shown::list(headings, list, |entry| {
         [
             entry.at.clone(),
             shown::or_none(Some(&entry.principal).filter(|name| !name.is_empty())),
@@ -33,7 +34,5 @@ fn table(list: &List<AuditRecord>) -> String {
             shown::or_none(entry.after.as_ref()),
             shown::or_none(entry.reason.as_ref()),
         ]
-    });
-    let headings = ["AT", "WHO", "ACTION", "SUBJECT", "BEFORE", "AFTER", "REASON"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }

@@ -88,7 +88,8 @@ fn described(segment: &Segment) -> String {
 }
 
 fn segments_table(list: &List<Segment>) -> String {
-    let rows = list.items.iter().map(|segment| {
+    let headings = ["TAG", "TAKEN UP TO", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];
+    shown::list(headings, list, |segment| {
         [
             segment.tag.clone(),
             shown::or_none(segment.max.as_ref()),
@@ -98,7 +99,5 @@ fn segments_table(list: &List<Segment>) -> String {
             shown::or_none(segment.seconds_left.map(|seconds| format!("{seconds:.0}"))),
             described(segment),
         ]
-    });
-    let headings = ["TAG", "TAKEN UP TO", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }

@@ -48,7 +48,8 @@ fn state(lease: &Shown) -> String {
 }
 
 fn table(list: &List<Shown>) -> String {
-    let rows = list.items.iter().map(|lease| {
+    let headings = ["RESOURCE", "STATE", "TOKEN", "OWNER", "ACQUIRED", "RENEWED"];
+    shown::list(headings, list, |lease| {
         [
             lease.resource.clone(),
             state(lease),
@@ -57,7 +58,5 @@ fn table(list: &List<Shown>) -> String {
             lease.acquired_at.clone(),
             lease.renewed_at.clone(),
         ]
-    });
-    let headings = ["RESOURCE", "STATE", "TOKEN", "OWNER", "ACQUIRED", "RENEWED"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }

@@ -80,7 +80,8 @@ fn line(node: &Node, becomes: &str) -> String {
 
 /// Nodes, one line each.
 pub fn list(list: &List<Node>) -> String {
-    let rows = list.items.iter().map(|node| {
+    let headings = ["NODE", "STATE", "SLOTS", "POOLS", "LABELS", "INSTANCE", "SOFTWARE", "LAST HEARTBEAT"];
+    shown::list(headings, list, |node| {
         [
             node.id.clone(),
             node.state.to_string(),
@@ -91,9 +92,7 @@ pub fn list(list: &List<Node>) -> String {
             shown::or_none(node.version.as_ref()),
             shown::or_none(node.heartbeat_at.as_ref()),
         ]
-    });
-    let headings = ["NODE", "STATE", "SLOTS", "POOLS", "LABELS", "INSTANCE", "SOFTWARE", "LAST HEARTBEAT"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 fn card(node: &Node) -> String {

@@ -162,7 +162,8 @@ fn record_card(record: &NonceRecord) -> String {
 }
 
 fn signers_table(list: &List<Signer>) -> String {
-    let rows = list.items.iter().map(|signer| {
+    let headings = ["SIGNER", "NEXT", "HELD", "RELEASED", "CONSUMED", "QUARANTINED", "OWNER"];
+    shown::list(headings, list, |signer| {
         [
             signer.signer.clone(),
             // The code with which it refuses grants.
@@ -173,13 +174,12 @@ fn signers_table(list: &List<Signer>) -> String {
             signer.quarantined.to_string(),
             shown::or_none(signer.owner.as_ref()),
         ]
-    });
-    let headings = ["SIGNER", "NEXT", "HELD", "RELEASED", "CONSUMED", "QUARANTINED", "OWNER"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 fn nonces_table(list: &List<NonceRecord>) -> String {
-    let rows = list.items.iter().map(|record| {
+    let headings = ["NONCE", "STATUS", "HOLD", "HELD UNTIL", "LAST WRITTEN", "TX HASH"];
+    shown::list(headings, list, |record| {
         [
             record.nonce.to_string(),
             record.status.to_string(),
@@ -188,7 +188,5 @@ fn nonces_table(list: &List<NonceRecord>) -> String {
             record.updated_at.clone(),
             shown::or_none(record.tx_hash.as_ref()),
         ]
-    });
-    let headings = ["NONCE", "STATUS", "HOLD", "HELD UNTIL", "LAST WRITTEN", "TX HASH"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }

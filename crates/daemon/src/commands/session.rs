@@ -80,7 +80,8 @@ const fn unfinished(session: &Shown) -> u64 {
 
 /// Sessions, one line each.
 fn list(list: &List<ListedSession>) -> String {
-    let rows = list.items.iter().map(|session| {
+    let headings = ["SESSION", "STATE", "ORDERING", "TENANT", "NEEDS", "IDLE", "CREATED"];
+    shown::list(headings, list, |session| {
         let pool = session.pool.as_ref().map(|pool| format!("pool {pool}"));
         let route = session.route.as_ref().map(|route| format!("route {}:{}", route.source, route.target));
         let needs: Vec<_> = pool.into_iter().chain(route).chain(session.requires.iter().cloned()).collect();
@@ -93,9 +94,7 @@ fn list(list: &List<ListedSession>) -> String {
             shown::length(session.idle_for_ms),
             session.created_at.clone(),
         ]
-    });
-    let headings = ["SESSION", "STATE", "ORDERING", "TENANT", "NEEDS", "IDLE", "CREATED"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 const fn state(closed_at: Option<&String>) -> &'static str {

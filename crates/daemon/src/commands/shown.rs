@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::sync::OnceLock;
 
 use client::Error;
-use client::wire::{Code, Problem};
+use client::wire::{Code, List, Problem};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -320,6 +320,15 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
         text.push('\n');
     }
     text
+}
+
+/// A page of a list: a row for each item under headings, and how to see the next page.
+pub fn list<T, const N: usize>(
+    headings: [&str; N],
+    list: &List<T>,
+    row: impl Fn(&T) -> [String; N],
+) -> String {
+    table(headings, list.items.iter().map(row)) + &more(list.next_cursor.as_ref())
 }
 
 /// Names and values, aligned, one a line.

@@ -80,7 +80,8 @@ pub fn changed(plan: &Plan) -> String {
 
 /// Plans, one line each.
 pub fn plans(list: &List<Plan>) -> String {
-    let rows = list.items.iter().map(|plan| {
+    let headings = ["PLAN", "STATUS", "DONE", "TO LOOK AT", "CREATED", "STARTED", "FINISHED", "NAME"];
+    shown::list(headings, list, |plan| {
         let progress = &plan.progress;
         [
             plan.id.clone(),
@@ -92,9 +93,7 @@ pub fn plans(list: &List<Plan>) -> String {
             shown::or_none(plan.finished_at.as_ref()),
             shown::or_none(plan.name.as_ref()),
         ]
-    });
-    let headings = ["PLAN", "STATUS", "DONE", "TO LOOK AT", "CREATED", "STARTED", "FINISHED", "NAME"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 /// A task, its checkpoint and its stages.
@@ -126,7 +125,8 @@ pub fn task(view: &TaskView) -> String {
 
 /// The checkpoints of a task, one line each.
 pub fn checkpoints(list: &List<Checkpoint>) -> String {
-    let rows = list.items.iter().map(|checkpoint| {
+    let headings = ["VERSION", "RUN", "AFTER STAGE", "SAVED", "CONTEXT"];
+    shown::list(headings, list, |checkpoint| {
         let last = checkpoint.completed_stages.last().map_or(shown::NONE, String::as_str);
         [
             checkpoint.version.to_string(),
@@ -135,9 +135,7 @@ pub fn checkpoints(list: &List<Checkpoint>) -> String {
             checkpoint.saved_at.clone(),
             shown::one_line(checkpoint.context.as_str()),
         ]
-    });
-    let headings = ["VERSION", "RUN", "AFTER STAGE", "SAVED", "CONTEXT"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 /// What became of a retry.
@@ -169,7 +167,8 @@ pub fn tenant(tenant: &Tenant) -> String {
 
 /// The tasks of a tenant, one line each.
 pub fn history(list: &List<Task>) -> String {
-    let rows = list.items.iter().map(|task| {
+    let headings = ["TASK", "PLAN", "STATUS", "RUN", "STAGE", "CHECKPOINT", "CHANGED", "REASON"];
+    shown::list(headings, list, |task| {
         [
             task.id.clone(),
             task.plan.clone(),
@@ -180,14 +179,12 @@ pub fn history(list: &List<Task>) -> String {
             task.updated_at.clone(),
             reason(task),
         ]
-    });
-    let headings = ["TASK", "PLAN", "STATUS", "RUN", "STAGE", "CHECKPOINT", "CHANGED", "REASON"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 /// Events, one line each.
 pub fn events(list: &List<PlanEvent>) -> String {
-    shown::table(EVENT_HEADINGS, list.items.iter().map(event_cells)) + &shown::more(list.next_cursor.as_ref())
+    shown::list(EVENT_HEADINGS, list, event_cells)
 }
 
 /// The line above those of [`event_line`].

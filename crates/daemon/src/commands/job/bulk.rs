@@ -240,7 +240,8 @@ fn conditions(filter: &BulkFilter) -> String {
 }
 
 fn list(list: &List<Shown>) -> String {
-    let rows = list.items.iter().map(|bulk| {
+    let headings = ["BULK", "ACTION", "FILTER", "STATUS", "JOBS", "FAILED", "CREATED"];
+    shown::list(headings, list, |bulk| {
         [
             bulk.id.clone(),
             bulk.action.to_string(),
@@ -250,9 +251,7 @@ fn list(list: &List<Shown>) -> String {
             bulk.failed.to_string(),
             bulk.created_at.clone(),
         ]
-    });
-    let headings = ["BULK", "ACTION", "FILTER", "STATUS", "JOBS", "FAILED", "CREATED"];
-    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+    })
 }
 
 fn card(bulk: &Shown) -> String {
