@@ -134,12 +134,8 @@ fn session(job: &Job) -> String {
     shown::or_none(text)
 }
 
-/// What the job requires of its node.
 fn needs(job: &Job) -> String {
-    let pool = job.pool.as_ref().map(|pool| format!("pool {pool}"));
-    let route = job.route.as_ref().map(|route| format!("route {}:{}", route.source, route.target));
-    let needs: Vec<_> = pool.into_iter().chain(route).chain(job.requires.iter().cloned()).collect();
-    shown::joined(&needs, ", ")
+    shown::needs(job.pool.as_ref(), job.route.as_ref(), &job.requires)
 }
 
 fn attempts(past: &[PastAttempt]) -> String {

@@ -82,15 +82,12 @@ const fn unfinished(session: &Shown) -> u64 {
 fn list(list: &List<ListedSession>) -> String {
     let headings = ["SESSION", "STATE", "ORDERING", "TENANT", "NEEDS", "IDLE", "CREATED"];
     shown::list(headings, list, |session| {
-        let pool = session.pool.as_ref().map(|pool| format!("pool {pool}"));
-        let route = session.route.as_ref().map(|route| format!("route {}:{}", route.source, route.target));
-        let needs: Vec<_> = pool.into_iter().chain(route).chain(session.requires.iter().cloned()).collect();
         [
             session.id.clone(),
             state(session.closed_at.as_ref()).to_owned(),
             session.ordering.to_string(),
             shown::or_none(session.tenant.as_ref()),
-            shown::or_none((!needs.is_empty()).then(|| needs.join(", "))),
+            shown::needs(session.pool.as_ref(), session.route.as_ref(), &session.requires),
             shown::length(session.idle_for_ms),
             session.created_at.clone(),
         ]
@@ -104,7 +101,6 @@ const fn state(closed_at: Option<&String>) -> &'static str {
 fn card(session: &Shown) -> String {
     let jobs = &session.jobs;
     let route = session.route.as_ref().map(|route| format!("{}:{}", route.source, route.target));
-    let requires = (!session.requires.is_empty()).then(|| session.requires.join(", "));
     shown::card([
         ("session", session.id.clone()),
         ("state", state(session.closed_at.as_ref()).to_owned()),
@@ -113,7 +109,7 @@ fn card(session: &Shown) -> String {
         ("tenant", shown::or_none(session.tenant.as_ref())),
         ("pool", shown::or_none(session.pool.as_ref())),
         ("route", shown::or_none(route)),
-        ("requires", shown::or_none(requires)),
+        ("requires", shown::joined(&session.requires, ", ")),
         (
             "jobs",
             format!(

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::sync::OnceLock;
 
 use client::Error;
+use client::wire::jobs::Route;
 use client::wire::{Code, List, Problem};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
@@ -297,6 +298,14 @@ pub fn or_none(value: Option<impl ToString>) -> String {
 pub fn joined(texts: &[impl AsRef<str>], between: &str) -> String {
     let texts: Vec<_> = texts.iter().map(AsRef::as_ref).collect();
     or_none((!texts.is_empty()).then(|| texts.join(between)))
+}
+
+/// What a job requires of its node.
+pub fn needs(pool: Option<&String>, route: Option<&Route>, requires: &[String]) -> String {
+    let pool = pool.map(|pool| format!("pool {pool}"));
+    let route = route.map(|route| format!("route {}:{}", route.source, route.target));
+    let needs: Vec<_> = pool.into_iter().chain(route).chain(requires.iter().cloned()).collect();
+    joined(&needs, ", ")
 }
 
 /// A text of a node or a person on one line, without what would move the cursor.
