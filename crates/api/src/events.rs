@@ -18,7 +18,7 @@ use actors::jobs::{Following, Step};
 use domain::job::State as JobState;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use wire::events::{END_ID, EventKind, ProgressEvent};
+use wire::events::{END_ID, EventKind, LEFT_OUT, ProgressEvent};
 
 use crate::auth::Principal;
 use crate::event_feeds::FeedKind;
@@ -159,13 +159,13 @@ async fn tell_all(mut batches: Receiver<Bytes>, mut writer: SseWriter) {
         return;
     }
     while let Ok(next) = writer.beside(batches.recv()).await {
-        let batch = match next {
-            Ok(batch) => batch,
-            Err(RecvError::Lagged(_)) => Bytes::from_static(stream::LEFT_OUT.as_bytes()),
+        let written = match next {
+            Ok(batch) => writer.batch(batch).await,
+            Err(RecvError::Lagged(_)) => writer.comment(LEFT_OUT).await,
             // The incarnation is over.
             Err(RecvError::Closed) => return,
         };
-        if writer.batch(batch).await.is_err() {
+        if written.is_err() {
             return;
         }
     }

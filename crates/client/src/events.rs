@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
-use wire::events::{ClusterEvent, EventKind, JobEvent, MEDIA_TYPE, NodeEvent, ProgressEvent};
+use wire::events::{ClusterEvent, EventKind, JobEvent, LEFT_OUT, MEDIA_TYPE, NodeEvent, ProgressEvent};
 use wire::jobs::{Job, JobState};
 
 use crate::base_url::shown;
@@ -154,7 +154,7 @@ impl Events {
             let (kind, data) = match source.next().await? {
                 None => return Ok(None),
                 Some(Said::Event(event)) => (event.kind, event.data),
-                Some(Said::Comment(text)) if text.contains("left out") => return Ok(Some(Event::Missed)),
+                Some(Said::Comment(text)) if text == LEFT_OUT => return Ok(Some(Event::Missed)),
                 Some(Said::Comment(_)) => continue,
             };
             return Ok(Some(match EventKind::parse(&kind) {

@@ -14,6 +14,8 @@ pub const MEDIA_TYPE: &str = "text/event-stream";
 pub const PLAN_EVENT: &str = "plan";
 /// The name of the events in a stream of digests.
 pub const DIGEST_EVENT: &str = "digest";
+/// The comment in a stream of all events that says that some were missed.
+pub const LEFT_OUT: &str = "some events were left out";
 /// How the id of a job's last event ends.
 pub const END_ID: &str = "FINISHED";
 

@@ -9,7 +9,7 @@ use actix_web::web::Bytes;
 use actors::jobs::{Tally, Topic};
 use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
-use wire::events::{DIGEST_EVENT, DigestEvent, EventKind};
+use wire::events::{DIGEST_EVENT, DigestEvent, EventKind, LEFT_OUT};
 
 use super::stream;
 use super::world::{Event, World};
@@ -137,7 +137,7 @@ impl Feed {
 fn add(text: &mut String, event: Option<Event>) {
     match event {
         Some((kind, json)) => text.push_str(&stream::event(kind.as_str(), None, &json)),
-        None => text.push_str(stream::LEFT_OUT),
+        None => text.push_str(&stream::comment(LEFT_OUT)),
     }
 }
 

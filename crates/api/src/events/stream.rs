@@ -20,9 +20,6 @@ use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::streams::Place;
 
-/// The comment that says that events were missed.
-pub const LEFT_OUT: &str = ": some events were left out\n\n";
-
 /// The stream has ended: the client has left or does not read, its token is good no more, or this
 /// instance stops or serves as a new incarnation.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,7 +78,7 @@ impl SseWriter {
 
     /// Writes a line that is no event.
     pub async fn comment(&mut self, text: &str) -> Result<(), Ended> {
-        self.write(format!(": {text}\n\n")).await
+        self.write(comment(text)).await
     }
 
     /// Waits for the next event, and writes a comment line now and then meanwhile, so that the client knows that the
@@ -144,6 +141,11 @@ impl SseWriter {
             () = self.state.settings.auth.until_less(&self.principal) => {}
         }
     }
+}
+
+/// A line that is no event, as it is written.
+pub fn comment(text: &str) -> String {
+    format!(": {text}\n\n")
 }
 
 /// An event as it is written. JSON may have several lines: payloads and results are kept as they came.
