@@ -75,6 +75,32 @@ impl Entry {
             _ => Revoked::NodeLostUnsent,
         }
     }
+
+    /// What is to be done about it when its time has come.
+    fn due(&self) -> Due {
+        let (job, attempt) = (self.job.id, self.newest.attempt);
+        match &self.phase {
+            // One that waits could not be looked up after it had lost its turn.
+            Phase::Delayed | Phase::Waiting { .. } => Due::Ready(job),
+            Phase::InFlight(_) if self.newest.state == State::Running => {
+                Due::Revoke(job, attempt, Revoked::TimedOut)
+            }
+            Phase::InFlight(at_node)
+                if self.job.spec.on_recovery.wants_evidence() && !at_node.is_node_elsewhere =>
+            {
+                Due::RevokeUnsent(job, attempt)
+            }
+            Phase::InFlight(at_node) if at_node.is_connection_lost => {
+                Due::Revoke(job, attempt, Revoked::NodeLost)
+            }
+            Phase::InFlight(at_node) if at_node.is_node_elsewhere => {
+                let why = if at_node.may_be_sent { Revoked::NodeLost } else { Revoked::Undeliverable };
+                Due::Revoke(job, attempt, why)
+            }
+            Phase::InFlight(at_node) if at_node.may_be_sent => Due::LookForNode(job, attempt),
+            Phase::InFlight(_) => Due::Revoke(job, attempt, Revoked::NotAcknowledged),
+        }
+    }
 }
 
 /// What is to be done about a job whose time has come.
@@ -525,31 +551,7 @@ impl LaneJobs {
             self.alarms.pop_first();
             let Some(entry) = self.entries.get_mut(&job) else { continue };
             entry.alarm = None;
-            let attempt = entry.newest.attempt;
-            match (&entry.phase, entry.newest.state) {
-                (Phase::Delayed, _) => due.push(Due::Ready(job)),
-                (Phase::InFlight(_), State::Running) => {
-                    due.push(Due::Revoke(job, attempt, Revoked::TimedOut))
-                }
-                (Phase::InFlight(at_node), _)
-                    if entry.job.spec.on_recovery.wants_evidence() && !at_node.is_node_elsewhere =>
-                {
-                    due.push(Due::RevokeUnsent(job, attempt));
-                }
-                (Phase::InFlight(at_node), _) if at_node.is_connection_lost => {
-                    due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
-                }
-                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
-                    let why = if at_node.may_be_sent { Revoked::NodeLost } else { Revoked::Undeliverable };
-                    due.push(Due::Revoke(job, attempt, why));
-                }
-                (Phase::InFlight(at_node), _) if at_node.may_be_sent => {
-                    due.push(Due::LookForNode(job, attempt));
-                }
-                (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
-                // It could not be looked up after it had lost its turn.
-                (Phase::Waiting { .. }, _) => due.push(Due::Ready(job)),
-            }
+            due.push(entry.due());
         }
         due
     }
@@ -597,15 +599,7 @@ impl LaneJobs {
     /// then is over: [`Due::LookForNode`] comes of it in its time. Never so of a stage, whose attempts are revoked on evidence
     /// alone.
     pub(super) fn is_to_be_looked_for(&self, job: JobId) -> bool {
-        self.entries.get(&job).is_some_and(|entry| match &entry.phase {
-            Phase::InFlight(at_node) => {
-                let is_cut_off = at_node.is_connection_lost || at_node.is_node_elsewhere;
-                let is_stage = entry.job.spec.on_recovery.wants_evidence();
-                let is_awaited = entry.newest.state == State::Dispatched && !is_stage;
-                is_awaited && at_node.may_be_sent && !is_cut_off
-            }
-            Phase::Delayed | Phase::Waiting { .. } => false,
-        })
+        self.entries.get(&job).is_some_and(|entry| matches!(entry.due(), Due::LookForNode(..)))
     }
 
     /// Whether the attempt is under way, and its node has not acknowledged it.
