@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::jobs::{Accepted, Jobs, Submission};
+use actors::jobs::{Accepted, Jobs, Submission, TokenSubmissions};
 use domain::job::{Outcome, State as JobState};
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId, TraceParent};
 use ledger::{JobFilter, JobRecord};
@@ -283,20 +283,10 @@ async fn accept(
 ) -> Result<Routed<Accepted>, Refusal> {
     let (state, of_token) = (forwarder.state(), principal.submissions());
     let mut answers = match submission.spec.session.clone() {
-        None => {
-            let mut submissions = vec![submission];
-            let span = traces::submit(continues, &mut submissions);
-            let answers = state.call(state.incarnation().jobs.submit(submissions, of_token)).await;
-            traces::submitted(span, &answers);
-            answers
-        }
+        None => submit_free(state, continues, vec![submission], of_token).await,
         Some(session) => {
             let serve = async |jobs: &Jobs| {
-                let mut submissions = vec![submission.clone()];
-                let span = traces::submit(continues, &mut submissions);
-                let answers = jobs.submit_in(&session, submissions, of_token).await;
-                traces::submitted(span, answers.as_deref().unwrap_or_default());
-                answers
+                submit_in(jobs, &session, continues, vec![submission.clone()], of_token).await
             };
             let forwarded = forwarded();
             let is_forwarded = forwarded.is_forwarded();
@@ -307,6 +297,33 @@ async fn accept(
         }
     };
     Ok(Routed::Here(answers.pop().ok_or_else(Refusal::internal)??))
+}
+
+/// Has this instance accept jobs without a session, under a span that their attempts continue.
+async fn submit_free(
+    state: &State,
+    continues: Option<TraceParent>,
+    mut submissions: Vec<Submission>,
+    of_token: Option<&TokenSubmissions>,
+) -> Vec<Result<Accepted, actors::jobs::Refusal>> {
+    let span = traces::submit(continues, &mut submissions);
+    let answers = state.call(state.incarnation().jobs.submit(submissions, of_token)).await;
+    traces::submitted(span, &answers);
+    answers
+}
+
+/// The same for jobs of a session that this instance is to own.
+async fn submit_in(
+    jobs: &Jobs,
+    session: &SessionId,
+    continues: Option<TraceParent>,
+    mut submissions: Vec<Submission>,
+    of_token: Option<&TokenSubmissions>,
+) -> Result<Vec<Result<Accepted, actors::jobs::Refusal>>, actors::jobs::Refusal> {
+    let span = traces::submit(continues, &mut submissions);
+    let answers = jobs.submit_in(session, submissions, of_token).await;
+    traces::submitted(span, answers.as_deref().unwrap_or_default());
+    answers
 }
 
 fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse {

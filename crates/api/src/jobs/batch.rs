@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use wire::jobs as shape;
 use wire::{Code, FORWARDED_PLACES, Object};
 
-use super::{Answer, Forwarding};
+use super::{Answer, Forwarding, submit_free, submit_in};
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
@@ -132,12 +132,10 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         ats.into_iter().zip(answers.unwrap_or_else(|refusal| vec![refused(refusal); ats_count]))
     }));
     let in_sessions = in_sessions.buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect::<Vec<_>>();
-    let (ats, mut free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
-    let span = traces::submit(traces::of_request(request.headers()), &mut free);
-    let incarnation = state.incarnation();
-    let submit = incarnation.jobs.submit(free, principal.submissions());
-    let (in_sessions, answers) = join(in_sessions, state.call(submit)).await;
-    traces::submitted(span, &answers);
+    let (ats, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let continues = traces::of_request(request.headers());
+    let submit = submit_free(state, continues, free, principal.submissions());
+    let (in_sessions, answers) = join(in_sessions, submit).await;
     let answers = seen(state, sees, answers, looks.until).await;
     log_hidden(answers.iter());
     for (at, answer) in ats.into_iter().zip(answers) {
@@ -300,13 +298,7 @@ pub async fn submit_part(
         let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
         forwarded.part(&places, body)
     });
-    let serve = async |jobs: &Jobs| {
-        let mut submissions = submissions.clone();
-        let span = traces::submit(continues, &mut submissions);
-        let answers = jobs.submit_in(session, submissions, of_token).await;
-        traces::submitted(span, answers.as_deref().unwrap_or_default());
-        answers
-    };
+    let serve = async |jobs: &Jobs| submit_in(jobs, session, continues, submissions.clone(), of_token).await;
     let answers = match forwarder.to_session(part, is_forwarded, session, serve).await? {
         Routed::Here(answers) => answers.into_iter().map(result).collect(),
         Routed::Elsewhere(answer) => answers_of(answer)?,
