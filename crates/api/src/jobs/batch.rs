@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use actix_web::body::MessageBody;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Jobs, Submission};
-use domain::SessionId;
 use domain::lane::SessionState;
 use domain::limits::BATCH_JOBS_MAX;
+use domain::{IdempotencyKey, SessionId};
 use futures_util::StreamExt;
 use futures_util::future::join;
 use ledger::{JobKey, SessionRecord};
@@ -51,101 +51,131 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     // The instance that has forwarded a part of a batch has looked at the whole.
     let whole = key.clone().filter(|_| places.is_empty());
     let whole = whole.map(|key| job_key(principal.name(), "jobs_batch", key, batch_hash(&asked.jobs)));
-    let mut results: Vec<Option<shape::BatchResult>> = asked.jobs.iter().map(|_| None).collect();
-    let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
-    for (at, job) in asked.jobs.into_iter().enumerate() {
-        let place = places.get(at).copied().unwrap_or(at);
-        let read = job.0.map_err(|text| extract::refused_part::<Object<shape::JobRequest>>(text.as_str()));
-        let read = read.and_then(|job| {
-            let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
-            let key = key.clone().map(known);
-            let submission = job_fields::submission(&job, key, &principal)?;
-            // A job of a session uses its key below, once the session is seen.
-            if sees.everything() || submission.spec.session.is_none() {
-                admit(state, &principal, submission.key.as_ref())?;
-            }
-            Ok((submission, job))
-        });
-        match read {
-            Ok((submission, job)) => match submission.spec.session.clone() {
-                None => free.push((at, submission)),
-                Some(session) => {
-                    sessions.entry(session).or_default().push(Part { at, place, job, submission });
-                }
-            },
-            Err(refusal) => results[at] = Some(refused(refusal)),
-        }
-    }
+    let mut batch = Batch::read(state, &principal, asked.jobs, key.as_ref(), &places);
     let looks = Looks {
         read: async |id: &SessionId| state.call(state.ledger.session(id)).await,
         until: Instant::now() + state.settings.request_timeout,
     };
-    let (mut takes_jobs, mut absent) = (false, Vec::new());
-    if !sees.everything() {
-        for (session, found) in looks.all(sessions.keys().cloned().collect()).await {
-            let is_there = !matches!(found, Ok(None));
-            match found.and_then(|found| visibility::of_found_in(state, sees, &session, found)) {
-                Ok(record) => {
-                    let parts = sessions.remove(&session).unwrap_or_default();
-                    let parts = admitted(state, &principal, parts, &mut results);
-                    takes_jobs |= may_take(&record, &parts);
-                    if !parts.is_empty() {
-                        sessions.insert(session, parts);
-                    }
-                }
-                Err(refusal) => {
-                    let answer = refused(refusal);
-                    for part in sessions.remove(&session).unwrap_or_default() {
-                        if is_there {
-                            results[part.at] = Some(answer.clone());
-                        } else {
-                            absent.push((part.at, answer.clone()));
-                        }
-                    }
-                }
-            }
-        }
-    }
-    log_hidden(results.iter().flatten());
-    for (at, answer) in absent {
-        results[at] = Some(answer);
-    }
+    let takes_jobs = batch.look_at_sessions(state, &principal, &looks).await;
     if let Some(whole) = &whole {
-        let submits =
-            !free.is_empty() || takes_jobs || (sees.everything() && looks.any_may_take_jobs(&sessions).await);
+        let submits = !batch.free.is_empty()
+            || takes_jobs
+            || (sees.everything() && looks.any_may_take_jobs(&batch.sessions).await);
         keep_body(state, whole, submits).await?;
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
     if !places.is_empty()
-        && sessions.len() == 1
-        && let Some((session, parts)) = sessions.pop_first()
+        && batch.sessions.len() == 1
+        && let Some((session, parts)) = batch.sessions.pop_first()
     {
         // A part that another instance has forwarded: that one judges a refusal.
-        let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
+        let ats = ats_of(&parts);
         let answers = submit_part(&forwarder, &forwarded, &session, parts).await?;
-        ats.into_iter().zip(answers).for_each(|(at, answer)| results[at] = Some(answer));
+        batch.answer(ats, answers);
     }
-    let in_sessions = futures_util::stream::iter(sessions.into_iter().map(async |(session, parts)| {
-        let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
-        let ats_count = ats.len();
-        let answers = submit_part(&forwarder, &forwarded, &session, parts).await;
-        ats.into_iter().zip(answers.unwrap_or_else(|refusal| vec![refused(refusal); ats_count]))
-    }));
-    let in_sessions = in_sessions.buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect::<Vec<_>>();
-    let (ats, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let in_sessions = submit_parts(&forwarder, &forwarded, std::mem::take(&mut batch.sessions));
+    let (ats, free): (Vec<_>, Vec<_>) = std::mem::take(&mut batch.free).into_iter().unzip();
     let continues = traces::of_request(request.headers());
     let submit = submit_free(state, continues, free, principal.submissions());
     let (in_sessions, answers) = join(in_sessions, submit).await;
     let answers = seen(state, sees, answers, looks.until).await;
     log_hidden(answers.iter());
-    for (at, answer) in ats.into_iter().zip(answers) {
-        results[at] = Some(answer);
-    }
-    for (at, answer) in in_sessions.into_iter().flatten() {
-        results[at] = Some(answer);
-    }
-    let results = results.into_iter().map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
+    batch.answer(ats, answers);
+    in_sessions.into_iter().for_each(|(ats, answers)| batch.answer(ats, answers));
+    let results = batch.results.into_iter();
+    let results = results.map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
     Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results: results.collect() }))
+}
+
+/// The jobs of one request that are not answered yet, and the answers to the others.
+struct Batch {
+    /// Those without a session, each with its place in the request.
+    free: Vec<(usize, Submission)>,
+    sessions: BTreeMap<SessionId, Vec<Part>>,
+    /// By the jobs' places.
+    results: Vec<Option<shape::BatchResult>>,
+}
+
+impl Batch {
+    /// Reads each job on its own, under a key that is made of the request's and of the job's place.
+    fn read(
+        state: &State,
+        principal: &Principal,
+        jobs: Vec<shape::BatchJob>,
+        key: Option<&IdempotencyKey>,
+        places: &[usize],
+    ) -> Self {
+        let results = jobs.iter().map(|_| None).collect();
+        let mut batch = Self { free: Vec::new(), sessions: BTreeMap::new(), results };
+        for (at, job) in jobs.into_iter().enumerate() {
+            let place = places.get(at).copied().unwrap_or(at);
+            let read =
+                job.0.map_err(|text| extract::refused_part::<Object<shape::JobRequest>>(text.as_str()));
+            let read = read.and_then(|job| {
+                let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
+                let key = key.cloned().map(known);
+                let submission = job_fields::submission(&job, key, principal)?;
+                // A job of a session uses its key later, once the session is seen.
+                if principal.sees().everything() || submission.spec.session.is_none() {
+                    admit(state, principal, submission.key.as_ref())?;
+                }
+                Ok((submission, job))
+            });
+            match read {
+                Ok((submission, job)) => match submission.spec.session.clone() {
+                    None => batch.free.push((at, submission)),
+                    Some(session) => {
+                        let part = Part { at, place, job, submission };
+                        batch.sessions.entry(session).or_default().push(part);
+                    }
+                },
+                Err(refusal) => batch.results[at] = Some(refused(refusal)),
+            }
+        }
+        batch
+    }
+
+    /// Refuses jobs of sessions that the caller does not see; the others use their keys. Whether one of the sessions that were
+    /// looked at may take one of its jobs.
+    async fn look_at_sessions<R>(&mut self, state: &State, principal: &Principal, looks: &Looks<R>) -> bool
+    where
+        R: AsyncFn(&SessionId) -> ledger::Result<Option<SessionRecord>>,
+    {
+        let sees = principal.sees();
+        let ids = if sees.everything() { Vec::new() } else { self.sessions.keys().cloned().collect() };
+        let (mut takes_jobs, mut absent) = (false, Vec::new());
+        for (session, found) in looks.all(ids).await {
+            let is_there = !matches!(found, Ok(None));
+            let parts = self.sessions.remove(&session).unwrap_or_default();
+            match found.and_then(|found| visibility::of_found_in(state, sees, &session, found)) {
+                Ok(record) => {
+                    let parts = admitted(state, principal, parts, &mut self.results);
+                    takes_jobs |= may_take(&record, &parts);
+                    if !parts.is_empty() {
+                        self.sessions.insert(session, parts);
+                    }
+                }
+                Err(refusal) => {
+                    let (ats, answers) = (ats_of(&parts), vec![refused(refusal); parts.len()]);
+                    if is_there {
+                        self.answer(ats, answers);
+                    } else {
+                        absent.push((ats, answers));
+                    }
+                }
+            }
+        }
+        log_hidden(self.results.iter().flatten());
+        absent.into_iter().for_each(|(ats, answers)| self.answer(ats, answers));
+        takes_jobs
+    }
+
+    /// The answers to the jobs at these places.
+    fn answer(&mut self, ats: Vec<usize>, answers: Vec<shape::BatchResult>) {
+        for (at, answer) in ats.into_iter().zip(answers) {
+            self.results[at] = Some(answer);
+        }
+    }
 }
 
 /// Those of these jobs that may use their keys. The others are refused.
@@ -275,6 +305,25 @@ impl Part {
     pub const fn key(&self) -> Option<&JobKey> {
         self.submission.key.as_ref()
     }
+}
+
+fn ats_of(parts: &[Part]) -> Vec<usize> {
+    parts.iter().map(|part| part.at).collect()
+}
+
+/// Has the owner of each of these sessions accept its jobs. Gives the places of each one's jobs, and the answers to them.
+async fn submit_parts(
+    forwarder: &Forwarder,
+    forwarded: &ForwardedRequest,
+    sessions: BTreeMap<SessionId, Vec<Part>>,
+) -> Vec<(Vec<usize>, Vec<shape::BatchResult>)> {
+    let submitted = sessions.into_iter().map(|(session, parts)| async move {
+        let ats = ats_of(&parts);
+        let answers = submit_part(forwarder, forwarded, &session, parts).await;
+        let answers = answers.unwrap_or_else(|refusal| vec![refused(refusal); ats.len()]);
+        (ats, answers)
+    });
+    futures_util::stream::iter(submitted).buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect().await
 }
 
 /// Has the owner of a session accept its jobs, in their order. Gives one answer for each.
