@@ -40,7 +40,7 @@ use crate::holder_slots::HolderSlots;
 use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::slot_authority::SlotAuthority;
 pub use event::{
-    CommitTerms, Committed, Departure, Effect, Event, FromLane, Known, Moment, Registering, Rival,
+    AtBus, CommitTerms, Committed, Departure, Effect, Event, FromLane, Known, Moment, Registering, Rival,
 };
 
 /// The state of one attached node, from the opening of its socket to the end.
@@ -118,10 +118,7 @@ struct Contest {
 struct Registered {
     profile: Arc<Profile>,
     epoch: Epoch,
-    /// The bus does not know of the connection yet, and the epoch is one of this instance.
-    is_provisional: bool,
-    /// The socket was closed before the bus knew of it.
-    is_late: bool,
+    at_bus: AtBus,
 }
 
 impl AttachedNode {
@@ -233,8 +230,7 @@ impl AttachedNode {
         record.status.state = NodeState::Unhealthy;
         Some(Departure {
             record,
-            is_provisional: registered.is_provisional,
-            is_late: registered.is_late,
+            at_bus: registered.at_bus,
             slots: self.connection.slots().collect(),
             unanswered: self.connection.unanswered().collect(),
             heard: self.heard,
@@ -293,8 +289,8 @@ impl AttachedNode {
             Event::Registered { known: Ok(Registering::Done(known)), .. } => {
                 if let Some(hello) = &self.hello {
                     let (profile, epoch) = (Arc::new(self.profile(hello)), known.connected.epoch);
-                    let is_late = self.registered.as_ref().is_none_or(|known| known.is_provisional);
-                    self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late });
+                    let at_bus = if self.is_known() { AtBus::Known } else { AtBus::KnownLate };
+                    self.registered = Some(Registered { profile, epoch, at_bus });
                 }
             }
             Event::Committed { committed, .. } => {
@@ -373,7 +369,7 @@ impl AttachedNode {
 
     /// Whether the bus knows of the connection.
     fn is_known(&self) -> bool {
-        self.registered.as_ref().is_some_and(|registered| !registered.is_provisional)
+        self.registered.as_ref().is_some_and(|registered| registered.at_bus != AtBus::Unknown)
     }
 
     /// The node as it is known here, under this version.

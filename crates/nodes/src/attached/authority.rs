@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bus::{Epoch, Slot, Written};
 use domain::job::Revoked;
 
-use super::{AttachedNode, Effect, Registered};
+use super::{AtBus, AttachedNode, Effect, Registered};
 use crate::holder_slots::Room;
 use crate::limits::LISTED_HEARTBEATS;
 
@@ -97,7 +97,7 @@ impl AttachedNode {
         let Some(hello) = &self.hello else { return };
         tracing::info!(node = %hello.node, "a node is connected while the bus is away");
         let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
-        self.registered = Some(Registered { profile, epoch, is_provisional: true, is_late: false });
+        self.registered = Some(Registered { profile, epoch, at_bus: AtBus::Unknown });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         let attach = Effect::Attach { since: self.since, running: running.clone() };
         self.out.extend([attach, Effect::LookUp { running }]);

@@ -272,15 +272,24 @@ pub enum Effect {
     },
 }
 
+/// Whether the bus knows of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtBus {
+    /// Not yet, and its epoch is one of this instance.
+    Unknown,
+    /// It does.
+    Known,
+    /// It got to know of it when the socket was closed. The node may have had a newer connection by then.
+    KnownLate,
+}
+
 /// What is left of a node whose socket is closed.
 #[derive(Clone, Debug)]
 pub struct Departure {
     /// The node, which gets no more work.
     pub record: Record,
-    /// Whether the bus did not know of the connection.
-    pub is_provisional: bool,
-    /// Whether the bus got to know of the connection when it was over. The node may have had a newer one by then.
-    pub is_late: bool,
+    /// Whether the bus knows of the connection.
+    pub at_bus: AtBus,
     /// The attempts that the node had.
     pub slots: Vec<Slot>,
     /// Those of them that were sent and that the node has not answered.

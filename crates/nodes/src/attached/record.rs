@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bus::{Connected, Epoch, Slot, Version, Written};
 
-use super::{AttachedNode, Contest, Effect, Known, Registered, Registering, Rival};
+use super::{AtBus, AttachedNode, Contest, Effect, Known, Registered, Registering, Rival};
 use crate::connection::CloseCode;
 use crate::limits::{ABSENT_AFTER_MS, LOST_AGAIN_MS, contested_max};
 
@@ -112,7 +112,8 @@ impl AttachedNode {
                 tracing::info!(%node, %epoch, "a node is connected");
                 self.out.push(Effect::Attach { since: self.since, running: hello.running.clone() });
             }
-            Some(Registered { is_provisional, .. }) => {
+            Some(_) => {
+                let is_provisional = !self.is_known();
                 if self.is_rewritten_lately() {
                     tracing::debug!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
                 } else {
@@ -121,7 +122,7 @@ impl AttachedNode {
                 self.rewritten_at = Some(self.moment.now);
             }
         }
-        self.registered = Some(Registered { profile, epoch, is_provisional: false, is_late: false });
+        self.registered = Some(Registered { profile, epoch, at_bus: AtBus::Known });
         self.unlisted = unlisted;
         self.forget_unlisted_here();
         self.unlisted_until = self.moment.now + self.timeouts.reservation;
@@ -161,7 +162,7 @@ impl AttachedNode {
     /// Has the record say how the node is now; one such call at a time.
     pub(super) fn refresh(&mut self) {
         let Some(registered) = &self.registered else { return };
-        if registered.is_provisional {
+        if !self.is_known() {
             // The record lists all that is taken once the bus knows of the connection.
             self.gone.clear();
             return self.note();

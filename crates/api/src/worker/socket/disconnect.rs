@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bus::{Epoch, Slot, Written};
 use domain::NodeId;
 use ledger::jittered;
-use nodes::attached::Departure;
+use nodes::attached::{AtBus, Departure};
 
 use crate::limits::NODE_REGISTER_AGAIN;
 use crate::services::Incarnation;
@@ -15,16 +15,16 @@ use crate::state::State;
 /// Lets nothing more be given to a node whose socket is closed, and, unless the node connects again in time, takes it off.
 /// A node that had nothing to do is taken off at once.
 pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>, departure: Departure) {
-    let Departure { mut record, is_provisional, is_late, slots, heard, .. } = departure;
+    let Departure { mut record, at_bus, slots, heard, .. } = departure;
     let (registry, jobs) = (&incarnation.registry, &incarnation.jobs);
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
     let offline = registry.timeouts().offline;
     let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
     if !slots.is_empty() {
-        let written = match is_provisional {
-            true => Ok(Written::Lost),
+        let written = match at_bus {
+            AtBus::Unknown => Ok(Written::Lost),
             // All that is taken is with the node; nothing more is sent over this connection.
-            false => {
+            AtBus::Known | AtBus::KnownLate => {
                 let report = record.report(registry.timeouts(), false);
                 state.bus.recount_node(&node, epoch, &report, &slots).await
             }
@@ -55,14 +55,16 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
     };
     match disconnected {
         // It may have taken the record from the connection that the node has. That one writes it anew; nobody gives the node up.
-        Ok(_) | Err(_) if is_late && slots.is_empty() => registry.replaced(&node, epoch, Instant::now()),
+        Ok(_) | Err(_) if at_bus == AtBus::KnownLate && slots.is_empty() => {
+            registry.replaced(&node, epoch, Instant::now());
+        }
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
         // older may have been the one that was attached here: nobody else ends its entry.
         Ok(Written::Replaced) => registry.replaced(&node, epoch, Instant::now()),
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
-            match is_provisional {
-                true => registry.left_alone(&node, epoch, Instant::now()),
-                false => registry.left(&node, epoch, Instant::now()),
+            match at_bus {
+                AtBus::Unknown => registry.left_alone(&node, epoch, Instant::now()),
+                AtBus::Known | AtBus::KnownLate => registry.left(&node, epoch, Instant::now()),
             }
             slots.iter().for_each(|slot| jobs.slot_freed(&node, slot.job, slot.attempt));
             jobs.lost_with(&node, &slots);

@@ -24,21 +24,20 @@ fn after_the_end_only_what_was_dispatched_is_told() {
     let departure = rig.node.departure().unwrap();
     let held: HashSet<_> = departure.slots.iter().copied().collect();
     assert_eq!(held, slots(&[1, 2, 3]).into_iter().collect());
-    assert_eq!(
-        (departure.unanswered, departure.is_provisional, departure.is_late),
-        (slots(&[3]), false, false)
-    );
+    assert_eq!((departure.unanswered, departure.at_bus), (slots(&[3]), AtBus::Known));
     assert_eq!(departure.record.status.state, NodeState::Unhealthy);
     assert_eq!(departure.heard, rig.now.checked_sub(Duration::from_secs(1)).unwrap());
 
     // Registered too late: its record is taken back like any other.
-    for (mut late, is_news) in
-        [(Rig::greeted(&[1]), true), (Rig::alone(&[1]), true), (Rig::registered(&[1]), false)]
-    {
+    for (mut late, at_bus) in [
+        (Rig::greeted(&[1]), AtBus::KnownLate),
+        (Rig::alone(&[1]), AtBus::KnownLate),
+        (Rig::registered(&[1]), AtBus::Known),
+    ] {
         late.node.leave();
         assert_eq!(late.apply(registered(&[1], &[], true)), Vec::<String>::new());
         let departure = late.node.departure().unwrap();
-        assert_eq!((departure.record.stamp.epoch, departure.is_late), (Epoch::new(7), is_news));
+        assert_eq!((departure.record.stamp.epoch, departure.at_bus), (Epoch::new(7), at_bus));
     }
 }
 
