@@ -40,7 +40,7 @@ use crate::to_wire;
 use crate::traces::AttemptTraces;
 use crate::visibility;
 use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
-use calls::{Calls, frame_of};
+use calls::{Calls, by_writer, frame_of};
 
 /// Why nodes are sent away, also those that say hello.
 const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
@@ -346,7 +346,7 @@ impl Socket {
                     Err(reached) => return self.close_for_want_of_room(&reached),
                 };
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
-                for results in calls().by_writer(results) {
+                for results in by_writer(jobs, results) {
                     let share = Arc::clone(&share);
                     let commit = calls().commit(results, terms);
                     self.call(commit.map(move |event| {

@@ -4,7 +4,7 @@ use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, HolderNote, NodeResult};
+use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, HolderNote, Jobs, NodeResult};
 use bus::{Connected, Connecting, Epoch, NewConnection, NodeRecord, Report, Slot};
 use domain::NodeId;
 use domain::job::Ended;
@@ -45,6 +45,21 @@ pub(super) async fn pause() -> Event {
 
 fn slots_of(dispatches: &[Dispatch]) -> Vec<Slot> {
     dispatches.iter().map(|dispatch| dispatch.slot).collect()
+}
+
+/// Results, by who writes them: the owner of the job's lane, or this instance.
+pub(super) fn by_writer(jobs: &Jobs, results: Vec<(Slot, End)>) -> Vec<Vec<NodeResult>> {
+    let results = results.into_iter().map(|(Slot { job, attempt }, end)| {
+        let output = match end {
+            End::Succeeded { output } => Ok(output),
+            End::Failed { message, is_retryable } => {
+                Err(Failure { ended: Ended::Failed, message, is_retryable })
+            }
+        };
+        NodeResult { job, attempt, output }
+    });
+    let (by_owner, by_holder): (Vec<_>, Vec<_>) = results.partition(|result| jobs.is_the_owners(result));
+    [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
 }
 
 impl Calls {
@@ -162,22 +177,6 @@ impl Calls {
             }
         }
         Event::Freed { left, was_full }
-    }
-
-    /// Results, by who writes them: the owner of the job's lane, or this instance.
-    pub(super) fn by_writer(&self, results: Vec<(Slot, End)>) -> Vec<Vec<NodeResult>> {
-        let results = results.into_iter().map(|(Slot { job, attempt }, end)| {
-            let output = match end {
-                End::Succeeded { output } => Ok(output),
-                End::Failed { message, is_retryable } => {
-                    Err(Failure { ended: Ended::Failed, message, is_retryable })
-                }
-            };
-            NodeResult { job, attempt, output }
-        });
-        let jobs = &self.incarnation.jobs;
-        let (by_owner, by_holder): (Vec<_>, Vec<_>) = results.partition(|result| jobs.is_the_owners(result));
-        [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
     }
 
     pub(super) async fn commit(self, results: Vec<NodeResult>, terms: CommitTerms) -> Event {
