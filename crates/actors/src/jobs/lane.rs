@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 
 use super::host::InstanceHost;
 use super::lease::{LaneLease, Lost};
-use super::limits::{LANE_COMMITS_MAX, LANE_MAILBOX_MESSAGES_MAX};
+use super::limits::LANE_MAILBOX_MESSAGES_MAX;
 use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
 use super::passing_on::PassingOn;
 use super::scheduler::Scheduler;
@@ -128,7 +128,6 @@ impl LaneActor {
     fn new(services: Arc<LaneServices>, opening: Opening, handle: LaneHandle) -> Self {
         let Opening { lane, lease, token } = opening;
         let settings = LaneSettings {
-            commits_max: LANE_COMMITS_MAX,
             batch_rows_max: ledger::BATCH_ROWS_MAX,
             timeouts: *services.registry.timeouts(),
             seed: rand::random(),

@@ -40,8 +40,6 @@ pub const BATCH_LANE_JOBS_MIN: usize = 100;
 pub const BATCH_LANE_SLOTS_MIN: u64 = 100;
 /// Messages that one lane's mailbox holds; the lane refuses submissions beyond them as overloaded.
 pub const LANE_MAILBOX_MESSAGES_MAX: usize = 4_096;
-/// Commits of one lane that may be under way at once.
-pub const LANE_COMMITS_MAX: usize = 1;
 /// Attempts on one page of what a lane has under way; nothing of what they are about is on it.
 pub const ATTEMPTS_PAGE: u32 = 5_000;
 /// Nodes whose records are looked at at once.

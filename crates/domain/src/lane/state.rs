@@ -1,9 +1,8 @@
 //! The state of one lane: commands, committed batches and what was read go in, effects come out.
 //!
 //! Commands gather until a round may begin. A round takes them in, asks for slots, and is committed as one batch, or as
-//! several if it is large; then callers, nodes and watchers are told. The settings limit the commits that are under way at
-//! once; a strict session has one. A command about a job whose write is under way waits until that is over, so that a job is never
-//! written by two batches at once.
+//! several if it is large; then callers, nodes and watchers are told. One commit is under way at a time. A command about a job
+//! whose write is under way waits until that is over, and until what follows from it is done.
 //!
 //! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read
 //! again: nothing is decided on a guess. In a session with an order, the submissions behind new jobs of such a commit are refused
@@ -49,8 +48,6 @@ use transfers::Transfers;
 /// How a lane works.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// Commits that may be under way at once, at least 1.
-    pub commits_max: usize,
     /// Rows that one batch may have.
     pub batch_rows_max: usize,
     /// How long nodes are waited for.
@@ -96,7 +93,8 @@ pub struct LaneState<C: Callers> {
     placing: Option<Placing<C>>,
     /// The rest of a round that is too large for one batch.
     to_commit: VecDeque<Item<C>>,
-    in_flight: Vec<CommittedBatch<C>>,
+    /// The batch whose commit is under way.
+    in_flight: Option<CommittedBatch<C>>,
     /// Jobs that a round writes, until what follows is done.
     busy: HashSet<JobId>,
     /// Keys of submissions whose commit is under way.
@@ -150,7 +148,7 @@ impl<C: Callers> LaneState<C> {
             deferred: Vec::new(),
             placing: None,
             to_commit: VecDeque::new(),
-            in_flight: Vec::new(),
+            in_flight: None,
             busy: HashSet::new(),
             busy_keys: HashSet::new(),
             departed: Vec::new(),
@@ -285,7 +283,7 @@ impl<C: Callers> LaneState<C> {
     /// The batch was not committed, or its outcome is not known: the owner acquires the lease again.
     pub fn commit_failed(&mut self, batch: BatchId) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if self.in_flight.iter().any(|one| one.id == batch) {
+        if self.in_flight.as_ref().is_some_and(|one| one.id == batch) {
             self.begin_anew(&mut effects);
         }
         effects
@@ -294,8 +292,7 @@ impl<C: Callers> LaneState<C> {
     /// The ledger takes nothing of the batch, and refuses the same again: the owner goes on, since nothing was written.
     pub fn commit_refused(&mut self, batch: BatchId, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if let Some(index) = self.in_flight.iter().position(|one| one.id == batch) {
-            let batch = self.in_flight.remove(index);
+        if let Some(batch) = self.in_flight.take_if(|one| one.id == batch) {
             self.undo(batch, now, &mut effects);
         }
         effects
@@ -332,7 +329,7 @@ impl<C: Callers> LaneState<C> {
     pub fn end(&mut self) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         self.stage = Stage::Ended;
-        for batch in self.in_flight.drain(..) {
+        if let Some(batch) = self.in_flight.take() {
             batch.thens.into_iter().for_each(|then| failed(then, &mut effects));
         }
         for item in self.to_commit.drain(..) {
@@ -457,7 +454,7 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether no batch, no search for slots, no look-up and no page is under way.
     fn is_quiet(&self) -> bool {
-        self.in_flight.is_empty()
+        self.in_flight.is_none()
             && self.placing.is_none()
             && self.to_commit.is_empty()
             && !self.is_looking_up()
@@ -472,16 +469,12 @@ impl<C: Callers> LaneState<C> {
             || self.promotion.is_under_way()
     }
 
-    fn commits_max(&self) -> usize {
-        if self.fifo().is_some() { 1 } else { self.settings.commits_max.max(1) }
-    }
-
     /// Whether a round may begin.
     fn can_start(&self) -> bool {
         self.placing.is_none()
             && self.to_commit.is_empty()
             && !self.is_exclusive()
-            && self.in_flight.len() < self.commits_max()
+            && self.in_flight.is_none()
     }
 
     fn has_work(&self, now: Instant) -> bool {
@@ -535,7 +528,7 @@ impl<C: Callers> LaneState<C> {
     /// Nothing that was sent under the token counts any more, or it may not: everything is read again under the next.
     fn begin_anew(&mut self, effects: &mut Vec<Effect<C>>) {
         self.stage = Stage::Loading;
-        let written = self.in_flight.drain(..).flat_map(|batch| batch.thens);
+        let written = self.in_flight.take().into_iter().flat_map(|batch| batch.thens);
         let thens: Vec<_> = written.chain(self.to_commit.drain(..).map(|item| item.then)).collect();
         let has_new = thens.iter().any(|then| matches!(then, AfterCommit::Submitted { .. }));
         thens.into_iter().for_each(|then| failed(then, effects));

@@ -32,9 +32,8 @@ impl Callers for Numbered {
     type Close = u64;
 }
 
-pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
+pub(super) fn settings(seed: u64) -> LaneSettings {
     LaneSettings {
-        commits_max,
         batch_rows_max: 2_000,
         timeouts: NodeTimeouts::DEFAULT,
         seed,
@@ -42,9 +41,9 @@ pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
     }
 }
 
-pub(super) fn own_lane(commits_max: usize, now: Instant) -> LaneState<Numbered> {
+pub(super) fn own_lane(now: Instant) -> LaneState<Numbered> {
     let lane = LaneId::parse("instance:i").unwrap();
-    LaneState::new(lane, Token::new(1), false, settings(commits_max, 1), now)
+    LaneState::new(lane, Token::new(1), false, settings(1), now)
 }
 
 pub(super) fn job(number: u64) -> JobId {

@@ -54,9 +54,8 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        let Some(index) = self.in_flight.iter().position(|one| one.id == batch) else { return effects };
-        let batch = self.in_flight.remove(index);
-        self.send_batches(&mut effects);
+        let Some(batch) = self.in_flight.take_if(|one| one.id == batch) else { return effects };
+        self.send_batch(&mut effects);
         for key in batch.keys() {
             self.busy_keys.remove(key);
         }
@@ -88,7 +87,7 @@ impl<C: Callers> LaneState<C> {
     /// The ledger does not take the batch, and nothing of it is written: its callers are answered, and the jobs that it was to
     /// change are read again. A node's result is left to the instance that holds the node's socket.
     pub(super) fn undo(&mut self, batch: CommittedBatch<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
-        self.send_batches(effects);
+        self.send_batch(effects);
         for key in batch.keys() {
             self.busy_keys.remove(key);
         }
@@ -174,8 +173,8 @@ impl<C: Callers> LaneState<C> {
                 self.inbox.push_back(Command::Attempt(job, attempt, event));
             }
         }
-        let (in_flight, newest) = (&self.in_flight, self.last_batch);
-        self.departed.retain(|(_, last)| last.0 > newest || in_flight.iter().any(|batch| batch.id <= *last));
+        let (under_way, newest) = (self.in_flight.as_ref().map(|batch| batch.id), self.last_batch);
+        self.departed.retain(|(_, last)| last.0 > newest || under_way.is_some_and(|batch| batch <= *last));
     }
 
     /// Whether what follows from the batch may wait until the next round is on its way, since nothing is to be done that

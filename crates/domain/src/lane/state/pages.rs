@@ -109,7 +109,7 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether no page can be asked for before something else is heard.
     fn is_page_awaited(&self) -> bool {
-        let waits_for_commit = self.pages.waits_for_commit && !self.in_flight.is_empty();
+        let waits_for_commit = self.pages.waits_for_commit && self.in_flight.is_some();
         self.pages.is_under_way() || waits_for_commit
     }
 
@@ -222,14 +222,14 @@ mod tests {
 
     /// A lane that reads its first page.
     fn reading(now: Instant) -> LaneState<Numbered> {
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         assert_eq!(words(&state.reloaded(Token::new(1), snapshot(), now)), "read");
         state
     }
 
     /// A lane of an instance with so much memory for all of them, which reads its first page.
     fn reading_with(memory: usize, groups: Vec<WaitingGroup>, now: Instant) -> LaneState<Numbered> {
-        let settings = LaneSettings { waiting: WaitingBytes::new(memory), ..settings(1, 1) };
+        let settings = LaneSettings { waiting: WaitingBytes::new(memory), ..settings(1) };
         let lane = LaneId::parse("instance:i").unwrap();
         let mut state = LaneState::new(lane, Token::new(1), false, settings, now);
         let effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn groups_are_read_in_turns() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let groups: Vec<_> = ["a", "b", "c"]
             .map(|name| {
                 let tenant = Some(crate::TenantId::parse(name).unwrap());
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn jobs_that_no_node_serves_stand_before_none_that_need_something_else() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let mut unserved = group();
         unserved.needs.requires = vec![crate::Label::parse("absent").unwrap()];
         let groups = vec![unserved.clone(), group()];
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn rounds_do_not_wait_for_long_where_many_groups_are_unknown() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let groups: Vec<_> = (0..10).map(named).collect();
         let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
         page_of(&mut state, &mut effects, 1..2, now);
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_group_of_which_nothing_fits_holds_up_no_round() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let groups = vec![named(0), named(1)];
         let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
         state.jobs.fill_up();
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_group_without_room_gets_some_at_the_next_look() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let unserved = 200_usize;
         let groups: Vec<_> = (0..=unserved).map(named).collect();
         let mut effects = state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);

@@ -121,7 +121,7 @@ mod tests {
         is_full: bool,
         now: Instant,
     ) -> (LaneState<Numbered>, String) {
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let first = state.reloaded(Token::new(1), Snapshot::default(), now);
         assert_eq!(words(&first), "");
         if is_full {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_promoted_job_does_not_wait_behind_those_of_a_lower_priority() {
         let now = Instant::now();
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         let groups = vec![WaitingGroup::default()];
         state.reloaded(Token::new(1), Snapshot { groups, ..Snapshot::default() }, now);
         let page = (100..101 + GROUP_JOBS_LOW as u64).map(|number| waiting(&state.lane, number)).collect();

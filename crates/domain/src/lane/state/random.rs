@@ -44,7 +44,6 @@ struct AskedPage {
 struct World {
     rng: Spread,
     lane: LaneState<Numbered>,
-    commits_max: usize,
     memory: WaitingBytes,
     is_strict: bool,
     is_session: bool,
@@ -86,15 +85,14 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, commits_max: usize, ordering: Option<Ordering>, memory: &WaitingBytes) -> Self {
+    fn new(seed: u64, ordering: Option<Ordering>, memory: &WaitingBytes) -> Self {
         let now = Instant::now();
         let name = if ordering.is_some() { "session:s" } else { "instance:i" };
         let lane = LaneId::parse(name).unwrap();
-        let settings = LaneSettings { waiting: memory.clone(), ..settings(commits_max, seed) };
+        let settings = LaneSettings { waiting: memory.clone(), ..settings(seed) };
         let mut world = Self {
             rng: Spread::new(seed),
             lane: LaneState::new(lane, Token::new(1), ordering.is_some(), settings, now),
-            commits_max,
             memory: memory.clone(),
             is_strict: ordering == Some(Ordering::Strict),
             is_session: ordering.is_some(),
@@ -210,8 +208,7 @@ impl World {
                     assert!(jobs.insert(write.change.job()), "a job is written twice at once");
                 }
                 self.in_flight.push(batch);
-                let max = if self.is_strict { 1 } else { self.commits_max };
-                assert!(self.in_flight.len() + self.done.len() <= max, "too many commits at once");
+                assert!(self.in_flight.len() + self.done.len() <= 1, "two commits at once");
             }
             Effect::FindSlots(search) => {
                 assert!(!(self.is_strict && search.requests.len() > 1), "one has its turn");
@@ -765,11 +762,11 @@ impl World {
     }
 }
 
-fn sequences(commits_max: usize, ordering: Option<Ordering>, salt: u64) {
+fn sequences(ordering: Option<Ordering>, salt: u64) {
     let seed = seed().wrapping_add(salt);
     for case in 0..300 {
         let memory = memory::of_case(case);
-        let mut world = World::new(seed.wrapping_add(case * 1_000), commits_max, ordering, &memory);
+        let mut world = World::new(seed.wrapping_add(case * 1_000), ordering, &memory);
         for _ in 0..120 {
             world.step();
         }
@@ -778,23 +775,16 @@ fn sequences(commits_max: usize, ordering: Option<Ordering>, salt: u64) {
 }
 
 #[test]
-fn a_lane_keeps_its_promises_with_one_commit_at_a_time() {
-    sequences(1, None, 1);
-}
-
-#[test]
-fn a_lane_keeps_its_promises_with_two_commits_at_a_time() {
-    sequences(2, None, 2);
+fn a_lane_keeps_its_promises() {
+    sequences(None, 1);
 }
 
 #[test]
 fn a_strict_session_keeps_its_promises_and_its_order() {
-    sequences(1, Some(Ordering::Strict), 3);
-    sequences(2, Some(Ordering::Strict), 4);
+    sequences(Some(Ordering::Strict), 2);
 }
 
 #[test]
 fn a_session_without_order_keeps_its_promises() {
-    sequences(1, Some(Ordering::Free), 5);
-    sequences(2, Some(Ordering::Free), 6);
+    sequences(Some(Ordering::Free), 3);
 }

@@ -141,12 +141,12 @@ impl<C: Callers> LaneState<C> {
             round.add(Change::Submit(Box::new(new)), key, then);
         }
         self.to_commit.extend(round.in_order());
-        self.send_batches(effects);
+        self.send_batch(effects);
     }
 
-    /// Sends as much of a round as may be under way.
-    pub(super) fn send_batches(&mut self, effects: &mut Vec<Effect<C>>) {
-        while !self.to_commit.is_empty() && self.in_flight.len() < self.commits_max() {
+    /// Sends the next batch of a round, unless one is under way.
+    pub(super) fn send_batch(&mut self, effects: &mut Vec<Effect<C>>) {
+        if !self.to_commit.is_empty() && self.in_flight.is_none() {
             let items = next_batch(&mut self.to_commit, self.settings.batch_rows_max);
             let (writes, thens): (Vec<_>, Vec<_>) =
                 items.into_iter().map(|item| (item.write, item.then)).unzip();
@@ -154,7 +154,7 @@ impl<C: Callers> LaneState<C> {
             let batch = CommittedBatch { id: BatchId(self.last_batch), writes: writes.into(), thens };
             let writes = Arc::clone(&batch.writes);
             effects.push(Effect::Commit(WrittenBatch { id: batch.id, token: self.token, writes }));
-            self.in_flight.push(batch);
+            self.in_flight = Some(batch);
         }
     }
 

@@ -27,8 +27,8 @@ const AT: Timestamp = Timestamp::from_micros(1_000_000);
 
 type Effects = Vec<Effect<Numbered>>;
 
-fn loaded(commits_max: usize, snapshot: Snapshot, now: Instant) -> LaneState<Numbered> {
-    let mut state = own_lane(commits_max, now);
+fn loaded(snapshot: Snapshot, now: Instant) -> LaneState<Numbered> {
+    let mut state = own_lane(now);
     state.reloaded(Token::new(1), snapshot, now);
     state
 }
@@ -56,8 +56,8 @@ fn written(state: &mut LaneState<Numbered>, batch: BatchId, now: Instant) -> Eff
 }
 
 /// A lane with job 1 where the name says.
-fn with_job(phase: &str, commits_max: usize, now: Instant) -> LaneState<Numbered> {
-    let mut state = loaded(commits_max, Snapshot::default(), now);
+fn with_job(phase: &str, now: Instant) -> LaneState<Numbered> {
+    let mut state = loaded(Snapshot::default(), now);
     let due = if phase == "delayed" { Due::InMs(10_000) } else { Due::Now };
     if phase == "unknown" {
         return state;
@@ -122,7 +122,7 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
 #[test]
 fn a_new_job_that_could_not_be_read_is_looked_for_among_those_that_wait() {
     let now = Instant::now();
-    let mut state = loaded(1, Snapshot::default(), now);
+    let mut state = loaded(Snapshot::default(), now);
     assert_eq!(words(&give(&mut state, Command::Written(vec![job(5)]), now)), "read");
     assert_eq!(words(&state.jobs_read(&[job(5)], Err(Unread), now)), "");
     let later = now + REREAD_EVERY * 2;
@@ -142,7 +142,7 @@ fn a_new_job_that_could_not_be_read_is_looked_for_among_those_that_wait() {
 #[test]
 fn a_large_batch_is_written_in_rounds_that_also_end_and_begin_attempts() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     let new = (2..2 + ROUND_NEW_JOBS_MAX as u64 + 1).map(|n| submission(n, Due::InMs(60_000), None, now));
     let effects = give(&mut state, Command::Submit(new.collect()), now);
     let first = batch(&effects);
@@ -158,47 +158,37 @@ fn a_large_batch_is_written_in_rounds_that_also_end_and_begin_attempts() {
 
 #[test]
 fn each_command_does_this_in_each_state() {
-    let phases = ["unknown", "delayed", "waiting", "dispatched", "running", "written"];
+    let phases = ["unknown", "delayed", "waiting", "dispatched", "running"];
     let (end, stop) = ("dequeue commit(end)", "dequeue_all stop");
-    let table: &[(&str, [&str; 6])] = &[
-        ("submit", ["find(0,1)"; 6]),
-        ("cancel", [end, end, end, end, end, ""]),
-        ("slot", ["release", "release", "commit(dispatch)", "release", "release", "release"]),
-        ("no slot", ["", "", "enqueue_again", "", "", ""]),
-        ("departed", ["", "", "", "commit(revoke)", "commit(revoke)", ""]),
-        ("complete", ["", "", "", "find(1,0)", "find(1,0)", ""]),
-        ("acknowledged", [""; 6]),
-        ("connection lost", [""; 6]),
-        ("elsewhere", ["", "", "", "", "commit(revoke)", ""]),
-        ("finished", ["", "", "", "freed dequeue", "freed dequeue", ""]),
-        ("failed", ["", "", "", "freed", "freed", ""]),
-        ("rejected", ["", "", "", "commit(revoke)", "", ""]),
-        ("unlisted", ["", "", "", "commit(revoke)", "commit(revoke)", ""]),
-        ("reservation gone", [""; 6]),
-        (
-            "close",
-            [
-                "not_closed(UnknownSession)",
-                "not_closed(UnknownSession)",
-                "not_closed(UnknownSession)",
-                "not_closed(UnknownSession)",
-                "not_closed(UnknownSession)",
-                "",
-            ],
-        ),
-        ("written by another", ["read", "read", "read", "read", "read", ""]),
-        ("added by another", ["enqueue", "enqueue", "enqueue", "enqueue", "enqueue", "enqueue"]),
-        ("stop", [stop, stop, stop, stop, stop, "dequeue_all"]),
+    let table: &[(&str, [&str; 5])] = &[
+        ("submit", ["find(0,1)"; 5]),
+        ("cancel", [end; 5]),
+        ("slot", ["release", "release", "commit(dispatch)", "release", "release"]),
+        ("no slot", ["", "", "enqueue_again", "", ""]),
+        ("departed", ["", "", "", "commit(revoke)", "commit(revoke)"]),
+        ("complete", ["", "", "", "find(1,0)", "find(1,0)"]),
+        ("acknowledged", [""; 5]),
+        ("connection lost", [""; 5]),
+        ("elsewhere", ["", "", "", "", "commit(revoke)"]),
+        ("finished", ["", "", "", "freed dequeue", "freed dequeue"]),
+        ("failed", ["", "", "", "freed", "freed"]),
+        ("rejected", ["", "", "", "commit(revoke)", ""]),
+        ("unlisted", ["", "", "", "commit(revoke)", "commit(revoke)"]),
+        ("reservation gone", [""; 5]),
+        ("close", ["not_closed(UnknownSession)"; 5]),
+        ("written by another", ["read"; 5]),
+        ("added by another", ["enqueue"; 5]),
+        ("stop", [stop; 5]),
     ];
     let now = Instant::now();
     for (name, expected) in table {
         for (phase, expected) in phases.iter().zip(expected) {
-            let mut state = with_job(phase, 2, now);
+            let mut state = with_job(phase, now);
             let effects = give(&mut state, command(name, now), now);
             assert_eq!(words(&effects), *expected, "{name}, {phase}");
         }
-        // With one commit at a time everything waits for the one that is under way.
-        let mut state = with_job("written", 1, now);
+        // Everything waits for the commit that is under way.
+        let mut state = with_job("written", now);
         let expected = if *name == "stop" { "dequeue_all" } else { "" };
         assert_eq!(words(&give(&mut state, command(name, now), now)), expected, "{name}");
     }
@@ -207,7 +197,7 @@ fn each_command_does_this_in_each_state() {
 #[test]
 fn while_it_loads_a_lane_does_nothing_and_forgets_nothing() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     for name in ["submit", "cancel", "finished"] {
         assert_eq!(words(&state.apply(command(name, now), now)), "", "{name}");
     }
@@ -219,7 +209,7 @@ fn while_it_loads_a_lane_does_nothing_and_forgets_nothing() {
 #[test]
 fn a_lane_that_has_ended_refuses_everything() {
     let now = Instant::now();
-    let mut state = with_job("written", 1, now);
+    let mut state = with_job("written", now);
     state.apply(command("submit", now), now);
     assert_eq!(
         words(&state.end()),
@@ -235,7 +225,7 @@ fn a_lane_that_has_ended_refuses_everything() {
 #[test]
 fn what_is_in_no_round_yet_waits_and_its_wait_is_told_when_a_round_takes_it() {
     let now = Instant::now();
-    let mut state = loaded(1, Snapshot::default(), now);
+    let mut state = loaded(Snapshot::default(), now);
     assert_eq!(state.waiting(), 0);
     let submit = |numbers: [u64; 2]| {
         Command::Submit(numbers.map(|number| submission(number, Due::Now, None, now)).into())
@@ -267,14 +257,14 @@ fn a_dispatch_tells_for_how_long_its_job_was_due_by_the_databases_clock() {
             _ => None,
         })
     };
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
     let effects = give(&mut state, reserved, now);
     let at = AT.plus_ms(1_500);
     let effects = state.committed(batch(&effects), at, &[JobVerdict::Written], now);
     assert_eq!(waited(&effects), Some(Some(Duration::from_millis(1_500))));
     // With a slot at once it is dispatched by the commit that accepts it.
-    let mut state = loaded(1, Snapshot::default(), now);
+    let mut state = loaded(Snapshot::default(), now);
     let effects = give(&mut state, Command::Submit(vec![submission(2, Due::Now, None, now)]), now);
     assert_eq!(words(&effects), "find(0,1)");
     let reserved = HashMap::from([(job(2), slot("n"))]);
@@ -286,7 +276,7 @@ fn a_dispatch_tells_for_how_long_its_job_was_due_by_the_databases_clock() {
 #[test]
 fn submissions_beyond_the_bound_are_refused_at_once() {
     let now = Instant::now();
-    let mut state = with_job("written", 1, now);
+    let mut state = with_job("written", now);
     let many: Vec<_> = (10..10 + SUBMISSIONS_WAITING_MAX as u64 + 3)
         .map(|number| submission(number, Due::Now, None, now))
         .collect();
@@ -296,7 +286,7 @@ fn submissions_beyond_the_bound_are_refused_at_once() {
 #[test]
 fn a_command_about_a_job_that_is_being_written_follows_when_that_is_done() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 2, now);
+    let mut state = with_job("dispatched", now);
     let effects = give(&mut state, command("rejected", now), now);
     assert_eq!(words(&effects), "commit(revoke)");
     assert_eq!(words(&give(&mut state, command("cancel", now), now)), "");
@@ -307,7 +297,7 @@ fn a_command_about_a_job_that_is_being_written_follows_when_that_is_done() {
 #[test]
 fn two_cancellations_of_one_round_are_one_write() {
     let now = Instant::now();
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     state.apply(command("cancel", now), now);
     state.apply(Command::Cancel(job(1), Class::default(), 10), now);
     let effects = state.flush(now);
@@ -330,7 +320,7 @@ fn pools(effects: &Effects) -> Vec<(&'static str, Option<&str>)> {
 #[test]
 fn notices_of_new_and_ended_jobs_name_their_pool() {
     let now = Instant::now();
-    let mut state = loaded(1, Snapshot::default(), now);
+    let mut state = loaded(Snapshot::default(), now);
     let in_pool = |number, attempts| {
         let mut submission = submission(number, Due::Now, None, now);
         submission.submission.spec.needs.pool = Some(PoolName::parse("p").unwrap());
@@ -365,7 +355,7 @@ fn notices_of_new_and_ended_jobs_name_their_pool() {
 #[test]
 fn the_next_commit_begins_before_anybody_is_told_of_the_last() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     let effects = give(&mut state, command("finished", now), now);
     assert_eq!(words(&effects), "freed dequeue");
     let first = give(&mut state, Command::Cancel(job(8), Class::default(), 8), now);
@@ -377,7 +367,7 @@ fn the_next_commit_begins_before_anybody_is_told_of_the_last() {
 #[test]
 fn a_slot_that_a_result_leaves_goes_to_the_next_job_with_the_same_commit() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     state.apply(completion(1, 1, "n"), now);
     state.apply(Command::Submit(vec![submission(2, Due::Now, None, now)]), now);
     assert_eq!(words(&state.flush(now)), "find(1,1)");
@@ -397,7 +387,7 @@ fn a_slot_that_a_result_leaves_goes_to_the_next_job_with_the_same_commit() {
 #[test]
 fn a_job_that_was_taken_out_of_the_queue_for_nothing_has_waited_since_it_was_put_there_first() {
     let now = Instant::now();
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     let later = now + Duration::from_millis(50);
     let mut since = |command| {
         let effects = give(&mut state, command, later);
@@ -414,15 +404,11 @@ fn a_job_that_was_taken_out_of_the_queue_for_nothing_has_waited_since_it_was_put
 #[test]
 fn after_an_unknown_outcome_everything_is_read_again_under_a_new_token() {
     let now = Instant::now();
-    let mut state = with_job("waiting", 2, now);
-    let first = give(&mut state, command("cancel", now), now);
-    let second = give(&mut state, Command::Cancel(job(5), Class::default(), 5), now);
-    let effects = state.commit_failed(batch(&first));
-    assert_eq!(
-        words(&effects),
-        "not_cancelled(OutcomeUnknown) not_cancelled(OutcomeUnknown) dequeue_all anew"
-    );
-    assert_eq!(words(&written(&mut state, batch(&second), now)), "", "what comes later counts for nothing");
+    let mut state = with_job("waiting", now);
+    let cancel = give(&mut state, command("cancel", now), now);
+    let effects = state.commit_failed(batch(&cancel));
+    assert_eq!(words(&effects), "not_cancelled(OutcomeUnknown) dequeue_all anew");
+    assert_eq!(words(&written(&mut state, batch(&cancel), now)), "", "what comes later counts for nothing");
     assert_eq!(words(&give(&mut state, command("submit", now), now)), "");
     let effects = state.reloaded(Token::new(2), Snapshot::default(), now);
     assert_eq!(words(&effects), "find(0,1)");
@@ -434,7 +420,7 @@ fn the_lane_of_a_plan_does_not_end_because_it_is_empty() {
     let later = now + Duration::from_secs(3_600);
     for (lane, expected) in [("instance:i", "stop"), ("plan:00000000-0000-0000-0000-000000000001", "")] {
         let lane = LaneId::parse(lane).unwrap();
-        let mut state = LaneState::<Numbered>::new(lane.clone(), Token::new(1), true, settings(1, 1), now);
+        let mut state = LaneState::<Numbered>::new(lane.clone(), Token::new(1), true, settings(1), now);
         state.reloaded(Token::new(1), Snapshot::default(), now);
         state.reread_at = later;
         let effects = state.flush(now + Duration::from_secs(60));
@@ -445,7 +431,7 @@ fn the_lane_of_a_plan_does_not_end_because_it_is_empty() {
 #[test]
 fn an_attempt_that_begins_on_a_node_that_has_just_departed_goes_elsewhere() {
     let now = Instant::now();
-    let mut state = with_job("waiting", 2, now);
+    let mut state = with_job("waiting", now);
     let effects = give(&mut state, command("slot", now), now);
     assert_eq!(words(&give(&mut state, command("departed", now), now)), "");
     let effects = written(&mut state, batch(&effects), now);
@@ -467,7 +453,7 @@ fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
 /// A lane that was taken over, with job 1 under way.
 fn taken_over(on_recovery: OnRecovery, now: Instant) -> LaneState<Numbered> {
     let lane = LaneId::parse("instance:i").unwrap();
-    let mut state = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(1), now);
     let in_flight = vec![live(1, on_recovery, Some("n"))];
     let effects = state.reloaded(Token::new(1), Snapshot { in_flight, ..Snapshot::default() }, now);
     assert_eq!(words(&effects), "");
@@ -504,7 +490,7 @@ fn a_held_job_of_a_lane_that_was_taken_over_is_never_dispatched() {
         assert_eq!(words(&effects), format!("dequeue {again}").trim_end(), "{on_recovery:?}, read");
 
         let lane = LaneId::parse("instance:i").unwrap();
-        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), start);
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), start);
         let coming = Coming { jobs: vec![(live(1, on_recovery, None), 1_000)], is_cut: false };
         state.reloaded(Token::new(1), Snapshot { coming, ..Snapshot::default() }, start);
         state.reread_at = start + Duration::from_secs(3_600);
@@ -532,7 +518,7 @@ fn retry(number: u64, of: u64, key: Option<&str>, now: Instant) -> PendingSubmis
 #[test]
 fn of_two_retries_of_one_job_the_second_waits_for_the_commit_of_the_first() {
     let now = Instant::now();
-    let mut state = loaded(2, Snapshot::default(), now);
+    let mut state = loaded(Snapshot::default(), now);
     let both = vec![retry(1, 9, None, now), retry(2, 9, None, now), retry(3, 9, Some("k"), now)];
     let first = give(&mut state, Command::Submit(both), now);
     assert_eq!(words(&first), "commit(submit)");
@@ -560,7 +546,7 @@ fn session_with(unfinished: u64, ordering: Ordering, now: Instant) -> (LaneState
 /// The owner of a session that has read this.
 fn opened(session: SessionSnapshot, now: Instant) -> (LaneState<Numbered>, Effects) {
     let lane = LaneId::parse("session:s").unwrap();
-    let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(1), now);
     let effects =
         state.reloaded(Token::new(1), Snapshot { session: Some(session), ..Snapshot::default() }, now);
     (state, effects)
@@ -729,7 +715,7 @@ fn a_session_that_nobody_uses_is_closed() {
 fn an_adopted_lane_without_jobs_ends_after_a_while() {
     let now = Instant::now();
     let lane = LaneId::parse("instance:i").unwrap();
-    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), now);
     assert_eq!(words(&state.reloaded(Token::new(1), Snapshot::default(), now)), "");
     state.reread_at = now + Duration::from_secs(100);
     assert_eq!(words(&state.flush(now + EMPTY_KEPT)), "stop");

@@ -121,7 +121,7 @@ mod tests {
 
     /// A lane with two jobs that wait.
     fn waiting(now: Instant) -> LaneState<Numbered> {
-        let mut state = own_lane(1, now);
+        let mut state = own_lane(now);
         state.reloaded(Token::new(1), Snapshot::default(), now);
         give(&mut state, Command::Submit(vec![submission(1, Due::Now, None, now)]), now);
         give(&mut state, Command::Submit(vec![submission(2, Due::Now, None, now)]), now);

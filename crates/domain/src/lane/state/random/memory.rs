@@ -38,7 +38,7 @@ fn lanes_keep_no_more_in_memory_than_their_instance_has_and_all_jobs_are_served(
     let most = room + many * (LARGE + JOB_BYTES);
     for ordering in [Ordering::Strict, Ordering::Free] {
         let memory = WaitingBytes::new(room);
-        let lanes = (0..many as u64).map(|n| World::new(seed.wrapping_add(n), 1, Some(ordering), &memory));
+        let lanes = (0..many as u64).map(|n| World::new(seed.wrapping_add(n), Some(ordering), &memory));
         let mut lanes: Vec<_> = lanes.collect();
         for lane in &mut lanes {
             lane.is_unserved = true;

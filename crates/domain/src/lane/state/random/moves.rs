@@ -35,7 +35,7 @@ impl World {
         self.take(effects);
         assert!(self.submitted.is_empty() && self.cancelling.is_empty(), "somebody waits still");
         let lane = self.lane.lane.clone();
-        let settings = LaneSettings { waiting: self.memory.clone(), ..settings(self.commits_max, 1) };
+        let settings = LaneSettings { waiting: self.memory.clone(), ..settings(1) };
         self.lane = LaneState::new(lane, Token::new(self.token), self.is_session, settings, self.now);
         // Their answers are nobody's.
         self.pages.clear();

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_job_that_the_plans_owner_has_added_goes_on_its_way_unread() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     state.reloaded(Token::new(2), Snapshot::default(), now);
     let added = |token, n| Command::Added(Token::new(token), vec![live(n, OnRecovery::Hold, None)]);
     assert_eq!(words(&give(&mut state, added(2, 1), now)), "enqueue");
@@ -22,7 +22,7 @@ fn a_job_that_the_plans_owner_has_added_goes_on_its_way_unread() {
 #[test]
 fn a_job_that_was_added_while_the_lane_loads_is_read_if_the_ledger_had_it_by_then() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     let jobs = vec![live(1, OnRecovery::Hold, None), live(2, OnRecovery::Hold, None)];
     assert_eq!(words(&give(&mut state, Command::Added(Token::new(2), jobs), now)), "", "it still loads");
     let mut under_way = live(1, OnRecovery::Hold, None);
@@ -45,7 +45,7 @@ fn added(token: i64, job: LiveJob) -> Command<Numbered> {
 /// The lane of a plan, by its first token.
 fn plans_lane(now: Instant) -> LaneState<Numbered> {
     let lane = LaneId::plan(crate::PlanId::from_u128(1));
-    let mut state = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(1), now);
     assert_eq!(words(&state.reloaded(Token::new(1), Snapshot::default(), now)), "");
     state
 }
@@ -84,7 +84,7 @@ fn the_first_attempt_of_a_job_that_was_added_under_another_token_is_sent_once_it
 fn the_first_attempt_of_a_job_that_the_lane_found_as_it_loaded_is_sent_once_it_was_read() {
     let now = Instant::now();
     let lane = LaneId::plan(crate::PlanId::from_u128(1));
-    let mut state = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(1), now);
     assert_eq!(words(&give(&mut state, added(1, begun(1)), now)), "");
     let snapshot = Snapshot { in_flight: vec![of_plan(begun(1))], ..Snapshot::default() };
     assert_eq!(words(&state.reloaded(Token::new(1), snapshot, now)), "read");
@@ -161,7 +161,7 @@ fn a_stage_is_tried_again_only_once_its_earlier_attempts_are_over() {
 #[test]
 fn the_first_attempt_of_a_job_that_was_added_just_before_the_end_is_sent() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     state.reloaded(Token::new(2), Snapshot::default(), now);
     assert_eq!(words(&state.apply(Command::Added(Token::new(2), vec![begun(1)]), now)), "flush");
     assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all notify dequeue dispatch");

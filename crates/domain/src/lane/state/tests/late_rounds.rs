@@ -23,7 +23,7 @@ fn an_attempt_of_which_there_is_news_behind_a_full_round_is_not_taken_back() {
         ("running", run, "complete", "find(1,0)"),
         ("running", run, "failed", "freed"),
     ] {
-        let mut state = with_job(phase, 1, now);
+        let mut state = with_job(phase, now);
         behind_a_round(&mut state, news, now);
         assert_eq!(words(&state.flush(now + length)), expected, "{phase}: {news}");
     }
@@ -35,7 +35,7 @@ fn an_attempt_of_which_there_is_news_behind_a_full_round_is_not_taken_back() {
 #[test]
 fn an_attempt_of_which_the_news_says_nothing_is_taken_back_soon_after() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     behind_a_round(&mut state, "connection lost", now);
     let late = now + NodeTimeouts::DEFAULT.ack;
     assert_eq!(words(&state.flush(late)), "");

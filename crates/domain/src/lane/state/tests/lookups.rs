@@ -21,8 +21,8 @@ fn a_run_does_not_begin_again_when_its_job_is_read() {
             (job.spec.timeout_ms, job.running_for_ms) = (timeout_ms, running_for_ms);
             job
         };
-        let taken_over = loaded(1, Snapshot { in_flight: vec![running()], ..Snapshot::default() }, now);
-        let mut looked_at = with_job("running", 1, now);
+        let taken_over = loaded(Snapshot { in_flight: vec![running()], ..Snapshot::default() }, now);
+        let mut looked_at = with_job("running", now);
         assert_eq!(words(&give(&mut looked_at, Command::Written(vec![job(1)]), now)), "read");
         assert_eq!(words(&looked_at.jobs_read(&[job(1)], Ok(vec![running()]), now)), "dequeue");
         for mut state in [taken_over, looked_at] {
@@ -37,12 +37,12 @@ fn a_run_does_not_begin_again_when_its_job_is_read() {
 #[test]
 fn a_write_that_found_its_job_otherwise_has_it_read_again() {
     let now = Instant::now();
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     let effects = give(&mut state, command("slot", now), now);
     let effects = state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
     assert_eq!(words(&effects), "release read");
     assert_eq!(words(&state.jobs_read(&[job(1)], Ok(vec![]), now)), "dequeue", "it is finished");
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     let effects = give(&mut state, command("slot", now), now);
     state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
     assert_eq!(words(&state.jobs_read(&[job(1)], Err(Unread), now)), "", "it is looked at later");
@@ -56,7 +56,7 @@ fn a_lookup_that_fails_shortens_no_time_out_and_no_delay() {
         ("running", Duration::from_secs(60), "commit(revoke)"),
         ("delayed", Duration::from_secs(10), "enqueue"),
     ] {
-        let mut state = with_job(phase, 1, now);
+        let mut state = with_job(phase, now);
         state.reread_at = now + Duration::from_secs(3_600);
         assert_eq!(words(&give(&mut state, Command::Written(vec![job(1)]), now)), "read");
         assert_eq!(words(&state.jobs_read(&[job(1)], Err(Unread), now)), "");
@@ -69,7 +69,7 @@ fn a_lookup_that_fails_shortens_no_time_out_and_no_delay() {
 #[test]
 fn a_job_that_another_has_written_in_the_lane_is_read_and_goes_on_its_way() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     assert_eq!(words(&give(&mut state, command("written by another", now), now)), "", "it still loads");
     assert_eq!(words(&state.reloaded(Token::new(2), Snapshot::default(), now)), "read");
     let found = live(2, OnRecovery::Hold, None);
@@ -79,7 +79,7 @@ fn a_job_that_another_has_written_in_the_lane_is_read_and_goes_on_its_way() {
 #[test]
 fn jobs_that_are_to_be_looked_at_are_read_together_and_each_once() {
     let now = Instant::now();
-    let mut state = own_lane(1, now);
+    let mut state = own_lane(now);
     state.reloaded(Token::new(2), Snapshot::default(), now);
     let first = LOOKUPS_AT_ONCE as u64;
     let written = (1..=first + 2).map(job).collect();
@@ -111,7 +111,7 @@ fn jobs_that_are_to_be_looked_at_are_read_together_and_each_once() {
 #[test]
 fn a_failure_that_is_told_twice_leaves_its_job_waiting() {
     let now = Instant::now();
-    let mut state = with_job("running", 1, now);
+    let mut state = with_job("running", now);
     assert_eq!(words(&give(&mut state, command("failed", now), now)), "freed");
     assert_eq!(words(&give(&mut state, command("failed", now), now)), "");
     let due = now + Duration::from_millis(5);

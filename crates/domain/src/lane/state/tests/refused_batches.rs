@@ -9,29 +9,28 @@ fn refused(state: &mut LaneState<Numbered>, effects: &Effects, now: Instant) -> 
 #[test]
 fn the_callers_of_a_batch_that_the_ledger_refuses_are_answered_and_the_lane_goes_on() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 2, now);
+    let mut state = with_job("dispatched", now);
     let later = |number, key| submission(number, Due::InMs(60_000), key, now);
     state.apply(Command::Submit(vec![later(2, None), later(3, Some("k"))]), now);
     state.apply(command("cancel", now), now);
-    let first = state.flush(now);
-    assert_eq!(words(&first), "dequeue commit(end,submit,submit)");
-    let second = give(&mut state, Command::Cancel(job(5), Class::default(), 5), now);
-    assert_eq!(words(&second), "dequeue commit(end)");
-    assert_eq!(words(&refused(&mut state, &first, now)), "not_cancelled(Defect) refused(Defect) by_key");
+    let effects = state.flush(now);
+    assert_eq!(words(&effects), "dequeue commit(end,submit,submit)");
+    let told = "not_cancelled(Defect) refused(Defect) by_key read";
+    assert_eq!(words(&refused(&mut state, &effects, now)), told, "the job that was to be cancelled is read");
     assert_eq!(state.token(), Token::new(1));
-    // The other batch is written, and then the job that was to be cancelled is read.
-    assert_eq!(words(&written(&mut state, batch(&second), now)), "dequeue notify cancelled read");
     let found = Ok(vec![live(1, OnRecovery::Run, Some("n"))]);
     assert_eq!(words(&state.jobs_read(&[job(1)], found, now)), "dequeue");
     let again = Command::Submit(vec![later(4, Some("k"))]);
-    assert_eq!(words(&give(&mut state, again, now)), "commit(submit)", "the key is free");
+    let effects = give(&mut state, again, now);
+    assert_eq!(words(&effects), "commit(submit)", "the key is free");
+    written(&mut state, batch(&effects), now);
     assert_eq!(words(&give(&mut state, completion(1, 1, "n"), now)), "find(1,0)");
 }
 
 #[test]
 fn one_write_that_the_ledger_refuses_costs_its_caller_alone() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 2, now);
+    let mut state = with_job("dispatched", now);
     let later = |number| submission(number, Due::InMs(60_000), None, now);
     state.apply(Command::Submit(vec![later(2), later(3)]), now);
     state.apply(command("cancel", now), now);
@@ -58,7 +57,7 @@ fn slots_and_places_of_a_batch_that_the_ledger_refuses_are_free_again() {
     assert_eq!(words(&refused(&mut state, &effects, now)), "release refused(Defect)");
     assert_eq!(state.session().map(SessionState::unfinished), Some(0));
     // A job that waited waits again.
-    let mut state = with_job("waiting", 1, now);
+    let mut state = with_job("waiting", now);
     let effects = give(&mut state, command("slot", now), now);
     assert_eq!(words(&refused(&mut state, &effects, now)), "release read");
     let found = Ok(vec![live(1, OnRecovery::Run, None)]);
@@ -68,11 +67,11 @@ fn slots_and_places_of_a_batch_that_the_ledger_refuses_are_free_again() {
 #[test]
 fn results_and_revocations_of_a_batch_that_the_ledger_refuses_are_left_to_what_is_read() {
     let now = Instant::now();
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     assert_eq!(words(&give(&mut state, completion(1, 1, "n"), now)), "find(1,0)");
     let effects = state.slots_found(SlotsFound::default(), now);
     assert_eq!(words(&refused(&mut state, &effects, now)), "read", "its node's instance hears nothing");
-    let mut state = with_job("dispatched", 1, now);
+    let mut state = with_job("dispatched", now);
     let effects = give(&mut state, command("departed", now), now);
     assert_eq!(words(&effects), "commit(revoke)");
     assert_eq!(words(&refused(&mut state, &effects, now)), "read");

@@ -176,7 +176,7 @@ fn a_strict_session_that_is_read_again_waits_for_the_reservation_of_the_attempt_
 fn a_new_job_waits_for_the_reservation_of_a_job_that_was_cancelled_under_the_last_owner() {
     let now = Instant::now();
     let lane = LaneId::parse("session:s").unwrap();
-    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(2), true, settings(2, 1), now);
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(2), true, settings(1), now);
     let revoked = Some(RevokedAttempt { job: job(9), attempt: Attempt::new(1), ago_ms: 4_000 });
     let session = Some(snapshot(0, Ordering::Strict));
     state.reloaded(Token::new(2), Snapshot { session, revoked, ..Snapshot::default() }, now);
@@ -264,7 +264,7 @@ fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() 
         (Ordering::Free, count - 1, vec![job(count)]),
     ] {
         let lane = LaneId::parse("session:s").unwrap();
-        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), now);
         let read = || Snapshot { session: Some(snapshot(0, ordering)), ..Snapshot::default() };
         state.reloaded(Token::new(1), read(), now);
         let effects = give(&mut state, burst(1..=count, now), now);
@@ -294,6 +294,7 @@ fn the_next_owner_of_a_session_without_order_knows_the_refs_of_its_last_jobs() {
     let (mut state, _) = opened(SessionSnapshot { recent_refs, ..snapshot(0, Ordering::Free) }, now);
     let effects = give(&mut state, named(&[(1, "a"), (2, "b")], now), now);
     assert_eq!((words(&effects).as_str(), places(&effects)), ("look_up(1) commit(submit)", vec![5]));
+    written(&mut state, batch(&effects), now);
     // Under a key of its own too.
     let Command::Submit(mut keyed) = named(&[(3, "c")], now) else { unreachable!() };
     keyed[0].submission.client_ref = Some(ClientRef::parse("a").unwrap());
@@ -327,7 +328,7 @@ fn a_session_that_is_told_to_stop_ends_with_the_commit_under_way_whatever_waits_
     give(&mut state, submit(3), now);
     let under_way = state.slots_found(SlotsFound::default(), now);
     assert_eq!(words(&under_way), "commit(submit)");
-    assert_eq!(words(&state.apply(slot_for(1), now)), "flush");
+    assert_eq!(words(&state.apply(slot_for(1), now)), "");
     assert_eq!(words(&state.apply(submit(4), now)), "");
     assert_eq!(words(&state.apply(Command::Stop, now)), "dequeue_all release refused(Fenced)");
     for (command, expected) in [
@@ -364,7 +365,7 @@ fn a_session_that_is_told_to_stop_takes_in_the_rest_of_a_burst_that_it_has_begun
     let now = Instant::now();
     for ordering in [Ordering::Strict, Ordering::Results, Ordering::Free] {
         let lane = LaneId::parse("session:s").unwrap();
-        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), now);
         let session = Some(snapshot(0, ordering));
         state.reloaded(Token::new(1), Snapshot { session, ..Snapshot::default() }, now);
         state.apply(burst(1..=1_000, now), now);
@@ -429,7 +430,7 @@ fn what_was_looked_up_for_a_burst_is_taken_in_by_a_session_that_is_told_to_stop(
 fn what_was_looked_up_for_a_burst_goes_before_the_rest_of_it_and_is_not_refused_alone() {
     let now = Instant::now();
     let lane = LaneId::parse("session:s").unwrap();
-    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), now);
     let recent_refs = vec![ClientRef::parse("c1").unwrap()];
     let session = Some(SessionSnapshot { recent_refs, ..snapshot(0, Ordering::Free) });
     state.reloaded(Token::new(1), Snapshot { session, ..Snapshot::default() }, now);
@@ -485,7 +486,7 @@ fn a_session_that_is_told_to_stop_ends_when_all_that_was_looked_up_is_a_repetiti
 fn the_callers_of_a_session_that_was_forgotten_hear_so_before_its_owner_ends() {
     let now = Instant::now();
     let lane = LaneId::parse("session:s").unwrap();
-    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1), now);
     state.apply(command("submit", now), now);
     let effects = state.reloaded(Token::new(1), Snapshot::default(), now);
     assert_eq!(words(&effects), "refused(UnknownSession) stop");

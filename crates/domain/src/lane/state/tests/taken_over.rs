@@ -7,7 +7,7 @@ use crate::lane::messages::NodeFound;
 /// The only attempt of job 1 under way: taken over, or begun here.
 fn under_way(is_taken_over: bool, now: Instant) -> LaneState<Numbered> {
     let mut state =
-        if is_taken_over { taken_over(OnRecovery::Run, now) } else { with_job("dispatched", 1, now) };
+        if is_taken_over { taken_over(OnRecovery::Run, now) } else { with_job("dispatched", now) };
     state.reread_at = now + Duration::from_secs(3_600);
     state
 }
@@ -86,7 +86,7 @@ fn a_job_with_one_attempt_is_dead_if_that_was_taken_over_and_its_node_is_gone() 
     let now = Instant::now();
     let mut only = live(1, OnRecovery::Run, Some("n"));
     only.spec.max_attempts = 1;
-    let mut state = loaded(1, Snapshot { in_flight: vec![only], ..Snapshot::default() }, now);
+    let mut state = loaded(Snapshot { in_flight: vec![only], ..Snapshot::default() }, now);
     state.reread_at = now + Duration::from_secs(3_600);
     let effects = looked_for(&mut state, NodeFound::Gone, now);
     assert_eq!((words(&effects).as_str(), why(&effects)), ("commit(end)", Some(Revoked::NodeLost)));
