@@ -446,10 +446,7 @@ async fn open_ledger(
     let opened = ledger::open_on(&options, job_committers, config.ledger.migrate()).await;
     let ledger = opened.map_err(|error| not_opened(error, config))?;
     let checked = once_there(give_up, async || ledger.check().await).await;
-    let health = checked.map_err(|error| not_opened(error, config))?;
-    for warning in health.durability_warnings {
-        tracing::warn!(warning, "the ledger may lose committed data");
-    }
+    checked.map_err(|error| not_opened(error, config))?;
     Ok(ledger)
 }
 

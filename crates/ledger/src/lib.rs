@@ -173,7 +173,7 @@ pub fn address(url: &str) -> Result<String> {
 /// What [`Ledger::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Settings under which a 2xx may be lost with the machine (I5), each with what it should be.
+    /// Settings under which commits may be lost with the machine (I5), each with what it should be, and whether a 2xx is.
     pub durability_warnings: Vec<String>,
     /// Why it takes no writes at the moment; `None` where writes are not known to fail.
     pub unwritable: Option<Unwritable>,
@@ -187,8 +187,8 @@ pub trait Ledger:
     /// Which database it is.
     fn kind(&self) -> Kind;
 
-    /// Asks whether it answers, whether it is set to keep what it answers, and, once a write has failed for a reason of
-    /// [`Unwritable`] other than a corrupt file, whether it takes writes again.
+    /// Asks whether it answers, whether it is set to keep what is committed, and, once a write has failed for a reason of
+    /// [`Unwritable`] other than a corrupt file, whether it takes writes again. Logs each warning that the last look had not.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

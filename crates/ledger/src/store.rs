@@ -7,6 +7,7 @@ mod audit;
 mod bulk;
 mod committer;
 mod counts;
+mod durability_log;
 mod failure;
 mod fence;
 mod ids;
@@ -38,6 +39,7 @@ use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, state
 use crate::train::Trains;
 use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
 use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
+use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
@@ -60,6 +62,7 @@ pub(crate) struct Store {
     sequences: Trains<Grant>,
     plan_trains: Trains<PlanBatch>,
     result_reads: ResultReads,
+    durability_log: DurabilityLog,
     watch: WriteWatch,
     outage: OutageWatch,
     remembered: Remembered,
@@ -425,6 +428,7 @@ impl Ledger for Store {
             // Of the connection that writes.
             Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
         };
+        self.durability_log.tell(&durability_warnings);
         Ok(Health { durability_warnings, unwritable: self.watch.reason() })
     }
 

@@ -1,6 +1,6 @@
 //! Work that no request asks for: overdue holds of signers without an owner, old idempotency keys,
-//! incarnations that ended long ago, and the gauges that come from the ledger. Every step is bounded and
-//! jittered, so that many instances share the work instead of doing it all at the same moment.
+//! incarnations that ended long ago, the look at the ledger's health, and the gauges that come from the ledger. Every step is
+//! bounded and jittered, so that many instances share the work instead of doing it all at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub const PURGE_EVERY: Duration = Duration::from_secs(30);
 const AUDIT_KEPT: Duration = Duration::from_secs(90 * 86_400);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
+/// Between two looks at the ledger's health, before jitter: its settings may change while nobody asks for `/readyz`.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Between two refreshes of the gauges, before jitter.
 const GAUGES_EVERY: Duration = Duration::from_secs(10);
 
@@ -63,8 +65,13 @@ impl Upkeep {
             let (signers, every) = (signers.clone(), settings.purge_every);
             tokio::spawn(repeat(every, stopped.clone(), async move || purge(&signers, &settings).await))
         };
+        let look = {
+            let ledger = signers.inner.ledger.clone();
+            // The ledger logs what has changed.
+            tokio::spawn(repeat(LOOK_EVERY, stopped.clone(), async move || ledger.check().await.map(drop)))
+        };
         let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers).await));
-        Self { stop, tasks: vec![sweep, purge, gauges] }
+        Self { stop, tasks: vec![sweep, purge, look, gauges] }
     }
 
     /// Ends it, a step under way first.

@@ -184,6 +184,7 @@ pub(super) async fn reach(
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
         plan_trains: Trains::start(&job_committers[..plan_committers], || committer(&trains)),
         result_reads: Default::default(),
+        durability_log: Default::default(),
         watch: watch.clone(),
         outage: outage.clone(),
         remembered: remembered.clone(),
@@ -192,15 +193,19 @@ pub(super) async fn reach(
     })
 }
 
-/// Settings of the server under which a 2xx may be lost.
+/// Settings of the server under which commits may be lost.
 pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool)) -> Vec<String> {
     let (fsync, synchronous_commit, full_page_writes, lags, is_standby) = settings;
     let mut warnings = Vec::new();
     if fsync != "on" {
         warnings.push(format!("fsync is {fsync}, should be on"));
     }
-    if !matches!(synchronous_commit.as_str(), "on" | "remote_apply") {
-        warnings.push(format!("synchronous_commit is {synchronous_commit}, should be on"));
+    // The server also takes these words for `on`, and keeps them for a role or a database as they were given.
+    if !matches!(synchronous_commit.as_str(), "on" | "remote_apply" | "true" | "yes" | "1") {
+        warnings.push(format!(
+            "synchronous_commit is {synchronous_commit} by default, should be on: Fencepost sets it on in its own sessions, but \
+             what others commit to the database may be lost"
+        ));
     }
     if full_page_writes != "on" {
         warnings.push(format!("full_page_writes is {full_page_writes}, should be on"));

@@ -66,6 +66,7 @@ pub(super) async fn reach(
         sequences: Trains::start(here, committer),
         plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
+        durability_log: Default::default(),
         watch: watch.clone(),
         outage: outage.clone(),
         remembered: Default::default(),

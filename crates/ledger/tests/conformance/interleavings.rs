@@ -534,27 +534,28 @@ async fn is_written_behind(observer: &mut PgConnection) -> bool {
     .unwrap()
 }
 
-/// Each session that writes into these tables notes its limits, in milliseconds.
+/// The names of all sessions that write.
+const WRITERS: [&str; 4] = ["fencepost", "fencepost sequences", "fencepost trains", "fencepost vital"];
+
+/// Each session that writes into these tables notes its limits, in milliseconds, and what its commits wait for.
 const NOTE_LIMITS: &str = "
-    CREATE TABLE limits_seen (session text, idle_ms bigint, lock_ms bigint, statement_ms bigint);
+    CREATE TABLE limits_seen (session text, idle_ms bigint, lock_ms bigint, statement_ms bigint, commits text);
     CREATE FUNCTION limit_ms(which text) RETURNS bigint LANGUAGE sql AS $$
         SELECT setting::bigint FROM pg_settings WHERE name = which AND unit = 'ms'
     $$;
     CREATE FUNCTION note_limits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO limits_seen VALUES (current_setting('application_name'), limit_ms('idle_in_transaction_session_timeout'),
-                                  limit_ms('lock_timeout'), limit_ms('statement_timeout'));
+                                  limit_ms('lock_timeout'), limit_ms('statement_timeout'),
+                                  current_setting('synchronous_commit'));
         RETURN NULL;
     END $$;
     CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON lease EXECUTE FUNCTION note_limits();
     CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON signer_nonce_allocation EXECUTE FUNCTION note_limits();
     CREATE TRIGGER note_limits AFTER INSERT OR UPDATE ON id_sequence EXECUTE FUNCTION note_limits();";
 
-/// A client that stands still in its transaction, behind the fence, ends nothing itself. The server ends it within a second, and
-/// before a takeover gives up that waits for it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_ends_what_hangs_in_each_session_that_writes() {
-    let b = Bench::postgres().await;
-    let mut hand = session(&b).await;
+/// Has each session of the ledger that writes do so, and note itself; answers a session beside them.
+async fn noted(b: &Bench) -> PgConnection {
+    let mut hand = session(b).await;
     sqlx::raw_sql(NOTE_LIMITS).execute(&mut hand).await.unwrap();
     let (a, s, q) = (owner("a-1"), signer("s"), SequenceName::parse("q").unwrap());
     let token = b.acquired(&a, &s, LONG_MS).await;
@@ -562,15 +563,40 @@ async fn the_server_ends_what_hangs_in_each_session_that_writes() {
     b.ledger.acquire(&Resource::instance(&a), &a, LONG_MS).await.unwrap();
     b.ledger.put_sequence(&q, &SequenceChange::default(), &by()).await.unwrap();
     b.ledger.grant_sequence(&q, 1).await.unwrap();
-    let seen: Vec<(String, i64, i64, i64)> =
-        sqlx::query_as("SELECT DISTINCT * FROM limits_seen ORDER BY 1").fetch_all(&mut hand).await.unwrap();
+    hand
+}
+
+/// A client that stands still in its transaction, behind the fence, ends nothing itself. The server ends it within a second, and
+/// before a takeover gives up that waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_ends_what_hangs_in_each_session_that_writes() {
+    let b = Bench::postgres().await;
+    let mut hand = noted(&b).await;
+    let limits = "SELECT DISTINCT session, idle_ms, lock_ms, statement_ms FROM limits_seen ORDER BY 1";
+    let seen: Vec<(String, i64, i64, i64)> = sqlx::query_as(limits).fetch_all(&mut hand).await.unwrap();
     let sessions: Vec<_> = seen.iter().map(|(session, ..)| session.as_str()).collect();
-    assert_eq!(sessions, ["fencepost", "fencepost sequences", "fencepost trains", "fencepost vital"]);
+    assert_eq!(sessions, WRITERS);
     for (session, idle_ms, lock_ms, statement_ms) in seen {
         assert!((1..1_000).contains(&idle_ms), "{session}: {idle_ms} ms");
         assert!((idle_ms + 1..=10_000).contains(&lock_ms), "{session}: {lock_ms} ms");
         assert_eq!(u64::try_from(statement_ms), Ok(b.options.call_timeout_ms), "{session}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_on_the_disk_when_it_is_answered_whatever_sessions_begin_with() {
+    let mut b = Bench::postgres().await;
+    let off = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$";
+    sqlx::raw_sql(off).execute(&mut session(&b).await).await.unwrap();
+    // All of its sessions begin now.
+    b.ledger = ledger::open(&b.options).await.unwrap();
+    let mut hand = noted(&b).await;
+    let commits = "SELECT DISTINCT session, commits FROM limits_seen ORDER BY 1";
+    let seen: Vec<(String, String)> = sqlx::query_as(commits).fetch_all(&mut hand).await.unwrap();
+    assert_eq!(seen, WRITERS.map(|session| (session.to_owned(), "on".to_owned())));
+    let began_with: String =
+        sqlx::query_scalar("SHOW synchronous_commit").fetch_one(&mut hand).await.unwrap();
+    assert_eq!(began_with, "off");
 }
 
 /// A connection dies, its note of progress is carried out late, and the same owner takes the operation anew: it waits for

@@ -376,3 +376,30 @@ pub async fn execute(url: &str, statement: &str) -> u64 {
 pub async fn durable_settings_raise_no_warning(b: Bench) {
     assert_eq!(b.ledger.check().await.unwrap().durability_warnings, [""; 0]);
 }
+
+/// A session begins with what its role has in this database, before what the database has. What is set there counts at once, and
+/// does not count for longer in a session that began with it.
+#[tokio::test]
+async fn a_default_under_which_others_may_lose_commits_is_warned_of_until_it_is_mended() {
+    let b = Bench::postgres().await;
+    let altered = async |what: &str| {
+        let alter = format!("EXECUTE format('ALTER {what}', current_database(), current_user)");
+        execute(&b.options.url, &format!("DO $$ BEGIN {alter}; END $$")).await;
+    };
+    let is_warned = async |ledger: &ledger::Handle| {
+        let warnings = ledger.check().await.unwrap().durability_warnings;
+        let is_of_it = |warning: &String| warning.starts_with("synchronous_commit is off by default");
+        assert!(warnings.iter().all(is_of_it), "{warnings:?}");
+        !warnings.is_empty()
+    };
+    altered("DATABASE %1$I SET synchronous_commit = off").await;
+    let later = ledger::open(&b.options).await.unwrap();
+    let both = async || (is_warned(&b.ledger).await, is_warned(&later).await);
+    assert_eq!(both().await, (true, true));
+    altered("ROLE %2$I IN DATABASE %1$I SET synchronous_commit = ''YES''").await;
+    assert_eq!(both().await, (false, false));
+    altered("ROLE %2$I IN DATABASE %1$I RESET synchronous_commit").await;
+    assert_eq!(both().await, (true, true));
+    altered("DATABASE %1$I RESET synchronous_commit").await;
+    assert_eq!(both().await, (false, false));
+}

@@ -319,7 +319,6 @@ impl Postgres {
                 "listen_addresses=127.0.0.1",
                 "unix_socket_directories=",
                 "fsync=on",
-                "synchronous_commit=on",
                 "max_connections=1500",
                 "shared_buffers=64MB",
                 "autovacuum_naptime=5s",

@@ -26,9 +26,14 @@ const LOOKS: usize = 3;
 /// What every session has, whatever is the default of the role or the database. All statements are written for read committed:
 /// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile. The
 /// sessions' own limits end a transaction that takes too long; a migration and a recovery take as long as they take. Servers
-/// before 17 have no `transaction_timeout`.
+/// before 17 have no `transaction_timeout`. A commit is answered once it is on the disk, and on that of a synchronous standby:
+/// `synchronous_commit` is set in any case, so that no later reload of the server's settings turns it off. Where it came from is
+/// kept for the look at the ledger's health.
 const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; \
-     SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; ";
+     SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; \
+     SELECT set_config('fencepost.commits_set_by', source, false), \
+            set_config('synchronous_commit', CASE setting WHEN 'remote_apply' THEN setting ELSE 'on' END, false) \
+     FROM pg_settings WHERE name = 'synchronous_commit'; ";
 
 /// How sessions of one kind are begun.
 #[derive(Clone, Debug)]
@@ -146,15 +151,23 @@ mod tests {
         ServerSessions::named(&connect, "some name").with([("lock_timeout", 1_234)]).with([("jit", "off")])
     }
 
-    /// Sessions begin with a default that Fencepost's are not to have.
-    const SERIALIZABLE: &str = "do $$ begin execute format('alter database %I set default_transaction_isolation = \
-                                serializable', current_database()); end $$";
+    /// Sessions begin with such a default.
+    fn set_default(database: &Database, setting: &str) {
+        let alter = format!(
+            "do $$ begin execute format('alter database %I set {setting}', current_database()); end $$"
+        );
+        database.query(&alter).unwrap();
+    }
 
-    async fn shown(session: &mut PgConnection) -> [String; 4] {
+    async fn shown(session: &mut PgConnection) -> [String; 5] {
         let mut shown = Vec::new();
-        for setting in
-            ["SHOW lock_timeout", "SHOW jit", "SHOW application_name", "SHOW transaction_isolation"]
-        {
+        for setting in [
+            "SHOW lock_timeout",
+            "SHOW jit",
+            "SHOW application_name",
+            "SHOW transaction_isolation",
+            "SHOW synchronous_commit",
+        ] {
             shown.push(sqlx::query_scalar::<_, String>(setting).fetch_one(&mut *session).await.unwrap());
         }
         shown.try_into().unwrap()
@@ -164,20 +177,39 @@ mod tests {
     async fn every_session_has_its_settings_also_behind_a_pooler() {
         let started = tokio::task::spawn_blocking(|| {
             let database = Database::fresh().unwrap();
-            database.query(SERIALIZABLE).unwrap();
+            set_default(&database, "default_transaction_isolation = serializable");
+            set_default(&database, "synchronous_commit = off");
             let pooler = PgBouncer::start(&database, PoolMode::Session).unwrap();
             (database, pooler)
         });
         let (database, pooler) = started.await.unwrap();
         for url in [database.url(), pooler.url()] {
             let sessions = sessions_at(url);
-            let wanted = ["1234ms", "off", "some name", "read committed"];
+            let wanted = ["1234ms", "off", "some name", "read committed", "on"];
             assert_eq!(shown(&mut sessions.begin().await.unwrap()).await, wanted, "{url}");
             let pool = sessions.pool(PgPoolOptions::new().max_connections(2));
             let (mut first, mut second) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
             for session in [&mut first, &mut second] {
                 assert_eq!(shown(session).await, wanted, "{url}");
             }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_session_waits_for_the_disk_and_keeps_a_default_that_waits_for_more() {
+        let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+        for (default, wanted) in [
+            ("off", "on"),
+            ("local", "on"),
+            ("remote_write", "on"),
+            ("on", "on"),
+            ("remote_apply", "remote_apply"),
+        ] {
+            tokio::task::block_in_place(|| {
+                set_default(&database, &format!("synchronous_commit = {default}"))
+            });
+            let mut session = sessions_at(database.url()).begin().await.unwrap();
+            assert_eq!(shown(&mut session).await[4], wanted, "{default}");
         }
     }
 }
