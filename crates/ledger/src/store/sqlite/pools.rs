@@ -87,6 +87,8 @@ impl Pools {
             SqlitePoolOptions::new()
                 .max_connections(connections_max)
                 .acquire_timeout(call_timeout)
+                // A call that waits for a connection says so itself.
+                .acquire_slow_threshold(call_timeout * 2)
                 .test_before_acquire(false)
                 // What each one has in memory is bounded, and so is their number. A new one might be to another file.
                 .max_lifetime(None::<Duration>)

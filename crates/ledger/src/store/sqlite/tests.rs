@@ -383,3 +383,13 @@ fn a_connection_that_does_not_wait_for_the_disk_is_warned_of() {
         assert_eq!(!warnings.is_empty(), is_warned_of, "{synchronous}: {warnings:?}");
     }
 }
+
+/// The driver has a line of the log for each call that got a connection later than the threshold: thousands after a stall.
+#[tokio::test]
+async fn calls_that_waited_for_a_connection_and_got_it_have_no_lines_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    let options = pools.writer.options();
+    assert!(options.get_acquire_slow_threshold() > options.get_acquire_timeout());
+}
