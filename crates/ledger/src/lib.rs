@@ -17,6 +17,7 @@ mod bulk;
 mod changes;
 mod detached;
 mod error;
+mod folders;
 mod identity;
 mod ids;
 mod instances;
@@ -49,6 +50,7 @@ pub use bulk::{
     BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk,
 };
 pub use error::{Error, Result};
+pub use folders::make_folder_of;
 pub use identity::{Identity, Reason, Server, Witness};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,

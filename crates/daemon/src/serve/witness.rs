@@ -350,9 +350,8 @@ async fn is_kept(ledger: &ledger::Handle, secret: &ClusterSecret) -> bool {
 /// Writes the file anew, under this extension first, so that it is whole at any moment. Instances that share the file write the
 /// same ledger's positions.
 fn replace(path: &Path, extension: &str, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)?;
-    }
+    // The ledger may be in the same folder, and then finds it there.
+    ledger::make_folder_of(path)?;
     let beside = path.with_extension(extension);
     let mut file = std::fs::File::create(&beside)?;
     file.write_all(bytes)?;

@@ -98,9 +98,7 @@ impl WorkerIdFile {
         let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
         let boot = read(BOOT_ID)?;
         let machine = read(MACHINE_ID).unwrap_or_default();
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)?;
-        }
+        ledger::make_folder_of(path)?;
         let file = open_locked(path)?;
         let place = Place { machine, boot };
         let proof = read_proof(&file, &place)?;

@@ -15,6 +15,7 @@ use tokio::runtime;
 use super::committer::Committer;
 use super::failure::write_failed;
 use super::{Store, Way};
+use crate::folders::{folder_of, make_folder_of};
 use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::outage::OutageWatch;
 use crate::train::Trains;
@@ -42,9 +43,7 @@ pub(super) async fn reach(
         }
         _ => {}
     }
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
-    }
+    make_folder_of(&path).map_err(|source| file_error(folder_of(&path), source))?;
     let lock = FileLock::take(&path)?;
     // A file that is reached by a link is locked by its own name, too.
     let lock_of_target = match path.is_symlink() {

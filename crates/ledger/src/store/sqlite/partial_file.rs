@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use crate::folders::{folder_of, sync_folder};
+
 /// A file that is being written, at its name with `.partial` behind it. It is removed on drop.
 pub(super) struct PartialFile {
     file: File,
@@ -96,19 +98,6 @@ fn rename_if_absent(from: &Path, to: &Path) -> io::Result<()> {
         Ok(_) => Err(ErrorKind::AlreadyExists.into()),
         Err(error) if error.kind() == ErrorKind::NotFound => fs::rename(from, to),
         Err(error) => Err(error),
-    }
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes a new name in a folder last.
-fn sync_folder(folder: &File) -> io::Result<()> {
-    match folder.sync_all() {
-        // The file system has no sync of folders.
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
-        synced => synced,
     }
 }
 
