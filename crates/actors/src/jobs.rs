@@ -50,6 +50,7 @@ mod results;
 mod scheduler;
 mod sessions;
 mod sockets;
+mod state_reads;
 mod statistics;
 mod submission_limits;
 mod submissions;
@@ -105,6 +106,7 @@ pub use results::{Answer, Failure, NodeResult};
 use scheduler::Scheduler;
 pub use sessions::{Session, SessionMade};
 use sockets::Sockets;
+use state_reads::StateReads;
 use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};
 pub use submission_limits::TokenSubmissions;
@@ -333,6 +335,7 @@ impl Jobs {
         let ids = JobIds::new(clock.clone());
         let callers = Callers {
             has_sessions: ledger.kind() == ledger::Kind::Sqlite || !is_alone,
+            states: StateReads::start(ledger.clone()),
             ledger,
             keeper: Arc::clone(&keeper),
             submissions: Submissions::new(directory, own_lanes, overlapping, ids, lifetime.clone()),

@@ -310,11 +310,12 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>>;
 
-    /// The state of one job, without reading what makes its row large; `None` as for [`Self::job`].
+    /// The states of these jobs, in any order, without reading what makes their rows large. One that never was, or was
+    /// purged, is missing from it.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn job_state(&self, id: JobId) -> Result<Option<State>>;
+    async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>>;
 
     /// Jobs, newest first, without what makes rows large: payload, stage and result are empty. A page has as many jobs as
     /// were asked for, or is the last.

@@ -14,6 +14,7 @@ use super::keeper::LaneKeeper;
 use super::lease::Adoption;
 use super::lifetime::Lifetime;
 use super::messages::LaneCommand;
+use super::state_reads::StateReads;
 use super::submission_limits::TokenSubmissions;
 use super::submissions::Submissions;
 use super::waiters::Waiters;
@@ -36,6 +37,8 @@ fn pause_before_look(before_jitter: Duration) -> Duration {
 /// What the calls of one instance's callers use.
 pub(super) struct Callers {
     pub(super) ledger: ledger::Handle,
+    /// For those who wait for jobs.
+    pub(super) states: StateReads,
     pub(super) keeper: Arc<LaneKeeper>,
     pub(super) submissions: Submissions,
     pub(super) waiters: Arc<Waiters>,
@@ -75,8 +78,8 @@ impl Jobs {
     }
 
     /// Returns when a job is finished, or said to be, or when that time is up, whichever comes first. Until then the job's state
-    /// alone is read, at longer and longer intervals. This does not keep the incarnation: after its end nobody wakes the
-    /// caller, and the reads go on.
+    /// alone is read, at longer and longer intervals, and together with those that others wait for. This does not keep the
+    /// incarnation: after its end nobody wakes the caller, and the reads go on.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -85,7 +88,7 @@ impl Jobs {
         id: JobId,
         at_most: Duration,
     ) -> impl Future<Output = Result<(), Refusal>> + use<> {
-        let (ledger, watches) = (self.callers.ledger.clone(), Arc::clone(&self.watches));
+        let (states, watches) = (self.callers.states.clone(), Arc::clone(&self.watches));
         let waiters = Arc::clone(&self.callers.waiters);
         async move {
             let until = Instant::now() + at_most;
@@ -95,7 +98,7 @@ impl Jobs {
                 let mut finished = pin!(waiter.finished());
                 // Registered before the look, so that an end in between is not missed.
                 finished.as_mut().enable();
-                let state = ledger.job_state(id).await?.ok_or(Refusal::UnknownJob)?;
+                let state = states.state_of(id).await?.ok_or(Refusal::UnknownJob)?;
                 let left = until.saturating_duration_since(Instant::now());
                 if state == State::Finished || left.is_zero() {
                     return Ok(());

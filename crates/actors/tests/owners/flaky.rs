@@ -303,9 +303,9 @@ impl Jobs for Flaky {
         self.plan.job_reads.of_whole()?;
         self.real.job(id).await
     }
-    async fn job_state(&self, id: JobId) -> Result<Option<domain::job::State>> {
-        self.plan.job_reads.of_state();
-        self.real.job_state(id).await
+    async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, domain::job::State)>> {
+        self.plan.job_reads.of_states();
+        self.real.job_states(jobs).await
     }
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
         self.real.jobs(filter).await

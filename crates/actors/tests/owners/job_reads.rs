@@ -1,4 +1,4 @@
-//! Reads of one job: of the whole job, or of its state alone.
+//! Reads of jobs: of a whole one, or of the states of some alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ pub struct JobReads {
     /// So many of the next reads of a whole job fail.
     pub failing: AtomicUsize,
     of_whole: AtomicUsize,
-    of_state: AtomicUsize,
+    of_states: AtomicUsize,
 }
 
 impl JobReads {
@@ -26,13 +26,13 @@ impl JobReads {
         }
     }
 
-    /// The state of a job is to be read.
-    pub fn of_state(&self) {
-        self.of_state.fetch_add(1, Ordering::SeqCst);
+    /// The states of some jobs are to be read.
+    pub fn of_states(&self) {
+        self.of_states.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many whole jobs were read, and how many states.
+    /// How many whole jobs were read, and how often states.
     pub fn counted(&self) -> (usize, usize) {
-        (self.of_whole.load(Ordering::SeqCst), self.of_state.load(Ordering::SeqCst))
+        (self.of_whole.load(Ordering::SeqCst), self.of_states.load(Ordering::SeqCst))
     }
 }

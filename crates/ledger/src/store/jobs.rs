@@ -3,6 +3,8 @@
 pub(super) mod removal;
 mod write;
 
+use std::collections::HashSet;
+
 use domain::job::{Attempt, Outcome, State};
 use domain::{
     AuditEntry, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp,
@@ -33,8 +35,8 @@ const HOLD: Statement = statement!("job_hold");
 const PROMOTE: Statement = statement!("job_promote");
 const SHOW: Statement = statement!(both "job_show");
 const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
-const STATE: Statement = statement!(both "job_state");
-const STATE_FINISHED: Statement = statement!(both "job_state_finished");
+const STATES: Statement = statement!("job_states");
+const STATES_FINISHED: Statement = statement!("job_states_finished");
 const LIST: Statement = statement!("job_list");
 const LIST_NEWEST: Statement = Statement::only(sql_file!("postgres-only", "job_list_newest"));
 const LIST_FINISHED: Statement = statement!(both "job_list_finished");
@@ -52,6 +54,10 @@ const CURRENT: Statement = statement!("job_current");
 
 /// Above the ids of all jobs.
 const HIGHEST: Id = Id(JobId::from_u128(u128::MAX));
+
+fn ids(jobs: &[JobId]) -> Vec<Id> {
+    jobs.iter().copied().map(Id).collect()
+}
 
 #[async_trait::async_trait]
 impl Jobs for Store {
@@ -91,22 +97,29 @@ impl Jobs for Store {
         Ok(rows::newest_first(live, finished, 1)?.pop())
     }
 
-    async fn job_state(&self, id: JobId) -> Result<Option<State>> {
-        // In this order, since a job moves one way only.
-        let asks = [&STATE, &STATE_FINISHED].map(|statement| self.ask(statement).bind(Id(id)));
-        let found: Option<String> = self
+    async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>> {
+        let (kind, jobs) = (self.database(), jobs.to_vec());
+        let (unfinished, finished): (Vec<(Id, String)>, Vec<(Id,)>) = self
             .with(Way::KeyReads, move |mut session| {
                 Box::pin(async move {
-                    for ask in asks {
-                        if let Some((state,)) = session.all::<(String,)>(ask).await?.pop() {
-                            return Ok(Some(state));
-                        }
+                    // In this order, since a job moves one way only.
+                    let unfinished = session.all::<(Id, String)>(STATES.on(kind).array(ids(&jobs))).await?;
+                    let found: HashSet<JobId> = unfinished.iter().map(|(id, _)| id.0).collect();
+                    let others: Vec<JobId> = jobs.into_iter().filter(|job| !found.contains(job)).collect();
+                    if others.is_empty() {
+                        return Ok((unfinished, Vec::new()));
                     }
-                    Ok(None)
+                    let ask = STATES_FINISHED.on(kind).array(ids(&others));
+                    let ask = between(ask, kind, others.iter().min(), others.iter().max());
+                    Ok((unfinished, session.all(ask).await?))
                 })
             })
             .await?;
-        found.map(|state| State::parse(&state).map_err(records::impossible)).transpose()
+        let mut states: Vec<_> = finished.into_iter().map(|(id,)| (id.0, State::Finished)).collect();
+        for (id, state) in unfinished {
+            states.push((id.0, State::parse(&state).map_err(records::impossible)?));
+        }
+        Ok(states)
     }
 
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
@@ -277,12 +290,12 @@ impl Jobs for Store {
     }
 
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
-        let ask = self.ask(&LIVE).array(jobs.iter().copied().map(Id).collect());
+        let ask = self.ask(&LIVE).array(ids(jobs));
         records::all(self.all::<RunningRow>(Way::KeyReads, ask).await?)
     }
 
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
-        let ask = self.ask(&CURRENT).array(jobs.iter().copied().map(Id).collect());
+        let ask = self.ask(&CURRENT).array(ids(jobs));
         records::all(self.all::<AttemptRow>(Way::KeyReads, ask).await?)
     }
 

@@ -100,12 +100,21 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(impossible).await, []);
 }
 
-pub async fn the_state_of_a_job_is_read_without_the_job(b: Bench) {
+pub async fn the_states_of_jobs_are_read_without_the_jobs(b: Bench) {
     stock(&b).await;
+    let mut expected = Vec::new();
     for n in 0..12 {
-        assert_eq!(b.ledger.job_state(job(n)).await.unwrap(), Some(b.found(job(n)).await.state), "{n}");
+        expected.push((job(n), b.found(job(n)).await.state));
     }
-    assert_eq!(b.ledger.job_state(job(99)).await.unwrap(), None);
+    // One is asked about twice, and two never were.
+    let asked: Vec<_> = (0..12).chain([3, 98, 99]).map(job).collect();
+    let mut found = b.ledger.job_states(&asked).await.unwrap();
+    found.sort_unstable_by_key(|(job, _)| *job);
+    assert_eq!(found, expected);
+    assert_eq!(b.ledger.job_states(&[job(6)]).await.unwrap(), [(job(6), State::Finished)]);
+    assert_eq!(b.ledger.job_states(&[job(0)]).await.unwrap(), [(job(0), State::Created)]);
+    assert_eq!(b.ledger.job_states(&[job(99)]).await.unwrap(), []);
+    assert_eq!(b.ledger.job_states(&[]).await.unwrap(), []);
 }
 
 pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {

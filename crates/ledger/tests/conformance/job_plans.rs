@@ -84,8 +84,14 @@ const LOADS: [Load; 25] = [
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
     load!(both "job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
-    load!(both "job_state", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
-    load!(both "job_state_finished", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job_finished"]),
+    load!("job_states", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
+    load!(
+        "job_states_finished",
+        "uuid[], uuid, uuid",
+        "'{00000000-0000-0000-0000-000000000000}', '00000000-0000-0000-0000-000000000000', \
+         '00000000-0000-0000-0000-000000000000'",
+        ["job_finished"]
+    ),
     load!(
         "job_line",
         "text, text, bigint, bigint, bigint",

@@ -204,7 +204,7 @@ on_every_ledger! {
         a_reader_that_follows_sees_every_place_once;
     job_lists:
         jobs_are_listed_by_every_filter_newest_first,
-        the_state_of_a_job_is_read_without_the_job,
+        the_states_of_jobs_are_read_without_the_jobs,
         a_cursor_goes_on_where_the_page_ended,
         jobs_are_counted_by_pool_and_state,
         old_finished_jobs_are_forgotten_in_steps;
