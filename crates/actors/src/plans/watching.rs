@@ -13,8 +13,8 @@ use ledger::{JobRecord, jittered};
 use super::{Inner, stage};
 use crate::jobs::{self, Waiter};
 
-/// How long one wait for a job's end lasts, before the next.
-const WAIT: Duration = Duration::from_secs(30);
+/// How long one wait for a job's end lasts, before jitter. Behind each the whole job is read, one by one for all stages.
+const WAIT: Duration = Duration::from_secs(3_600);
 /// How long the end of a new job is waited for before the ledger is asked, before jitter.
 const NOTICE_WAIT: Duration = Duration::from_secs(1);
 /// Between two looks at a job that was called off, or after a failed one, before jitter.
@@ -27,7 +27,7 @@ const READS_MAX: usize = 8;
 /// The job once it has ended, however long that takes. `None` where there is no such job any more.
 pub(super) async fn ended(inner: &Inner, job: JobId) -> Option<JobRecord> {
     loop {
-        match inner.jobs.wait(job, WAIT).await {
+        match inner.jobs.wait(job, jittered(WAIT)).await {
             Ok(record) if record.state == State::Finished => return Some(record),
             Ok(_) => {}
             Err(jobs::Refusal::UnknownJob) => return None,
