@@ -30,7 +30,7 @@ pub use messages::{
     Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Coming, Command, CommitFailure,
     Completed, CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, NodeFound, PageId,
     PendingSubmission, PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch,
-    SlotsFound, Snapshot, Submission, WithdrawOrder, WrittenBatch,
+    SlotsFound, Snapshot, Submission, Submitter, WithdrawOrder, WrittenBatch,
 };
 pub use session::SessionState;
 pub use state::{LaneSettings, LaneState, Unread};

@@ -2,8 +2,9 @@
 //! token.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use domain::lane::Submission;
+use domain::lane::{Submission, Submitter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::{
@@ -14,9 +15,15 @@ use super::own_lanes::WaitingSubmission;
 /// The limits of one instance.
 pub(super) struct SubmissionLimits(Room);
 
-/// What one token's submissions may take of the limits of an instance, and have taken.
+/// What one token's submissions may take of the limits of an instance, and have taken; and with whose they take turns.
 #[derive(Debug)]
-pub struct TokenSubmissions(Room);
+pub struct TokenSubmissions {
+    room: Room,
+    submitter: Submitter,
+}
+
+/// How many tokens have a number.
+static SUBMITTERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 struct Room {
@@ -45,7 +52,17 @@ impl Default for SubmissionLimits {
 
 impl Default for TokenSubmissions {
     fn default() -> Self {
-        Self(Room::new(SUBMISSIONS_OF_TOKEN_MAX, SUBMISSION_BYTES_OF_TOKEN_MAX))
+        Self {
+            room: Room::new(SUBMISSIONS_OF_TOKEN_MAX, SUBMISSION_BYTES_OF_TOKEN_MAX),
+            submitter: Submitter(SUBMITTERS.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl TokenSubmissions {
+    /// By which its submissions are known in the lanes.
+    pub(super) const fn submitter(&self) -> Submitter {
+        self.submitter
     }
 }
 
@@ -72,7 +89,7 @@ impl SubmissionLimits {
     ) -> Option<SubmissionShare> {
         let bytes = u32::try_from(submission.spec.text_bytes()).ok()?;
         let of_token = match of_token {
-            Some(token) => Some(token.0.take(bytes)?),
+            Some(token) => Some(token.room.take(bytes)?),
             None => None,
         };
         Some(SubmissionShare { _in_all: self.0.take(bytes)?, _of_token: of_token, _waiting: waiting })
@@ -105,6 +122,7 @@ mod tests {
             assert_eq!(taken.len(), max);
             assert!(limits.take(submission, Some(&other), None).is_some());
         }
+        assert_ne!(one.submitter(), other.submitter(), "and they take turns");
         assert_eq!(all(&small, None).len(), SUBMISSIONS_MAX, "without tokens a caller may have everything");
     }
 }

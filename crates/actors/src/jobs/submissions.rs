@@ -78,7 +78,8 @@ impl Submissions {
         of_token: Option<&TokenSubmissions>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
-        let arrived = Instant::now();
+        let (arrived, is_looked_up) = (Instant::now(), false);
+        let submitter = of_token.map(TokenSubmissions::submitter);
         let mut pending: Vec<(&LaneId, Vec<PendingSubmission>)> = Vec::new();
         let mut answers = Vec::with_capacity(submissions.len());
         // Of a session's jobs none is accepted behind one for which there was no room.
@@ -94,7 +95,7 @@ impl Submissions {
             let (reply, answer) = reply_channel();
             let reply = SubmitReply { reply, _share: share };
             let id = self.new_id();
-            let one = PendingSubmission { id, submission, arrived, deadline, is_looked_up: false, reply };
+            let one = PendingSubmission { id, submission, submitter, arrived, deadline, is_looked_up, reply };
             match pending.iter_mut().find(|(other, _)| *other == lane) {
                 Some((_, of_lane)) => of_lane.push(one),
                 None => pending.push((lane, vec![one])),
@@ -140,10 +141,35 @@ mod tests {
     use std::time::Duration;
 
     use cluster::FailureDetector;
+    use domain::job::Due;
     use tokio::sync::watch;
 
     use super::*;
+    use crate::database_clock::SharedClock;
+    use crate::jobs::fixture::{lane, serve, spec};
     use crate::jobs::lifetime::Phase;
+
+    #[tokio::test]
+    async fn a_lane_is_told_of_each_submission_with_whose_it_takes_its_turn() {
+        let directory = Arc::new(Directory::default());
+        let mut served = serve(&directory, "instance:a");
+        let (_serving, phase) = watch::channel(Phase::Serving);
+        let lifetime = Lifetime::new(phase, FailureDetector::alone());
+        let ids = JobIds::new(SharedClock::new(Duration::from_secs(1)));
+        let own = OwnLanes::new([lane("instance:a")]);
+        let submissions = Submissions::new(directory, own, None, ids, lifetime);
+        let [one, other] = [(); 2].map(|()| TokenSubmissions::default());
+        for token in [Some(&one), Some(&other), None] {
+            let new = Submission { spec: spec(), client_ref: None, due: Due::Now, key: None, retry: None };
+            // Nobody answers.
+            submissions.submit(vec![new], token, Instant::now()).await;
+            let Some(LaneCommand::Submit(pending)) = served.recv().await else {
+                panic!("a submission was awaited")
+            };
+            let submitters: Vec<_> = pending.iter().map(|one| one.submitter).collect();
+            assert_eq!(submitters, [token.map(TokenSubmissions::submitter)]);
+        }
+    }
 
     #[tokio::test]
     async fn a_submission_that_its_owner_drops_at_the_deadline_is_no_defect() {

@@ -37,12 +37,18 @@ pub struct Submission {
     pub retry: Option<Retry>,
 }
 
+/// A caller among those whose submissions take turns in a lane: a number that no other token of the process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Submitter(pub u64);
+
 /// A submission that waits for its commit.
 pub struct PendingSubmission<C: Callers> {
     /// The id of the job, drawn for this submission and never used before.
     pub id: JobId,
     /// What is submitted.
     pub submission: Submission,
+    /// With whose it takes its turn, the same for all of one command; `None` without tokens, where all callers are one.
+    pub submitter: Option<Submitter>,
     /// When it came.
     pub arrived: Instant,
     /// After this moment the caller waits no more, and nothing is written.

@@ -141,7 +141,7 @@ impl<C: Callers> LaneState<C> {
             older: OlderAttempts::default(),
             session: None,
             inbox: Inbox::new(),
-            submissions: Submissions::new(),
+            submissions: Submissions::new(!lane.is_session()),
             look_ups: 0,
             submissions_in_inbox: 0,
             submit_commands_in_inbox: 0,

@@ -77,6 +77,7 @@ pub(super) fn submission(
     PendingSubmission {
         id: job(number),
         submission,
+        submitter: None,
         arrived: now,
         deadline: now + Duration::from_secs(3_600),
         is_looked_up: false,

@@ -2,11 +2,12 @@
 //!
 //! Checked at each step: no job is written by two batches at once, nothing leaves that is not committed, each caller is
 //! answered once, and truly; of a strict session one job is under way at a time, in the order of the places; an owner that is
-//! told to stop does, and has answered everybody. Checked at the end, when everybody works: all jobs that were accepted are
+//! told to stop does, and has answered everybody; no caller's submissions change places. Checked at the end, when everybody works: all jobs that were accepted are
 //! finished, and nobody waits.
 
 mod memory;
 mod moves;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -82,6 +83,7 @@ struct World {
     cancelling: HashSet<u64>,
     has_stopped: bool,
     next: u64,
+    turns: turns::Turns,
 }
 
 impl World {
@@ -124,6 +126,7 @@ impl World {
             cancelling: HashSet::new(),
             has_stopped: false,
             next: 1,
+            turns: turns::Turns::new(ordering),
         };
         world.load();
         world
@@ -211,6 +214,7 @@ impl World {
                 assert!(self.in_flight.len() + self.done.len() <= 1, "two commits at once");
             }
             Effect::FindSlots(search) => {
+                self.turns.taken(&search);
                 assert!(!(self.is_strict && search.requests.len() > 1), "one has its turn");
                 self.wanted = search.requests.iter().map(|request| request.job).collect();
                 self.offers = search.offers.into_iter().map(|(job, _)| job).collect();
@@ -284,6 +288,7 @@ impl World {
             }
             Effect::AcquireAnew => {
                 self.loads += 1;
+                self.turns.begin_anew();
                 (self.leaving, self.is_promoting) = (None, false);
                 self.is_page_awaited = false;
                 self.in_flight.clear();
@@ -659,6 +664,7 @@ impl World {
             19 => self.receive(),
             0..=2 => {
                 let count = 1 + self.rng.below(3);
+                let by = self.any(&turns::SUBMITTERS).flatten();
                 let mut new = Vec::new();
                 for _ in 0..count {
                     let due = if self.chance(25) { Due::InMs(self.rng.below(3_000)) } else { Due::Now };
@@ -674,6 +680,7 @@ impl World {
                     if self.chance(30) {
                         pending.submission.spec.payload = memory::large();
                     }
+                    self.turns.submitted(&mut pending, by);
                     self.submitted.insert(self.next);
                     self.next += 1;
                     new.push(pending);

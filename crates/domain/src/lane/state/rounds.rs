@@ -487,8 +487,8 @@ impl<C: Callers> LaneState<C> {
         (length <= DELAY_KEPT || self.fifo().is_some()) && self.jobs.delay(job, now + length, avoid)
     }
 
-    /// Takes submissions out of the queue, as many as one round may have, and gives them their places. In a session without
-    /// order the ledger is asked first about those that may be repetitions. A submission waits
+    /// Takes submissions out, their callers in turn, as many as one round may have, and gives them their places. In a session
+    /// without order the ledger is asked first about those that may be repetitions. A submission waits
     /// for another one's commit if that one has the same key, or retries the same job: the ledger then answers it by what
     /// the first one wrote.
     fn accept(
@@ -502,7 +502,7 @@ impl<C: Callers> LaneState<C> {
         let (mut keys, mut retried) = (HashSet::new(), HashSet::new());
         while accepted.len() < ROUND_NEW_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
-            && let Some(mut pending) = self.submissions.pop_front()
+            && let Some(mut pending) = self.submissions.pop_next()
         {
             if now >= pending.deadline {
                 // The caller was answered when its time was up.

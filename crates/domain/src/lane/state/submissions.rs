@@ -1,12 +1,24 @@
-//! The submissions that are in no round yet, in their order. A command may have more of them than one round takes in: those
-//! that are left are the rest of a command that was begun.
+//! The submissions that are in no round yet. Their callers take turns, with one submission each; those of one caller, and all
+//! of one session, keep their order.
+//!
+//! A command, which is one caller's, may have more of them than one round takes in: those that are left are the rest of a command
+//! that was begun.
 
 use std::collections::VecDeque;
 
-use crate::lane::messages::{Callers, PendingSubmission};
+use crate::lane::messages::{Callers, PendingSubmission, Submitter};
 
 /// Of one lane.
 pub(super) struct Submissions<C: Callers> {
+    /// Whether callers take turns. If not, all of them are one.
+    has_turns: bool,
+    /// One for each caller of whom some wait. The first one has its turn.
+    lines: VecDeque<Line<C>>,
+}
+
+/// What waits of one caller: never nothing.
+struct Line<C: Callers> {
+    of: Option<Submitter>,
     waiting: VecDeque<PendingSubmission<C>>,
     /// So many of the first are of commands that were begun: a round has looked at one of their submissions.
     begun: usize,
@@ -15,56 +27,83 @@ pub(super) struct Submissions<C: Callers> {
 }
 
 impl<C: Callers> Submissions<C> {
-    pub(super) fn new() -> Self {
-        Self { waiting: VecDeque::new(), begun: 0, commands: VecDeque::new() }
+    pub(super) const fn new(has_turns: bool) -> Self {
+        Self { has_turns, lines: VecDeque::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.lines.iter().map(|line| line.waiting.len()).sum()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.lines.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &PendingSubmission<C>> {
-        self.waiting.iter()
+        self.lines.iter().flat_map(|line| &line.waiting)
     }
 
     /// Adds the submissions of one command.
     pub(super) fn push(&mut self, new: Vec<PendingSubmission<C>>) {
-        if !new.is_empty() {
-            self.commands.push_back(new.len());
-            self.waiting.extend(new);
+        if let Some(first) = new.first() {
+            let line = self.line_of(first.submitter);
+            line.commands.push_back(new.len());
+            line.waiting.extend(new);
         }
     }
 
-    /// The first one, whose command is begun with that.
-    pub(super) fn pop_front(&mut self) -> Option<PendingSubmission<C>> {
-        if self.begun == 0 {
-            self.begun = self.commands.pop_front()?;
+    /// The first one of the caller whose turn it is. Its command is begun with that.
+    pub(super) fn pop_next(&mut self) -> Option<PendingSubmission<C>> {
+        let mut line = self.lines.pop_front()?;
+        let next = line.pop_front();
+        if !line.waiting.is_empty() {
+            self.lines.push_back(line);
         }
-        self.begun -= 1;
-        self.waiting.pop_front()
+        next
     }
 
-    /// Puts submissions back, which are the first again.
+    /// Puts submissions back, which are the first of their callers again.
     pub(super) fn put_back(&mut self, first: impl DoubleEndedIterator<Item = PendingSubmission<C>>) {
         for submission in first.rev() {
-            self.waiting.push_front(submission);
-            self.begun += 1;
+            let line = self.line_of(submission.submitter);
+            line.waiting.push_front(submission);
+            line.begun += 1;
         }
     }
 
     /// Takes out all of them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = PendingSubmission<C>> {
-        self.begun = 0;
-        self.drain_not_begun()
+        self.lines.drain(..).flat_map(|line| line.waiting)
     }
 
     /// Takes out those of the commands of which no round has looked at any.
-    pub(super) fn drain_not_begun(&mut self) -> impl Iterator<Item = PendingSubmission<C>> {
-        self.commands.clear();
-        self.waiting.drain(self.begun..)
+    pub(super) fn drain_not_begun(&mut self) -> Vec<PendingSubmission<C>> {
+        let mut not_begun = Vec::new();
+        for line in &mut self.lines {
+            line.commands.clear();
+            not_begun.extend(line.waiting.drain(line.begun..));
+        }
+        self.lines.retain(|line| !line.waiting.is_empty());
+        not_begun
+    }
+
+    /// The line of a caller, to which something is added at once.
+    fn line_of(&mut self, submitter: Option<Submitter>) -> &mut Line<C> {
+        let of = submitter.filter(|_| self.has_turns);
+        let at = self.lines.iter().position(|line| line.of == of).unwrap_or_else(|| {
+            self.lines.push_back(Line { of, waiting: VecDeque::new(), begun: 0, commands: VecDeque::new() });
+            self.lines.len() - 1
+        });
+        &mut self.lines[at]
+    }
+}
+
+impl<C: Callers> Line<C> {
+    fn pop_front(&mut self) -> Option<PendingSubmission<C>> {
+        if self.begun == 0 {
+            self.begun = self.commands.pop_front()?;
+        }
+        self.begun -= 1;
+        self.waiting.pop_front()
     }
 }

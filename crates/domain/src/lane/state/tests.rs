@@ -6,6 +6,7 @@ mod lookups;
 mod refused_batches;
 mod sessions;
 mod taken_over;
+mod turns;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

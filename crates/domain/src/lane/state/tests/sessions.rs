@@ -22,7 +22,7 @@ pub(super) fn snapshot(unfinished: u64, ordering: Ordering) -> SessionSnapshot {
 }
 
 /// The new jobs that are to be committed.
-fn new_jobs(effects: &Effects) -> Vec<crate::job::NewJob> {
+pub(super) fn new_jobs(effects: &Effects) -> Vec<crate::job::NewJob> {
     let batches = effects.iter().filter_map(|effect| match effect {
         Effect::Commit(batch) => Some(batch),
         _ => None,
