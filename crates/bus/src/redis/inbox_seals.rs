@@ -1,13 +1,13 @@
 //! Which entries of inboxes this handle was given, and which of them took effect: so that an entry that is read again
 //! because it was not settled is told apart from a copy that another hand put into the stream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use domain::InstanceId;
 use parking_lot::Mutex;
 
 use super::seal::{Origin, Place, Replays, Sealer};
-use crate::limits::INBOX_ENTRIES_MAX;
+use crate::limits::{INBOX_ENTRIES_MAX, INBOX_SETTLE_ENTRIES_MAX};
 use crate::{Entry, EntryId};
 
 /// Inboxes whose entries are remembered: this instance's own, and those of dead instances that it empties. Beyond that the
@@ -15,6 +15,11 @@ use crate::{Entry, EntryId};
 const INBOXES_MAX: usize = 64;
 /// Entries of one inbox that were given out and not settled. Beyond that all are forgotten, and may be given out again.
 const GIVEN_MAX: usize = 4 * INBOX_ENTRIES_MAX;
+/// Settled entries of one inbox whose ids are known. Beyond that all ids are forgotten, and what lies there still counts as a
+/// copy.
+const SETTLED_MAX: usize = 4 * INBOX_ENTRIES_MAX;
+/// Those that were removed last among them: they may have been read just before.
+const REMOVED_MAX: usize = INBOX_SETTLE_ENTRIES_MAX;
 
 /// What is known of the inboxes that this handle reads.
 #[derive(Default)]
@@ -33,6 +38,9 @@ struct Known {
     /// When it was last read, as [`Remembered::reads`] counts.
     read_at: u64,
     settled: Replays,
+    settled_ids: HashMap<EntryId, Origin>,
+    /// Those of `settled_ids` that were removed, in that order.
+    removed: VecDeque<EntryId>,
     given: HashMap<EntryId, Origin>,
     given_as: HashMap<Origin, EntryId>,
 }
@@ -42,15 +50,19 @@ struct Known {
 pub(super) enum Rejected {
     /// No instance of this cluster sealed it for this inbox.
     Seal,
-    /// It is a copy, or has taken effect.
+    /// It is a copy.
     Replay,
+    /// This handle has settled it, and it was not removed, as where the server's answer did not come.
+    Settled,
 }
 
 impl Rejected {
-    pub(super) const fn as_str(self) -> &'static str {
+    /// How the metrics and the log call it; `None` for what no other hand put there.
+    pub(super) const fn reported_as(self) -> Option<&'static str> {
         match self {
-            Self::Seal => "seal",
-            Self::Replay => "replay",
+            Self::Seal => Some("seal"),
+            Self::Replay => Some("replay"),
+            Self::Settled => None,
         }
     }
 }
@@ -92,7 +104,8 @@ impl InboxSeals {
             None => known.settled.has(origin),
         };
         if is_replay {
-            return Err(Rejected::Replay);
+            let is_there_still = known.settled_ids.get(&sealed.id) == Some(&origin);
+            return Err(if is_there_still { Rejected::Settled } else { Rejected::Replay });
         }
         if known.given.len() >= GIVEN_MAX {
             known.given.clear();
@@ -111,7 +124,22 @@ impl InboxSeals {
             if let Some(origin) = known.given.remove(id) {
                 known.given_as.remove(&origin);
                 known.settled.note(origin);
+                if known.settled_ids.len() >= SETTLED_MAX {
+                    known.settled_ids.clear();
+                    known.removed.clear();
+                }
+                known.settled_ids.insert(*id, origin);
             }
+        }
+    }
+
+    /// These entries are not in the inbox any more.
+    pub(super) fn removed(&self, of: &InstanceId, entries: &[EntryId]) {
+        let mut remembered = self.0.lock();
+        let Some(known) = remembered.inboxes.get_mut(of) else { return };
+        known.removed.extend(entries.iter().filter(|id| known.settled_ids.contains_key(*id)));
+        while known.removed.len() > REMOVED_MAX {
+            known.removed.pop_front().map(|id| known.settled_ids.remove(&id));
         }
     }
 }
@@ -144,7 +172,34 @@ mod tests {
         }
         assert!(seals.open(&sealer, &me, &first).is_ok());
         seals.settle(&me, &[first.id]);
-        assert_eq!(seals.open(&sealer, &me, &first), Err(Rejected::Replay));
+        assert_eq!(seals.open(&sealer, &me, &first), Err(Rejected::Settled));
+    }
+
+    #[test]
+    fn what_was_settled_and_lies_there_still_is_no_copy_and_is_not_reported() {
+        let (sealer, seals, me) = (sealer(), InboxSeals::default(), InstanceId::parse("i-1").unwrap());
+        let sealed = sealer.seal(Place::Inbox(&me), b"text");
+        let first = entry(0, &sealed);
+        let settled = |entry: &Entry| {
+            seals.open(&sealer, &me, entry).unwrap();
+            seals.settle(&me, &[entry.id]);
+        };
+        let why = |entry: &Entry| seals.open(&sealer, &me, entry).unwrap_err().reported_as();
+        settled(&first);
+        assert_eq!(why(&first), None, "the answer to its removal did not come");
+        assert_eq!(why(&entry(1, &sealed)), Some("replay"));
+        let other = entry(0, &sealer.seal(Place::Inbox(&me), b"text"));
+        settled(&entry(2, &other.payload));
+        assert_eq!(why(&other), Some("replay"), "it lies where another one lay");
+        // It may have been read before it was removed.
+        seals.removed(&me, &[first.id]);
+        assert_eq!(why(&first), None);
+        for sequence in 3..3 + REMOVED_MAX as u64 {
+            let next = entry(sequence, &sealer.seal(Place::Inbox(&me), b"text"));
+            settled(&next);
+            seals.removed(&me, &[next.id]);
+        }
+        assert_eq!(why(&first), Some("replay"), "it was removed long ago");
     }
 
     #[test]
@@ -157,7 +212,7 @@ mod tests {
             seals.settle(of, &[first.id]);
             first
         };
-        let is_known = |of, entry: &Entry| seals.open(&sealer, of, entry) == Err(Rejected::Replay);
+        let is_known = |of, entry: &Entry| seals.open(&sealer, of, entry) == Err(Rejected::Settled);
         seals.opened(&before);
         let of_before = settled(&before);
         seals.opened(&me);
@@ -192,8 +247,8 @@ mod tests {
         assert!(seals.open(&sealer, &me, &first).is_ok(), "it was not settled");
         assert_eq!(seals.open(&sealer, &me, &entry(2, &sealed)), Err(Rejected::Replay), "a copy beside it");
         seals.settle(&me, &[first.id]);
-        for sequence in [1, 3] {
-            assert_eq!(seals.open(&sealer, &me, &entry(sequence, &sealed)), Err(Rejected::Replay));
+        for (sequence, why) in [(1, Rejected::Settled), (3, Rejected::Replay)] {
+            assert_eq!(seals.open(&sealer, &me, &entry(sequence, &sealed)), Err(why));
         }
         assert_eq!(seals.open(&sealer, &me, &entry(4, b"{}")), Err(Rejected::Seal));
         let other = InstanceId::parse("i-2").unwrap();

@@ -36,17 +36,22 @@ pub(super) async fn remove(shared: &Shared, of: &InstanceId, entries: &[EntryId]
             call.arg(entry.to_string());
         }
     };
-    commands::run(shared, &SETTLE, &keys, fill, Effect::Writes).await
+    commands::run::<()>(shared, &SETTLE, &keys, fill, Effect::Writes).await?;
+    shared.inbox_seals.removed(of, entries);
+    Ok(())
 }
 
-/// Opens the seals of entries. Those that are to take no effect are removed and counted.
+/// Opens the seals of entries. Those that are to take no effect are removed, and counted if another hand put them there.
 pub(super) async fn open_entries(shared: &Shared, of: &InstanceId, found: Vec<Entry>) -> Vec<Entry> {
     let (mut entries, mut rejected) = (Vec::new(), Vec::new());
     for entry in found {
         match shared.inbox_seals.open(&shared.sealer, of, &entry) {
             Ok(entry) => entries.push(entry),
             Err(why) => {
-                shared.rejected("entry", why.as_str());
+                match why.reported_as() {
+                    Some(why) => shared.rejected("entry", why),
+                    None => tracing::debug!(inbox = %of, entry = %entry.id, "an entry was settled before"),
+                }
                 rejected.push(entry.id);
             }
         }
