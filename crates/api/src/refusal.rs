@@ -15,7 +15,7 @@ use rand::RngExt;
 use wire::problem::MEDIA_TYPE;
 use wire::{Code, Problem};
 
-use crate::limits::DETAIL_CHARS_MAX;
+use crate::limits::{DETAIL_CHARS_MAX, TOO_MANY_SESSIONS_FOR};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 
 /// What the details say of a ledger that did not answer.
@@ -244,7 +244,8 @@ impl From<actors::jobs::Refusal> for Refusal {
             Inside::NotFinished(_) | Inside::AlreadyRetried | Inside::SessionClosed => {
                 Self::new(Code::Conflict, detail)
             }
-            Inside::SessionFull | Inside::TooManySessions => Self::new(Code::Overloaded, detail),
+            Inside::SessionFull => Self::new(Code::Overloaded, detail),
+            Inside::TooManySessions => Self::overloaded_for(TOO_MANY_SESSIONS_FOR, detail),
             Inside::StrictPriority | Inside::TooManyLabels => Self::invalid(detail),
             Inside::NoBus => Self::new(Code::BusUnavailable, detail),
             Inside::Internal => Self::internal(),
@@ -499,6 +500,13 @@ mod tests {
             assert_eq!((shown.code(), shown.problem.status), (code, code.status()), "{refusal:?}");
             assert!(shown.owner().is_none_or(|owner| owner == "a-1"), "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_token_with_too_many_sessions_is_told_to_wait_for_longer_than_a_jobs_end() {
+        let wait_ms = |refusal: actors::jobs::Refusal| Refusal::from(refusal).problem.retry_after_ms;
+        assert_eq!(wait_ms(actors::jobs::Refusal::TooManySessions), Some(60_000));
+        assert!(wait_ms(actors::jobs::Refusal::SessionFull).is_some_and(|ms| ms <= 500));
     }
 
     #[test]
