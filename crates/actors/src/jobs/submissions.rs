@@ -166,7 +166,7 @@ mod tests {
             let Some(LaneCommand::Submit(pending)) = served.recv().await else {
                 panic!("a submission was awaited")
             };
-            let submitters: Vec<_> = pending.iter().map(|one| one.submitter).collect();
+            let submitters: Vec<_> = pending.iter().map(|pending| pending.submitter).collect();
             assert_eq!(submitters, [token.map(TokenSubmissions::submitter)]);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Checked at each step: no job is written by two batches at once, nothing leaves that is not committed, each caller is
 //! answered once, and truly; of a strict session one job is under way at a time, in the order of the places; an owner that is
-//! told to stop does, and has answered everybody; no caller's submissions change places. Checked at the end, when everybody works: all jobs that were accepted are
-//! finished, and nobody waits.
+//! told to stop does, and has answered everybody; no caller's submissions change places. Checked at the end, when everybody
+//! works: all jobs that were accepted are finished, and nobody waits.
 
 mod memory;
 mod moves;
