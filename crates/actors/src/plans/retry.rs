@@ -1,14 +1,17 @@
 //! Retries as callers ask for them, and what they come to in a plan's state.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use domain::limits::CONTEXT_BYTES_MAX;
 use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
 use domain::{PlanId, TaskId};
 use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
-use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use super::{By, Plans, Refusal};
 
@@ -161,10 +164,9 @@ const fn seen(read: &TaskRecord) -> Seen {
 }
 
 /// A context with a JSON merge patch (RFC 7396) applied to it. What the patch does not name stays as it was written: numbers keep
-/// their digits.
+/// their digits, and names that are no Unicode their escapes.
 fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
-    let patched = merge(Some(read(context)?), read(patch)?, PATCH_DEPTH_MAX)?;
-    let text = patched.get();
+    let text = merge(Some(json(context)?), json(patch)?, PATCH_DEPTH_MAX)?;
     if !text.starts_with('{') {
         return Err(Refusal::Unfit("the context after the patch must be a JSON object".to_owned()));
     }
@@ -178,25 +180,84 @@ fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
 }
 
 /// `MergePatch` of RFC 7396, section 2, for a patch with at most so many objects in each other.
-fn merge(target: Option<&RawValue>, patch: &RawValue, depth_left: u32) -> Result<Box<RawValue>, Refusal> {
-    let Some(patch) = members(patch)? else { return Ok(patch.to_owned()) };
+fn merge(target: Option<&str>, patch: &str, depth_left: u32) -> Result<String, Refusal> {
+    let Some(Members(patch)) = members(patch)? else { return Ok(patch.to_owned()) };
     let Some(depth_left) = depth_left.checked_sub(1) else {
         let why = format!("context_patch has more than {PATCH_DEPTH_MAX} objects in each other");
         return Err(Refusal::Unfit(why));
     };
-    let mut merged = target.map(members).transpose()?.flatten().unwrap_or_default();
-    for (name, value) in patch {
+    let Members(mut merged) = target.map(members).transpose()?.flatten().unwrap_or_default();
+    for (name, (written, value)) in patch {
         let before = merged.remove(&name);
-        if value.get() != "null" {
-            merged.insert(name, merge(before.as_deref(), &value, depth_left)?);
+        if value != "null" {
+            let value = merge(before.as_ref().map(|(_, before)| &**before), &value, depth_left)?;
+            merged.insert(name, (written, Cow::Owned(value)));
         }
     }
-    Ok(to_raw_value(&merged).expect("it has text keys only"))
+    let members: Vec<_> = merged.into_values().map(|(written, value)| format!("{written}:{value}")).collect();
+    Ok(format!("{{{}}}", members.join(",")))
+}
+
+/// The members of an object, by their names: each one's name as it was written, and its value.
+#[derive(Default)]
+struct Members<'a>(BTreeMap<Vec<u8>, (&'a str, Cow<'a, str>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+        let mut found = BTreeMap::new();
+        while let Some((written, value)) = members.next_entry::<&'de RawValue, &'de RawValue>()? {
+            let Name(name) = serde_json::from_str(written.get()).map_err(de::Error::custom)?;
+            found.insert(name, (written.get(), Cow::Borrowed(value.get())));
+        }
+        Ok(Members(found))
+    }
+}
+
+/// A name without its escapes. It may be no Unicode (`"\udce9"`), as in the context of a stage.
+struct Name(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_bytes(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl Visitor<'_> for NameVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name, E> {
+        Ok(Name(name.to_owned()))
+    }
 }
 
 /// The members of a value; `None` for one that is no object.
-fn members(value: &RawValue) -> Result<Option<BTreeMap<String, Box<RawValue>>>, Refusal> {
-    value.get().starts_with('{').then(|| read(value.get())).transpose()
+fn members(value: &str) -> Result<Option<Members<'_>>, Refusal> {
+    value.starts_with('{').then(|| read(value)).transpose()
+}
+
+/// A JSON text without the blanks around it.
+fn json(text: &str) -> Result<&str, Refusal> {
+    read(text).map(RawValue::get)
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Refusal> {
@@ -242,6 +303,22 @@ mod tests {
             r#""new":{"n":0.10},"x":{"keep":1E2}}"#
         );
         assert_eq!(&*patched, expected);
+    }
+
+    /// A stage's context may have such names: some languages write them for names of files.
+    #[test]
+    fn names_that_are_no_unicode_are_patched_and_kept() {
+        let context = r#"{"\ud800":1,"in":{"\udce9.txt":{"kept":1},"\udcea":2}}"#;
+        for (patch, expected) in [
+            (r#"{"a":1}"#, r#"{"a":1,"in":{"\udce9.txt":{"kept":1},"\udcea":2},"\ud800":1}"#),
+            (
+                r#"{"in":{"\uDCE9.txt":{"b":2},"\udcea":null},"\ud800":null}"#,
+                r#"{"in":{"\uDCE9.txt":{"b":2,"kept":1}}}"#,
+            ),
+            (r#"{"\u0069n":[],"\uD800":{"\ud801":1}}"#, r#"{"\u0069n":[],"\uD800":{"\ud801":1}}"#),
+        ] {
+            assert_eq!(&*patched(context, patch).unwrap(), expected, "{patch}");
+        }
     }
 
     #[test]

@@ -246,8 +246,8 @@ pub struct TaskRetryRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub expect: Option<ExpectedTask>,
-    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text. The
-    /// context may have as much after it.
+    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text, with at
+    /// most 127 objects in each other. The context may have 256 KiB after it, and names that are no Unicode before and after it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
