@@ -20,9 +20,14 @@ use crate::request_id::{RequestId, X_REQUEST_ID_NAME};
 /// No bare answer is longer than this, in bytes.
 const BARE_BYTES_MAX: usize = 256;
 
+/// The HTTP library reads no longer path with its query, in bytes.
+const PATH_BYTES_MAX: usize = 65_534;
+
 /// A connection on which refusals of the parser are problems.
 pub struct WithProblems<IO> {
     connection: IO,
+    /// How many bytes the connection has read.
+    bytes_read: usize,
     /// What is still to be written in place of a bare answer, and how much of that the library believes to write.
     instead: Option<(Vec<u8>, usize)>,
 }
@@ -34,7 +39,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection for IO {}
 
 /// The connection, with problems in place of bare refusals.
 pub fn with_problems(connection: impl Connection + 'static) -> WithProblems<Box<dyn Connection>> {
-    WithProblems { connection: Box::new(connection), instead: None }
+    WithProblems { connection: Box::new(connection), bytes_read: 0, instead: None }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for WithProblems<IO> {
@@ -43,7 +48,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for WithProblems<IO> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_read(context, into)
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.connection).poll_read(context, into);
+        self.bytes_read = self.bytes_read.saturating_add(into.filled().len() - before);
+        read
     }
 }
 
@@ -58,7 +66,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WithProblems<IO> {
             let Some(status) = bare_status(bytes) else {
                 return Pin::new(&mut this.connection).poll_write(context, bytes);
             };
-            this.instead = Some((problem(status), bytes.len()));
+            this.instead = Some((problem(status, this.bytes_read), bytes.len()));
         }
         while let Some((left, stands_for)) = &mut this.instead {
             if left.is_empty() {
@@ -97,19 +105,29 @@ fn bare_status(bytes: &[u8]) -> Option<u16> {
 
 /// The refusal of a head that has not come in time.
 pub fn late_head() -> Vec<u8> {
-    problem(408)
+    problem(408, 0)
 }
 
-/// The whole answer, after which the connection is closed.
-fn problem(status: u16) -> Vec<u8> {
+/// The whole answer, on a connection that has read so many bytes. The connection is closed after it.
+fn problem(status: u16, bytes_read: usize) -> Vec<u8> {
+    let mut far = String::new();
+    if bytes_read > PATH_BYTES_MAX {
+        far = format!(", or its path and query have more than {PATH_BYTES_MAX} bytes");
+    }
     let (code, detail) = match status {
-        408 => (Code::Invalid, "the request's head did not come in time"),
-        414 => (Code::TooLarge, "the request's path and query are too long"),
-        431 => (Code::TooLarge, "the request's head has more than 131072 bytes, or more than 96 headers"),
+        408 => (Code::Invalid, "the request's head did not come in time".to_owned()),
+        414 => (Code::TooLarge, "the request's path and query are too long".to_owned()),
+        431 => (
+            Code::TooLarge,
+            "the request's head has more than 131072 bytes, or more than 96 headers".to_owned(),
+        ),
         // The library says no more of what it could not read.
         _ => (
             Code::Invalid,
-            "this is no HTTP/1.1 request that can be read, or its path and query have more than 65534 bytes",
+            format!(
+                "this is no HTTP/1.1 request that can be read: its first line or a header may be malformed, `Host` missing \
+                 or there twice, or `Content-Length` or `Transfer-Encoding` wrong, there twice or both there{far}"
+            ),
         ),
     };
     // A code has one status, whatever the library would say. But an idle connection may end with a 408 just when a request is
@@ -119,8 +137,7 @@ fn problem(status: u16) -> Vec<u8> {
         StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
     let id = RequestId::of(&HeaderMap::new()).to_string();
     tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
-    let title = format!("The HTTP parser refused the request: {reason}");
-    let problem = Problem { title, status, request_id: id.clone(), ..Problem::new(code, detail) };
+    let problem = Problem { status, request_id: id.clone(), ..Problem::new(code, detail) };
     let body = serde_json::to_string(&problem).expect("a problem has text keys only");
     let length = body.len();
     let answer = format!(
@@ -179,6 +196,23 @@ mod tests {
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{bare}: {head}");
             let problem: Problem = serde_json::from_str(body).unwrap();
             assert_eq!((problem.code.as_str(), problem.status), (code.as_str(), status), "{bare}");
+            assert_eq!(problem.title, code.title(), "{bare}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_path_may_be_the_reason_only_where_so_much_was_read() {
+        for (bytes, may_be) in [(PATH_BYTES_MAX, false), (PATH_BYTES_MAX + 1, true)] {
+            let (near, mut far) = tokio::io::duplex(2 * PATH_BYTES_MAX);
+            let mut near = with_problems(near);
+            far.write_all(&vec![b'x'; bytes]).await.unwrap();
+            near.read_exact(&mut vec![0; bytes]).await.unwrap();
+            near.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            drop(near);
+            let mut text = String::new();
+            far.read_to_string(&mut text).await.unwrap();
+            assert!(text.contains("a header may be malformed"), "{text}");
+            assert_eq!(text.contains("65534 bytes"), may_be, "{bytes}: {text}");
         }
     }
 

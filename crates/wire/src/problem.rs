@@ -41,7 +41,7 @@ words! {
         StillRunning = "still_running",
         /// A corrected definition changes a stage that is completed.
         DefinitionChanged = "definition_changed",
-        /// The body is longer than this daemon takes.
+        /// The body, a part of it, or the head is longer than this daemon takes.
         TooLarge = "too_large",
         /// The body is not `application/json`.
         UnsupportedMediaType = "unsupported_media_type",
@@ -131,7 +131,7 @@ impl Code {
             Self::StageUnknown => "A stage is UNKNOWN and not resolved",
             Self::StillRunning => "The task still runs",
             Self::DefinitionChanged => "The definition changes a completed stage",
-            Self::TooLarge => "The body is too large",
+            Self::TooLarge => "The request is too large",
             Self::UnsupportedMediaType => "The body must be application/json",
             Self::KeyReused => "The idempotency key was used for another request",
             Self::WindowFull => "The signer's window is full",

@@ -36,7 +36,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
     let (many, far) = (headers(97), path(65_535));
     for (sent, status, code, detail) in [
         ("nonsense\r\n\r\n", 400, "invalid", "no HTTP/1.1 request"),
-        ("GET / HTTP/3.7\r\n\r\n", 400, "invalid", "no HTTP/1.1 request"),
+        ("GET / HTTP/3.7\r\n\r\n", 400, "invalid", "a header may be malformed"),
         ("GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n", 400, "invalid", "no HTTP/1.1 request"),
         (
             "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
@@ -57,6 +57,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{shown}: {answer}");
         assert!(head.contains("content-type: application/problem+json"), "{shown}: {answer}");
         assert_eq!(problem["code"], code, "{shown}: {answer}");
+        assert!(problem["title"].as_str().unwrap().starts_with("The request is "), "{shown}: {answer}");
         assert!(problem["detail"].as_str().unwrap().contains(detail), "{shown}: {answer}");
         let id = problem["request_id"].as_str().unwrap();
         assert!(head.contains(&format!("x-request-id: {id}")), "{shown}: {answer}");
