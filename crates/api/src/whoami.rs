@@ -1,7 +1,7 @@
 //! Who the caller is: for programs and pages that offer only what their token may do.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use domain::NodeId;
+use domain::{Invalid, NodeId};
 use wire::whoami::{TokenScope, Whoami};
 
 use crate::auth::{Principal, Scope};
@@ -23,7 +23,8 @@ use crate::state::State;
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let query = Query::read(&request, &["node"])?;
     let principal = Principal::of(&request);
-    let asked = query.get("node").map(NodeId::parse).transpose()?;
+    let asked = query.get("node").map(NodeId::parse).transpose();
+    let asked = asked.map_err(|invalid| Invalid { what: "node", ..invalid })?;
     let node = match asked.filter(|_| state.is_open()) {
         Some(id) => Some(nodes::claim(&state, &principal, &id).await?),
         None => None,

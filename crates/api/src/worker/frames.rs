@@ -2,7 +2,7 @@
 
 use bus::Slot;
 use domain::job::Attempt;
-use domain::{JobId, Label, Language, NodeId, PoolName, TraceParent};
+use domain::{Invalid, JobId, Label, Language, NodeId, PoolName, TraceParent};
 use nodes::connection::{End, FromNode, Hello, Percent, Progress, ToNode};
 use nodes::{Abilities, Load};
 use wire::worker::{
@@ -74,25 +74,17 @@ fn notice(slot: Slot) -> Notice {
 }
 
 fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
-    let labels = |texts: &[String]| {
-        texts.iter().map(|text| Label::parse(text)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())
-    };
-    let languages = |texts: &[String]| {
-        let read = texts.iter().map(|text| Language::parse(text)).collect::<Result<Vec<_>, _>>();
-        read.map_err(|e| e.to_string())
-    };
     let abilities = Abilities {
-        services: labels(&hello.services)?,
-        hears: languages(&hello.languages.asr)?,
-        speaks: languages(&hello.languages.tts)?,
-        understands: languages(&hello.languages.semantic)?,
-        labels: labels(&hello.labels)?,
+        services: each("services", &hello.services, Label::parse)?,
+        hears: each("languages.asr", &hello.languages.asr, Language::parse)?,
+        speaks: each("languages.tts", &hello.languages.tts, Language::parse)?,
+        understands: each("languages.semantic", &hello.languages.semantic, Language::parse)?,
+        labels: each("labels", &hello.labels, Label::parse)?,
     };
     let mut services = abilities.services.clone();
     services.sort_unstable();
     services.dedup();
-    let pools = hello.pools.iter().map(|name| PoolName::parse(name)).collect::<Result<Vec<_>, _>>();
-    let pools = pools.map_err(|e| e.to_string())?;
+    let pools = each("pools", &hello.pools, PoolName::parse)?;
     Ok(Hello {
         node: NodeId::parse(&hello.node_id).map_err(|e| e.to_string())?,
         capacity: hello.capacity,
@@ -104,6 +96,21 @@ fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
         running: slots(&hello.running)?,
         principal: principal.into(),
     })
+}
+
+/// The names in a list.
+///
+/// # Errors
+/// The place of the first that is none, such as `labels[1]`, and what would be right.
+fn each<T>(
+    list: &str,
+    names: &[String],
+    parse: impl Fn(&str) -> Result<T, Invalid>,
+) -> Result<Vec<T>, String> {
+    let read = |(at, name): (usize, &String)| {
+        parse(name).map_err(|Invalid { expected, .. }| format!("{list}[{at}] must be {expected}"))
+    };
+    names.iter().enumerate().map(read).collect()
 }
 
 fn slots(running: &[AttemptRef]) -> Result<Vec<Slot>, String> {
@@ -118,4 +125,28 @@ fn slot(job: &str, attempt: u32) -> Result<Slot, String> {
 const fn load(load: wire::worker::Load) -> Load {
     let wire::worker::Load { cpu, gpu, memory } = load;
     Load { cpu, gpu, memory }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bad_name_in_a_hello_is_refused_by_its_place() {
+        for (field, value, says) in [
+            ("pools", json!(["p", "é"]), "pools[1] must be 1 to 64 characters"),
+            ("labels", json!(["a b"]), "labels[0] must be 1 to "),
+            ("services", json!(["a", "b", "/"]), "services[2] must be 1 to "),
+            ("languages", json!({"tts": ["é"]}), "languages.tts[0] must be 1 to "),
+            ("languages", json!({"asr": ["zh", "é"]}), "languages.asr[1] must be 1 to "),
+            ("languages", json!({"semantic": ["é"]}), "languages.semantic[0] must be 1 to "),
+        ] {
+            let mut hello = json!({"node_id": "n", "capacity": 1, "running": []});
+            hello[field] = value;
+            let refused = read_hello(serde_json::from_value(hello).unwrap(), "").unwrap_err();
+            assert!(refused.starts_with(says), "{field}: {refused}");
+        }
+    }
 }

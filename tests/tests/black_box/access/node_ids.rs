@@ -63,6 +63,9 @@ async fn a_node_id_belongs_to_its_token_where_no_bus_joins_the_instances() {
     };
     assert_eq!([claim(&one, "ops").await, claim(&one, "other").await], ["own", "anothers"]);
     assert_eq!(claim(&two, "other").await, "free", "this instance knows of no such node");
+    let (status, refused) = one.ask("other", "GET", "/v1/whoami?node=a%20b", None).await;
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(status == 400 && detail.starts_with("node must be 1 to 128 characters"), "{refused}");
     // Under a name of its own it is welcome.
     node(&two, "other", "gpu-2", "default").await;
 
