@@ -3,6 +3,8 @@
 mod bulk;
 mod wait;
 
+use std::cell::Cell;
+
 use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
 use client::wire::limits::{BATCH_JOBS_MAX, LIST_ITEMS_MAX};
 use client::{Client, JobQuery, JobUpdate, Page};
@@ -155,7 +157,7 @@ pub async fn each<T: Serialize>(
     failed.map_or(Ok(()), Err)
 }
 
-/// The same for calls that change nothing, where people are told so.
+/// The same for calls that change nothing. People are told so behind the answers, if there are any.
 ///
 /// # Errors
 /// The last failure.
@@ -165,8 +167,13 @@ pub async fn each_unchanged<T: Serialize>(
     read: impl AsyncFn(&str) -> client::Result<T>,
     people: impl Fn(&T) -> String,
 ) -> Result<(), Failure> {
+    let has_answer = Cell::new(false);
+    let people = |answer: &T| {
+        has_answer.set(true);
+        people(answer)
+    };
     let done = each(ids, remote, read, people).await;
-    if !remote.json {
+    if has_answer.get() {
         shown::print("nothing was changed\n");
     }
     done

@@ -431,6 +431,25 @@ async fn a_dry_run_about_several_ids_looks_at_each_and_changes_none() {
 }
 
 #[tokio::test]
+async fn a_dry_run_that_is_refused_prints_what_it_found_alone() {
+    let missing = (404, serde_json::to_string(&wire::Problem::new(wire::Code::NotFound, "no")).unwrap());
+    let found = "job j-1 would be retried: succeeded, attempt 3\nnothing was changed\n";
+    for (ids, answers, said) in [
+        (["a"].as_slice(), vec![missing.clone()], ""),
+        (["a", "b"].as_slice(), vec![missing.clone(), missing.clone()], ""),
+        (["a", "b"].as_slice(), vec![missing, finished("succeeded", "1", "null")], found),
+    ] {
+        let (listener, url) = listener().await;
+        let heard = answering(listener, answers);
+        let words = [["job", "retry"].as_slice(), ids, &["--dry-run", "--url", &url]].concat();
+        let output = ended(fencepost(&words)).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((output.status.code(), out.as_ref()), (Some(1), said), "{words:?}: {err}");
+        assert_eq!(heard.lock().len(), ids.len(), "{words:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_whose_stderr_cannot_be_written_does_what_it_should() {
     let missing = (404, serde_json::to_string(&wire::Problem::new(wire::Code::NotFound, "no")).unwrap());
     let page = (200, r#"{"items":[],"next_cursor":"c"}"#.to_owned());
