@@ -2,6 +2,7 @@
 //!
 //! What must never live here: what a command does; each has a module of its own under `commands`.
 
+mod checked;
 pub mod ids;
 pub mod jobs;
 pub mod length;
@@ -271,7 +272,7 @@ pub enum Nonce {
         #[arg(long, value_name = "MS", value_parser = milliseconds(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
         /// Idempotency key: the same request under the same key gets the same nonces
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", value_parser = checked::key)]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,
@@ -441,7 +442,7 @@ pub enum Audit {
         #[arg(long)]
         subject: Option<String>,
         /// Only from this time on, such as 2026-11-24T00:00:00Z
-        #[arg(long, value_name = "TIME")]
+        #[arg(long, value_name = "TIME", value_parser = checked::time)]
         since: Option<String>,
         #[command(flatten)]
         paged: Paged,
@@ -720,6 +721,12 @@ mod tests {
             "job dismiss",
             "job delete",
             "job bulk",
+            "job bulk delete --before tomorrow",
+            "job bulk delete --kind k --key é",
+            "audit list --since zh",
+            "submit --run-at 8:00",
+            "submit --require é",
+            "session open --require a,b",
             "job bulk retry --rate 0",
             "job bulk retry --rate 10001",
             "job bulk retry --dry-run --no-wait",

@@ -334,7 +334,7 @@ async fn jobs_are_dismissed_and_deleted_one_by_one_and_in_bulk_and_refusals_chan
     refused("job", &["bulk", "cancel", "--kind", "w"], 2, "1 job matches. Cancel it").await;
     refused("job", &["bulk", "retry", "--kind", "a"], 1, "name an outcome").await;
     refused("job", &["bulk", "delete", "--yes"], 1, "name one condition").await;
-    refused("job", &["bulk", "dismiss", "--before", "yesterday"], 1, "before must be a time").await;
+    refused("job", &["bulk", "dismiss", "--before", "yesterday"], 2, "a time as in 20").await;
     refused("job", &["bulk", "show", "no-such"], 1, "not_found").await;
     refused("pool", &["pause", "no-such", "--reason", "r"], 1, "not_found").await;
     assert_eq!(rig.get(0, "/v1/bulk").await["items"], json!([]));

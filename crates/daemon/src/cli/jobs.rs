@@ -17,7 +17,7 @@ use wire::limits::{
 use bulk::Bulk;
 
 use super::length::{length, milliseconds};
-use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, named, words};
+use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, checked, named, words};
 
 // In the type of a command-line option.
 const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
@@ -94,7 +94,7 @@ pub struct Submit {
     #[command(flatten)]
     pub job: JobOptions,
     /// Idempotency key: the same request under the same key is the same job
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = checked::key)]
     pub key: Option<String>,
     /// Wait for the job and print its result; exit with 1 if it does not succeed
     #[arg(long)]
@@ -134,7 +134,7 @@ pub struct JobOptions {
     #[arg(long, value_name = "MS", conflicts_with = "run_at", value_parser = milliseconds(0..=DELAY_MS_MAX))]
     delay_ms: Option<u64>,
     /// Do not run the job before this time, such as 2026-11-24T08:00:00Z
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = checked::time)]
     run_at: Option<String>,
     /// How long one attempt may run, in milliseconds or such as 90s [default: 600000]
     #[arg(long, value_name = "MS", value_parser = milliseconds(JOB_TIMEOUT_MS_MIN..=JOB_TIMEOUT_MS_MAX))]
@@ -160,7 +160,7 @@ pub struct Needs {
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
     /// Only nodes with this label; repeat it for more labels
-    #[arg(long = "require", value_name = "LABEL")]
+    #[arg(long = "require", value_name = "LABEL", value_parser = checked::label)]
     pub requires: Vec<String>,
     /// Source and target language, such as zh:en
     #[arg(long, value_name = "SRC:TGT", value_parser = route)]
@@ -270,7 +270,7 @@ pub enum Job {
         #[arg(long)]
         dry_run: bool,
         /// Idempotency key: the same request under the same key retries the jobs once
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", value_parser = checked::key)]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,
@@ -412,15 +412,16 @@ mod tests {
         for wrong in [
             "--metadata order",
             "--ref r",
-            "--delay-ms 1 --run-at t",
+            "--delay-ms 1 --run-at 2026-11-24T08:00:00Z",
             "--backoff-factor 0.5",
             "--timeout-ms 0",
         ] {
             let words = format!("x {wrong}");
             assert!(Line::try_parse_from(words.split(' ')).is_err(), "{wrong}");
         }
-        let at = Line::parse_from(["x", "--run-at", "t", "--file", "f"]).job.request(Json::null());
-        assert_eq!(at.run_at.as_deref(), Some("t"));
+        let time = "2026-11-24T08:00:00Z";
+        let at = Line::parse_from(["x", "--run-at", time, "--file", "f"]).job.request(Json::null());
+        assert_eq!(at.run_at.as_deref(), Some(time));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use wire::plans::{
     TaskRetryRequest,
 };
 
-use super::{Paged, Remote, Shown, words};
+use super::{Paged, Remote, Shown, checked, words};
 
 // In the types of command-line options.
 const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
@@ -29,7 +29,7 @@ pub enum Plan {
         #[arg(long)]
         start: bool,
         /// Idempotency key: the same request under the same key is the same plan
-        #[arg(long, alias = "idempotency-key", value_name = "KEY")]
+        #[arg(long, alias = "idempotency-key", value_name = "KEY", value_parser = checked::key)]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,
@@ -235,7 +235,7 @@ pub struct RetryOptions {
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Idempotency key: the same request under the same key opens one run
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = checked::key)]
     pub key: Option<String>,
     /// Show what the retry would come to, and change nothing
     #[arg(long)]

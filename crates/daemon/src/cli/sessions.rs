@@ -6,7 +6,7 @@ use wire::sessions::Ordering;
 
 use super::jobs::Needs;
 use super::length::milliseconds;
-use super::{Paged, Remote, Shown, words};
+use super::{Paged, Remote, Shown, checked, words};
 
 /// `fencepost session …`
 #[derive(Debug, Subcommand)]
@@ -25,7 +25,7 @@ pub enum Session {
         #[arg(long, value_name = "MS", value_parser = milliseconds(SESSION_IDLE_MS_MIN..=SESSION_IDLE_MS_MAX))]
         idle_ms: Option<u64>,
         /// Idempotency key: the same request under the same key is the same session
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", value_parser = checked::key)]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,

@@ -190,9 +190,7 @@ async fn of_jobs(world: &World, name: &str) -> Option<Entry> {
         ),
         "bulk cancel" => asks("--kind none --yes", "DONE: 0 jobs", DOCUMENT, no_filter),
         "bulk delete" => asks("--kind none --yes", "DONE: 0 jobs", DOCUMENT, no_filter),
-        "bulk dismiss" => {
-            asks("--kind none --yes", "DONE: 0 jobs", DOCUMENT, ("--before yesterday --yes", "invalid"))
-        }
+        "bulk dismiss" => asks("--kind none --yes", "DONE: 0 jobs", DOCUMENT, ("--pool ! --yes", "invalid")),
         "bulk list" => asks("", "BULK ", LINES, ("--cursor no", "invalid")),
         "bulk show" => asks(bulk, "status ", DOCUMENT, no),
         "bulk stop" => asks(bulk, "DONE: 1 jobs deleted", DOCUMENT, no),

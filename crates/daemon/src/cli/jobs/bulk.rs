@@ -6,7 +6,7 @@ use wire::jobs::JobState;
 use wire::limits::BULK_RATE_MAX;
 
 use super::Filter;
-use crate::cli::{Paged, Remote, Shown, words};
+use crate::cli::{Paged, Remote, Shown, checked, words};
 
 // In the type of a command-line option.
 const RATE_MAX: i64 = BULK_RATE_MAX as i64;
@@ -55,7 +55,7 @@ pub struct Begun {
     filter: Filter,
     /// Only jobs that finished (for cancel: were submitted) before this time, such as 2026-11-24T08:00:00Z [default: now]
     // The last one counts, so that a command can be repeated with another one behind it.
-    #[arg(long, value_name = "TIME", overrides_with = "before")]
+    #[arg(long, value_name = "TIME", overrides_with = "before", value_parser = checked::time)]
     before: Option<String>,
     /// Jobs per second at most [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RATE_MAX))]
@@ -70,7 +70,7 @@ pub struct Begun {
     #[arg(short, long)]
     pub yes: bool,
     /// Idempotency key: the same request under the same key is the same operation
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = checked::key)]
     pub key: Option<String>,
     #[command(flatten)]
     pub remote: Remote,
@@ -113,12 +113,14 @@ mod tests {
 
     #[test]
     fn every_option_is_a_field_of_the_request() {
-        let line = "x --state finished --dead --outcome failed --session s --tenant t --pool p --kind k --before b --rate 7";
+        let line = "x --state finished --dead --outcome failed --session s --tenant t --pool p --kind k \
+                    --before 2026-11-24T08:00:00Z --rate 7";
         let begun = Line::parse_from(line.split(' ')).begun;
-        let fields = r#"{"action":"delete","filter":{"state":"FINISHED","outcome":"failed","session":"s","tenant":"t","pool":"p","kind":"k","dead":true},"before":"b","rate":7}"#;
+        let fields = r#"{"action":"delete","filter":{"state":"FINISHED","outcome":"failed","session":"s","tenant":"t","pool":"p","kind":"k","dead":true},"before":"2026-11-24T08:00:00Z","rate":7}"#;
         assert_eq!(Json::of(&begun.request(BulkAction::Delete)).unwrap().as_str(), fields);
-        let repeated = Line::parse_from(["x", "--before", "a", "--before", "b"]).begun;
-        assert_eq!(repeated.before.as_deref(), Some("b"));
+        let times = ["2026-11-24T08:00:00Z", "2026-11-24T09:00:00Z"];
+        let repeated = Line::parse_from(["x", "--before", times[0], "--before", times[1]]).begun;
+        assert_eq!(repeated.before.as_deref(), Some(times[1]));
         let dry = Line::parse_from(["x", "--dry-run"]).begun.request(BulkAction::Dismiss);
         let fields = r#"{"action":"dismiss","filter":{},"dry_run":true}"#;
         assert_eq!(Json::of(&dry).unwrap().as_str(), fields);

@@ -1,0 +1,58 @@
+//! Values that the daemon would refuse, checked on the command line by its rules.
+
+use domain::limits::RUN_AT_MICROS_MAX;
+use domain::{IdempotencyKey, Label};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A time, as it was written.
+pub fn time(text: &str) -> Result<String, String> {
+    let micros = OffsetDateTime::parse(text, &Rfc3339).ok().map(|at| at.unix_timestamp_nanos() / 1_000);
+    micros
+        .filter(|micros| (0..=i128::from(RUN_AT_MICROS_MAX)).contains(micros))
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255".to_owned())
+}
+
+/// A label of a node.
+pub fn label(text: &str) -> Result<String, String> {
+    Label::parse(text).map(|_| text.to_owned()).map_err(|invalid| invalid.expected)
+}
+
+/// An idempotency key.
+pub fn key(text: &str) -> Result<String, String> {
+    IdempotencyKey::parse(text).map(|_| text.to_owned()).map_err(|invalid| invalid.expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::limits::{IDEMPOTENCY_KEY_CHARS_MAX, LABEL_CHARS_MAX};
+
+    use super::*;
+
+    #[test]
+    fn a_time_is_one_that_a_request_may_have() {
+        for right in ["1970-01-01T00:00:00Z", "2026-11-24T09:00:00.5+01:00", "2255-06-05T23:47:34.740991Z"] {
+            assert_eq!(time(right).as_deref(), Ok(right));
+        }
+        for wrong in
+            ["", "zh", "tomorrow", "2026-11-24", "1969-12-31T23:59:59Z", "2255-06-05T23:47:34.740992Z"]
+        {
+            assert!(time(wrong).unwrap_err().starts_with("a time as in 20"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn labels_and_keys_are_as_the_daemon_takes_them() {
+        let readers: [(fn(&str) -> Result<String, String>, usize); 2] =
+            [(label, LABEL_CHARS_MAX), (key, IDEMPOTENCY_KEY_CHARS_MAX)];
+        for (read, most) in readers {
+            let long = "x".repeat(most);
+            assert_eq!(read(&long).as_ref(), Ok(&long));
+            for wrong in [String::new(), long + "x", "é".to_owned(), "a b".to_owned()] {
+                let expected = format!("1 to {most} ");
+                assert!(read(&wrong).unwrap_err().starts_with(&expected), "{wrong}");
+            }
+        }
+    }
+}
