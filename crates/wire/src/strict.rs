@@ -231,8 +231,9 @@ pub fn present_text<'de, const MAX: usize, D: Deserializer<'de>>(
 pub fn prose<'de, const MAX: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = text::<MAX, D>(from)?;
     if text.contains('\0') {
-        let expected = format!("a text of 1 to {MAX} characters without the character NUL");
-        return Err(D::Error::invalid_value(Unexpected::Other("a text with that"), &expected.as_str()));
+        let expected = format!("a text of 1 to {MAX} characters without it");
+        let found = Unexpected::Other("a text with the character NUL");
+        return Err(D::Error::invalid_value(found, &expected.as_str()));
     }
     Ok(text)
 }

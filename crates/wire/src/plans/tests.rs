@@ -90,6 +90,7 @@ fn what_is_wrong_with_a_change_is_said() {
     refuses::<ReasonRequest>(&[
         (r#"{"reason":""}"#, "1 to 1024 characters"),
         (r#"{"reason":null}"#, "1 to 1024 characters"),
+        (r#"{"reason":"\u0000"}"#, "a text with the character NUL, expected a text of 1 to 1024 characters"),
         (r#"{"why":"r"}"#, "unknown field"),
         (&long, "1 to 1024 characters"),
     ]);
