@@ -283,7 +283,8 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let config = &loaded.config;
     let mut hold = |key: &str, value: u64, fits: bool, allowed: String| {
         if !fits {
-            problems.push(Problem::new(key, Some(value.to_string()), loaded.origin(key), allowed));
+            let origin = loaded.origin(key).unwrap_or("the default");
+            problems.push(Problem::new(key, Some(value.to_string()), Some(origin), allowed));
         }
     };
     // One value against another, and what that is for.

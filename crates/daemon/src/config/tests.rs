@@ -367,6 +367,11 @@ fn relations_between_values_hold() {
             "server.reading_bytes_max (50000000)",
         ),
         (
+            [("FENCEPOST__SERVER__REQUESTS_MAX", "5"), ("X", "")],
+            "server.caller_requests_max = 4000 (the default): ",
+            "server.requests_max (5)",
+        ),
+        (
             [("FENCEPOST__SERVER__SOCKETS_MAX", "5"), ("FENCEPOST__SERVER__CALLER_SOCKETS_MAX", "6")],
             "server.caller_sockets_max",
             "server.sockets_max (5)",
