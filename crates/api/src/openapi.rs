@@ -416,6 +416,15 @@ mod tests {
         }
     }
 
+    /// No schema can limit it.
+    #[test]
+    fn the_depth_of_a_patch_is_named_in_words() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let patch = &document["components"]["schemas"]["TaskRetryRequest"]["properties"]["context_patch"];
+        let depth = format!("{} objects in each other", domain::limits::CONTEXT_PATCH_DEPTH_MAX);
+        assert!(patch["description"].as_str().unwrap().contains(&depth), "{patch}");
+    }
+
     #[test]
     fn every_code_can_be_met_somewhere() {
         let document = document();

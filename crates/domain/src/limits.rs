@@ -82,6 +82,8 @@ pub const STAGE_TIMEOUT_MS_DEFAULT: u64 = 60_000;
 pub const TASK_CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Largest context of a checkpoint, in bytes of JSON.
 pub const CONTEXT_BYTES_MAX: usize = 256 << 10;
+/// Objects of a patch for a context that may stand in each other.
+pub const CONTEXT_PATCH_DEPTH_MAX: u32 = 127;
 /// Runs of one task.
 pub const TASK_RUNS_MAX: u32 = 100;
 /// Checkpoints of one task, all runs together.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use domain::limits::CONTEXT_BYTES_MAX;
+use domain::limits::{CONTEXT_BYTES_MAX, CONTEXT_PATCH_DEPTH_MAX};
 use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
 use domain::{PlanId, TaskId};
 use ledger::{Author, JobKey, Locker, RetryKey, TaskRecord};
@@ -14,9 +14,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{By, Plans, Refusal};
-
-/// Objects of a patch that may stand in each other.
-const PATCH_DEPTH_MAX: u32 = 127;
 
 /// Where a retry continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +163,7 @@ const fn seen(read: &TaskRecord) -> Seen {
 /// A context with a JSON merge patch (RFC 7396) applied to it. What the patch does not name stays as it was written: numbers keep
 /// their digits, and names that are no Unicode their escapes.
 fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
-    let text = merge(Some(json(context)?), json(patch)?, PATCH_DEPTH_MAX)?;
+    let text = merge(Some(json(context)?), json(patch)?, CONTEXT_PATCH_DEPTH_MAX)?;
     if !text.starts_with('{') {
         return Err(Refusal::Unfit("the context after the patch must be a JSON object".to_owned()));
     }
@@ -183,7 +180,7 @@ fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
 fn merge(target: Option<&str>, patch: &str, depth_left: u32) -> Result<String, Refusal> {
     let Some(Members(patch)) = members(patch)? else { return Ok(patch.to_owned()) };
     let Some(depth_left) = depth_left.checked_sub(1) else {
-        let why = format!("context_patch has more than {PATCH_DEPTH_MAX} objects in each other");
+        let why = format!("context_patch has more than {CONTEXT_PATCH_DEPTH_MAX} objects in each other");
         return Err(Refusal::Unfit(why));
     };
     let Members(mut merged) = target.map(members).transpose()?.flatten().unwrap_or_default();
@@ -220,7 +217,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
         let mut found = BTreeMap::new();
         while let Some((written, value)) = members.next_entry::<&'de RawValue, &'de RawValue>()? {
-            let Name(name) = serde_json::from_str(written.get()).map_err(de::Error::custom)?;
+            let Name(name) = serde_json::from_str(written.get()).map_err(<M::Error as de::Error>::custom)?;
             found.insert(name, (written.get(), Cow::Borrowed(value.get())));
         }
         Ok(Members(found))
