@@ -89,10 +89,10 @@ impl Connection {
         self.live_or_ended().into_iter().flat_map(Live::slots)
     }
 
-    /// How many those are, as long as the connection lives.
+    /// How many those are.
     #[must_use]
     pub fn slot_count(&self) -> usize {
-        self.live().map_or(0, Live::slot_count)
+        self.live_or_ended().map_or(0, Live::slot_count)
     }
 
     /// Whether the attempt's slot is taken.

@@ -42,6 +42,18 @@ fn after_the_end_only_what_was_dispatched_is_told() {
 }
 
 #[test]
+fn the_slots_of_a_node_that_leaves_stay_taken_also_where_its_connection_was_ended_here() {
+    let mut closed_by_node = Rig::busy(&[1, 2]);
+    let mut closed_here = Rig::busy(&[1, 2]);
+    assert_eq!(closed_here.apply(Event::Superseded), ["close 4409"]);
+    for rig in [&mut closed_by_node, &mut closed_here] {
+        rig.node.leave();
+        let Departure { record, slots, .. } = rig.node.departure().unwrap();
+        assert_eq!((record.status.used, slots.len()), (2, 2));
+    }
+}
+
+#[test]
 fn dispatches_on_their_way_to_a_node_that_leaves_are_told_to_be_undeliverable() {
     for (what, answer) in
         [("sent", Ok(vec![true, true])), ("gone", Ok(vec![false, false])), ("not known", Err(unknown()))]
