@@ -33,6 +33,8 @@ pub(super) struct LocalAttempt {
     pub(super) since: Option<Instant>,
     /// Of attempts that were dispatched to this instance.
     pub(super) policy: Option<RetryPolicy>,
+    /// Its node has said that it has it.
+    is_acknowledged: bool,
 }
 
 /// An attempt that its node is to stop.
@@ -43,6 +45,11 @@ struct CancelledAttempt {
 }
 
 impl LocalAttempt {
+    /// One that its node came with.
+    fn brought_by(node: &NodeId) -> Self {
+        Self { node: node.clone(), since: None, policy: None, is_acknowledged: false }
+    }
+
     /// How long the attempt is known here, if it was dispatched to this instance.
     pub(super) fn age(&self, now: Instant) -> Option<Duration> {
         self.policy.as_ref()?;
@@ -54,7 +61,8 @@ impl LocalAttempts {
     /// A node here is about to have the attempt.
     pub(super) fn expect(&self, dispatch: &Dispatch, now: Instant) {
         let (since, policy) = (Some(now), Some(dispatch.policy.clone()));
-        let attempt = LocalAttempt { node: dispatch.placed.node.clone(), since, policy };
+        let node = dispatch.placed.node.clone();
+        let attempt = LocalAttempt { node, since, policy, is_acknowledged: false };
         self.attempts.insert((dispatch.job, dispatch.attempt), attempt);
     }
 
@@ -129,14 +137,14 @@ impl LocalAttempts {
     /// A node lists these: those that are not known are from now on.
     pub(super) fn listed(&self, node: &NodeId, listed: &[Slot]) {
         for Slot { job, attempt } in listed {
-            let known = || LocalAttempt { node: node.clone(), since: None, policy: None };
+            let known = || LocalAttempt::brought_by(node);
             self.attempts.entry((*job, *attempt)).or_insert_with(known);
         }
     }
 
     /// The ledger says that the node has the attempt, whoever else came with it.
     pub(super) fn is_of(&self, node: &NodeId, Slot { job, attempt }: Slot) {
-        let known = LocalAttempt { node: node.clone(), since: None, policy: None };
+        let known = LocalAttempt::brought_by(node);
         let mut entry = self.attempts.entry((job, attempt)).or_insert(known);
         if entry.policy.is_none() {
             entry.node = node.clone();
@@ -179,9 +187,19 @@ impl LocalAttempts {
         self.released.lock().extend(attempts);
     }
 
-    /// The node has the attempt.
-    pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt, now: Instant) {
+    /// The node has the attempt. Where that was not known before, and the attempt was dispatched to this instance: how long the
+    /// attempt is known here.
+    pub(super) fn acknowledged(
+        &self,
+        node: &NodeId,
+        job: JobId,
+        attempt: Attempt,
+        now: Instant,
+    ) -> Option<Duration> {
         self.acknowledged.lock().insert((job, attempt), (node.clone(), now));
+        let mut known = self.attempts.get_mut(&(job, attempt))?;
+        let was_acknowledged = std::mem::replace(&mut known.is_acknowledged, true);
+        known.age(now).filter(|_| !was_acknowledged)
     }
 
     /// Attempts that the node has acknowledged, which is not written down yet.
@@ -310,6 +328,19 @@ mod tests {
             attempts.slot_freed(&node("n"), job(1), attempt);
         }
         assert_eq!(attempts.take_released(), [(job(1), FIRST.next())]);
+    }
+
+    #[test]
+    fn how_long_an_attempt_took_to_start_is_told_once() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        attempts.expect(&dispatch(1, "n", "a"), now);
+        attempts.connected_with(&node("n"), &[slot(1), slot(2)]);
+        let second = Duration::from_secs(1);
+        let age = |number| attempts.acknowledged(&node("n"), job(number), FIRST, now + second);
+        assert_eq!((age(1), age(1)), (Some(second), None));
+        attempts.noted_running(&attempts.running_for(Duration::ZERO, now + second));
+        assert_eq!(age(1), None, "as by a result that waits for its commit");
+        assert_eq!((age(2), age(3)), (None, None), "they were not dispatched to this instance");
     }
 
     #[test]

@@ -474,17 +474,12 @@ impl NodeGateway {
         if self.attempts.is_anothers(node, job, attempt) {
             return;
         }
-        let (now, mut age) = (Instant::now(), None);
-        self.attempts.acknowledged(node, job, attempt, now);
-        let policy = self.attempts.with(job, attempt, |known| {
-            age = known.age(now);
-            known.policy.clone()
-        });
-        if let Some(age) = age {
+        // A node lists it anew when it connects again, and a result that waits for its commit acknowledges too.
+        if let Some(age) = self.attempts.acknowledged(node, job, attempt, Instant::now()) {
             JOB_METRICS.starting_seconds.record(age);
         }
         // The lane of what was dispatched to another instance reads it when it is written down.
-        if let Some(policy) = policy {
+        if let Some(policy) = self.attempts.policy(job, attempt) {
             self.report(&policy, job, attempt, AttemptEvent::Acknowledged);
         }
     }
