@@ -39,6 +39,7 @@ use super::waiting_bytes::WaitingBytes;
 use crate::job::{Attempt, LiveJob, OnRecovery};
 use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 use additions::Additions;
+use after::Moment;
 use inbox::Inbox;
 use pages::Pages;
 use promotion::Promotion;
@@ -122,6 +123,8 @@ pub struct LaneState<C: Callers> {
     transfers: Transfers,
     promotion: Promotion,
     additions: Additions,
+    /// When an attempt began last.
+    began: Option<Moment>,
     /// Whether nothing is begun any more: the owner ends with what is under way.
     stopping: bool,
     is_flush_due: bool,
@@ -169,6 +172,7 @@ impl<C: Callers> LaneState<C> {
             transfers: Transfers::default(),
             promotion: Promotion::default(),
             additions: Additions::default(),
+            began: None,
             stopping: false,
             is_flush_due: false,
             empty_since: None,

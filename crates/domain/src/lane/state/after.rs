@@ -42,6 +42,13 @@ pub(super) struct Moment {
     pub(super) now: Instant,
 }
 
+impl Moment {
+    /// What the database's clock says at a later time, if it runs like this process's.
+    pub(super) fn at_time(self, now: Instant) -> Timestamp {
+        self.at.plus_ms(now.saturating_duration_since(self.now).as_millis() as u64)
+    }
+}
+
 impl<C: Callers> LaneState<C> {
     /// The batch is committed, at that time by the database's clock, with a verdict for each of its writes. Answers
     /// [`Effect::Commit`]. Where nothing of the next round depends on it, the next commit
@@ -369,6 +376,7 @@ impl<C: Callers> LaneState<C> {
         effects: &mut Vec<Effect<C>>,
     ) -> DispatchOrder {
         let waited = waited(&job, moment.at);
+        self.began = Some(moment);
         effects.push(Effect::Notify(JobNotice::Dispatched(job.id, current.attempt, placed.clone(), waited)));
         // It may have been enqueued again while its slot was on its way.
         effects.push(Effect::Dequeue(job.id));

@@ -378,8 +378,9 @@ impl<C: Callers> LaneState<C> {
         let Phase::InFlight(at_node) = entry.phase else { return };
         let charged_attempts = entry.newest.charged_attempts.saturating_add(1);
         let newest = CurrentAttempt { state: State::Created, attempt, charged_attempts };
-        // When exactly stands in the ledger.
-        let due_at = Some(Timestamp::from_micros(0));
+        // When exactly stands in the ledger; 0 where this owner has begun no attempt yet.
+        let at = self.began.map_or(Timestamp::from_micros(0), |began| began.at_time(now).plus_ms(due_in_ms));
+        let due_at = Some(at);
         let again = LiveJob { newest, placed: None, due_at, ..LiveJob::clone(&entry.job) };
         self.delay(Arc::new(again), due_in_ms, now, Some(at_node.placed.node));
     }

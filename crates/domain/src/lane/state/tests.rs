@@ -7,6 +7,7 @@ mod refused_batches;
 mod sessions;
 mod taken_over;
 mod turns;
+mod waiting_times;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -247,31 +248,6 @@ fn what_is_in_no_round_yet_waits_and_its_wait_is_told_when_a_round_takes_it() {
     assert_eq!(state.waiting(), 2);
     state.end();
     assert_eq!(state.waiting(), 0, "everything was refused");
-}
-
-#[test]
-fn a_dispatch_tells_for_how_long_its_job_was_due_by_the_databases_clock() {
-    let now = Instant::now();
-    let waited = |effects: &Effects| {
-        effects.iter().find_map(|effect| match effect {
-            Effect::Notify(JobNotice::Dispatched(.., waited)) => Some(*waited),
-            _ => None,
-        })
-    };
-    let mut state = with_job("waiting", now);
-    let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
-    let effects = give(&mut state, reserved, now);
-    let at = AT.plus_ms(1_500);
-    let effects = state.committed(batch(&effects), at, &[JobVerdict::Written], now);
-    assert_eq!(waited(&effects), Some(Some(Duration::from_millis(1_500))));
-    // With a slot at once it is dispatched by the commit that accepts it.
-    let mut state = loaded(Snapshot::default(), now);
-    let effects = give(&mut state, Command::Submit(vec![submission(2, Due::Now, None, now)]), now);
-    assert_eq!(words(&effects), "find(0,1)");
-    let reserved = HashMap::from([(job(2), slot("n"))]);
-    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
-    let effects = written(&mut state, batch(&effects), now);
-    assert_eq!(waited(&effects), Some(Some(Duration::ZERO)));
 }
 
 #[test]
