@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Slot};
-use domain::job::{CurrentAttempt, LiveJob, NewJob};
+use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob, State};
 use domain::lane::PlacementRequest;
 use domain::{JobId, LaneId, PlanId, PoolName, Timestamp, Token};
 use ledger::{JobRecord, jittered};
@@ -19,6 +19,7 @@ use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
 use super::older_attempts;
 use super::waiters::Waiter;
+use super::watches::{JobEvent, JobEventKind};
 use super::{Jobs, Refusal};
 
 /// Between two tries to open a plan's lane, before jitter.
@@ -153,9 +154,19 @@ impl PlanLane {
         self.keeper().directory().get(&self.id).is_some()
     }
 
-    /// The plan's owner has added jobs of these pools to the ledger.
-    pub(crate) fn count_accepted<'p>(&self, pools: impl Iterator<Item = Option<&'p PoolName>>) {
-        pools.for_each(|pool| self.jobs.statistics.rates.accepted(pool));
+    /// The plan's owner has added these jobs to the ledger, each for such a pool: they are counted, and told to those who
+    /// watch. To be called before [`Self::added`].
+    pub(crate) fn accepted<'p>(&self, jobs: impl Iterator<Item = (JobId, Option<&'p PoolName>)>) {
+        for (job, pool) in jobs {
+            self.jobs.statistics.rates.accepted(pool);
+            self.jobs.watches.tell_change(|| JobEvent {
+                job,
+                attempt: Attempt::NONE,
+                lane: Some(self.id.clone()),
+                node: None,
+                kind: JobEventKind::Changed(State::Created, None),
+            });
+        }
     }
 
     /// Has slots reserved for jobs that the plan's owner is about to add under this token, where some are free and nobody

@@ -528,8 +528,11 @@ impl PlanActor {
     fn written(&mut self, writes: &domain::plan::Writes, taken: &[Pending]) {
         self.inner.late.remove(&self.plan);
         if !writes.starts.is_empty() {
-            let stages = writes.starts.iter().map(|start| self.state.tasks[start.task].stage(start.stage));
-            self.lane.count_accepted(stages.map(|stage| stage.needs.pool.as_ref()));
+            let jobs = writes.starts.iter().map(|start| {
+                let stage = self.state.tasks[start.task].stage(start.stage);
+                (start.job, stage.needs.pool.as_ref())
+            });
+            self.lane.accepted(jobs);
         }
         for (place, _) in &writes.checkpoints {
             let is_its = |pending: &&Pending| {

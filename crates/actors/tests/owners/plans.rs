@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::database_clock::SharedClock;
-use actors::jobs::Refusal;
+use actors::jobs::{JobEvent, JobEventKind, Notification, Refusal, Topic};
 use actors::plans::{
     Dependencies, NewPlan, OWNED_PLANS_BYTES_MAX, PURGE_EVERY, PlanConfig, Plans, RetryFrom, RetryRequest,
 };
@@ -15,6 +15,7 @@ use domain::plan::{
     Command, Intent, OnUnknown, PlanSpec, PlanStatus, StageSpec, StageStatus, TaskSpec, TaskState, TaskStatus,
 };
 use domain::{IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PlanId, Resource, TenantId};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use ledger::{Acquisition, Author, Handle, JobBatch, JobKey, JobWrite, KeyScope, Lane};
 
@@ -108,6 +109,23 @@ async fn is_taken_over(lanes: &Lanes, plan: PlanId, job: JobId) {
     until("its owner sees to it", async || task(lanes, plan).await.status == TaskStatus::Interrupted).await;
     let held = lanes.ledger.live_jobs(&[job]).await.unwrap().remove(0);
     assert_eq!(held.spec.on_recovery, OnRecovery::Held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_watch_all_jobs_hear_that_a_stages_job_is_created() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let mut watch = lanes.jobs.watch(Topic::All).unwrap();
+    let (plan, _, job) = begin(&lanes, &plans).await;
+    let kind = JobEventKind::Changed(State::Created, None);
+    let created = JobEvent { job, attempt: Attempt::NONE, lane: Some(LaneId::plan(plan)), node: None, kind };
+    until("it is told", async || match watch.next().now_or_never() {
+        Some(Notification::Event(event)) => *event == created,
+        _ => false,
+    })
+    .await;
+    plans.stop().await;
+    lanes.jobs.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
