@@ -455,7 +455,6 @@ impl Socket {
         for Slot { job, attempt } in &departure.unanswered {
             jobs.cut_off(*job, *attempt);
         }
-        tracing::info!(node = %departure.record.profile.node, epoch = %departure.record.stamp.epoch, "a node's socket is closed");
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
         self.state.spawn(async move {
             disconnect::disconnect(state, incarnation, departure).await;
@@ -465,10 +464,11 @@ impl Socket {
 
     /// Sends the close frame, beside what follows: a node that does not read delays nothing.
     fn say_goodbye(&mut self) {
+        let closing = self.closing.take().unwrap_or(Closing::Gone);
+        self.log_end(&closing);
         let mut last = Vec::new();
-        let reason = match self.closing.take() {
-            Some(Closing::ByInstance(code, why)) => {
-                tracing::debug!(code = code.number(), why, "a worker socket is closed");
+        let reason = match closing {
+            Closing::ByInstance(code, why) => {
                 if code == CloseCode::Protocol {
                     let problem = SocketProblem { code: self.fault.as_str().to_owned(), detail: why.clone() };
                     let problem = serde_json::to_string(&SchedulerFrame::Problem(problem));
@@ -481,9 +481,28 @@ impl Socket {
                 };
                 Some(CloseReason { code, description: Some(why) })
             }
-            Some(Closing::ByNode(reason)) => reason.map(|reason| reason.code.into()),
-            Some(Closing::Gone) | None => return,
+            Closing::ByNode(reason) => reason.map(|reason| reason.code.into()),
+            Closing::Gone => return,
         };
         actix_web::rt::spawn(websocket::close(self.outlet.session(), last, reason));
+    }
+
+    /// Says who has ended the socket, and why.
+    fn log_end(&self, closing: &Closing) {
+        let (by, code, why) = match closing {
+            Closing::ByInstance(code, why) => ("instance", Some(code.number()), Some(why.as_str())),
+            Closing::ByNode(Some(CloseReason { code, description })) => {
+                ("node", Some(u16::from(*code)), description.as_deref())
+            }
+            Closing::ByNode(None) => ("node", None, None),
+            Closing::Gone => ("nobody", None, Some("the connection is gone")),
+        };
+        match self.node.node() {
+            Some(node) => {
+                let epoch = self.node.epoch().map(tracing::field::display);
+                tracing::info!(%node, epoch, by, code, why, "a node's socket is closed");
+            }
+            None => tracing::debug!(by, code, why, "a socket that no node has named is closed"),
+        }
     }
 }

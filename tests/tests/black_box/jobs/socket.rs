@@ -369,6 +369,32 @@ async fn a_close_frame_of_a_node_is_answered_with_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_in_one_line_who_closed_a_nodes_socket_and_why() {
+    let rig = Rig::alone().await;
+    let mut leaving = Hand::greeted(&rig, 0, "leaving", json!([])).await;
+    leaving.socket.send(closing(4001)).await.unwrap();
+    assert_eq!(leaving.closed().await, 4001);
+    let mut breaking = Hand::greeted(&rig, 0, "breaking", json!([])).await;
+    breaking.say(json!({"type": "hello", "node_id": "breaking", "capacity": 1, "running": []})).await;
+    assert_eq!(breaking.closed().await, 4400);
+    for (node, by, code, why) in
+        [("leaving", "node", 4001, "enough"), ("breaking", "instance", 4400, "hello may be said once")]
+    {
+        let mut lines = Vec::new();
+        until("it is logged", async || {
+            let log = rig.instance(0).await.whole_log();
+            let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines = all.filter(|line| line["node"] == node && line["by"].is_string()).collect();
+            !lines.is_empty()
+        })
+        .await;
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((&line["level"], &line["by"], &line["code"]), (&json!("INFO"), &json!(by), &json!(code)));
+        assert!(line["epoch"].is_string() && line["why"] == why, "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lies_about_its_attempts_changes_nothing() {
     let rig = Rig::together(2).await;
     let honest = rig.node(&[0], "honest", |_| {}).await;
