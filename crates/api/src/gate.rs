@@ -444,7 +444,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Callers may invent methods; labels may not grow with them.
-fn method_label(method: &Method) -> &'static str {
+pub fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::POST => "POST",

@@ -108,6 +108,15 @@ pub fn late_head() -> Vec<u8> {
     problem(408, 0)
 }
 
+/// Counts a request that is refused before it reaches `gate`, which counts the others. Its route is not looked for.
+pub fn count_refused(method: &'static str, status: u16) {
+    let status = status.to_string();
+    metrics::counter!(
+        "fencepost_http_requests_total", "route" => "other", "method" => method, "status" => status
+    )
+    .increment(1);
+}
+
 /// The whole answer, on a connection that has read so many bytes. The connection is closed after it.
 fn problem(status: u16, bytes_read: usize) -> Vec<u8> {
     let mut far = String::new();
@@ -137,6 +146,10 @@ fn problem(status: u16, bytes_read: usize) -> Vec<u8> {
         StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
     let id = RequestId::of(&HeaderMap::new()).to_string();
     tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
+    // A connection on which no whole head came has had no request.
+    if status != 408 {
+        count_refused("other", status);
+    }
     let problem = Problem { status, request_id: id.clone(), ..Problem::new(code, detail) };
     let body = serde_json::to_string(&problem).expect("a problem has text keys only");
     let length = body.len();

@@ -27,6 +27,7 @@ use crate::forwarder::Forwarder;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
+use crate::parser_refusals;
 use crate::request_id::RequestId;
 use crate::routes::{self, Route};
 use crate::services::{Awaited, Early, Incarnation, Services};
@@ -312,6 +313,7 @@ fn let_continue(request: Request, bytes_max: usize) -> Result<Request, Response<
     }
     let id = RequestId::of(headers);
     let refusal = extract::too_large(bytes_max);
+    parser_refusals::count_refused(gate::method_label(request.method()), refusal.code().status());
     tracing::debug!(request_id = %id, %refusal, "a request is refused before its body");
     Err(refusal.respond(&id).into())
 }

@@ -34,6 +34,8 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
         format!("GET /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     };
     let (many, far) = (headers(97), path(65_535));
+    let announced = "POST /v1/jobs/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\n\
+                     Content-Length: 1000000000\r\n\r\n";
     for (sent, status, code, detail) in [
         ("nonsense\r\n\r\n", 400, "invalid", "no HTTP/1.1 request"),
         ("GET / HTTP/3.7\r\n\r\n", 400, "invalid", "a header may be malformed"),
@@ -48,6 +50,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
         (&long, 413, "too_large", "131072 bytes"),
         (&many, 413, "too_large", "96 headers"),
         (&far, 400, "invalid", "65534 bytes"),
+        (announced, 413, "too_large", " bytes"),
     ] {
         let answer = raw(&instance, sent.as_bytes()).await;
         let shown: String = sent.chars().take(60).collect();
@@ -65,6 +68,13 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
             instance.whole_log().lines().any(|line| line.contains(id) && line.contains("\"DEBUG\""))
         })
         .await;
+    }
+    let metrics = format!("{}/metrics", instance.url());
+    let shown = patient().request("GET", &metrics, None, None).await.unwrap().text;
+    for (method, status, count) in [("other", 400, 5), ("other", 413, 2), ("POST", 413, 1)] {
+        let labels = format!("route=\"other\",method=\"{method}\",status=\"{status}\"");
+        let counted = format!("fencepost_http_requests_total{{{labels}}} {count}");
+        assert!(shown.lines().any(|line| line == counted), "{counted} is missing in\n{shown}");
     }
     // What is at the limits is read.
     for (sent, served) in [(headers(96), "HTTP/1.1 200 "), (path(65_534), "HTTP/1.1 404 ")] {
