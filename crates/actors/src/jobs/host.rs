@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Assignment, Attempt, State};
+use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::lane::JobNotice;
 use domain::{InstanceId, JobId, LaneId};
 
@@ -79,10 +79,11 @@ impl InstanceHost {
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
             }
             JobNotice::Requeued(job, attempt, placed, why) => {
-                metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+                count_revoked(why);
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
             }
-            JobNotice::Ended(job, class, attempt, placed, outcome) => {
+            JobNotice::Ended(job, class, attempt, placed, outcome, why) => {
+                why.into_iter().for_each(count_revoked);
                 self.rates.finished(&class, outcome);
                 self.inter_instance.finished(lane, job, attempt);
                 self.waiters.finished(job);
@@ -96,4 +97,8 @@ impl InstanceHost {
             }
         }
     }
+}
+
+fn count_revoked(why: Revoked) {
+    metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
 }

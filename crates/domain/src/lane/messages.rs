@@ -332,8 +332,8 @@ pub enum JobNotice {
     Dispatched(JobId, Attempt, Assignment, Option<Duration>),
     /// An attempt was taken back, and another one follows.
     Requeued(JobId, Attempt, Assignment, Revoked),
-    /// It has ended without a result.
-    Ended(JobId, Class, Attempt, Option<Assignment>, Outcome),
+    /// It has ended without a result. Last, why its attempt was taken back, if that is why.
+    Ended(JobId, Class, Attempt, Option<Assignment>, Outcome, Option<Revoked>),
     /// It has its result, which this lane wrote. Of a plan's stage, also what it is.
     Completed(JobId, Class, Attempt, NodeId, Option<Arc<str>>),
 }

@@ -299,7 +299,11 @@ impl<C: Callers> LaneState<C> {
             AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
                 if is_written {
                     self.ended(id, attempt, placed.as_ref(), now, gathered.effects);
-                    let notice = JobNotice::Ended(id, class, attempt, placed, outcome);
+                    let why = match &write.change {
+                        Change::End { attempt, .. } => attempt.map(|(_, why)| why),
+                        _ => None,
+                    };
+                    let notice = JobNotice::Ended(id, class, attempt, placed, outcome, why);
                     gathered.effects.push(Effect::Notify(notice));
                 } else {
                     self.lookups.push_back(id);

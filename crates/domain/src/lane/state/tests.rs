@@ -3,11 +3,11 @@
 mod additions;
 mod late_rounds;
 mod lookups;
+mod notices;
 mod refused_batches;
 mod sessions;
 mod taken_over;
 mod turns;
-mod waiting_times;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

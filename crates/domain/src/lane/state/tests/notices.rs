@@ -1,4 +1,4 @@
-//! For how long jobs were due when their attempts began.
+//! What notices tell of attempts: for how long their jobs were due, and why they were taken back.
 
 use super::*;
 
@@ -45,5 +45,26 @@ fn an_attempt_after_one_that_its_node_says_failed_tells_for_how_long_it_was_due(
         let effects = give(&mut state, reserved, due);
         let effects = state.committed(batch(&effects), AT.plus_ms(2_000), &[JobVerdict::Written], due);
         assert_eq!(waited(&effects), Some(expected));
+    }
+}
+
+#[test]
+fn the_end_of_a_job_says_why_its_last_attempt_was_taken_back() {
+    let now = Instant::now();
+    for (name, expected) in [("unlisted", Some(Revoked::Unlisted)), ("cancel", None)] {
+        let mut state = loaded(Snapshot::default(), now);
+        let mut only = submission(1, Due::Now, None, now);
+        only.submission.spec.max_attempts = 1;
+        give(&mut state, Command::Submit(vec![only]), now);
+        let reserved = HashMap::from([(job(1), slot("n"))]);
+        let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+        written(&mut state, batch(&effects), now);
+        let effects = give(&mut state, command(name, now), now);
+        let effects = written(&mut state, batch(&effects), now);
+        let why = effects.iter().find_map(|effect| match effect {
+            Effect::Notify(JobNotice::Ended(.., why)) => Some(*why),
+            _ => None,
+        });
+        assert_eq!(why, Some(expected), "{name}");
     }
 }
