@@ -222,9 +222,15 @@ async fn alerts_and_board_use_metrics_and_labels_that_are_exposed() {
     texts(&board, "expr", &mut expressions);
     texts(&board, "definition", &mut variables);
     assert!(expressions.len() > 40 && !variables.is_empty(), "{}", expressions.len());
+    let mut on_board = BTreeSet::new();
     for expression in expressions {
         all("the board", expression);
+        on_board.extend(read(expression).unwrap().selectors.into_iter().map(|selector| selector.name));
     }
+    let is_on_board =
+        |name: &str| ["", "_bucket", "_count"].iter().any(|end| on_board.contains(&format!("{name}{end}")));
+    let missing: Vec<_> = found.keys().filter(|name| !is_on_board(name)).collect();
+    assert!(missing.is_empty(), "on no panel of the board: {missing:?}");
     for variable in variables {
         let (name, label) = variable
             .strip_prefix("label_values(")
