@@ -85,6 +85,14 @@ pub const CLUSTER_SLOTS: u16 = 16_384;
 /// Keys among which a probe of a Cluster looks for one of each master, and for one that no master has where they do not have all
 /// slots: four for each slot.
 pub const MASTER_KEYS_TRIED_MAX: usize = 1 << 16;
+/// A connection that goes down again so soon after it came back, in milliseconds, is on trial when it comes back once more: it
+/// counts as down until it was well for a while.
+pub const LINK_AGAIN_MS: u64 = 10_000;
+/// The first such trial, in milliseconds: of several probes. Each further one takes twice as long, up to
+/// [`LINK_TRIAL_MS_MAX`].
+pub const LINK_TRIAL_MS_MIN: u64 = 2_000;
+/// The longest such trial, in milliseconds.
+pub const LINK_TRIAL_MS_MAX: u64 = 16_000;
 /// If a published probe does not come back within this time, the listening connection is dropped, in
 /// milliseconds.
 pub const ECHO_MS: u64 = 1_500;
@@ -120,6 +128,7 @@ const _: () =
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);
+const _: () = assert!(LINK_TRIAL_MS_MIN > 2 * PROBE_MS, "one good probe is no trial");
 
 /// Refuses more of something than is allowed.
 pub(crate) fn check_count(what: &'static str, count: usize, count_max: usize) -> Result<()> {

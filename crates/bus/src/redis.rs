@@ -356,7 +356,7 @@ impl Bus for Redis {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.shared.commands.failure()
+        if self.shared.link.answers() { None } else { self.shared.commands.failure() }
     }
 
     async fn check(&self) -> Result<Health> {

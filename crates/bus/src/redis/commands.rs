@@ -88,7 +88,7 @@ pub(super) struct Commands {
     servers: Mutex<Vec<ConnectionInfo>>,
     /// Where scripts that write were refused.
     refusals: Refusals,
-    /// Why the last probe failed, if it did.
+    /// Why a probe failed last, unless commands are answered again.
     failure: Mutex<Option<Error>>,
 }
 
@@ -110,7 +110,7 @@ impl Commands {
         self.suspected.notify_one();
     }
 
-    /// Why the last probe failed; `None` if it did not.
+    /// Why a probe failed last; `None` once commands are answered again.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().clone()
     }
@@ -131,8 +131,20 @@ impl Commands {
     }
 }
 
+/// Refuses callers while a single server does not answer, or not steadily: nothing but probes is sent to it then. So they know
+/// that nothing was done. Else the holder of a node would wait, again and again, until nothing that it said can vouch for the
+/// node's record. A server that answers the probes with a refusal is of use for reads, and for what frees its memory.
+fn refuse_while_unsteady(shared: &Shared) -> Result<()> {
+    let is_refusing = || shared.commands.failure().as_ref().is_some_and(failure::is_servers_word);
+    match shared.commands.is_cluster() || shared.link.answers() || is_refusing() {
+        true => Ok(()),
+        false => Err(failure::not_connected()),
+    }
+}
+
 /// Sends a command to the server that has its key, and reads the answer.
 pub(super) async fn ask<T: FromRedisValue>(shared: &Shared, command: &Cmd, effect: Effect) -> Result<T> {
+    refuse_while_unsteady(shared)?;
     let answer = send(shared, command, To::Key, effect).await?;
     read(answer, effect)
 }
@@ -145,6 +157,7 @@ pub(super) async fn run<T: FromRedisValue>(
     fill: impl Fn(&mut Cmd),
     effect: Effect,
 ) -> Result<T> {
+    refuse_while_unsteady(shared)?;
     let filled = |mut command: Cmd| {
         fill(&mut command);
         command
@@ -164,6 +177,7 @@ pub(super) async fn run<T: FromRedisValue>(
 /// Publishes. On a Cluster any server would do; a channel always has the same one, so that what one instance
 /// tells arrives in the order in which it was told.
 pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> Result<()> {
+    refuse_while_unsteady(shared)?;
     send(shared, cmd("PUBLISH").arg(channel).arg(payload), To::Key, Effect::Writes).await.map(|_| ())
 }
 
@@ -186,6 +200,7 @@ async fn write_key(shared: &Shared, number: u64) -> Result<Value> {
 
 /// What every server that takes writes says of itself, with its address.
 pub(super) async fn ask_all(shared: &Shared) -> Result<Vec<(String, String)>> {
+    refuse_while_unsteady(shared)?;
     let info = cmd("INFO");
     let info = send(shared, &info, To::Masters, Effect::Reads);
     if !shared.commands.is_cluster() {
@@ -234,7 +249,7 @@ async fn send_as(
     // record. That the probe has failed says nothing of a slot: the master that is away may be another one.
     let is_outage_known = match slot {
         Some(slot) => refusals.has(slot, sent),
-        None => !shared.link.answers(),
+        None => !shared.link.is_well(Part::Commands),
     };
     let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
         Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
@@ -406,8 +421,10 @@ impl Keeper {
         let look = shared.link.look();
         match self.probe().await {
             Ok(()) => {
-                *shared.commands.failure.lock() = None;
-                shared.link.found_up(Part::Commands, look);
+                shared.link.found_up(look);
+                if shared.link.answers() {
+                    *shared.commands.failure.lock() = None;
+                }
                 self.pause = Pause::default();
                 let probed = jittered(Duration::from_millis(PROBE_MS));
                 tokio::select! {
@@ -456,7 +473,7 @@ impl Keeper {
             }
         }
         let (now, generation) = (listener.clock(), listener.generation());
-        let hearing = shared.link.is_up(Part::Listener);
+        let hearing = shared.link.is_well(Part::Listener);
         // Keys of any slot, so that in the end all masters are tried. What was down is up when all of them are well at
         // once: else the link would be down and up in turn while one of them is away.
         let numbers = match shared.commands.is_cluster() && !shared.link.is_up(Part::Commands) {
@@ -579,20 +596,17 @@ pub(super) fn prepare_tls(wanted: bool) {
 
 #[cfg(test)]
 mod tests {
-    use domain::ClusterSecret;
+    use domain::{ClusterSecret, SessionId, Token};
     use testkit::PATIENCE;
-    use testkit::servers::RedisCluster;
+    use testkit::servers::{Redis as Server, RedisCluster};
 
     use super::super::Redis;
     use super::*;
-    use crate::{Bus, Cluster, Options};
+    use crate::{Bus, Channel, Cluster, Options, Sessions};
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_servers_of_a_cluster_are_learned_also_while_it_takes_no_writes() {
-        let started = tokio::task::spawn_blocking(|| RedisCluster::start().unwrap());
-        let cluster = started.await.unwrap();
+    async fn opened(redis_url: String) -> Redis {
         let options = Options {
-            redis_url: Some(cluster.url()),
+            redis_url: Some(redis_url),
             key_prefix: "t:".to_owned(),
             connect_timeout_ms: 20_000,
             command_timeout_ms: 1_000,
@@ -600,7 +614,52 @@ mod tests {
             insecure: false,
         };
         let own = Cluster { id: "c".to_owned(), secret: ClusterSecret::parse(&"s".repeat(32)).unwrap() };
-        let bus = Redis::open(&options, &own).await.unwrap();
+        Redis::open(&options, &own).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_that_does_not_answer_steadily_is_asked_by_probes_alone() {
+        let server = tokio::task::spawn_blocking(|| Server::start().unwrap()).await.unwrap();
+        let bus = opened(server.url()).await;
+        // From now on the link is as it is found below, and the connection stays.
+        let tasks = std::mem::take(&mut *bus.tasks.lock());
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+        let shared = &bus.shared;
+        let fails = |error| *shared.commands.failure.lock() = Some(error);
+        let session = SessionId::parse("s").unwrap();
+        let refusals = async || {
+            [
+                bus.identity().await.err(),
+                bus.unbind_session(&session, Token::new(1)).await.err(),
+                bus.publish(Channel::Cluster, b"").await.err(),
+                bus.check().await.err(),
+            ]
+        };
+        assert!(refusals().await.iter().all(Option::is_none));
+        fails(failure::timed_out(Effect::Writes));
+        shared.link.down(Part::Commands);
+        for refused in refusals().await {
+            let refused = refused.expect("it is not sent");
+            assert!(refused.is_retryable() && !refused.may_have_run(), "{refused}");
+        }
+        try_out(shared, &[1]).await.expect("the probe is");
+        let refusal = redis::parse_redis_value(b"-READONLY x\r\n").unwrap().extract_error().unwrap_err();
+        fails(failure::of(refusal, Effect::Writes));
+        assert!(refusals().await.iter().all(Option::is_none), "it answers");
+        fails(failure::timed_out(Effect::Writes));
+        shared.link.found_up(shared.link.look());
+        assert!(refusals().await.iter().all(Option::is_none));
+        assert!(bus.failure().is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_servers_of_a_cluster_are_learned_also_while_it_takes_no_writes() {
+        let started = tokio::task::spawn_blocking(|| RedisCluster::start().unwrap());
+        let cluster = started.await.unwrap();
+        let bus = opened(cluster.url()).await;
         for server in cluster.servers() {
             server.command(&["CONFIG", "SET", "min-replicas-to-write", "9"]).unwrap();
         }
