@@ -86,7 +86,7 @@ pub(super) struct Commands {
     is_cluster: OnceLock<bool>,
     /// The servers of the Cluster, as last heard.
     servers: Mutex<Vec<ConnectionInfo>>,
-    /// Where scripts that write were refused.
+    /// Where scripts that write were refused, or not answered.
     refusals: Refusals,
     /// Why a probe failed last, unless commands are answered again.
     failure: Mutex<Option<Error>>,
@@ -243,6 +243,10 @@ async fn send_as(
         To::ScriptKey(key) if is_to_cluster && effect == Effect::Writes => Some(HashSlot::for_key(key)),
         _ => None,
     };
+    // Where nobody answers, each further write would hold up the holder of a node as one to a single server does.
+    if slot.is_some_and(|slot| refusals.is_silent(slot, sent)) && !shared.link.answers() {
+        return Err(failure::not_connected());
+    }
     // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A script that is
     // sent after the last write to its hash slot was refused is taken to have found no server in any try: otherwise the holder of
     // a node would wait, as long as an outage of all or of a part lasts, until nothing that it says can vouch for the node's
@@ -617,16 +621,20 @@ mod tests {
         Redis::open(&options, &own).await.unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_server_that_does_not_answer_steadily_is_asked_by_probes_alone() {
-        let server = tokio::task::spawn_blocking(|| Server::start().unwrap()).await.unwrap();
-        let bus = opened(server.url()).await;
-        // From now on the link is as it is found below, and the connection stays.
+    /// From now on nobody looks at the link, and the connections stay.
+    async fn leave_alone(bus: &Redis) {
         let tasks = std::mem::take(&mut *bus.tasks.lock());
         for task in tasks {
             task.abort();
             let _ = task.await;
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_that_does_not_answer_steadily_is_asked_by_probes_alone() {
+        let server = tokio::task::spawn_blocking(|| Server::start().unwrap()).await.unwrap();
+        let bus = opened(server.url()).await;
+        leave_alone(&bus).await;
         let shared = &bus.shared;
         let fails = |error| *shared.commands.failure.lock() = Some(error);
         let session = SessionId::parse("s").unwrap();
@@ -653,6 +661,29 @@ mod tests {
         shared.link.found_up(shared.link.look());
         assert!(refusals().await.iter().all(Option::is_none));
         assert!(bus.failure().is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn where_a_cluster_did_not_answer_nothing_is_written_until_the_link_is_up_or_for_a_while() {
+        let started = tokio::task::spawn_blocking(|| RedisCluster::start().unwrap());
+        let cluster = started.await.unwrap();
+        let bus = opened(cluster.url()).await;
+        leave_alone(&bus).await;
+        let shared = &bus.shared;
+        let [silent, other] = ["a", "b"].map(|name| SessionId::parse(name).unwrap());
+        let write = async |session: &SessionId| bus.unbind_session(session, Token::new(1)).await;
+        let slot = HashSlot::for_key(&shared.names.session(&silent));
+        let unanswered = Err::<(), _>(failure::timed_out(Effect::Writes));
+        shared.commands.refusals.note(slot, &unanswered, Instant::now());
+        shared.link.down(Part::Commands);
+        let refused = write(&silent).await.unwrap_err();
+        assert!(refused.is_retryable() && !refused.may_have_run(), "{refused}");
+        write(&other).await.expect("another master may be well");
+        assert!(bus.session_binding(&silent).await.unwrap().is_none(), "what only reads is sent");
+        shared.link.found_up(shared.link.look());
+        write(&silent).await.expect("all masters are well");
+        shared.link.down(Part::Commands);
+        write(&silent).await.expect("it was answered since");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
