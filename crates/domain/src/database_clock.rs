@@ -71,14 +71,24 @@ pub struct DueHold {
     pub is_doubtful: bool,
 }
 
+/// Where a look for holds that ran out has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastKept {
+    /// When the last hold that was kept runs out, by the database's clock.
+    pub held_until: Timestamp,
+    /// How many were kept that run out just then: 1 at least.
+    pub holds: usize,
+}
+
 /// What was found among the holds that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overdue {
     /// Those that ran out, longest overdue first.
     pub due: Vec<DueHold>,
-    /// How many did not, by this process's clock, though they may have by the database's.
-    pub kept: usize,
-    /// When the first of these does.
+    /// The last that did not by this process's clock, though it may have by the database's: it is kept. What was read before
+    /// it is due, or kept as well.
+    pub last_kept: Option<LastKept>,
+    /// When the first of those that are kept does.
     pub next: Option<Duration>,
     /// When, by the database's clock, the first does that has not by either.
     pub later: Option<Duration>,
@@ -221,7 +231,7 @@ impl DatabaseClock {
     }
 
     /// Which of the holds ran out. They are in the order in which they do by the database's clock. `max` were asked for, and the
-    /// next behind them; `due_max` are answered at most.
+    /// next behind them; `due_max` are answered at most, and what comes behind these is not looked at.
     #[must_use]
     pub fn overdue(&self, holds: &[HeldNonce], max: usize, due_max: usize, now: Instant) -> Overdue {
         let mut overdue = Overdue { has_more: holds.len() >= max, ..Overdue::default() };
@@ -233,6 +243,10 @@ impl DatabaseClock {
                 overdue.has_more = number >= max;
                 break;
             }
+            // There may be others before it that were not read.
+            if number >= max {
+                break;
+            }
             let age = self.age(held.granted_at, now);
             let length = held.held_until.as_micros().saturating_sub(held.granted_at.as_micros());
             let is_late = held.held_until <= held.read_at;
@@ -241,7 +255,9 @@ impl DatabaseClock {
             let missing = length - age.at_least - if is_exact { STEP } else { 0 };
             if missing > 0 {
                 let next = Duration::from_micros(missing.unsigned_abs());
-                overdue.kept += 1;
+                let same = overdue.last_kept.filter(|last| last.held_until == held.held_until);
+                let holds = same.map_or(0, |last| last.holds) + 1;
+                overdue.last_kept = Some(LastKept { held_until: held.held_until, holds });
                 overdue.next = Some(overdue.next.map_or(next, |earlier| earlier.min(next)));
             } else if overdue.due.len() < due_max {
                 let early_ms = if is_late { 0 } else { held.held_until.ms_since(held.read_at) + 1 };
@@ -249,6 +265,7 @@ impl DatabaseClock {
                 overdue.due.push(DueHold { nonce, hold, early_ms, is_doubtful });
             } else {
                 overdue.has_more = true;
+                break;
             }
         }
         overdue

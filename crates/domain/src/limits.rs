@@ -115,8 +115,6 @@ pub const MAX_IN_FLIGHT_MAX: u64 = 1_000_000;
 pub const HOLES_IN_MEMORY_MAX: usize = 4_000;
 /// Overdue holds that an owner expires in one commit.
 pub const EXPIRIES_MAX: usize = 1_000;
-/// Overdue holds that an owner reads at once, with those that did not run out by its own clock.
-pub const OVERDUE_READ_MAX: usize = 10_000;
 /// Commands of one signer that are decided and committed together (worker-queue mode).
 pub const ROUND_COMMANDS_MAX: usize = 512;
 /// Requests that share a commit in basic mode. More would wait for less, and hide what the other mode is for: there all that

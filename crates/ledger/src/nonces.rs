@@ -139,11 +139,17 @@ pub trait Nonces: Send + Sync {
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
 
     /// Holds of the signer that ran out, or will within `ahead_ms`, and are still HELD: `max` at most, longest overdue
-    /// first. Behind them the next that will.
+    /// first, and only those whose `held_until` is `from` or later. Behind them the next that will.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>>;
+    async fn overdue(
+        &self,
+        signer: &SignerId,
+        ahead_ms: u64,
+        from: Option<Timestamp>,
+        max: usize,
+    ) -> Result<Vec<HeldNonce>>;
 
     /// The named nonces as they stand; one never granted is missing from the answer.
     ///

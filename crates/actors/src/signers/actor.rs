@@ -231,11 +231,11 @@ impl SignerActor {
                     actor.tell(context, |state, moment| state.facts_read(round, result, moment));
                 });
             }
-            Effect::ReadOverdue { round, max } => {
+            Effect::ReadOverdue { round, from, max } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
                 let read = async move {
                     let (ahead_ms, sent) = (inner.clock.behind_ms(), Instant::now());
-                    let holds = inner.ledger.overdue(&signer, ahead_ms, max).await?;
+                    let holds = inner.ledger.overdue(&signer, ahead_ms, from, max).await?;
                     Ok(inner.clock.overdue(&holds, max, sent))
                 };
                 self.call(context, read, move |actor, result, context| {

@@ -10,7 +10,7 @@ use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
     AuditEntry, ClientRef, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource,
-    SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
+    SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Timestamp, Token,
 };
 use ledger::*;
 use parking_lot::Mutex;
@@ -158,8 +158,14 @@ impl Nonces for Flaky {
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
         self.real.holes(signer, max).await
     }
-    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>> {
-        self.real.overdue(signer, ahead_ms, max).await
+    async fn overdue(
+        &self,
+        signer: &SignerId,
+        ahead_ms: u64,
+        from: Option<Timestamp>,
+        max: usize,
+    ) -> Result<Vec<HeldNonce>> {
+        self.real.overdue(signer, ahead_ms, from, max).await
     }
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
         self.plan.recovery.read(self.real.rows(signer, nonces)).await
@@ -194,36 +200,6 @@ impl Nonces for Flaky {
     }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_keys(self.plan.purges.note("keys", age_ms), limit).await
-    }
-}
-
-#[async_trait]
-impl Leases for Flaky {
-    async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
-        self.plan.let_acquire_pass().await;
-        self.plan.holds.answer_late(self.real.acquire(resource, owner, lease_ms)).await
-    }
-    async fn take_over(
-        &self,
-        resource: &Resource,
-        owner: &InstanceId,
-        dead: &InstanceId,
-        lease_ms: u64,
-    ) -> Result<Option<(Token, domain::Timestamp)>> {
-        self.real.take_over(resource, owner, dead, lease_ms).await
-    }
-    async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.plan.let_renewal_pass().await;
-        self.real.renew_all(owner, leases).await
-    }
-    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
-        self.real.release_all(owner, leases).await
-    }
-    async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
-        self.real.lease(resource).await
-    }
-    async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {
-        self.real.leases(filter).await
     }
 }
 
@@ -343,7 +319,7 @@ impl Jobs for Flaky {
     async fn coming_due(
         &self,
         lane: &LaneId,
-        after: Option<(domain::Timestamp, JobId)>,
+        after: Option<(Timestamp, JobId)>,
         within_ms: u64,
         limit: u32,
     ) -> Result<Vec<(LiveJob, u64)>> {
@@ -623,14 +599,14 @@ impl Audits for Flaky {
 
 #[async_trait]
 impl Bulks for Flaky {
-    async fn bulk_now(&self) -> Result<domain::Timestamp> {
+    async fn bulk_now(&self) -> Result<Timestamp> {
         self.real.bulk_now().await
     }
     async fn count_bulk(
         &self,
         action: BulkAction,
         filter: &JobFilter,
-        before: domain::Timestamp,
+        before: Timestamp,
         behind: Option<JobId>,
         rows_max: u32,
     ) -> Result<BulkCount> {
@@ -666,7 +642,7 @@ impl Bulks for Flaky {
         &self,
         action: BulkAction,
         filter: &JobFilter,
-        before: domain::Timestamp,
+        before: Timestamp,
         scan: BulkScan,
     ) -> Result<BulkFound> {
         self.real.next_of_bulk(action, filter, before, scan).await

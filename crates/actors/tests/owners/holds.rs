@@ -5,11 +5,12 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use domain::Token;
-use ledger::{Acquisition, Error, Result};
+use async_trait::async_trait;
+use domain::{InstanceId, Resource, Timestamp, Token};
+use ledger::{Acquisition, Error, Lease, LeaseFilter, Leases, Renewal, Renewed, Result};
 use parking_lot::Mutex;
 
-use crate::flaky::{Plan, lost};
+use crate::flaky::{Flaky, Plan, lost};
 
 /// How long a slow look takes.
 const SLOW_LOOK: Duration = Duration::from_secs(6);
@@ -123,5 +124,35 @@ impl Plan {
             Ok(_) => Err(Error::unavailable(lost())),
             Err(_) => Ok(()),
         }
+    }
+}
+
+#[async_trait]
+impl Leases for Flaky {
+    async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
+        self.plan.let_acquire_pass().await;
+        self.plan.holds.answer_late(self.real.acquire(resource, owner, lease_ms)).await
+    }
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<(Token, Timestamp)>> {
+        self.real.take_over(resource, owner, dead, lease_ms).await
+    }
+    async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.plan.let_renewal_pass().await;
+        self.real.renew_all(owner, leases).await
+    }
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        self.real.release_all(owner, leases).await
+    }
+    async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
+        self.real.lease(resource).await
+    }
+    async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {
+        self.real.leases(filter).await
     }
 }

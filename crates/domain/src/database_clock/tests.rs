@@ -122,7 +122,8 @@ fn a_jump_forward_holds_expiry_back_by_as_much_and_is_reported_once() {
         assert!(found.due.is_empty(), "{jump_ms}: {found:?}");
         if jump_ms > 1_000 {
             let next = found.next.unwrap();
-            assert!(found.kept == 1 && next <= Duration::from_millis(1_010), "{found:?}");
+            let kept = LastKept { held_until: hold.1, holds: 1 };
+            assert!(found.last_kept == Some(kept) && next <= Duration::from_millis(1_010), "{found:?}");
         }
         assert!((900..=1_000).contains(&world.left_ms(hold)));
         world.pass(1_010);
@@ -134,6 +135,35 @@ fn a_jump_forward_holds_expiry_back_by_as_much_and_is_reported_once() {
         world.pass(1_010);
         assert_eq!(due(&world.overdue(later)), Some((0, false)));
     }
+}
+
+#[test]
+fn a_look_has_come_to_the_last_hold_that_is_kept_before_one_that_it_does_not_answer() {
+    let mut world = World::new();
+    world.pass(1_000);
+    let (ended, kept) = (world.grant(1_000), world.grant(600_000));
+    world.pass(30_000);
+    world.offset_ms += TEN_MINUTES;
+    world.pass(1_000);
+    let read_at = world.shows();
+    let (nonce, hold) = (Nonce::new(0).unwrap(), HoldId::from_u128(1));
+    let read = [ended, kept, kept, ended].map(|(granted_at, held_until)| HeldNonce {
+        nonce,
+        hold,
+        granted_at,
+        held_until,
+        read_at,
+    });
+    let overdue = |max, due_max| world.clock.overdue(&read, max, due_max, world.own());
+    for (max, due_max, due, holds, has_more) in
+        [(5, 5, 2, 2, false), (4, 4, 2, 2, true), (3, 4, 1, 2, true), (2, 4, 1, 1, true), (4, 1, 1, 2, true)]
+    {
+        let found = overdue(max, due_max);
+        assert_eq!((found.due.len(), found.has_more), (due, has_more), "{max} {due_max}: {found:?}");
+        assert_eq!(found.last_kept, Some(LastKept { held_until: kept.1, holds }), "{max} {due_max}");
+    }
+    let none = overdue(5, 0);
+    assert!(none.has_more && none.last_kept.is_none() && none.due.is_empty(), "{none:?}");
 }
 
 #[test]

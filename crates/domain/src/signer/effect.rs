@@ -9,6 +9,7 @@ use crate::id::{InstanceId, Nonce};
 use crate::lease::Token;
 use crate::mode::Mode;
 use crate::nonce::{Batch, KeyScope};
+use crate::time::Timestamp;
 
 /// Names one batch on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +126,8 @@ pub enum Effect<R> {
     ReadOverdue {
         /// For which round.
         round: Round,
+        /// Only those that run out then, by the database's clock, or later.
+        from: Option<Timestamp>,
         /// The largest number to read.
         max: usize,
     },

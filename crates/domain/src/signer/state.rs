@@ -12,7 +12,7 @@ use super::effect::{Acquired, BatchId, Effect, Effects, LedgerFailure, Moment, N
 use super::facts::{Facts, FactsRead, Round};
 use super::refusal::Refusal;
 use super::waiting::WaitingCommands;
-use crate::database_clock::Overdue;
+use crate::database_clock::{LastKept, Overdue};
 use crate::id::{InstanceId, SignerId};
 use crate::lease::Token;
 use crate::limits::COMMIT_AGAIN_MAX;
@@ -68,9 +68,20 @@ struct OwnedLease {
     trust: Trust,
     /// When to look for holds that ran out: when one may have, by this process's own clock.
     look_for_overdue: Instant,
-    /// Holds that ran out by the database's clock alone when it was looked last. They stand before those to be found.
-    kept_overdue: usize,
+    /// How far the look has come; `None` where it begins with the first hold.
+    looked: Option<Looked>,
     allocator: Allocator,
+}
+
+/// How far the look for holds that ran out has come, where one read does not find all that ran out by the database's clock
+/// alone.
+struct Looked {
+    /// The next read goes on from here. What is before it is kept, or ended.
+    to: LastKept,
+    /// When the first of those that are kept before it ends.
+    first_ends: Instant,
+    /// It has come through all, and begins with the first again then.
+    again_at: Option<Instant>,
 }
 
 /// From the first acquire until the lease is given back.
@@ -243,7 +254,7 @@ impl<R: Caller> SignerState<R> {
                     token,
                     trust: Trust::Reload,
                     look_for_overdue: moment.now,
-                    kept_overdue: 0,
+                    looked: None,
                     allocator: Allocator::new(Loaded::default()),
                 });
                 self.stage = Stage::Loading;

@@ -483,7 +483,7 @@ fn what_comes_with_a_policy_is_not_begun_after_its_deadline_however_much_has_run
 }
 
 #[test]
-fn more_overdue_holds_are_looked_for_later_where_none_of_those_found_can_be_expired() {
+fn holds_that_have_not_run_out_by_the_own_clock_are_not_read_in_each_round() {
     let mut world = full_of_overdue();
     // By the owner's own clock none has run out.
     world.kept = world.rows.keys().copied().collect();
@@ -491,6 +491,43 @@ fn more_overdue_holds_are_looked_for_later_where_none_of_those_found_can_be_expi
     world.serve();
     world.ask(grant(1));
     assert!(!world.calls.iter().any(|call| matches!(call, Call::Overdue { .. })), "{:?}", world.calls);
+}
+
+#[test]
+fn a_hold_ends_in_time_behind_any_number_of_holds_that_are_kept() {
+    for sweeps in [true, false] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        for _ in 0..12 {
+            world.ask(grant(EXPIRIES_MAX));
+            world.serve();
+            world.pass(Duration::from_millis(1));
+        }
+        // By the owner's own clock these have not run out.
+        world.kept = world.rows.keys().copied().collect();
+        world.pass(Duration::from_millis(crate::world::HOLD_MS));
+        world.serve();
+        let number = world.ask(short(500));
+        world.serve();
+        let [last] = granted(&world, number)[..] else { panic!("one was granted") };
+        for _ in 0..15 {
+            world.pass(Duration::from_millis(100));
+            world.ask(if sweeps { Command::Sweep } else { grant(1) });
+            world.serve();
+        }
+        let holds = world.granted.iter().filter(|(granted, _)| *granted == nonce(last)).count();
+        match sweeps {
+            true => assert_eq!(world.rows[&nonce(last)].status, Status::Released),
+            false => assert_eq!(holds, 2, "it was granted again"),
+        }
+        // The first of those that were kept end as well, when they have run out by that clock.
+        world.kept.clear();
+        for _ in 0..15 {
+            world.pass(Duration::from_millis(100));
+            world.ask(Command::Sweep);
+            world.serve();
+        }
+        assert_eq!(world.rows[&nonce(0)].status, Status::Released);
+    }
 }
 
 #[test]

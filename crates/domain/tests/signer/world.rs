@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::database_clock::{DueHold, Overdue, ReadRow};
+use domain::database_clock::{DueHold, LastKept, Overdue, ReadRow};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{
     Batch, Change, Hole, KeptKey, KeyScope, Loaded, OnExpiry, Outcome, Policy, PolicyPatch, Resolution, Row,
@@ -52,7 +52,7 @@ pub enum Call {
     Acquire,
     Load,
     Facts { round: Round, keys: Vec<KeyScope>, nonces: Vec<Nonce>, reads_holes: bool },
-    Overdue { round: Round, max: usize },
+    Overdue { round: Round, from: Option<Timestamp>, max: usize },
     Commit { id: BatchId, batch: Batch, after: Option<BatchId> },
     Release(Token),
     Reclaim,
@@ -365,7 +365,9 @@ impl World {
                 Effect::ReadFacts { round, keys, nonces, reads_holes } => {
                     self.calls.push(Call::Facts { round, keys, nonces, reads_holes });
                 }
-                Effect::ReadOverdue { round, max } => self.calls.push(Call::Overdue { round, max }),
+                Effect::ReadOverdue { round, from, max } => {
+                    self.calls.push(Call::Overdue { round, from, max });
+                }
                 Effect::Commit { id, batch, after, .. } => {
                     self.check_sent(id, &batch, after);
                     self.calls.push(Call::Commit { id, batch, after });
@@ -525,15 +527,21 @@ impl World {
                 let read = FactsRead { kept, rows, holes: reads_holes.then(|| self.holes()) };
                 self.state.facts_read(round, failure.map_or(Ok(read), Err), &self.moment())
             }
-            Call::Overdue { round, max } => {
+            Call::Overdue { round, from, max } => {
                 let at = Timestamp::from_micros(self.micros);
-                let late: Vec<_> = self
+                let mut late: Vec<_> = self
                     .rows
                     .values()
                     .filter(|row| row.status == Status::Held && row.held_until <= at)
-                    .take(max)
+                    .filter(|row| from.is_none_or(|from| row.held_until >= from))
                     .collect();
-                let kept = late.iter().filter(|row| self.kept.contains(&row.nonce)).count();
+                late.sort_by_key(|row| row.held_until);
+                late.truncate(max);
+                let kept = || late.iter().filter(|row| self.kept.contains(&row.nonce));
+                let last_kept = kept().next_back().map(|last| LastKept {
+                    held_until: last.held_until,
+                    holds: kept().filter(|row| row.held_until == last.held_until).count(),
+                });
                 let due = late.iter().filter(|row| !self.kept.contains(&row.nonce));
                 let due = due.map(|row| DueHold {
                     nonce: row.nonce,
@@ -543,8 +551,9 @@ impl World {
                 });
                 let held = self.rows.values().filter(|row| row.status == Status::Held && row.held_until > at);
                 let later = held.map(|row| Duration::from_millis(row.held_until.ms_since(at))).min();
-                let next = (kept > 0).then_some(Duration::from_millis(10));
-                let overdue = Overdue { due: due.collect(), kept, next, later, has_more: late.len() >= max };
+                let next = last_kept.map(|_| Duration::from_millis(10));
+                let (due, has_more) = (due.collect(), late.len() >= max);
+                let overdue = Overdue { due, last_kept, next, later, has_more };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())
             }
             Call::Commit { id, batch, after } => {

@@ -37,6 +37,9 @@ const CONFIRM_MISSING: Statement = statement!("confirm_missing");
 const CONFIRM_KNOWN: Statement = statement!("confirm_known");
 const CONFIRM_DONE: Statement = statement!("confirm_done");
 
+/// Before all that any ledger has seen, and a time on both databases.
+const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
+
 /// Whether it is recovering; the nonce confirmed last; its first and its last nonce; whether the next one was used.
 type SignerToConfirm = (bool, Option<i64>, Option<i64>, Option<i64>, bool);
 
@@ -58,8 +61,19 @@ impl Nonces for Store {
         records::holes(self.holds(&HOLES, signer, max + 1).await?, max)
     }
 
-    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>> {
-        let ask = self.ask(&OVERDUE).bind(signer.as_str()).bind(max as i64).bind(ahead_ms as i64);
+    async fn overdue(
+        &self,
+        signer: &SignerId,
+        ahead_ms: u64,
+        from: Option<Timestamp>,
+        max: usize,
+    ) -> Result<Vec<HeldNonce>> {
+        let ask = self
+            .ask(&OVERDUE)
+            .bind(signer.as_str())
+            .bind(max as i64)
+            .bind(ahead_ms as i64)
+            .bind(from.unwrap_or(EARLIEST).as_micros());
         let mut held: Vec<HeldNonce> = records::all(self.all::<HeldRow>(Way::KeyReads, ask).await?)?;
         held.sort_by_key(|held| held.held_until);
         Ok(held)

@@ -1,7 +1,7 @@
 //! Nonce rows: what a batch writes, what it refuses to write, and what is read back.
 
 use domain::nonce::{Change, OnExpiry, Policy, Status};
-use domain::{Resource, Token, TxHash};
+use domain::{Resource, Timestamp, Token, TxHash};
 use ledger::{NonceFilter, OverdueSigners, Verdict};
 
 use crate::bench::{
@@ -123,7 +123,7 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
     b.commits(batch(&s, &a, token, vec![new_grant(0, 30), new_grant(1, LONG_MS)])).await;
-    let found = async |max| b.ledger.overdue(&s, 0, max).await.unwrap();
+    let found = async |max| b.ledger.overdue(&s, 0, None, max).await.unwrap();
     eventually("the hold runs out", async || found(10).await.len() == 2).await;
     assert_eq!(found(1).await.len(), 2, "the next is beside the limit");
     let found = found(10).await;
@@ -137,10 +137,15 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     assert_eq!(found[0].held_until.ms_since(found[0].granted_at), 30);
     assert!(found[0].read_at >= found[0].held_until);
     assert_eq!(
-        b.ledger.overdue(&s, LONG_MS + 1_000, 10).await.unwrap().len(),
+        b.ledger.overdue(&s, LONG_MS + 1_000, None, 10).await.unwrap().len(),
         2,
         "looked for ahead of the time"
     );
+    for (after_us, first) in [(0, 0), (1, 1)] {
+        let from = Timestamp::from_micros(found[0].held_until.as_micros() + after_us);
+        let behind = b.ledger.overdue(&s, LONG_MS + 1_000, Some(from), 10).await.unwrap();
+        assert_eq!(behind[0].nonce, nonce(first), "from {after_us} us behind the end of the first on");
+    }
     let expire = |n: u64| Change::Expire {
         nonce: nonce(n),
         hold: hold(u128::from(n)),
@@ -150,10 +155,10 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     b.commits(batch(&s, &a, token, vec![expire(0)])).await;
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(1)])).await.unwrap(), Verdict::Diverged);
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(0)])).await.unwrap(), Verdict::Diverged);
-    let next = b.ledger.overdue(&s, 0, 10).await.unwrap();
+    let next = b.ledger.overdue(&s, 0, None, 10).await.unwrap();
     assert_eq!(next.iter().map(|held| held.nonce).collect::<Vec<_>>(), [nonce(1)], "the next to run out");
     assert!(next[0].read_at < next[0].held_until);
-    assert!(b.ledger.overdue(&signer("other"), 0, 10).await.unwrap().is_empty());
+    assert!(b.ledger.overdue(&signer("other"), 0, None, 10).await.unwrap().is_empty());
 }
 
 pub async fn holes_come_lowest_first_and_say_whether_there_are_more(b: Bench) {

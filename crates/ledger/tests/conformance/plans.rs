@@ -26,7 +26,7 @@ async fn sqlite_loads_by_the_indexes_of_open_nonces() {
     let mut session = SqliteConnection::connect(&b.options.url).await.unwrap();
     for (name, statement, _) in LOADS {
         let plan: Vec<(i64, i64, i64, String)> =
-            // Of the statement whose third argument is missing it is NULL, which changes no plan.
+            // Of the statement whose later arguments are missing they are NULL, which changes no plan.
             sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
                 .bind("s")
                 .bind(10)
@@ -72,7 +72,7 @@ async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans()
         does(&mut session, BY_KEYS.to_owned()).await;
         does(&mut session, format!("TRUNCATE signer_nonce_allocation; {before}")).await;
         for (name, _, statement) in LOADS {
-            does(&mut session, format!("PREPARE {name} (text, bigint, bigint) AS {statement}")).await;
+            does(&mut session, format!("PREPARE {name} (text, bigint, bigint, bigint) AS {statement}")).await;
             plan_of(&mut session, &load(name, "s7")).await;
         }
         does(&mut session, after).await;
@@ -91,7 +91,7 @@ async fn postgres_loads_by_the_indexes_of_open_nonces_also_under_generic_plans()
 
 /// A prepared statement of a load with its arguments.
 fn load(name: &str, signer: &str) -> String {
-    format!("{name} ('{signer}', 10, 0)")
+    format!("{name} ('{signer}', 10, 0, 0)")
 }
 
 /// Runs a prepared statement, and tells how.

@@ -1,17 +1,15 @@
 //! Rounds of a signer's owner: what waits is taken up, what must be known is read, and what is decided leaves as one
 //! batch.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
-    BatchId, Expires, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN,
-    SignerState, Step, Trust, refuse, unless_hopeless,
+    BatchId, Expires, Looked, OVERDUE_LOOK_AGAIN, OVERDUE_LOOK_EVERY, PendingBatch, Preparing,
+    RETRY_PAUSE_MIN, SignerState, Step, Trust, refuse, unless_hopeless,
 };
 use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
-use crate::limits::{
-    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, OVERDUE_READ_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX,
-};
+use crate::limits::{BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX};
 use crate::mode::Mode;
 use crate::nonce::{Change, Status};
 use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
@@ -94,26 +92,49 @@ impl<R: Caller> SignerState<R> {
     }
 
     fn read_overdue(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) {
-        let mut max = EXPIRIES_MAX;
+        let (mut from, mut max) = (None, EXPIRIES_MAX);
         if let Some(lease) = &mut self.lease {
             lease.look_for_overdue = moment.now + OVERDUE_LOOK_EVERY;
-            max = (max + lease.kept_overdue).min(OVERDUE_READ_MAX);
+            let again_at = lease.looked.as_ref().and_then(|looked| looked.again_at);
+            if again_at.is_some_and(|at| moment.now >= at) {
+                lease.looked = None;
+            }
+            if let Some(looked) = &lease.looked {
+                from = Some(looked.to.held_until);
+                // Those are read once more.
+                max += looked.to.holds;
+            }
         }
         preparing.step = Step::ReadingOverdue;
-        effects.push(Effect::ReadOverdue { round: preparing.round, max });
+        effects.push(Effect::ReadOverdue { round: preparing.round, from, max });
         self.preparing = Some(preparing);
     }
 
     /// Applies the policy to holds that ran out; one over which the database's clock jumped is quarantined in any case.
     pub(super) fn expire(&mut self, overdue: &Overdue, moment: &Moment, effects: &mut Effects<R>) {
         let (Some(mut preparing), Some(lease)) = (self.preparing.take(), &mut self.lease) else { return };
-        lease.kept_overdue = overdue.kept;
         // What a batch on its way writes is looked at again later.
         let is_free = |due: &&DueHold| !self.pending.iter().any(|batch| batch.builder.writes(due.nonce));
         let due: Vec<_> = overdue.due.iter().filter(is_free).collect();
-        let is_left = overdue.has_more || due.len() < overdue.due.len();
-        // As long as a look finds some to expire, the next round expires the next ones: what they fill is wanted now.
-        let goes_on = overdue.has_more && !due.is_empty();
+        let is_busy = due.len() < overdue.due.len();
+        let is_left = overdue.has_more || is_busy;
+        // The next round goes on where this look ends: what the next ones fill is wanted now.
+        let goes_on = overdue.has_more && !(is_busy && due.is_empty());
+        let first_ends =
+            moment.now + overdue.next.map_or(OVERDUE_LOOK_EVERY, |next| next.min(OVERDUE_LOOK_EVERY));
+        match (overdue.last_kept, &mut lease.looked) {
+            // Those that are busy may be left as they are: the next look finds them again.
+            (Some(to), looked) if overdue.has_more && !is_busy => {
+                let before = looked.as_ref().map_or(first_ends, |looked| looked.first_ends);
+                *looked = Some(Looked { to, first_ends: first_ends.min(before), again_at: None });
+            }
+            (_, Some(looked)) if !overdue.has_more => {
+                let again_at = looked.first_ends.max(moment.now + OVERDUE_LOOK_AGAIN);
+                let again_at = *looked.again_at.get_or_insert(again_at);
+                lease.look_for_overdue = lease.look_for_overdue.min(again_at);
+            }
+            _ => {}
+        }
         let again = if goes_on { Duration::ZERO } else { OVERDUE_LOOK_AGAIN };
         let later = overdue.later.map(|later| later.max(OVERDUE_LOOK_AGAIN));
         for look in [overdue.next, later, is_left.then_some(again)].into_iter().flatten() {
@@ -128,12 +149,18 @@ impl<R: Caller> SignerState<R> {
             })
             .collect();
         if changes.is_empty() {
-            if is_left && preparing.expires == Expires::All && !self.pending.is_empty() {
-                // What is on its way decides what is left to expire.
-                self.requeue(preparing.commands);
-                self.is_blocked = true;
-            } else {
-                self.read_facts(preparing, moment, effects);
+            match preparing.expires {
+                // What is on its way decides what is left to expire, or the next look finds more.
+                Expires::All if is_left => {
+                    self.requeue(preparing.commands);
+                    self.is_blocked = !self.pending.is_empty();
+                }
+                Expires::ForATurn { since } if goes_on && self.has_time(since, moment) => {
+                    self.read_overdue(preparing, moment, effects);
+                }
+                Expires::Once | Expires::ForATurn { .. } | Expires::All => {
+                    self.read_facts(preparing, moment, effects);
+                }
             }
             return;
         }
@@ -147,6 +174,11 @@ impl<R: Caller> SignerState<R> {
         self.preparing = Some(preparing);
     }
 
+    /// Whether a sweep that began then goes on.
+    fn has_time(&self, since: Instant, moment: &Moment) -> bool {
+        moment.now.saturating_duration_since(since) < self.config.lease_kept_max
+    }
+
     /// A batch was committed: if a round waited for it to expire what was overdue, that round goes on, or expires more.
     pub(super) fn expired(&mut self, id: BatchId, moment: &Moment, effects: &mut Effects<R>) {
         let is_it = |preparing: &mut Preparing<R>| matches!(preparing.step, Step::Expiring { batch, .. } if batch == id);
@@ -156,9 +188,8 @@ impl<R: Caller> SignerState<R> {
             return;
         }
         let is_all = matches!(preparing.step, Step::Expiring { is_all: true, .. });
-        let has_time = |since| moment.now.saturating_duration_since(since) < self.config.lease_kept_max;
         match preparing.expires {
-            Expires::ForATurn { since } if !is_all && has_time(since) => {
+            Expires::ForATurn { since } if !is_all && self.has_time(since, moment) => {
                 self.read_overdue(preparing, moment, effects);
             }
             // In a round of its own, so that neither a turn nor a command outlives its time.
