@@ -411,9 +411,8 @@ pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
         limit: limit + 1,
     };
     let records = state.read(state.ledger.nonces(&filter)).await?;
-    if records.is_empty() {
-        let known = state.read(state.ledger.signer(&signer)).await?;
-        known.ok_or_else(unknown_signer)?;
+    if records.is_empty() && !state.read(state.ledger.is_known(&signer)).await? {
+        return Err(unknown_signer());
     }
     let page = extract::page("n", records, limit, |record| record.row.nonce.to_string(), to_wire::nonce);
     Ok(HttpResponse::Ok().json(page))

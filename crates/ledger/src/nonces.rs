@@ -179,6 +179,12 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>>;
 
+    /// Whether there is this signer, as [`Nonces::signer`] says. Reads no nonce.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn is_known(&self, signer: &SignerId) -> Result<bool>;
+
     /// One signer for the audit; `None` before its first grant or policy.
     ///
     /// # Errors

@@ -173,6 +173,9 @@ impl Nonces for Flaky {
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
         self.real.kept_keys(scopes).await
     }
+    async fn is_known(&self, signer: &SignerId) -> Result<bool> {
+        self.real.is_known(signer).await
+    }
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
         self.real.signer(signer).await
     }

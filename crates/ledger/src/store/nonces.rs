@@ -20,6 +20,7 @@ use crate::{Link, Result};
 const CLOCK: Statement = statement!("clock");
 const LOAD: Statement = statement!("signer_load");
 const RECOVERING: Statement = statement!(both "signer_recovering");
+const KNOWN: Statement = statement!(both "signer_known");
 const HOLES: Statement = statement!("nonce_holes");
 const OVERDUE: Statement = statement!("nonce_overdue");
 const ROWS: Statement = statement!("nonce_rows");
@@ -103,6 +104,11 @@ impl Nonces for Store {
 
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
         records::all(self.key_rows(scopes).await?)
+    }
+
+    async fn is_known(&self, signer: &SignerId) -> Result<bool> {
+        let (signers,): (i64,) = self.one(Way::Reads, self.ask(&KNOWN).bind(signer.as_str())).await?;
+        Ok(signers > 0)
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {

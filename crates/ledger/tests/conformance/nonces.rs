@@ -220,6 +220,9 @@ pub async fn signers_are_counted_and_listed(b: Bench) {
     assert_eq!((record.owner, record.token), (Some(a.clone()), Some(Token::new(1))));
     assert!(record.lease_expires_in_ms > 0 && record.oldest_hold_ms.is_some());
     assert_eq!(b.ledger.signer(&signer("s")).await.unwrap(), None);
+    for (name, is_known) in [("s2", true), ("s", false)] {
+        assert_eq!(b.ledger.is_known(&signer(name)).await.unwrap(), is_known, "{name}");
+    }
     let names = async |after: Option<&str>, limit| {
         let after = after.map(signer);
         let page = b.ledger.signers(after.as_ref(), limit).await.unwrap();
