@@ -25,6 +25,7 @@ const HOLES: Statement = statement!("nonce_holes");
 const OVERDUE: Statement = statement!("nonce_overdue");
 const ROWS: Statement = statement!("nonce_rows");
 const LIST: Statement = statement!("nonce_list");
+const LIST_NEXT: Statement = statement!("nonce_list_next");
 const OPEN_COUNTS: Statement = statement!("nonce_open_counts");
 const SIGNERS: Statement = statement!("signer_list");
 const OVERDUE_SIGNERS: Statement = statement!("signer_overdue");
@@ -126,13 +127,21 @@ impl Nonces for Store {
             None => true,
             Some((_, mark)) => filter.status.is_some_and(|status| mark == status.as_str()),
         };
-        let ask = self
-            .ask(&LIST)
-            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
-            .bind(filter.signer.as_str())
-            .bind(filter.after.map_or(-1, |nonce| nonce.get() as i64))
-            .bind(i64::from(filter.limit));
-        records::all(self.all::<NonceRecordRow>(Way::Reads, ask).await?)
+        let list = |statement: &Statement| {
+            self.ask(statement)
+                .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+                .bind(filter.signer.as_str())
+                .bind(filter.after.map_or(-1, |nonce| nonce.get() as i64))
+                .bind(i64::from(filter.limit))
+        };
+        // Those that are HELD are all read only where a page of them is not among the next nonces.
+        if filter.status == Some(Status::Held) {
+            let next: Vec<NonceRecordRow> = self.all(Way::Reads, list(&LIST_NEXT)).await?;
+            if next.len() >= filter.limit as usize {
+                return records::all(next);
+            }
+        }
+        records::all(self.all::<NonceRecordRow>(Way::Reads, list(&LIST)).await?)
     }
 
     async fn overdue_signers(

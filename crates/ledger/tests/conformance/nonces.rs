@@ -250,6 +250,8 @@ pub async fn nonces_are_listed_by_state_and_cursor(b: Bench) {
         page.iter().map(|record| record.row.nonce.get()).collect::<Vec<_>>()
     };
     assert_eq!(page(None, None, 4).await, [0, 1, 2, 3]);
+    assert_eq!(page(Some(Status::Held), None, 2).await, [0, 2]);
+    assert_eq!(page(Some(Status::Held), Some(2), 2).await, [4]);
     assert_eq!(page(None, Some(3), 4).await, [4, 5]);
     assert_eq!(page(Some(Status::Released), None, 2).await, [1, 3]);
     assert_eq!(page(Some(Status::Released), Some(3), 2).await, [5]);
