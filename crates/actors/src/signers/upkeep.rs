@@ -42,6 +42,10 @@ const PURGE_STEP_ROWS: u32 = 1_000;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Between two refreshes of the gauges, before jitter.
 const GAUGES_EVERY: Duration = Duration::from_secs(10);
+/// After a refresh the ledger is left alone for so many times what it took …
+const GAUGES_REST_FACTOR: u32 = 100;
+/// … but no longer than this.
+const GAUGES_REST_MAX: Duration = Duration::from_secs(60);
 
 /// The running upkeep of one instance.
 pub struct Upkeep {
@@ -70,7 +74,10 @@ impl Upkeep {
             // The ledger logs what has changed.
             tokio::spawn(repeat(LOOK_EVERY, stopped.clone(), async move || ledger.check().await.map(drop)))
         };
-        let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers).await));
+        let mut rests_until = None;
+        let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || {
+            gauges(&signers, &mut rests_until).await
+        }));
         Self { stop, tasks: vec![sweep, purge, look, gauges] }
     }
 
@@ -170,8 +177,15 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     Ok(())
 }
 
-async fn gauges(signers: &Signers) -> ledger::Result<()> {
-    let counts = signers.inner.ledger.open_counts().await?;
+/// Counts the open nonces, unless the last count took so long that it is too early for the next.
+async fn gauges(signers: &Signers, rests_until: &mut Option<Instant>) -> ledger::Result<()> {
+    let asked = Instant::now();
+    if rests_until.is_some_and(|until| asked < until) {
+        return Ok(());
+    }
+    let counts = signers.inner.ledger.open_counts().await;
+    *rests_until = Some(Instant::now() + rest(asked.elapsed()));
+    let counts = counts?;
     for status in domain::nonce::Status::ALL.iter().copied() {
         // CONSUMED ones only ever grow in number and are not counted anew each time.
         if status != domain::nonce::Status::Consumed {
@@ -181,4 +195,21 @@ async fn gauges(signers: &Signers) -> ledger::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How long no count is made after one that took so long.
+fn rest(took: Duration) -> Duration {
+    took.saturating_mul(GAUGES_REST_FACTOR).min(GAUGES_REST_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_took_long_is_not_repeated_soon() {
+        assert!(rest(Duration::from_millis(10)) < GAUGES_EVERY);
+        assert_eq!(rest(Duration::from_millis(300)), Duration::from_secs(30));
+        assert_eq!(rest(Duration::MAX), GAUGES_REST_MAX);
+    }
 }
