@@ -5,12 +5,18 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Makes the folder of a file, and those above it, where they are missing. The name of each one that it has made is on the disk
-/// then, so that a loss of power does not take what was made durable in it.
+/// then, so that a loss of power does not take what was made durable in it; but in a folder that this user may not list, nobody
+/// knows when.
 ///
 /// # Errors
 /// What the system said. A folder may be there then whose name is not on the disk.
 pub fn make_folder_of(file: &Path) -> io::Result<()> {
-    make(folder_of(file), &mut |above| sync_folder(&File::open(above)?))
+    make(folder_of(file), &mut |above| match File::open(above) {
+        Ok(above) => sync_folder(&above),
+        // The system opens no folder that this user may not list, and syncs none that is not open.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
+    })
 }
 
 /// Has `sync` keep the new names in a folder, for each one in which it has made another.
