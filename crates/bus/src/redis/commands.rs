@@ -672,7 +672,7 @@ mod tests {
         let shared = &bus.shared;
         let [silent, other] = ["a", "b"].map(|name| SessionId::parse(name).unwrap());
         let write = async |session: &SessionId| bus.unbind_session(session, Token::new(1)).await;
-        let slot = HashSlot::for_key(&shared.names.session(&silent));
+        let slot = HashSlot::for_key(shared.names.session(&silent));
         let unanswered = Err::<(), _>(failure::timed_out(Effect::Writes));
         shared.commands.refusals.note(slot, &unanswered, Instant::now());
         shared.link.down(Part::Commands);

@@ -44,9 +44,8 @@ mod tests {
 
     #[test]
     fn labels_and_keys_are_as_the_daemon_takes_them() {
-        let readers: [(fn(&str) -> Result<String, String>, usize); 2] =
-            [(label, LABEL_CHARS_MAX), (key, IDEMPOTENCY_KEY_CHARS_MAX)];
-        for (read, most) in readers {
+        type Reader = fn(&str) -> Result<String, String>;
+        for (read, most) in [(label as Reader, LABEL_CHARS_MAX), (key, IDEMPOTENCY_KEY_CHARS_MAX)] {
             let long = "x".repeat(most);
             assert_eq!(read(&long).as_ref(), Ok(&long));
             for wrong in [String::new(), long + "x", "é".to_owned(), "a b".to_owned()] {
