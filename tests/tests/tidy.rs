@@ -329,7 +329,7 @@ fn no_source_file_is_two_rooms_in_one() {
 }
 
 /// Pauses of an equal length each time, and why they may be so: their file and their constant, or a folder and none.
-const EQUAL_PAUSES: [(&str, &str); 14] = [
+const EQUAL_PAUSES: [(&str, &str); 15] = [
     // A person waits for one command.
     ("crates/daemon/src/commands/", ""),
     // Each begins when its caller asks.
@@ -338,6 +338,7 @@ const EQUAL_PAUSES: [(&str, &str); 14] = [
     ("crates/api/src/extract.rs", "DRAINED_BODY_MAX"),
     // What others shall have time for.
     ("crates/actors/src/jobs/node_gateway.rs", "SLOTS_LEFT_FOR"),
+    ("crates/actors/src/jobs/state_reads.rs", "READ_EVERY"),
     ("crates/cluster/src/membership.rs", "NOTICES_GATHERED"),
     ("crates/nodes/src/follower.rs", "NODE_UPDATES_GATHERED_MS"),
     // Between two makings of an index in memory.

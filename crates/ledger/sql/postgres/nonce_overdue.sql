@@ -1,6 +1,6 @@
 -- Those that ran out, and the next that will. It is searched by signer and time together, so that only the index of both gives
 -- the order: by the index of times alone, whatever other signers hold would be read to find the first of this one.
--- $1 signer, $2 limit, $3 how far ahead of the time to look, in ms, $4 the first time, in µs
+-- $1 signer, $2 limit, $3 how far ahead of the time to look, in ms, $4 the first time, in microseconds
 (
     SELECT nonce, hold, updated_at AS granted_at, held_until, now() AS read_at
     FROM signer_nonce_allocation

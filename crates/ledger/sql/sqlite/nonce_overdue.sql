@@ -1,5 +1,5 @@
 -- Those that ran out, and the next that will. nonce_holes says why the index is named.
--- ?1 signer, ?2 limit, ?3 how far ahead of the time to look, in ms, ?4 the first time, in µs
+-- ?1 signer, ?2 limit, ?3 how far ahead of the time to look, in ms, ?4 the first time, in microseconds
 SELECT * FROM (
     SELECT nonce, hold, updated_at AS granted_at, held_until,
            CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at

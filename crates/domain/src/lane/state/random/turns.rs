@@ -13,7 +13,7 @@ pub(super) const SUBMITTERS: [Option<Submitter>; 3] = [None, Some(Submitter(1)),
 pub(super) struct Turns {
     /// Of a session, or `None`.
     ordering: Option<Ordering>,
-    /// Who has submitted a job. In a session all are one.
+    /// Who has submitted a job that was not taken in yet. In a session all are one.
     submitters: HashMap<JobId, Option<Submitter>>,
     /// The last job of each that was taken in.
     last: HashMap<Option<Submitter>, JobId>,
@@ -32,11 +32,11 @@ impl Turns {
         }
     }
 
-    /// A round looks for slots for the jobs that it takes in.
+    /// A round looks for slots for the jobs that it takes in, and for others.
     pub(super) fn taken(&mut self, search: &SlotSearch) {
         for request in &search.requests {
-            if let Some(by) = self.submitters.get(&request.job) {
-                let before = self.last.insert(*by, request.job);
+            if let Some(by) = self.submitters.remove(&request.job) {
+                let before = self.last.insert(by, request.job);
                 assert!(before.is_none_or(|before| before < request.job), "a caller's jobs change places");
             }
         }

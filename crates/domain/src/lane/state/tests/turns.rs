@@ -6,7 +6,8 @@ use super::sessions::new_jobs;
 use super::*;
 use crate::lane::messages::Submitter;
 
-const MIB: usize = 1 << 20;
+/// Of eight jobs with such payloads in a round of 8 MiB there is room for more.
+const LARGE: usize = 1_000_000;
 
 /// Submissions of one caller, with payloads of so many bytes.
 fn by(caller: u64, numbers: RangeInclusive<u64>, bytes: usize, now: Instant) -> Command<Numbered> {
@@ -30,7 +31,7 @@ fn a_job_of_another_caller_is_in_the_next_round_however_much_one_caller_has_wait
     let now = Instant::now();
     let mut state = loaded(Snapshot::default(), now);
     for first in (1..64).step_by(8) {
-        state.apply(by(1, first..=first + 7, MIB, now), now);
+        state.apply(by(1, first..=first + 7, LARGE, now), now);
     }
     let effects = state.flush(now);
     assert_eq!(taken_in(&effects), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -44,7 +45,7 @@ fn a_round_begins_with_the_callers_that_had_no_turn_in_the_last_one() {
     let now = Instant::now();
     let mut state = loaded(Snapshot::default(), now);
     for caller in 1..=12 {
-        state.apply(by(caller, 2 * caller - 1..=2 * caller, MIB, now), now);
+        state.apply(by(caller, 2 * caller - 1..=2 * caller, LARGE, now), now);
     }
     let effects = state.flush(now);
     assert_eq!(taken_in(&effects), [1, 3, 5, 7, 9, 11, 13, 15]);
