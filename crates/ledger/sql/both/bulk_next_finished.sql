@@ -10,7 +10,7 @@ WITH scanned AS (
       AND tenant = $5 AND tenant <> '' --? by_tenant
       AND pool = $6 AND pool <> '' --? by_pool
       AND kind = $7 --? by_kind
-      AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL --? by_dead
+      AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? by_dead
       AND outcome = $8 AND outcome <> 'succeeded' --? by_unsuccessful
       AND retried_as IS NOT NULL --? by_retried
     ORDER BY id

@@ -133,7 +133,7 @@ const LISTS: [(&str, &str); 7] = [
     ("pool", "pool_id_idx"),
     ("kind", "kind_id_idx"),
     ("unsuccessful", "outcome_id_idx"),
-    ("dead", "_id_idx"),
+    ("dead", "_id_idx2"),
     ("retried", "_id_idx1"),
 ];
 
@@ -152,6 +152,13 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let on_nodes = listed_on_nodes(include_str!("../../sql/sqlite/job_list.sql"));
     let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
     assert!(plan.contains("job_in_flight"), "{plan}");
+    // The dead without those that were dismissed.
+    let list = with_mark(include_str!("../../sql/both/job_list_finished.sql"), "dead");
+    let next = include_str!("../../sql/both/bulk_next_finished.sql").replace("--? by_", "--? ");
+    for dead in [list, with_mark(&next, "dead")] {
+        let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
+        assert!(plan.contains("job_finished_undismissed"), "{plan}");
+    }
 }
 
 async fn explained_by_sqlite(asks: &mut SqliteConnection, statement: &str, values: &str) -> String {
@@ -178,15 +185,15 @@ pub async fn explained(
     plan.join("\n")
 }
 
-/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded.
+/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed half are dismissed.
 async fn fill_finished(session: &mut PgConnection) {
     sqlx::raw_sql(
         "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
                                    backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
-                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
+                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind, dismissed_at)
          SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
                 1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
-                n % 600 = 0, now(), 'k' || n % 200
+                n % 600 = 0, now(), 'k' || n % 200, CASE n % 600 WHEN 0 THEN now() END
          FROM generate_series(1, 60000) n;
          ANALYZE job_finished",
     )
