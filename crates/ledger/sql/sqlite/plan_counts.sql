@@ -1,11 +1,12 @@
 -- The tasks of plans that are not over, by their statuses, and the stages that are UNKNOWN of those that somebody has to decide on:
--- how many, and for how many milliseconds the oldest has been so. A cancelled task waits for nobody.
+-- how many, and for how many milliseconds the oldest has been so. A cancelled task waits for nobody. Tasks are read plan by plan:
+-- most plans are over.
 WITH clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) AS ms
 ), live AS (
     SELECT t.id, t.run, t.status, t.updated_at
     FROM plan p
-    JOIN plan_task t ON t.plan = p.id
+    CROSS JOIN plan_task t ON t.plan = p.id
     WHERE p.status IN ('CREATED', 'RUNNING', 'PAUSED', 'ATTENTION')
 )
 SELECT status AS state, count(*) AS tasks, (SELECT ms FROM clock) - min(updated_at) / 1000 AS oldest_ms
@@ -14,6 +15,6 @@ GROUP BY status
 UNION ALL
 SELECT s.status, count(*), (SELECT ms FROM clock) - min(s.updated_at) / 1000
 FROM live t
-JOIN plan_stage_run s ON s.task = t.id AND s.run = t.run AND s.status = 'UNKNOWN'
+CROSS JOIN plan_stage_run s ON s.task = t.id AND s.run = t.run AND s.status = 'UNKNOWN'
 WHERE t.status <> 'CANCELLED'
 GROUP BY s.status

@@ -1,6 +1,6 @@
-//! What lanes load and lists read must not cost more the more jobs there are, of other lanes or finished ones. Both
-//! databases are asked how they would run the statements; PostgreSQL with tables large enough for the answer to mean
-//! something.
+//! What lanes load and lists read must not cost more the more jobs there are, of other lanes or finished ones; nor what counts
+//! tasks the more plans are over. Both databases are asked how they would run the statements; PostgreSQL with tables large
+//! enough for the answer to mean something.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
@@ -159,6 +159,46 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
         let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
         assert!(plan.contains("job_finished_undismissed"), "{plan}");
     }
+}
+
+#[tokio::test]
+async fn sqlite_counts_tasks_and_unknown_stages_plan_by_plan() {
+    let b = Bench::sqlite().await;
+    let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
+    let counts = include_str!("../../sql/sqlite/plan_counts.sql");
+    let plan: Vec<(i64, i64, i64, String)> =
+        sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {counts}")))
+            .fetch_all(&mut asks)
+            .await
+            .unwrap();
+    for table in ["SEARCH p ", "SEARCH t ", "SEARCH s "] {
+        assert!(plan.iter().any(|step| step.3.starts_with(table)), "{table}: {plan:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_counts_tasks_plan_by_plan_whatever_it_knows_of_the_plans() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    // The tables' statistics are those of a time when every plan was under way.
+    sqlx::raw_sql(
+        "INSERT INTO plan (id, status, version, needs_owner, document, created_at)
+         SELECT lpad(to_hex(n), 32, '0')::uuid, 'RUNNING', 1, FALSE, '{}', now() FROM generate_series(1, 20000) n;
+         INSERT INTO plan_task (id, plan, place, tenant, status, run, definition, version, document, updated_at)
+         SELECT lpad(to_hex(n), 32, '0')::uuid, lpad(to_hex(n / 3 + 1), 32, '0')::uuid, n % 3, 't', 'RUNNING', 1, 1, 1,
+                '{}', now()
+         FROM generate_series(0, 59999) n;
+         ANALYZE plan; ANALYZE plan_task;
+         SET enable_seqscan = off; SET jit = off",
+    )
+    .execute(&mut session)
+    .await
+    .unwrap();
+    let counts = include_str!("../../sql/postgres/plan_counts.sql");
+    let plan: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN {counts}"))).fetch_all(&mut session).await.unwrap();
+    let plan = plan.join("\n");
+    assert!(plan.contains("Index Cond: (plan = p.id)"), "{plan}");
 }
 
 async fn explained_by_sqlite(asks: &mut SqliteConnection, statement: &str, values: &str) -> String {
