@@ -139,13 +139,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         without_stages: is_retriable,
         in_open_session: is_retriable,
         before: cursors.read(&query, JobId::parse)?,
-        limit: limit + 1,
+        limit: 0,
     };
-    let read = async |before: Option<JobId>| {
-        let filter = JobFilter { before: before.or(filter.before), ..filter.clone() };
+    let read = async |before: Option<JobId>, limit| {
+        let filter = JobFilter { before: before.or(filter.before), limit, ..filter.clone() };
         state.read(state.ledger.jobs(&filter)).await
     };
-    let is_seen = async |record: &JobRecord| visibility::job(&state, sees, record).await;
+    let sessions = visibility::SeenSessions::default();
+    let is_seen = async |record: &JobRecord| sessions.job(&state, sees, record).await;
     let page = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, JobId::to_string, job_fields::listed_job)))
 }

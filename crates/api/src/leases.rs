@@ -31,15 +31,22 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     let limit = query.limit()?;
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("l", &state.cursor_seal, &principal));
+    let kind = query.get("kind").map(ResourceKind::parse).transpose()?;
     let filter = LeaseFilter {
-        kind: query.get("kind").map(ResourceKind::parse).transpose()?,
+        kind,
+        prefix: match kind {
+            Some(ResourceKind::Signer) => sees.signers.prefix(),
+            Some(ResourceKind::Tenant) => sees.tenants.prefix(),
+            _ => "",
+        }
+        .to_owned(),
         owner: query.get("owner").map(owner).transpose()?,
         after: cursors.read(&query, |text| Resource::parse(text).ok())?,
-        limit: limit + 1,
+        limit: 0,
     };
-    let read = async |after: Option<Resource>| {
+    let read = async |after: Option<Resource>, limit| {
         let after = after.or_else(|| filter.after.clone());
-        state.read(state.ledger.leases(&LeaseFilter { after, ..filter.clone() })).await
+        state.read(state.ledger.leases(&LeaseFilter { after, limit, ..filter.clone() })).await
     };
     let is_seen = async |lease: &Lease| visibility::lease(&state, sees, lease).await;
     let page = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;

@@ -168,8 +168,8 @@ pub const ATTENTION_TASKS_MAX: u32 = 100;
 pub const LISTED_ATTENTION_TASKS_MAX: u32 = 10;
 /// Records of a page that are read at once where each may be large: tasks with their definitions, contexts.
 pub const PIECE_RECORDS_MAX: u32 = 50;
-/// Signers that are read at once where the token does not see all of them.
-pub const PIECE_SIGNERS_MAX: u32 = 1_000;
+/// Records of a list that are read at once where the token sees few of those that were read before.
+pub const PIECE_UNSEEN_MAX: u32 = 1_000;
 /// A page ends early behind the item with which it has so many bytes of contexts.
 pub const SHOWN_PAGE_BYTES_MAX: usize = 8 << 20;
 /// Sessions of one batch whose owners are asked at once.

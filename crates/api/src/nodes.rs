@@ -45,8 +45,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let (sees, cursors) = (principal.sees(), Cursors::of("n", &state.cursor_seal, &principal));
     let (limit, after) = (query.limit()?, cursors.read(&query, |text| NodeId::parse(text).ok())?);
     let incarnation = state.incarnation();
-    let read = async |last: Option<NodeId>| {
-        Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), limit as usize + 1))
+    let read = async |last: Option<NodeId>, piece: u32| {
+        Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), piece as usize))
     };
     let is_seen = async |record: &Record| Ok(sees.nodes.have(Some(record.profile.node.as_str())));
     let page =

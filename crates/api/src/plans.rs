@@ -94,10 +94,10 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let filter = PlanFilter {
         status: query.in_either_case("status", PlanStatus::parse)?,
         before: cursors.read(&query, PlanId::parse)?,
-        limit: limit + 1,
+        limit: 0,
     };
-    let read = async |before: Option<PlanId>| {
-        let filter = PlanFilter { before: before.or(filter.before), ..filter };
+    let read = async |before: Option<PlanId>, limit| {
+        let filter = PlanFilter { before: before.or(filter.before), limit, ..filter };
         state.read(state.ledger.plans(&filter)).await
     };
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;

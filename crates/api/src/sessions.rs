@@ -101,9 +101,9 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let (sees, cursors) = (principal.sees(), Cursors::of("ses", &state.cursor_seal, &principal));
     let begin = cursors.read(&query, |text| SessionId::parse(text).ok())?;
     let incarnation = state.incarnation();
-    let read = async |after: Option<SessionId>| {
+    let read = async |after: Option<SessionId>, piece| {
         let after = after.as_ref().or(begin.as_ref());
-        state.look_up(incarnation.jobs.sessions(open, after, limit + 1)).await
+        state.look_up(incarnation.jobs.sessions(open, after, piece)).await
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
     let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;

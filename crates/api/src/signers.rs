@@ -19,7 +19,6 @@ use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency;
-use crate::limits::PIECE_SIGNERS_MAX;
 use crate::refusal::{self, Refusal};
 use crate::state::{State, of_write};
 use crate::to_wire;
@@ -377,10 +376,9 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("s", &state.cursor_seal, &principal));
     let (limit, after) = (query.limit()?, cursors.read(&query, |text| SignerId::parse(text).ok())?);
-    // Where some are not seen, few that are may come in many reads.
-    let piece = if sees.signers.is_all() { limit + 1 } else { PIECE_SIGNERS_MAX };
-    let read = async |last: Option<SignerId>| {
-        state.read(state.ledger.signers(last.as_ref().or(after.as_ref()), piece)).await
+    let read = async |last: Option<SignerId>, piece| {
+        let after = last.as_ref().or(after.as_ref());
+        state.read(state.ledger.signers(sees.signers.prefix(), after, piece)).await
     };
     let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
     let page = visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;

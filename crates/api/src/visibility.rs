@@ -7,6 +7,8 @@
 //! siblings. A job of a session is seen by who sees the session, a task by who sees its tenant and the pools of all its stages,
 //! a plan by who sees all its tasks. The job of a stage is seen as any job, and changed by who sees the task.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use actix_web::http::Method;
@@ -21,7 +23,7 @@ use wire::plans::{StageRequest, TaskRequest};
 
 use crate::auth::{Principal, Sees};
 use crate::extract::Page;
-use crate::limits::PIECE_RECORDS_MAX;
+use crate::limits::{PIECE_RECORDS_MAX, PIECE_UNSEEN_MAX};
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
@@ -203,6 +205,34 @@ pub async fn job(state: &State, sees: &Sees, record: &JobRecord) -> Result<bool,
     }
 }
 
+/// Which sessions a caller sees, as far as they were looked up for a list: each is looked up once for many of its jobs.
+#[derive(Default)]
+pub struct SeenSessions(RefCell<HashMap<SessionId, bool>>);
+
+impl SeenSessions {
+    /// As [`job`].
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn job(&self, state: &State, sees: &Sees, record: &JobRecord) -> Result<bool, Refusal> {
+        let Some(id) = record.spec.session.as_ref().filter(|_| !sees.everything()) else {
+            return job(state, sees, record).await;
+        };
+        let known = self.0.borrow().get(id).copied();
+        if let Some(is_seen) = known {
+            return Ok(is_seen);
+        }
+        let is_seen = session(state, sees, id).await?;
+        let mut known = self.0.borrow_mut();
+        // A list may read the jobs of any number of sessions.
+        if known.len() >= PIECE_UNSEEN_MAX as usize {
+            known.clear();
+        }
+        known.insert(id.clone(), is_seen);
+        Ok(is_seen)
+    }
+}
+
 /// The same, by its id. One that there is not is not seen.
 ///
 /// # Errors
@@ -355,8 +385,8 @@ fn has(sees: &Sees, tenant: Option<&TenantId>, pool: Option<&PoolName>) -> bool 
     sees.tenants.have(tenant.map(TenantId::as_str)) && sees.pools.have(pool.map(PoolName::as_str))
 }
 
-/// Reads a list page by page, and keeps what is seen, at most `limit`. `read` answers what is behind a key, and nothing at
-/// the end. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
+/// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
+/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
 /// and the list goes on behind it.
 ///
 /// # Errors
@@ -365,25 +395,26 @@ pub async fn seen<R, K>(
     state: &State,
     sees: &Sees,
     limit: u32,
-    read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
+    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
     key: impl Fn(&R) -> K,
     is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
 ) -> Result<Page<R, K>, Refusal> {
     let give_up = Instant::now() + state.settings.request_timeout / 2;
-    seen_until(give_up, sees, limit as usize, read, key, is_seen).await
+    seen_until(give_up, sees, limit, read, key, is_seen).await
 }
 
 /// The same, up to this time.
 async fn seen_until<R, K>(
     give_up: Instant,
     sees: &Sees,
-    limit: usize,
-    read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
+    limit: u32,
+    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
     key: impl Fn(&R) -> K,
     is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
 ) -> Result<Page<R, K>, Refusal> {
-    let mut found = Vec::new();
-    let mut records = read(None).await?;
+    let (mut found, mut piece) = (Vec::new(), limit + 1);
+    let mut records = read(None, piece).await?;
+    let limit = limit as usize;
     if sees.everything() {
         let is_all = records.len() <= limit;
         records.truncate(limit);
@@ -391,6 +422,7 @@ async fn seen_until<R, K>(
         return Ok(Page { records, next });
     }
     while let Some(last) = records.last().map(&key) {
+        let (read_now, found_before) = (records.len(), found.len());
         for record in records {
             let behind = key(&record);
             if is_seen(&record).await? {
@@ -405,7 +437,10 @@ async fn seen_until<R, K>(
                 return Ok(Page { records: found, next: Some(behind) });
             }
         }
-        records = read(Some(last)).await?;
+        if (found.len() - found_before) * 10 < read_now {
+            piece = piece.max(PIECE_UNSEEN_MAX);
+        }
+        records = read(Some(last), piece).await?;
     }
     Ok(Page { records: found, next: None })
 }
@@ -622,18 +657,18 @@ mod tests {
     }
 
     /// All pages of the numbers up to 100, of which every tenth is seen; and how many there were.
-    async fn pages(limit: usize, give_up: Instant) -> (Vec<u32>, usize) {
+    async fn pages(limit: u32, give_up: Instant) -> (Vec<u32>, usize) {
         let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
         let sees = Sees { tenants, ..Sees::default() };
         let (mut found, mut begin, mut count) = (Vec::new(), None, 0);
         loop {
-            let read = async |last: Option<u32>| {
+            let read = async |last: Option<u32>, _: u32| {
                 let first = last.or(begin).map_or(1, |last| last + 1);
                 Ok((first..=100).take(7).collect::<Vec<_>>())
             };
             let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
             let page = seen_until(give_up, &sees, limit, read, |number| *number, is_seen).await.unwrap();
-            assert!(page.records.len() <= limit);
+            assert!(page.records.len() <= limit as usize);
             found.extend(page.records);
             count += 1;
             begin = page.next;
@@ -648,10 +683,30 @@ mod tests {
         let all: Vec<_> = (1..=10).map(|n| n * 10).collect();
         let in_time = Instant::now() + std::time::Duration::from_secs(3_600);
         for limit in [1, 3, 10, 11] {
-            assert_eq!(pages(limit, in_time).await, (all.clone(), 10_usize.div_ceil(limit)), "{limit}");
+            let count = 10_usize.div_ceil(limit as usize);
+            assert_eq!(pages(limit, in_time).await, (all.clone(), count), "{limit}");
             // What takes too long goes on with the next page, behind what was looked at.
             let (found, count) = pages(limit, Instant::now()).await;
             assert_eq!((found, count), (all.clone(), 101), "{limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_in_larger_pieces_where_few_records_are_seen() {
+        let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
+        let sees = Sees { tenants, ..Sees::default() };
+        let in_time = Instant::now() + std::time::Duration::from_secs(3_600);
+        for (one_in, expected) in [(1, &[3][..]), (1_000_000, &[3, 1_000, 1_000, 1_000])] {
+            let asked = RefCell::new(Vec::new());
+            let read = async |last: Option<u32>, piece: u32| {
+                asked.borrow_mut().push(piece);
+                let first = last.map_or(1, |last| last + 1);
+                let records = (first..=2_000).take(piece as usize).collect::<Vec<_>>();
+                Ok(records)
+            };
+            let is_seen = async |number: &u32| Ok(number.is_multiple_of(one_in));
+            seen_until(in_time, &sees, 2, read, |number| *number, is_seen).await.unwrap();
+            assert_eq!(asked.into_inner(), expected, "{one_in}");
         }
     }
 

@@ -39,6 +39,11 @@ impl Pattern {
         rest.ends_with(last)
     }
 
+    /// What all its names begin with.
+    fn prefix(&self) -> &str {
+        self.0.split('*').next().unwrap_or_default()
+    }
+
     /// The one name of a pattern without `*`.
     #[must_use]
     pub fn exact(&self) -> Option<&str> {
@@ -91,6 +96,15 @@ impl Names {
             Self::All | Self::Some(_) => None,
         }
     }
+
+    /// What all of them begin with, as far as a single pattern says; empty where nothing is known.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        match self {
+            Self::Some(patterns) if patterns.len() == 1 => patterns[0].prefix(),
+            Self::All | Self::Some(_) => "",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +145,9 @@ mod tests {
         assert!(!ours.have::<str>(None) && !some(&["*"]).have::<str>(None));
         assert_eq!((some(&["b"]).only(), some(&["b*"]).only(), ours.only()), (Some("b"), None, None));
         assert!(!some(&[]).have(Some("x")), "no pattern is no name");
+        assert_eq!(
+            [some(&["b"]), some(&["b-*-*"]), some(&["*b"]), ours, Names::All].each_ref().map(Names::prefix),
+            ["b", "b-", "", "", ""]
+        );
     }
 }

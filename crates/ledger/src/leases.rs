@@ -75,6 +75,8 @@ impl Lease {
 pub struct LeaseFilter {
     /// Of this kind only.
     pub kind: Option<ResourceKind>,
+    /// Of resources of that kind whose ids begin so. Without a kind it is not looked at.
+    pub prefix: String,
     /// Of this owner only.
     pub owner: Option<InstanceId>,
     /// After this resource, in the order of names.

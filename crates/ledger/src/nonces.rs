@@ -191,11 +191,11 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>>;
 
-    /// Signers in the order of their names.
+    /// Signers whose names begin so, in the order of their names.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>>;
+    async fn signers(&self, prefix: &str, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>>;
 
     /// Nonces of one signer in their order.
     ///

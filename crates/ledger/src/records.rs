@@ -409,14 +409,15 @@ pub(crate) const TOP: &str = "~";
 /// Directly above a name: `!` comes before all characters that could follow it.
 pub(crate) const JUST_ABOVE: &str = "!";
 
-/// The bounds of a page of signers.
-pub(crate) fn signer_bounds(after: Option<&SignerId>) -> (String, String) {
-    (after.map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}")), TOP.to_owned())
+/// The bounds of a page of the signers whose names begin so.
+pub(crate) fn signer_bounds(prefix: &str, after: Option<&SignerId>) -> (String, String) {
+    let after = after.map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
+    (prefix.to_owned().max(after), format!("{prefix}{TOP}"))
 }
 
 /// The bounds of a page of leases.
 pub(crate) fn lease_bounds(filter: &LeaseFilter) -> (String, String) {
-    let prefix = filter.kind.map_or_else(String::new, |kind| format!("{}:", kind.as_str()));
+    let prefix = filter.kind.map_or_else(String::new, |kind| format!("{}:{}", kind.as_str(), filter.prefix));
     let after = filter.after.as_ref().map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
     let to = format!("{prefix}{TOP}");
     (prefix.max(after), to)

@@ -179,8 +179,8 @@ impl Nonces for Flaky {
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
         self.real.signer(signer).await
     }
-    async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
-        self.real.signers(after, limit).await
+    async fn signers(&self, prefix: &str, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
+        self.real.signers(prefix, after, limit).await
     }
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
         self.real.nonces(filter).await

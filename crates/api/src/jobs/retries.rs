@@ -570,13 +570,14 @@ async fn selected(
 /// time.
 async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<JobId>, Refusal> {
     let (mut found, mut before) = (Vec::new(), None);
+    let sessions = visibility::SeenSessions::default();
     loop {
         let limit = filter.limit - found.len() as u32;
         let records = state.read(state.ledger.jobs(&JobFilter { before, limit, ..filter.clone() })).await?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
         for record in records {
-            if visibility::job(state, sees, &record).await? {
+            if sessions.job(state, sees, &record).await? {
                 found.push(record.id);
             }
         }

@@ -116,8 +116,8 @@ impl Nonces for Store {
         Ok(self.signer_page(signer.as_str(), signer.as_str(), 1).await?.pop())
     }
 
-    async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
-        let (from, to) = records::signer_bounds(after);
+    async fn signers(&self, prefix: &str, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
+        let (from, to) = records::signer_bounds(prefix, after);
         self.signer_page(&from, &to, limit).await
     }
 

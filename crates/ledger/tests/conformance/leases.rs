@@ -214,6 +214,8 @@ pub async fn leases_are_listed_by_kind_owner_and_cursor(b: Bench) {
     assert_eq!(listed(odd).await, ["signer:s1", "signer:s3"]);
     let signers = LeaseFilter { kind: Some(ResourceKind::Signer), limit: 2, ..all.clone() };
     assert_eq!(listed(signers.clone()).await, ["signer:s0", "signer:s1"]);
+    let second = LeaseFilter { prefix: "s2".to_owned(), ..signers.clone() };
+    assert_eq!(listed(second).await, ["signer:s2"]);
     let after = LeaseFilter { after: Some(Resource::signer(&signer("s1"))), ..signers };
     assert_eq!(listed(after).await, ["signer:s2", "signer:s3"]);
     let instances = LeaseFilter { kind: Some(ResourceKind::Instance), ..all };

@@ -223,13 +223,17 @@ pub async fn signers_are_counted_and_listed(b: Bench) {
     for (name, is_known) in [("s2", true), ("s", false)] {
         assert_eq!(b.ledger.is_known(&signer(name)).await.unwrap(), is_known, "{name}");
     }
-    let names = async |after: Option<&str>, limit| {
+    let names = async |prefix: &str, after: Option<&str>, limit| {
         let after = after.map(signer);
-        let page = b.ledger.signers(after.as_ref(), limit).await.unwrap();
+        let page = b.ledger.signers(prefix, after.as_ref(), limit).await.unwrap();
         page.into_iter().map(|record| record.signer.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(names(None, 2).await, ["s1", "s2"]);
-    assert_eq!(names(Some("s2"), 2).await, ["s3"]);
+    assert_eq!(names("", None, 2).await, ["s1", "s2"]);
+    assert_eq!(names("", Some("s2"), 2).await, ["s3"]);
+    assert_eq!(names("s2", None, 2).await, ["s2"]);
+    assert_eq!(names("s", Some("s1"), 2).await, ["s2", "s3"]);
+    assert_eq!(names("s2", Some("s2"), 2).await, [""; 0]);
+    assert_eq!(names("t", None, 2).await, [""; 0]);
     let mut counts = b.ledger.open_counts().await.unwrap();
     counts.sort_by_key(|(status, _)| status.as_str());
     assert_eq!(counts, [(Status::Held, 3), (Status::Quarantined, 3), (Status::Released, 3)]);
@@ -319,5 +323,5 @@ pub async fn odd_but_legal_texts_survive(b: Bench) {
     b.commits(batch(&s, &a, token, vec![moves(0, Status::Held, Status::Consumed, Some(tx))])).await;
     let rows = b.ledger.rows(&s, &[nonce(0)]).await.unwrap().value;
     assert_eq!(rows[0].tx_hash.as_ref().map(TxHash::as_str), Some(tx));
-    assert_eq!(b.ledger.signers(None, 1).await.unwrap()[0].signer, s);
+    assert_eq!(b.ledger.signers("", None, 1).await.unwrap()[0].signer, s);
 }
