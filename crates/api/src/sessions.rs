@@ -11,7 +11,7 @@ use actors::jobs::Jobs;
 use cluster::KeyOwner;
 use domain::session::Ordering;
 use domain::{LaneId, Resource, SessionId};
-use ledger::{Opener, SessionRecord};
+use ledger::{Opener, SessionFilter, SessionRecord};
 use tracing::Instrument;
 use wire::Code;
 use wire::sessions as shape;
@@ -99,11 +99,13 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let open = query.flag("open")?;
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("ses", &state.cursor_seal, &principal));
-    let begin = cursors.read(&query, |text| SessionId::parse(text).ok())?;
+    let (tenant, pool) = visibility::only(sees);
+    let after = cursors.read(&query, |text| SessionId::parse(text).ok())?;
+    let filter = SessionFilter { open, tenant, pool, after, limit: 0 };
     let incarnation = state.incarnation();
-    let read = async |after: Option<SessionId>, piece| {
-        let after = after.as_ref().or(begin.as_ref());
-        state.look_up(incarnation.jobs.sessions(open, after, piece)).await
+    let read = async |after: Option<SessionId>, limit| {
+        let after = after.or_else(|| filter.after.clone());
+        state.look_up(incarnation.jobs.sessions(&SessionFilter { after, limit, ..filter.clone() })).await
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
     let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;

@@ -385,6 +385,13 @@ fn has(sees: &Sees, tenant: Option<&TenantId>, pool: Option<&PoolName>) -> bool 
     sees.tenants.have(tenant.map(TenantId::as_str)) && sees.pools.have(pool.map(PoolName::as_str))
 }
 
+/// The tenant and the pool that a caller sees, each if it is just one: a list has nothing of others.
+pub fn only(sees: &Sees) -> (Option<TenantId>, Option<PoolName>) {
+    let tenant = sees.tenants.only().and_then(|name| TenantId::parse(name).ok());
+    let pool = sees.pools.only().and_then(|name| PoolName::parse(name).ok());
+    (tenant, pool)
+}
+
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
 /// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
 /// and the list goes on behind it.

@@ -10,7 +10,7 @@ pub(crate) mod rows;
 use domain::job::Outcome;
 use domain::limits::{JOB_LABELS_MAX, SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN};
 use domain::session::Spec;
-use domain::{ClientRef, JobId, LaneId, NodeId, SessionId, Timestamp};
+use domain::{ClientRef, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
 
 use crate::batch_limits::refuse;
 use crate::jobs::{JobKey, Lane, LiveJob, RevokedAttempt, Unwritten};
@@ -21,6 +21,21 @@ use rows::KeptSession;
 /// Places of finished jobs that are looked at for the node that a session used last. That node is a preference, no more: among
 /// a million jobs that were cancelled before they had one it is not looked for.
 pub const LAST_NODE_PLACES: u64 = 256;
+
+/// Which sessions to list. All conditions together.
+#[derive(Clone, Debug, Default)]
+pub struct SessionFilter {
+    /// Only open ones (`true`), or only closed ones (`false`).
+    pub open: Option<bool>,
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// That asked for this pool.
+    pub pool: Option<PoolName>,
+    /// Behind this one, in the order of their ids.
+    pub after: Option<SessionId>,
+    /// The most sessions to list.
+    pub limit: u32,
+}
 
 /// A session for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,17 +155,11 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>>;
 
-    /// Sessions behind one, in the order of their ids: all, or only those that are open (`true`) or closed (`false`). Each costs
-    /// a few steps of indexes.
+    /// Sessions in the order of their ids. Each costs a few steps of indexes.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn sessions(
-        &self,
-        open: Option<bool>,
-        after: Option<&SessionId>,
-        limit: u32,
-    ) -> Result<Vec<SessionRecord>>;
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>>;
 
     /// How many of its unfinished jobs are where. Reads an index entry of each of these. For the highest place alone there is
     /// [`crate::Jobs::lane_seq`].

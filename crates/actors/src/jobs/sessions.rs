@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use domain::session::Spec;
 use domain::{InstanceId, LaneId, SessionId};
-use ledger::{JobKey, Opened, Opener, SessionCounts, SessionRecord, SessionResults, jittered};
+use ledger::{JobKey, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, jittered};
 use tokio::sync::oneshot;
 
 use super::callers::{Callers, OWNER_LOOK_EVERY};
@@ -84,18 +84,13 @@ impl Jobs {
         Ok(self.callers.ledger.lane_seq(&LaneId::session(id)).await?)
     }
 
-    /// Sessions behind one, in the order of their ids: all, or only open or closed ones.
+    /// Sessions in the order of their ids.
     ///
     /// # Errors
     /// [`Refusal::NoBus`], and what the ledger says.
-    pub async fn sessions(
-        &self,
-        open: Option<bool>,
-        after: Option<&SessionId>,
-        limit: u32,
-    ) -> Result<Vec<SessionRecord>, Refusal> {
+    pub async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>, Refusal> {
         self.callers.has_sessions()?;
-        Ok(self.callers.ledger.sessions(open, after, limit).await?)
+        Ok(self.callers.ledger.sessions(filter).await?)
     }
 
     /// What was asked of a session, and whether it is closed.

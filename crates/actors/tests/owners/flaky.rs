@@ -396,13 +396,8 @@ impl Sessions for Flaky {
         let found = self.plan.session_reads.read(SessionRead::Record, &self.real, read).await?;
         Ok(found.map(|found| SessionRecord { idle_for_ms: found.idle_for_ms + ahead_ms, ..found }))
     }
-    async fn sessions(
-        &self,
-        open: Option<bool>,
-        after: Option<&SessionId>,
-        limit: u32,
-    ) -> Result<Vec<SessionRecord>> {
-        self.real.sessions(open, after, limit).await
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {
+        self.real.sessions(filter).await
     }
     async fn session_finished(&self, id: &SessionId) -> Result<u64> {
         self.real.session_finished(id).await

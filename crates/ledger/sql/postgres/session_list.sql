@@ -1,6 +1,6 @@
 -- Sessions in the order of their ids, and how long ago something last happened in each. A line with a mark is there only if
 -- the filter asks for it.
--- $1 behind this session, $2 limit
+-- $1 behind this session, $2 limit, $3 tenant, $4 pool
 SELECT s.session, s.tenant, s.pool, s.route_source, s.route_target, s.requires, s.ordering, s.idle_ms,
        s.created_at, s.closed_at,
        floor(greatest(0, extract(epoch FROM now() - greatest(
@@ -16,6 +16,8 @@ FROM (
     WHERE session > $1
       AND closed_at IS NULL --? open
       AND closed_at IS NOT NULL --? closed
+      AND tenant = $3 --? tenant
+      AND pool = $4 --? pool
     ORDER BY session
     LIMIT $2
 ) AS s

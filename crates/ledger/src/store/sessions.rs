@@ -1,7 +1,7 @@
 //! Sessions: made, closed, read and forgotten.
 
 use domain::session::Spec;
-use domain::{ClientRef, JobId, LaneId, SessionId};
+use domain::{ClientRef, JobId, LaneId, PoolName, SessionId, TenantId};
 
 use super::fence::keep_keys;
 use super::result_reads::RESULTS;
@@ -12,7 +12,7 @@ use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, Unwritt
 use crate::records;
 use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, RefRow, ResultRow, SessionRow};
 use crate::sessions::{
-    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions,
+    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, Sessions,
     changed_meanwhile, check, check_is_session, keeping,
 };
 use crate::sql::{Moment, Statement, statement};
@@ -125,22 +125,23 @@ impl Sessions for Store {
         row.map(SessionRecord::try_from).transpose()
     }
 
-    async fn sessions(
-        &self,
-        open: Option<bool>,
-        after: Option<&SessionId>,
-        limit: u32,
-    ) -> Result<Vec<SessionRecord>> {
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {
         // The filter stands in the text, since a partial index serves a condition that is written out.
-        let stays = |line: &&str| match line.split_once("--? ") {
-            None => true,
-            Some((_, mark)) => open.is_some_and(|open| mark == if open { "open" } else { "closed" }),
+        let asks_for = |mark: &str| match mark {
+            "open" => filter.open == Some(true),
+            "closed" => filter.open == Some(false),
+            "tenant" => filter.tenant.is_some(),
+            "pool" => filter.pool.is_some(),
+            other => unreachable!("no list has a mark {other}"),
         };
+        let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
         let ask = self
             .ask(&LIST)
             .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
-            .bind(after.map_or("", SessionId::as_str))
-            .bind(i64::from(limit));
+            .bind(filter.after.as_ref().map_or("", SessionId::as_str))
+            .bind(i64::from(filter.limit))
+            .bind(filter.tenant.as_ref().map(TenantId::as_str))
+            .bind(filter.pool.as_ref().map(PoolName::as_str));
         records::all(self.all::<SessionRow>(Way::Reads, ask).await?)
     }
 

@@ -5,7 +5,7 @@
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use domain::job::{Retry, State};
-use ledger::{JobFilter, LAST_NODE_PLACES, WaitingGroup};
+use ledger::{JobFilter, LAST_NODE_PLACES, SessionFilter, WaitingGroup};
 
 use crate::bench::{BY_KEYS, Bench, owner};
 use crate::shop::{
@@ -451,7 +451,9 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.session(&id).await.unwrap();
         b.ledger.idle_sessions(0, None, 10).await.unwrap();
         for open in [None, Some(true), Some(false)] {
-            b.ledger.sessions(open, Some(&id), 10).await.unwrap();
+            let after = Some(id.clone());
+            let filter = SessionFilter { open, after, limit: 10, ..SessionFilter::default() };
+            b.ledger.sessions(&filter).await.unwrap();
         }
         b.ledger.purge_sessions(0, 10).await.unwrap();
         b.ledger.jobs(&JobFilter { limit: 10, ..JobFilter::default() }).await.unwrap();

@@ -177,6 +177,7 @@ on_every_ledger! {
     sessions:
         a_session_keeps_all_that_was_asked_of_it,
         sessions_are_listed_by_id_page_by_page_all_open_or_closed,
+        sessions_are_listed_by_tenant_and_pool,
         a_key_is_kept_with_its_session_and_answers_again,
         a_token_has_so_many_open_sessions_and_a_closed_one_makes_room,
         an_opening_said_again_makes_nothing_new,

@@ -3,8 +3,10 @@
 
 use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
-use domain::{IdempotencyKey, Label, PoolName, SessionId};
-use ledger::{Acquisition, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionRecord, Unwritten};
+use domain::{IdempotencyKey, Label, PoolName, SessionId, TenantId};
+use ledger::{
+    Acquisition, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionFilter, SessionRecord, Unwritten,
+};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
@@ -107,15 +109,18 @@ pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
 }
 
 pub async fn sessions_are_listed_by_id_page_by_page_all_open_or_closed(b: Bench) {
-    assert_eq!(b.ledger.sessions(None, None, 10).await.unwrap(), []);
+    assert_eq!(
+        b.ledger.sessions(&SessionFilter { limit: 10, ..SessionFilter::default() }).await.unwrap(),
+        []
+    );
     for name in ["c", "a", "d", "b"] {
         b.opens(name).await;
     }
     b.closes("b").await;
     b.closes("d").await;
     let listed = async |open: Option<bool>, after: Option<&str>, limit: u32| {
-        let after = after.map(id);
-        let found = b.ledger.sessions(open, after.as_ref(), limit).await.unwrap();
+        let filter = SessionFilter { open, after: after.map(id), limit, ..SessionFilter::default() };
+        let found = b.ledger.sessions(&filter).await.unwrap();
         found.iter().map(|record| record.id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None, 3).await, ["a", "b", "c"]);
@@ -127,10 +132,38 @@ pub async fn sessions_are_listed_by_id_page_by_page_all_open_or_closed(b: Bench)
     assert_eq!(listed(Some(false), Some("b"), 1).await, ["d"]);
     // Each is what it is by itself.
     b.ages("session", "created_at", "a").await;
-    let found = b.ledger.sessions(Some(true), None, 1).await.unwrap().remove(0);
+    let first = SessionFilter { open: Some(true), limit: 1, ..SessionFilter::default() };
+    let found = b.ledger.sessions(&first).await.unwrap().remove(0);
     let shown = b.shown("a").await;
     assert!((AGE_MS..AGE_MS + LONG_MS).contains(&found.idle_for_ms), "{found:?}");
     assert_eq!(SessionRecord { idle_for_ms: shown.idle_for_ms, ..found }, shown);
+}
+
+pub async fn sessions_are_listed_by_tenant_and_pool(b: Bench) {
+    for (name, tenant, pool) in
+        [("a", "x", ""), ("b", "y", "p"), ("c", "x", "p"), ("d", "", "p"), ("e", "x", "p")]
+    {
+        let needs = Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() };
+        let asked = Spec { tenant: TenantId::parse(tenant).ok(), needs, ..spec() };
+        b.ledger.open_session(&id(name), &asked, None, None).await.unwrap();
+    }
+    b.closes("c").await;
+    let listed = async |tenant: Option<&str>, pool: Option<&str>, open: Option<bool>, after: Option<&str>| {
+        let filter = SessionFilter {
+            open,
+            tenant: tenant.map(|name| TenantId::parse(name).unwrap()),
+            pool: pool.map(|name| PoolName::parse(name).unwrap()),
+            after: after.map(id),
+            limit: 2,
+        };
+        let found = b.ledger.sessions(&filter).await.unwrap();
+        found.iter().map(|record| record.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(Some("x"), None, None, None).await, ["a", "c"]);
+    assert_eq!(listed(Some("x"), None, None, Some("c")).await, ["e"]);
+    assert_eq!(listed(Some("x"), Some("p"), None, None).await, ["c", "e"]);
+    assert_eq!(listed(None, Some("p"), Some(true), None).await, ["b", "d"]);
+    assert_eq!(listed(Some("z"), None, None, None).await, [""; 0]);
 }
 
 pub async fn a_key_is_kept_with_its_session_and_answers_again(b: Bench) {
