@@ -93,11 +93,12 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let (sees, cursors) = (principal.sees(), Cursors::of("p", &state.cursor_seal, &principal));
     let filter = PlanFilter {
         status: query.in_either_case("status", PlanStatus::parse)?,
+        tenant: visibility::only(sees).0,
         before: cursors.read(&query, PlanId::parse)?,
         limit: 0,
     };
     let read = async |before: Option<PlanId>, limit| {
-        let filter = PlanFilter { before: before.or(filter.before), limit, ..filter };
+        let filter = PlanFilter { before: before.or(filter.before), limit, ..filter.clone() };
         state.read(state.ledger.plans(&filter)).await
     };
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;

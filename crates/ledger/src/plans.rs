@@ -254,6 +254,8 @@ pub struct PlanCount {
 pub struct PlanFilter {
     /// With this status.
     pub status: Option<PlanStatus>,
+    /// With a task of this tenant.
+    pub tenant: Option<TenantId>,
     /// Older than this one.
     pub before: Option<PlanId>,
     /// The most plans to list.

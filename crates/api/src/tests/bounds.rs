@@ -285,7 +285,7 @@ async fn takes_its_bytes_until_made(payload: usize) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), given_back).await.expect("its bytes are given back");
-    let all = PlanFilter { status: None, before: None, limit: 2 };
+    let all = PlanFilter { limit: 2, ..PlanFilter::default() };
     assert_eq!(state.ledger.plans(&all).await.unwrap().len(), 1);
     drop(stop);
     assert!(running.join().unwrap().is_err(), "nobody sends anything");

@@ -1,7 +1,8 @@
--- Plans, newest first.
--- $1 before this id, $2 status or NULL, $3 limit
+-- Plans, newest first. A line with a mark is there only if the filter asks for it.
+-- $1 before this id, $2 status or NULL, $3 limit, $4 tenant
 SELECT id, status, version, document, created_at, finished_at
 FROM plan
 WHERE id < $1 AND (CAST($2 AS text) IS NULL OR status = $2)
+  AND id IN (SELECT t.plan FROM plan_task t WHERE t.tenant = $4) --? tenant
 ORDER BY id DESC
 LIMIT $3

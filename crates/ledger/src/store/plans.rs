@@ -164,7 +164,14 @@ impl Plans for Store {
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
         let before = filter.before.unwrap_or(PlanId::from_u128(u128::MAX));
         let status = filter.status.map(PlanStatus::as_str);
-        let ask = self.ask(&LIST).bind(PlanKey(before)).bind(status).bind(i64::from(filter.limit));
+        let stays = |line: &&str| filter.tenant.is_some() || !line.ends_with("--? tenant");
+        let ask = self
+            .ask(&LIST)
+            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+            .bind(PlanKey(before))
+            .bind(status)
+            .bind(i64::from(filter.limit))
+            .bind(filter.tenant.as_ref().map(TenantId::as_str));
         records::all(self.all::<PlanRow>(Way::Reads, ask).await?)
     }
 

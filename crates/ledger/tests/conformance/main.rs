@@ -268,7 +268,8 @@ on_every_ledger! {
         a_plan_that_was_over_and_goes_on_is_loaded_without_a_time,
         what_the_time_ends_has_no_author,
         the_spans_that_stages_continue_are_kept,
-        a_lock_that_ran_out_is_good_again_with_the_word_that_its_stage_is_done;
+        a_lock_that_ran_out_is_good_again_with_the_word_that_its_stage_is_done,
+        plans_with_a_task_of_a_tenant_are_listed;
     instances:
         an_instance_lives_while_its_lease_does,
         an_instance_that_was_found_dead_never_gets_its_lease_back,

@@ -1,12 +1,12 @@
-//! Histories of plans that are too long to be deleted with their plans; what of a plan's past is kept with it; and the lock of
-//! a task that a person decides about.
+//! Histories of plans that are too long to be deleted with their plans; what of a plan's past is kept with it; the lock of
+//! a task that a person decides about; and the plans of a tenant.
 
 use std::sync::Arc;
 
 use domain::job::Outcome;
 use domain::plan::{Command, From, PlanStatus, Resolution, Retry, StageEnd};
 use domain::{Resource, TenantId, TraceParent};
-use ledger::PlanVerdict;
+use ledger::{PlanFilter, PlanVerdict};
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -118,4 +118,19 @@ pub async fn a_lock_that_ran_out_is_good_again_with_the_word_that_its_stage_is_d
     let after = lease().await;
     assert_eq!(after.token, before.token);
     assert!(after.expires_in_ms > 0);
+}
+
+pub async fn plans_with_a_task_of_a_tenant_are_listed(b: Bench) {
+    for (n, tenants) in [(1, &["x", "y"][..]), (2, &["y"]), (3, &["x"]), (4, &["y", "x"])] {
+        PlanOwner::of(&b, plan(n, tenants)).await;
+    }
+    let listed = async |tenant: &str, before, limit| {
+        let filter =
+            PlanFilter { tenant: TenantId::parse(tenant).ok(), before, limit, ..PlanFilter::default() };
+        let plans = b.ledger.plans(&filter).await.unwrap();
+        plans.into_iter().map(|plan| plan.plan.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("x", None, 2).await, [4, 3].map(plan_id));
+    assert_eq!(listed("x", Some(plan_id(3)), 2).await, [plan_id(1)]);
+    assert_eq!(listed("z", None, 2).await, []);
 }

@@ -455,7 +455,7 @@ pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
     owner.step(&Command::Start).await;
     owner.step(&Command::Advance).await;
     let list = async |status, before, limit| {
-        let plans = b.ledger.plans(&PlanFilter { status, before, limit }).await.unwrap();
+        let plans = b.ledger.plans(&PlanFilter { status, tenant: None, before, limit }).await.unwrap();
         plans.into_iter().map(|plan| plan.plan.id.as_u128()).collect::<Vec<_>>()
     };
     assert_eq!(list(None, None, 10).await, [3, 2, 1]);
