@@ -301,10 +301,8 @@ fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter,
         retried: None,
         // A stage belongs to its plan: it is retried, cancelled and forgotten with that.
         without_stages: true,
-        // The ledger looks at it where jobs are retried.
-        in_open_session: false,
-        before: None,
-        limit: 0,
+        // Whether their session is open the ledger looks at where jobs are retried.
+        ..JobFilter::default()
     };
     let is_about_finished = action != BulkAction::Cancel;
     match state {

@@ -1,6 +1,7 @@
 //! Jobs over HTTP: each handler reads the request, asks the lanes (or, for a read, the ledger), and shows the answer.
 
 pub mod batch;
+mod own;
 pub mod retries;
 
 use std::sync::Arc;
@@ -139,11 +140,11 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         without_stages: is_retriable,
         in_open_session: is_retriable,
         before: cursors.read(&query, JobId::parse)?,
-        limit: 0,
+        ..JobFilter::default()
     };
     let read = async |before: Option<JobId>, limit| {
         let filter = JobFilter { before: before.or(filter.before), limit, ..filter.clone() };
-        state.read(state.ledger.jobs(&filter)).await
+        own::page(&state, sees, &filter).await
     };
     let sessions = visibility::SeenSessions::default();
     let is_seen = async |record: &JobRecord| sessions.job(&state, sees, record).await;

@@ -447,10 +447,8 @@ fn filter(text: &str) -> Result<JobFilter> {
         dead: kept.dead,
         retried: kept.retried,
         without_stages: kept.without_stages,
-        // It follows from the action.
-        in_open_session: false,
-        before: None,
-        limit: 0,
+        // Whether their session is open follows from the action.
+        ..JobFilter::default()
     })
 }
 
@@ -563,9 +561,7 @@ mod tests {
             dead: Some(true),
             retried: Some(false),
             without_stages: true,
-            in_open_session: false,
-            before: None,
-            limit: 0,
+            ..JobFilter::default()
         };
         for kept in [full, JobFilter::default()] {
             assert_eq!(filter(&filter_text(&kept)).unwrap(), kept);

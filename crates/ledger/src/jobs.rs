@@ -257,6 +257,12 @@ pub struct JobFilter {
     pub without_stages: bool,
     /// Finished ones of an open session, or of none: those of a closed session are not retried.
     pub in_open_session: bool,
+    /// In a session of this tenant, whatever the job's own is. A bulk operation does not look at it, nor at the next two.
+    pub session_tenant: Option<TenantId>,
+    /// In a session that asked for this pool.
+    pub session_pool: Option<PoolName>,
+    /// Newer than this one.
+    pub after: Option<JobId>,
     /// Older than this one.
     pub before: Option<JobId>,
     /// The most jobs to list.
@@ -520,6 +526,11 @@ impl JobFilter {
         self.session.is_none() && matches!(self.state, Some(State::Dispatched | State::Running))
     }
 
+    /// Whether all of them are read and then sorted: they are few, and lie anywhere among the others.
+    fn is_sorted(&self) -> bool {
+        self.is_on_nodes() || self.session_tenant.is_some() || self.session_pool.is_some()
+    }
+
     /// A list's statement for this filter: without the marked lines that it does not ask for.
     pub(crate) fn narrowed(&self, statement: &str) -> String {
         let asks_for = |mark: &str| match mark {
@@ -529,7 +540,8 @@ impl JobFilter {
             "kind" => self.kind.is_some(),
             "state" => self.state.is_some(),
             "on_nodes" => self.is_on_nodes(),
-            "anywhere" => !self.is_on_nodes(),
+            "anywhere" => !self.is_sorted(),
+            "sorted" => self.is_sorted(),
             "outcome" => self.outcome.is_some(),
             "unsuccessful" => self.outcome.is_some_and(|outcome| outcome != Outcome::Succeeded),
             "dead" => self.dead == Some(true),
@@ -538,6 +550,9 @@ impl JobFilter {
             "not_retried" => self.retried == Some(false),
             "no_stage" => self.without_stages,
             "open_session" => self.in_open_session,
+            "session_tenant" => self.session_tenant.is_some(),
+            "session_pool" => self.session_pool.is_some(),
+            "after" => self.after.is_some(),
             mark if mark.starts_with("by_") => self.leading() == mark,
             other => unreachable!("no list has a mark {other}"),
         };

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::jobs as shape;
 
-use super::{Answer, Forwarding, ID, accept, accepted_answer, job};
+use super::{Answer, Forwarding, ID, accept, accepted_answer, job, own};
 use crate::audit;
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
@@ -538,8 +538,8 @@ async fn selected(
         // A stage runs again only with its task, under the lock of its tenant.
         without_stages: true,
         in_open_session: true,
-        before: None,
         limit: BATCH_JOBS_MAX as u32,
+        ..JobFilter::default()
     };
     if *asked == shape::RetryRequest::default() {
         return Err(Refusal::invalid(
@@ -573,7 +573,7 @@ async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) ->
     let sessions = visibility::SeenSessions::default();
     loop {
         let limit = filter.limit - found.len() as u32;
-        let records = state.read(state.ledger.jobs(&JobFilter { before, limit, ..filter.clone() })).await?;
+        let records = own::page(state, sees, &JobFilter { before, limit, ..filter.clone() }).await?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
         for record in records {

@@ -39,7 +39,7 @@ const STATES: Statement = statement!("job_states");
 const STATES_FINISHED: Statement = statement!("job_states_finished");
 const LIST: Statement = statement!("job_list");
 const LIST_NEWEST: Statement = Statement::only(sql_file!("postgres-only", "job_list_newest"));
-const LIST_FINISHED: Statement = statement!(both "job_list_finished");
+const LIST_FINISHED: Statement = statement!("job_list_finished");
 const IN_FLIGHT: Statement = statement!("job_in_flight");
 const UNDER_WAY: Statement = statement!(both "job_under_way");
 const GROUPS: Statement = statement!("job_groups");
@@ -133,7 +133,13 @@ impl Jobs for Store {
                 .bind(filter.pool.as_ref().map(PoolName::as_str))
                 .bind(filter.kind.as_ref().map(JobKind::as_str))
         };
-        let of_state = |statement: &Statement| list(statement).bind(filter.state.map(State::as_str));
+        let of_sessions = |ask: Ask| {
+            ask.bind(filter.after.map_or(Id::LOWEST, Id))
+                .bind(filter.session_tenant.as_ref().map(TenantId::as_str))
+                .bind(filter.session_pool.as_ref().map(PoolName::as_str))
+        };
+        let of_state =
+            |statement: &Statement| of_sessions(list(statement).bind(filter.state.map(State::as_str)));
         // Those that nodes have are all read only where a page of them is not among the newest jobs. SQLite would read the payloads
         // of these, which stand before the state in the row.
         let looks_at_newest =
@@ -141,8 +147,9 @@ impl Jobs for Store {
         let newest = looks_at_newest.then(|| of_state(&LIST_NEWEST));
         let unfinished = filter.allows_unfinished().then(|| of_state(&LIST));
         let page = filter.limit as usize;
-        let finished =
-            filter.allows_finished().then(|| list(&LIST_FINISHED).bind(filter.outcome.map(Outcome::as_str)));
+        let finished = filter
+            .allows_finished()
+            .then(|| of_sessions(list(&LIST_FINISHED).bind(filter.outcome.map(Outcome::as_str))));
         let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
             .with(Way::Reads, move |mut session| {
                 Box::pin(async move {

@@ -1,11 +1,13 @@
 //! Lists of jobs, and forgetting the finished ones.
 
-use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
+use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, Requirements, State};
+use domain::session::Spec;
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
 use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
 use sqlx::{Connection, PgConnection};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::sessions::spec;
 use crate::shop::{
     cancel, complete, dispatch, job, job_made, node, of_lane, plain, run, said, session, submit,
     submit_placed,
@@ -98,6 +100,37 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(failed).await, []);
     let impossible = JobFilter { outcome: Some(Outcome::Failed), state: Some(State::Running), ..any() };
     assert_eq!(listed(impossible).await, []);
+}
+
+pub async fn jobs_are_listed_by_the_tenant_and_the_pool_of_their_sessions(b: Bench) {
+    for (name, tenant, pool) in [("s1", "x", "p"), ("s2", "y", "p"), ("s3", "x", "q")] {
+        let needs = Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() };
+        let asked = Spec { tenant: TenantId::parse(tenant).ok(), needs, ..spec() };
+        b.ledger.open_session(&SessionId::parse(name).unwrap(), &asked, None, None).await.unwrap();
+    }
+    stock(&b).await;
+    let of = |tenant: Option<&str>, pool: Option<&str>| JobFilter {
+        session_tenant: tenant.map(|name| TenantId::parse(name).unwrap()),
+        session_pool: pool.map(|name| PoolName::parse(name).unwrap()),
+        limit: 100,
+        ..JobFilter::default()
+    };
+    let x = || of(Some("x"), None);
+    for (filter, numbers) in [
+        (x(), &[1, 3, 5, 7, 9, 11][..]),
+        (of(None, Some("p")), &[1, 2, 5, 6, 9, 10]),
+        (of(Some("x"), Some("p")), &[1, 5, 9]),
+        (of(Some("z"), None), &[]),
+        (JobFilter { limit: 2, ..x() }, &[9, 11]),
+        (JobFilter { after: Some(job(3)), before: Some(job(9)), ..x() }, &[5, 7]),
+        (JobFilter { state: Some(State::Running), ..x() }, &[5]),
+        (JobFilter { state: Some(State::Finished), after: Some(job(7)), ..x() }, &[9, 11]),
+        (JobFilter { tenant: TenantId::parse("t1").ok(), ..x() }, &[1, 7]),
+    ] {
+        let found = b.ledger.jobs(&filter).await.unwrap();
+        let expected: Vec<_> = numbers.iter().rev().map(|n| job(*n)).collect();
+        assert_eq!(found.iter().map(|record| record.id).collect::<Vec<_>>(), expected, "{filter:?}");
+    }
 }
 
 pub async fn the_states_of_jobs_are_read_without_the_jobs(b: Bench) {

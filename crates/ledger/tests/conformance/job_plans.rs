@@ -153,7 +153,7 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
     assert!(plan.contains("job_in_flight"), "{plan}");
     // The dead without those that were dismissed.
-    let list = with_mark(include_str!("../../sql/both/job_list_finished.sql"), "dead");
+    let list = with_mark(include_str!("../../sql/sqlite/job_list_finished.sql"), "dead");
     let next = include_str!("../../sql/both/bulk_next_finished.sql").replace("--? by_", "--? ");
     for dead in [list, with_mark(&next, "dead")] {
         let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
@@ -247,7 +247,7 @@ const ON_NODES: &str = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 
 
 /// Such a list.
 fn listed_on_nodes(list: &str) -> String {
-    with_mark(&list.replace("--? state", "--? on_nodes"), "on_nodes")
+    with_mark(&list.replace("--? state", "--? on_nodes").replace("--? sorted", "--? on_nodes"), "on_nodes")
 }
 
 /// A statement with the lines of one mark; that of all that did not succeed names an outcome too.
@@ -293,9 +293,9 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         let scans = tables.iter().any(|table| plan.contains(&format!("Seq Scan on {table} ")));
         assert!(!scans, "{name}:\n{plan}");
     }
-    let list = include_str!("../../sql/both/job_list_finished.sql");
+    let list = include_str!("../../sql/postgres/job_list_finished.sql");
     for (mark, index) in LISTS {
-        let list = with_mark(list, mark);
+        let list = with_mark(&list.replace(" --? anywhere", ""), mark);
         let types = "uuid, bigint, text, text, text, text, text";
         let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 'p7', 'k7', 'failed'";
         let plan = explained(&mut session, &format!("list_{mark}"), &list, types, values).await;
@@ -305,7 +305,21 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         );
         assert!(!plan.contains("Seq Scan on job_finished_rest"), "{mark}:\n{plan}");
     }
-    let on_nodes = listed_on_nodes(include_str!("../../sql/postgres/job_list.sql"));
+    let unfinished = include_str!("../../sql/postgres/job_list.sql");
+    // As in the sessions that run them.
+    sqlx::raw_sql("SET enable_seqscan = off").execute(&mut session).await.unwrap();
+    for (name, list, index) in [
+        ("of_sessions", list, "job_finished_rest_session_id_idx"),
+        ("unfinished_of_sessions", unfinished, "job_session"),
+    ] {
+        let list = with_mark(&list.replace("--? sorted", "--? session_tenant"), "session_tenant");
+        let types = "uuid, bigint, text, text, text, text, text, uuid, text, text";
+        let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 'p7', 'k7', 'failed', \
+                      '00000000-0000-0000-0000-000000000000', 't7', 'p7'";
+        let plan = explained(&mut session, name, &list, types, values).await;
+        assert!(plan.contains(index), "{name}:\n{plan}");
+    }
+    let on_nodes = listed_on_nodes(unfinished);
     let types = "uuid, bigint, text, text, text, text, text";
     let plan = explained(&mut session, "list_on_nodes", &on_nodes, types, ON_NODES).await;
     assert!(plan.contains("job_in_flight") || plan.contains("job_node"), "{plan}");

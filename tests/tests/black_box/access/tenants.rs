@@ -349,6 +349,54 @@ async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_wit
     assert_eq!(daemon.done("acme", "POST", "/v1/bulk", bulk).await["matched"], 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_has_the_jobs_of_a_tenants_sessions_whatever_tenant_they_name() {
+    let ground = Ground::fresh();
+    let of = |tenant: &str| json!({"name": tenant, "token": tenant, "scopes": ["admin"], "tenants": [tenant]});
+    let daemon = Guarded::on(ground.setup(), &json!([of("acme"), of("evil"), root()])).await;
+    let session = daemon.done("root", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
+    let session = session["id"].as_str().unwrap();
+    let submitted = async |job: Value| {
+        let job = daemon.done("root", "POST", "/v1/jobs", job).await;
+        job["id"].as_str().unwrap().to_owned()
+    };
+    let of_another = submitted(json!({"payload": 1, "session": session, "tenant": "evil"})).await;
+    let own = submitted(json!({"payload": 1, "session": session})).await;
+    let alone = submitted(json!({"payload": 1, "tenant": "acme"})).await;
+    let evil = submitted(json!({"payload": 1, "tenant": "evil"})).await;
+    let listed = async |token: &str, filter: &str, limit: u32| {
+        let (mut ids, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/jobs?limit={limit}{filter}{cursor}");
+            let (status, page) = daemon.ask(token, "GET", &path, None).await;
+            assert_eq!(status, 200, "{path}: {page}");
+            let items = page["items"].as_array().unwrap();
+            assert!(items.len() <= limit as usize, "{path}: {page}");
+            ids.extend(items.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return ids,
+            }
+        }
+    };
+    for limit in [1, 2, 100] {
+        let all = [&alone, &own, &of_another];
+        for (token, filter, expected) in [
+            ("acme", "", &all[..]),
+            ("acme", "&state=created", &all),
+            ("acme", "&tenant=acme", &all[..2]),
+            ("acme", "&tenant=evil", &all[2..]),
+            ("acme", "&state=finished", &[]),
+            ("acme", &format!("&session={session}"), &all[1..]),
+            ("evil", "", &[&evil]),
+            ("evil", "&tenant=acme", &[]),
+        ] {
+            let found = listed(token, filter, limit).await;
+            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{token}{filter} {limit}");
+        }
+    }
+}
+
 /// How many defects an instance has counted.
 async fn defects(daemon: &Guarded) -> u64 {
     let client = patient().with_token("root");

@@ -1,0 +1,50 @@
+//! Pages of a list of jobs for a caller that sees just one tenant, or one pool: of the jobs of others little is read.
+
+use std::cmp::Reverse;
+
+use ledger::{JobFilter, JobRecord};
+
+use crate::auth::Sees;
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::visibility;
+
+/// The newest jobs that match the filter, without some that the caller does not see. Those that are left are to be looked at one
+/// by one.
+///
+/// # Errors
+/// What the ledger says.
+pub(super) async fn page(state: &State, sees: &Sees, filter: &JobFilter) -> Result<Vec<JobRecord>, Refusal> {
+    let (tenant, pool) = visibility::only(sees);
+    if filter.session.is_some() || (tenant.is_none() && pool.is_none()) {
+        return state.read(state.ledger.jobs(filter)).await;
+    }
+    let mut found = Vec::new();
+    // The names of a job are asked of those that are in no session.
+    if fits(filter.tenant.as_ref(), tenant.as_ref()) && fits(filter.pool.as_ref(), pool.as_ref()) {
+        let named = JobFilter {
+            tenant: tenant.clone().or_else(|| filter.tenant.clone()),
+            pool: pool.clone().or_else(|| filter.pool.clone()),
+            ..filter.clone()
+        };
+        found = state.read(state.ledger.jobs(&named)).await?;
+    }
+    // A job of a session is seen by the session's names, whatever its own are.
+    let is_full = found.len() >= filter.limit as usize;
+    let in_sessions = JobFilter {
+        session_tenant: tenant,
+        session_pool: pool,
+        after: found.last().filter(|_| is_full).map(|last| last.id),
+        ..filter.clone()
+    };
+    found.extend(state.read(state.ledger.jobs(&in_sessions)).await?);
+    found.sort_by_key(|record| Reverse(record.id));
+    found.dedup_by_key(|record| record.id);
+    found.truncate(filter.limit as usize);
+    Ok(found)
+}
+
+/// Whether something may have the name that is asked for and the only one that is seen.
+fn fits<N: PartialEq>(asked: Option<&N>, only: Option<&N>) -> bool {
+    asked.is_none() || only.is_none() || asked == only
+}
