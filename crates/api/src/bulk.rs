@@ -221,6 +221,7 @@ async fn matched(
 ) -> Result<Matched, Refusal> {
     let give_up = Instant::now() + state.settings.request_timeout / 2;
     let sees = principal.sees();
+    let filter = visibility::narrowed(sees, filter);
     let of_token = principal.used().map(|used| &used.bulk_count);
     let (mut jobs, mut behind) = (0, None);
     loop {

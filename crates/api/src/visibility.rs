@@ -17,7 +17,7 @@ use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::{JobRecord, Lease, SessionRecord, TaskRecord};
+use ledger::{JobFilter, JobRecord, Lease, SessionRecord, TaskRecord};
 use wire::Code;
 use wire::plans::{StageRequest, TaskRequest};
 
@@ -390,6 +390,12 @@ pub fn only(sees: &Sees) -> (Option<TenantId>, Option<PoolName>) {
     let tenant = sees.tenants.only().and_then(|name| TenantId::parse(name).ok());
     let pool = sees.pools.only().and_then(|name| PoolName::parse(name).ok());
     (tenant, pool)
+}
+
+/// The filter of a bulk operation, without jobs that its caller does not see, as far as [`only`] says.
+pub fn narrowed(sees: &Sees, filter: &JobFilter) -> JobFilter {
+    let (only_tenant, only_pool) = only(sees);
+    JobFilter { only_tenant, only_pool, ..filter.clone() }
 }
 
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or

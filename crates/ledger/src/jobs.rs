@@ -257,6 +257,10 @@ pub struct JobFilter {
     pub without_stages: bool,
     /// Finished ones of an open session, or of none: those of a closed session are not retried.
     pub in_open_session: bool,
+    /// Of a session of this tenant, or of no session and of this tenant. Only a bulk operation looks at it.
+    pub only_tenant: Option<TenantId>,
+    /// The same of the pool.
+    pub only_pool: Option<PoolName>,
     /// In a session of this tenant, whatever the job's own is. A bulk operation does not look at it, nor at the next two.
     pub session_tenant: Option<TenantId>,
     /// In a session that asked for this pool.
@@ -550,6 +554,8 @@ impl JobFilter {
             "not_retried" => self.retried == Some(false),
             "no_stage" => self.without_stages,
             "open_session" => self.in_open_session,
+            "only_tenant" => self.only_tenant.is_some(),
+            "only_pool" => self.only_pool.is_some(),
             "session_tenant" => self.session_tenant.is_some(),
             "session_pool" => self.session_pool.is_some(),
             "after" => self.after.is_some(),

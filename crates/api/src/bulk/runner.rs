@@ -26,7 +26,7 @@ use wire::Code;
 
 use super::doubts::Doubts;
 use super::left::{Due, Left};
-use crate::auth::{Principal, Scope};
+use crate::auth::{Principal, Scope, Sees};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
@@ -261,7 +261,7 @@ impl Worker {
         let is_resumed = !bulk.page.is_empty();
         let (page, next) = match is_resumed {
             true => (bulk.page.clone(), bulk.page.last().copied()),
-            false => self.scan(bulk).await?,
+            false => self.scan(bulk, principal.sees()).await?,
         };
         // Behind the page where no row was left: the operation is over once the next scan finds none.
         let Some(behind) = next.or(page.last().copied()) else {
@@ -308,14 +308,14 @@ impl Worker {
 
     /// The next jobs that match among a bounded number of rows, and behind which job the next scan begins. A statement that
     /// takes too long is sent again for fewer rows.
-    async fn scan(&self, bulk: &BulkRecord) -> Result<(Vec<JobId>, Option<JobId>), Stop> {
-        let state = self.state();
+    async fn scan(&self, bulk: &BulkRecord, sees: &Sees) -> Result<(Vec<JobId>, Option<JobId>), Stop> {
+        let (state, filter) = (self.state(), visibility::narrowed(sees, &bulk.filter));
         let scan = |rows_max: u32| {
             let jobs_max = BULK_PAGE_JOBS.min(bulk.rate);
             BulkScan { behind: bulk.behind, jobs_max, rows_max }
         };
         let look = async |rows: u32| {
-            let next = state.ledger.next_of_bulk(bulk.action, &bulk.filter, bulk.before, scan(rows));
+            let next = state.ledger.next_of_bulk(bulk.action, &filter, bulk.before, scan(rows));
             // The wait for a turn does not count as the statement's time. Nobody closes the semaphore.
             let _turn = state.bulk_scans.acquire().await.ok();
             state.ask(state.settings.request_timeout, next).await

@@ -74,7 +74,10 @@ impl Store {
             false => ask.bind(filter.outcome.map(Outcome::as_str)),
         };
         let before_ms = u64::try_from(before.as_micros() / 1_000).unwrap_or(0);
-        ask.bind(Id(JobId::first_at_ms(before_ms + CLOCKS_APART_MS))).bind(i64::from(scan.rows_max))
+        ask.bind(Id(JobId::first_at_ms(before_ms + CLOCKS_APART_MS)))
+            .bind(i64::from(scan.rows_max))
+            .bind(filter.only_tenant.as_ref().map(TenantId::as_str))
+            .bind(filter.only_pool.as_ref().map(PoolName::as_str))
     }
 
     async fn changed_bulk(&self, ask: Ask) -> Result<Option<BulkRecord>> {

@@ -1,8 +1,9 @@
 //! Bulk operations: one owner at a time, whose writes count only while it is the owner.
 
-use domain::job::{Attempt, Change, NewJob, Outcome, Retry, Revoked};
+use domain::job::{Attempt, Change, NewJob, Outcome, Requirements, Retry, Revoked};
 use domain::plan::{Command, StageEnd};
-use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, LaneId, Timestamp};
+use domain::session::Spec;
+use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, LaneId, PoolName, TenantId, Timestamp};
 use ledger::{
     AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkMade, BulkRecord,
     BulkScan, BulkStatus, BulkStep, JobFilter, Lane, NewBulk,
@@ -10,6 +11,7 @@ use ledger::{
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
 use crate::plan_steps::{PlanOwner, plan};
+use crate::sessions::spec;
 use crate::shop::{cancel, in_session, job, of_lane, plain, session, session_id, submit, submit_placed};
 
 pub async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
@@ -175,6 +177,47 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
             let expected = BulkCount { jobs: *jobs, read_to: read_to.map(job) };
             assert_eq!(count.await.unwrap(), expected, "{filter:?} {rows_max} {behind:?}");
             behind = expected.read_to;
+        }
+    }
+}
+
+pub async fn a_bulk_operation_of_a_caller_of_one_tenant_reads_no_others(b: Bench) {
+    for (name, tenant, pool) in [("x", "x", "p"), ("y", "y", "q")] {
+        let needs = Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() };
+        let asked = Spec { tenant: TenantId::parse(tenant).ok(), needs, ..spec() };
+        b.ledger.open_session(&session_id(name), &asked, None, None).await.unwrap();
+    }
+    let lane = b.lane(session("s"), &owner("lanes")).await;
+    // Of a session of x, of one of y, and of none; each with the other's names, with no names, and with its own.
+    let jobs = (0..9).map(|n| {
+        let mut new = plain(job(n));
+        new.spec.session = match n {
+            0..3 => Some(session_id("x")),
+            3..6 => Some(session_id("y")),
+            _ => None,
+        };
+        let (tenant, pool) = match n % 3 {
+            0 => ("y", "q"),
+            1 => ("", ""),
+            _ => ("x", "p"),
+        };
+        (new.spec.tenant, new.spec.needs.pool) = (TenantId::parse(tenant).ok(), PoolName::parse(pool).ok());
+        submit(new)
+    });
+    b.does(of_lane(&lane, jobs)).await;
+    let x = JobFilter { only_tenant: TenantId::parse("x").ok(), ..JobFilter::default() };
+    let p = JobFilter { only_pool: PoolName::parse("p").ok(), ..JobFilter::default() };
+    let expected: Vec<_> = [0, 1, 2, 8].into_iter().map(job).collect();
+    for action in [BulkAction::Cancel, BulkAction::Delete] {
+        if action == BulkAction::Delete {
+            b.does(of_lane(&lane, (0..9).map(|n| cancel(job(n))))).await;
+        }
+        let late = b.ledger.bulk_now().await.unwrap().plus_ms(1);
+        for filter in [&x, &p] {
+            let next = b.ledger.next_of_bulk(action, filter, late, scan(None, 10)).await.unwrap().jobs;
+            assert_eq!(next, expected, "{action:?} {filter:?}");
+            let count = b.ledger.count_bulk(action, filter, late, None, 100).await.unwrap();
+            assert_eq!(count, BulkCount { jobs: 4, read_to: None }, "{action:?} {filter:?}");
         }
     }
 }

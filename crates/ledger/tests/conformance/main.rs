@@ -225,6 +225,7 @@ on_every_ledger! {
         a_key_is_free_again_after_its_time_once_its_bulk_operation_is_over,
         only_so_many_bulk_operations_are_under_way,
         a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
+        a_bulk_operation_of_a_caller_of_one_tenant_reads_no_others,
         a_scan_is_bounded_and_scans_together_find_every_job_once,
         a_retry_finds_no_job_of_a_closed_session,
         jobs_that_were_made_long_after_its_time_are_not_read,

@@ -352,7 +352,8 @@ async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_wit
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_has_the_jobs_of_a_tenants_sessions_whatever_tenant_they_name() {
     let ground = Ground::fresh();
-    let of = |tenant: &str| json!({"name": tenant, "token": tenant, "scopes": ["admin"], "tenants": [tenant]});
+    let of =
+        |tenant: &str| json!({"name": tenant, "token": tenant, "scopes": ["admin"], "tenants": [tenant]});
     let daemon = Guarded::on(ground.setup(), &json!([of("acme"), of("evil"), root()])).await;
     let session = daemon.done("root", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
     let session = session["id"].as_str().unwrap();
