@@ -399,8 +399,8 @@ pub fn narrowed(sees: &Sees, filter: &JobFilter) -> JobFilter {
 }
 
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
-/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
-/// and the list goes on behind it.
+/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen. Where so much that is not
+/// seen lies between that it takes half of what a request may take, the page has less, and the list goes on behind it.
 ///
 /// # Errors
 /// What `read` and `is_seen` say.
