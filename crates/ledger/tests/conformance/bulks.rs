@@ -264,7 +264,7 @@ pub async fn a_scan_is_bounded_and_scans_together_find_every_job_once(b: Bench) 
 /// Such a retry would be refused, and the job would be among the next ones again.
 pub async fn a_retry_finds_no_job_of_a_closed_session(b: Bench) {
     for name in ["open", "closed"] {
-        b.ledger.open_session(&session_id(name), &crate::sessions::spec(), None, None).await.unwrap();
+        b.ledger.open_session(&session_id(name), &spec(), None, None).await.unwrap();
     }
     let lane = b.lane(session("open"), &owner("a")).await;
     let closed = b.lane(session("closed"), &owner("a")).await;

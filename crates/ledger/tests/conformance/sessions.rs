@@ -80,7 +80,7 @@ impl Bench {
 pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
     let label = |text| Label::parse(text).unwrap();
     let full = Spec {
-        tenant: Some(domain::TenantId::parse("acme").unwrap()),
+        tenant: Some(TenantId::parse("acme").unwrap()),
         needs: Requirements {
             pool: Some(PoolName::parse("p").unwrap()),
             route: Some(Route::parse("zh:en-GB").unwrap()),
