@@ -225,15 +225,15 @@ pub async fn explained(
     plan.join("\n")
 }
 
-/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed half are dismissed.
+/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed nearly all are dismissed.
 async fn fill_finished(session: &mut PgConnection) {
     sqlx::raw_sql(
         "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
                                    backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
                                    created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind, dismissed_at)
          SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
-                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
-                n % 600 = 0, now(), 'k' || n % 200, CASE n % 600 WHEN 0 THEN now() END
+                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 30 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
+                n % 30 = 0, now(), 'k' || n % 200, CASE WHEN n % 30 = 0 AND n % 600 <> 0 THEN now() END
          FROM generate_series(1, 60000) n;
          ANALYZE job_finished",
     )
