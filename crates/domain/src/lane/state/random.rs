@@ -691,6 +691,7 @@ impl World {
                 let of = 1 + self.rng.below(self.next - 1);
                 self.next += 1;
                 self.cancelling.insert(self.next);
+                self.turns.cancelled(job(of));
                 self.give(Command::Cancel(job(of), Class::default(), self.next));
             }
             4 | 5 => self.flush(),

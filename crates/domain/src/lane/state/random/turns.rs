@@ -9,7 +9,7 @@ use crate::session::Ordering;
 
 pub(super) const SUBMITTERS: [Option<Submitter>; 3] = [None, Some(Submitter(1)), Some(Submitter(2))];
 
-/// Of the submissions without a key, which wait for no other one.
+/// Of the submissions without a key that are not cancelled before they are taken in: they wait for no other write.
 pub(super) struct Turns {
     /// Of a session, or `None`.
     ordering: Option<Ordering>,
@@ -30,6 +30,11 @@ impl Turns {
         if pending.submission.key.is_none() && self.ordering != Some(Ordering::Strict) {
             self.submitters.insert(pending.id, by.filter(|_| self.ordering.is_none()));
         }
+    }
+
+    /// While the end of a job is written, which the ledger does not have, its submission waits and others come before it.
+    pub(super) fn cancelled(&mut self, job: JobId) {
+        self.submitters.remove(&job);
     }
 
     /// A round looks for slots for the jobs that it takes in, and for others.

@@ -6,8 +6,22 @@ use super::sessions::new_jobs;
 use super::*;
 use crate::lane::messages::Submitter;
 
-/// Of eight jobs with such payloads in a round of 8 MiB there is room for more.
-const LARGE: usize = 1_000_000;
+/// A round of 8 MiB has eight jobs with such payloads.
+const LARGE: usize = 1 << 20;
+
+/// A lane that writes each of its rounds in one batch.
+fn of_whole_rounds(now: Instant) -> LaneState<Numbered> {
+    let lane = LaneId::parse("instance:i").unwrap();
+    let settings = LaneSettings { batch_rows_max: usize::MAX, ..settings(1) };
+    let mut state = LaneState::new(lane, Token::new(1), false, settings, now);
+    state.reloaded(Token::new(1), Snapshot::default(), now);
+    state
+}
+
+/// The round is committed, and the next one begins.
+fn next_round(state: &mut LaneState<Numbered>, effects: &Effects, now: Instant) -> Effects {
+    state.committed(batch(effects), AT, &[JobVerdict::Written; ROUND_NEW_JOBS_MAX], now)
+}
 
 /// Submissions of one caller, with payloads of so many bytes.
 fn by(caller: u64, numbers: RangeInclusive<u64>, bytes: usize, now: Instant) -> Command<Numbered> {
@@ -29,27 +43,27 @@ fn taken_in(effects: &Effects) -> Vec<u128> {
 #[test]
 fn a_job_of_another_caller_is_in_the_next_round_however_much_one_caller_has_waiting() {
     let now = Instant::now();
-    let mut state = loaded(Snapshot::default(), now);
+    let mut state = of_whole_rounds(now);
     for first in (1..64).step_by(8) {
         state.apply(by(1, first..=first + 7, LARGE, now), now);
     }
     let effects = state.flush(now);
     assert_eq!(taken_in(&effects), [1, 2, 3, 4, 5, 6, 7, 8]);
     state.apply(by(2, 65..=65, 1, now), now);
-    let effects = written(&mut state, batch(&effects), now);
+    let effects = next_round(&mut state, &effects, now);
     assert_eq!(taken_in(&effects), [9, 65, 10, 11, 12, 13, 14, 15, 16]);
 }
 
 #[test]
 fn a_round_begins_with_the_callers_that_had_no_turn_in_the_last_one() {
     let now = Instant::now();
-    let mut state = loaded(Snapshot::default(), now);
+    let mut state = of_whole_rounds(now);
     for caller in 1..=12 {
         state.apply(by(caller, 2 * caller - 1..=2 * caller, LARGE, now), now);
     }
     let effects = state.flush(now);
     assert_eq!(taken_in(&effects), [1, 3, 5, 7, 9, 11, 13, 15]);
-    let effects = written(&mut state, batch(&effects), now);
+    let effects = next_round(&mut state, &effects, now);
     assert_eq!(taken_in(&effects), [17, 19, 21, 23, 2, 4, 6, 8]);
 }
 
@@ -78,7 +92,7 @@ fn a_lane_that_is_told_to_stop_takes_in_the_rest_of_what_it_has_begun_of_each_ca
     let mut all = taken_in(&effects);
     assert_eq!(all.len(), ROUND_NEW_JOBS_MAX);
     while !matches!(effects.last(), Some(Effect::Stop)) {
-        effects = state.committed(batch(&effects), AT, &[JobVerdict::Written; ROUND_NEW_JOBS_MAX], now);
+        effects = next_round(&mut state, &effects, now);
         all.extend(taken_in(&effects));
     }
     all.sort_unstable();
