@@ -1,12 +1,17 @@
 //! The submissions that are in no round yet. Their callers take turns, with one submission each; those of one caller, and all
-//! of one session, keep their order.
+//! of one session, keep their order. A submission that is larger than its caller's turn takes as many turns as it is large: its
+//! caller is passed over afterwards, while others wait.
 //!
 //! A command, which is one caller's, may have more of them than one round takes in: those that are left are the rest of a command
 //! that was begun.
 
 use std::collections::VecDeque;
 
+use crate::lane::limits::{ROUND_BYTES_MAX, ROUND_NEW_JOBS_MAX};
 use crate::lane::messages::{Callers, PendingSubmission, Submitter};
+
+/// Bytes of texts that are one turn: a round is full of as many of them as of jobs.
+const TURN_BYTES: usize = ROUND_BYTES_MAX / ROUND_NEW_JOBS_MAX;
 
 /// Of one lane.
 pub(super) struct Submissions<C: Callers> {
@@ -19,6 +24,8 @@ pub(super) struct Submissions<C: Callers> {
 /// What waits of one caller: never nothing.
 struct Line<C: Callers> {
     of: Option<Submitter>,
+    /// So many bytes the caller has had beyond its turns. It is passed over, with a turn each time, until that is nothing.
+    debt: usize,
     waiting: VecDeque<PendingSubmission<C>>,
     /// So many of the first are of commands that were begun: a round has looked at one of their submissions.
     begun: usize,
@@ -54,6 +61,13 @@ impl<C: Callers> Submissions<C> {
 
     /// The first one of the caller whose turn it is. Its command is begun with that.
     pub(super) fn pop_next(&mut self) -> Option<PendingSubmission<C>> {
+        // One that is alone is passed over for itself.
+        while let Some(first) = self.lines.front_mut()
+            && first.debt > 0
+        {
+            first.debt = first.debt.saturating_sub(TURN_BYTES);
+            self.lines.rotate_left(1);
+        }
         let mut line = self.lines.pop_front()?;
         let next = line.pop_front();
         if !line.waiting.is_empty() {
@@ -91,7 +105,8 @@ impl<C: Callers> Submissions<C> {
     fn line_of(&mut self, submitter: Option<Submitter>) -> &mut Line<C> {
         let of = submitter.filter(|_| self.has_turns);
         let at = self.lines.iter().position(|line| line.of == of).unwrap_or_else(|| {
-            self.lines.push_back(Line { of, waiting: VecDeque::new(), begun: 0, commands: VecDeque::new() });
+            let (waiting, commands) = (VecDeque::new(), VecDeque::new());
+            self.lines.push_back(Line { of, debt: 0, waiting, begun: 0, commands });
             self.lines.len() - 1
         });
         &mut self.lines[at]
@@ -104,6 +119,8 @@ impl<C: Callers> Line<C> {
             self.begun = self.commands.pop_front()?;
         }
         self.begun -= 1;
-        self.waiting.pop_front()
+        let next = self.waiting.pop_front()?;
+        self.debt = next.submission.spec.text_bytes().saturating_sub(TURN_BYTES);
+        Some(next)
     }
 }

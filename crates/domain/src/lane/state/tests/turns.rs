@@ -51,7 +51,21 @@ fn a_job_of_another_caller_is_in_the_next_round_however_much_one_caller_has_wait
     assert_eq!(taken_in(&effects), [1, 2, 3, 4, 5, 6, 7, 8]);
     state.apply(by(2, 65..=65, 1, now), now);
     let effects = next_round(&mut state, &effects, now);
-    assert_eq!(taken_in(&effects), [9, 65, 10, 11, 12, 13, 14, 15, 16]);
+    assert_eq!(taken_in(&effects), [65, 9, 10, 11, 12, 13, 14, 15, 16]);
+}
+
+#[test]
+fn a_large_job_takes_as_many_turns_as_small_ones_fit_into_its_place() {
+    let now = Instant::now();
+    let mut state = of_whole_rounds(now);
+    state.apply(by(1, 1..=64, LARGE, now), now);
+    state.apply(by(2, 65..=364, 1, now), now);
+    let first = state.flush(now);
+    let mut taken = taken_in(&first);
+    taken.extend(taken_in(&next_round(&mut state, &first, now)));
+    let large = taken.iter().filter(|job| **job <= 64).count();
+    // Each round is full of bytes.
+    assert_eq!((large, taken.len() - large), (16, 300));
 }
 
 #[test]
