@@ -31,8 +31,11 @@ impl<C: Callers> LaneState<C> {
         let mut round = PendingBatch::default();
         // An owner that ends takes in no more than the rest of what it has begun.
         if !self.stopping {
-            for _ in 0..ROUND_COMMANDS_MAX {
-                let Some(command) = self.inbox.pop_front() else { break };
+            let mut others = 0;
+            while others < ROUND_COMMANDS_MAX
+                && let Some(command) = self.inbox.pop_front()
+            {
+                others += usize::from(!matches!(command, Command::Submit(_)));
                 self.take_in(command, &mut round, now, effects);
             }
             self.look_at_due(&mut round, now, effects);

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::sessions::new_jobs;
 use super::*;
+use crate::lane::limits::ROUND_COMMANDS_MAX;
 use crate::lane::messages::Submitter;
 
 /// A round of 8 MiB has eight jobs with such payloads.
@@ -52,6 +53,18 @@ fn a_job_of_another_caller_is_in_the_next_round_however_much_one_caller_has_wait
     state.apply(by(2, 65..=65, 1, now), now);
     let effects = next_round(&mut state, &effects, now);
     assert_eq!(taken_in(&effects), [65, 9, 10, 11, 12, 13, 14, 15, 16]);
+}
+
+#[test]
+fn a_caller_has_its_turn_however_many_commands_of_another_came_before() {
+    let now = Instant::now();
+    let mut state = of_whole_rounds(now);
+    let last = ROUND_COMMANDS_MAX as u64 + 2;
+    for number in 1..last {
+        state.apply(by(1, number..=number, 1, now), now);
+    }
+    state.apply(by(2, last..=last, 1, now), now);
+    assert_eq!(taken_in(&state.flush(now))[..3], [1, u128::from(last), 2]);
 }
 
 #[test]
