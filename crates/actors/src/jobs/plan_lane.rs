@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bus::{Claim, Slot};
 use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob, State};
 use domain::lane::PlacementRequest;
-use domain::{JobId, LaneId, PlanId, PoolName, Timestamp, Token};
+use domain::{JobId, LaneId, PlanId, Timestamp, Token};
 use ledger::{JobRecord, jittered};
 
 use super::keeper::LaneKeeper;
@@ -154,21 +154,6 @@ impl PlanLane {
         self.keeper().directory().get(&self.id).is_some()
     }
 
-    /// The plan's owner has added these jobs to the ledger, each for such a pool: they are counted, and told to those who
-    /// watch. To be called before [`Self::added`].
-    pub(crate) fn accepted<'p>(&self, jobs: impl Iterator<Item = (JobId, Option<&'p PoolName>)>) {
-        for (job, pool) in jobs {
-            self.jobs.statistics.rates.accepted(pool);
-            self.jobs.watches.tell_change(|| JobEvent {
-                job,
-                attempt: Attempt::NONE,
-                lane: Some(self.id.clone()),
-                node: None,
-                kind: JobEventKind::Changed(State::Created, None),
-            });
-        }
-    }
-
     /// Has slots reserved for jobs that the plan's owner is about to add under this token, where some are free and nobody
     /// waits for them: these jobs begin as they are added.
     pub(crate) async fn place(&self, token: Token, jobs: &mut [NewJob]) {
@@ -187,8 +172,19 @@ impl PlanLane {
         }
     }
 
-    /// The plan's owner has added these jobs under this token, at this time by the database's clock.
+    /// The plan's owner has added these jobs under this token, at this time by the database's clock: they are counted, told to
+    /// those who watch, and go on their way.
     pub(crate) fn added(&self, token: Token, at: Timestamp, jobs: Vec<NewJob>) {
+        for job in &jobs {
+            self.jobs.statistics.rates.accepted(job.spec.needs.pool.as_ref());
+            self.jobs.watches.tell_change(|| JobEvent {
+                job: job.id,
+                attempt: Attempt::NONE,
+                lane: Some(self.id.clone()),
+                node: None,
+                kind: JobEventKind::Changed(State::Created, None),
+            });
+        }
         if let Some(owner) = self.keeper().directory().get(&self.id) {
             let live = |job: NewJob| {
                 let new = LiveJob { created_at: at, ..LiveJob::created(job.id, self.id.clone(), job.spec) };

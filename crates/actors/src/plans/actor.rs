@@ -524,16 +524,9 @@ impl PlanActor {
         });
     }
 
-    /// A step is durable: the lane is told of the stages that begin, and locks that were taken let tasks begin.
+    /// A step is durable: checkpoints are measured, and locks that were taken let tasks begin.
     fn written(&mut self, writes: &domain::plan::Writes, taken: &[Pending]) {
         self.inner.late.remove(&self.plan);
-        if !writes.starts.is_empty() {
-            let jobs = writes.starts.iter().map(|start| {
-                let stage = self.state.tasks[start.task].stage(start.stage);
-                (start.job, stage.needs.pool.as_ref())
-            });
-            self.lane.accepted(jobs);
-        }
         for (place, _) in &writes.checkpoints {
             let is_its = |pending: &&Pending| {
                 pending.shared_end().is_none_or(|(task, ..)| task == self.state.tasks[*place].id)

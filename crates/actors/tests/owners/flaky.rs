@@ -49,6 +49,8 @@ pub struct Plan {
     do_plans_panic: AtomicBool,
     /// The next step of a plan is done when the gate opens.
     pub next_plan_step_is_gated: AtomicBool,
+    /// The next step of a plan that begins stages is done, and the answer is lost.
+    pub next_start_is_unheard: AtomicBool,
     /// So many of the next steps of plans do not leave.
     pub plan_steps_to_keep: AtomicUsize,
     /// Plans' rows cannot be read by themselves.
@@ -447,7 +449,10 @@ impl Plans for Flaky {
     async fn commit_plan_linked(&self, batch: PlanBatch, link: Link) -> Result<PlanVerdict> {
         assert!(!self.plan.do_plans_panic.swap(false, Ordering::Relaxed), "made on purpose");
         self.plan.let_plan_step_pass().await?;
+        let is_unheard =
+            !batch.jobs.is_empty() && self.plan.next_start_is_unheard.swap(false, Ordering::Relaxed);
         match self.real.commit_plan_linked(batch, link).await? {
+            PlanVerdict::Written { .. } if is_unheard => Err(Error::unknown(lost())),
             PlanVerdict::Written { at, locks } => {
                 let at = at.plus_ms(self.plan.ahead_ms.load(Ordering::Relaxed));
                 Ok(PlanVerdict::Written { at, locks })

@@ -113,19 +113,23 @@ async fn is_taken_over(lanes: &Lanes, plan: PlanId, job: JobId) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_watch_all_jobs_hear_that_a_stages_job_is_created() {
-    let lanes = open().await;
-    let plans = start(&lanes);
-    let mut watch = lanes.jobs.watch(Topic::All).unwrap();
-    let (plan, _, job) = begin(&lanes, &plans).await;
-    let kind = JobEventKind::Changed(State::Created, None);
-    let created = JobEvent { job, attempt: Attempt::NONE, lane: Some(LaneId::plan(plan)), node: None, kind };
-    until("it is told", async || match watch.next().now_or_never() {
-        Some(Notification::Event(event)) => *event == created,
-        _ => false,
-    })
-    .await;
-    plans.stop().await;
-    lanes.jobs.stop().await;
+    for is_unheard in [false, true] {
+        let lanes = open().await;
+        let plans = start(&lanes);
+        let mut watch = lanes.jobs.watch(Topic::All).unwrap();
+        lanes.plan.next_start_is_unheard.store(is_unheard, Ordering::Relaxed);
+        let (plan, _, job) = begin(&lanes, &plans).await;
+        let (lane, kind) = (Some(LaneId::plan(plan)), JobEventKind::Changed(State::Created, None));
+        let created = JobEvent { job, attempt: Attempt::NONE, lane, node: None, kind };
+        until("it is told", async || match watch.next().now_or_never() {
+            Some(Notification::Event(event)) => *event == created,
+            _ => false,
+        })
+        .await;
+        assert!(!lanes.plan.next_start_is_unheard.load(Ordering::Relaxed));
+        plans.stop().await;
+        lanes.jobs.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
