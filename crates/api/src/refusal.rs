@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn a_token_with_too_many_sessions_is_told_to_wait_for_longer_than_a_jobs_end() {
         let wait_ms = |refusal: actors::jobs::Refusal| Refusal::from(refusal).problem.retry_after_ms;
-        assert_eq!(wait_ms(actors::jobs::Refusal::TooManySessions), Some(60_000));
+        assert_eq!(wait_ms(actors::jobs::Refusal::TooManySessions), Some(5_000));
         assert!(wait_ms(actors::jobs::Refusal::SessionFull).is_some_and(|ms| ms <= 500));
     }
 
