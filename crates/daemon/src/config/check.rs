@@ -19,7 +19,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     let mut text = |key: &str, value: &str, fits: bool| {
         if !fits {
             let shown = redact::value(key, &value.into());
-            problems.push(Problem::new(key, Some(shown), loaded.origin(key), allowed(key)));
+            let origin = loaded.origin(key).unwrap_or("the default");
+            problems.push(Problem::new(key, Some(shown), Some(origin), allowed(key)));
         }
     };
     let server = &config.server;

@@ -638,11 +638,11 @@ fn the_files_of_tls_are_named_together_and_none_is_ignored() {
     let bus_ca = ("FENCEPOST__BUS__TLS_CA_FILE", "ca");
     let advertise = ("FENCEPOST__SERVER__ADVERTISE", "http://localhost:1");
     for (given, wrong) in [
-        (vec![certificate], "server.tls_key = \"\""),
-        (vec![key], "server.tls_certificate = \"\""),
+        (vec![certificate], "server.tls_key = \"\" (the default): "),
+        (vec![key], "server.tls_certificate = \"\" (the default): "),
         (vec![client_ca], "server.tls_client_ca"),
-        (vec![own], "cluster.key = \"\""),
-        (vec![its_key], "cluster.certificate = \"\""),
+        (vec![own], "cluster.key = \"\" (the default): "),
+        (vec![its_key], "cluster.certificate = \"\" (the default): "),
         (vec![bus_ca], "bus.tls_ca_file"),
         (vec![bus_ca, ("FENCEPOST_REDIS_URL", "redis://localhost")], "rediss://"),
         (vec![certificate, key, advertise], "server.advertise"),
