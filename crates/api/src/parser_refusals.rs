@@ -135,7 +135,8 @@ fn problem(status: u16, bytes_read: usize) -> Vec<u8> {
             Code::Invalid,
             format!(
                 "this is no HTTP/1.1 request that can be read: its first line or a header may be malformed, `Host` missing \
-                 or there twice, or `Content-Length` or `Transfer-Encoding` wrong, there twice or both there{far}"
+                 or there twice, `Content-Length` or `Transfer-Encoding` wrong, there twice or both there, or \
+                 `Content-Length` missing in a POST of HTTP/1.0{far}"
             ),
         ),
     };

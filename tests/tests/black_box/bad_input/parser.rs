@@ -46,6 +46,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
             "invalid",
             "no HTTP/1.1 request",
         ),
+        ("POST /v1/jobs HTTP/1.0\r\n\r\n", 400, "invalid", "missing in a POST of HTTP/1.0"),
         ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", 408, "invalid", "did not come in time"),
         (&long, 413, "too_large", "131072 bytes"),
         (&many, 413, "too_large", "96 headers"),
@@ -71,7 +72,7 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
     }
     let metrics = format!("{}/metrics", instance.url());
     let shown = patient().request("GET", &metrics, None, None).await.unwrap().text;
-    for (method, status, count) in [("other", 400, 5), ("other", 413, 2), ("POST", 413, 1)] {
+    for (method, status, count) in [("other", 400, 6), ("other", 413, 2), ("POST", 413, 1)] {
         let labels = format!("route=\"other\",method=\"{method}\",status=\"{status}\"");
         let counted = format!("fencepost_http_requests_total{{{labels}}} {count}");
         assert!(shown.lines().any(|line| line == counted), "{counted} is missing in\n{shown}");
