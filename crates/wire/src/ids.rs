@@ -224,7 +224,10 @@ mod tests {
             (r#"{"step":1000000001}"#, "from 1 to 1000000000"),
             (r#"{"step":null}"#, "from 1 to"),
             (r#"{"description":null}"#, "at most 1024 bytes"),
-            (r#"{"description":"\u0000"}"#, "at most 1024 bytes"),
+            (
+                r#"{"description":"\u0000"}"#,
+                "a text with the character NUL, expected a text of at most 1024 bytes without it",
+            ),
             (r#"{"stepp":1}"#, "unknown field"),
             (r#"{"step":1,"step":1}"#, "duplicate field"),
         ] {
@@ -232,7 +235,11 @@ mod tests {
             assert!(message.contains(says), "{message}");
         }
         let long = format!(r#"{{"description":"{}"}}"#, "x".repeat(SEGMENT_DESCRIPTION_BYTES_MAX + 1));
-        assert!(serde_json::from_str::<SegmentRequest>(&long).is_err());
+        let message = serde_json::from_str::<SegmentRequest>(&long).expect_err("it is long").to_string();
+        assert!(
+            message.contains("a text of 1025 bytes, expected a text of at most 1024 bytes at"),
+            "{message}"
+        );
         let empty = serde_json::from_str::<SegmentRequest>(r#"{"description":""}"#).unwrap();
         assert_eq!(serde_json::to_string(&empty).unwrap(), r#"{"description":""}"#);
     }

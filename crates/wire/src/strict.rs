@@ -273,21 +273,27 @@ pub fn present_cut_text<'de, const MAX: usize, D: Deserializer<'de>>(
     cut_text::<MAX, D>(from).map(Some)
 }
 
-/// A text of at most `MAX` bytes, which may be empty.
+/// A text of at most `MAX` bytes without the character NUL, which may be empty.
 struct ShortText<const MAX: usize>;
 
 impl<const MAX: usize> Visitor<'_> for ShortText<MAX> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a text of at most {MAX} bytes, without the character NUL")
+        write!(f, "a text of at most {MAX} bytes")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        if text.len() <= MAX && !text.contains('\0') {
-            return Ok(text.to_owned());
+        if text.len() > MAX {
+            let found = format!("a text of {} bytes", text.len());
+            return Err(E::invalid_value(Unexpected::Other(&found), &self));
         }
-        Err(E::invalid_value(Unexpected::Other("another text"), &self))
+        if text.contains('\0') {
+            let expected = format!("a text of at most {MAX} bytes without it");
+            let found = Unexpected::Other("a text with the character NUL");
+            return Err(E::invalid_value(found, &expected.as_str()));
+        }
+        Ok(text.to_owned())
     }
 }
 
