@@ -26,7 +26,7 @@ const PATH_BYTES_MAX: usize = 65_534;
 /// A connection on which refusals of the parser are problems.
 pub struct WithProblems<IO> {
     connection: IO,
-    /// How many bytes the connection has read.
+    /// How many bytes the connection has read since something was last written to it.
     bytes_read: usize,
     /// What is still to be written in place of a bare answer, and how much of that the library believes to write.
     instead: Option<(Vec<u8>, usize)>,
@@ -64,6 +64,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WithProblems<IO> {
         let this = &mut *self;
         if this.instead.is_none() {
             let Some(status) = bare_status(bytes) else {
+                this.bytes_read = 0;
                 return Pin::new(&mut this.connection).poll_write(context, bytes);
             };
             this.instead = Some((problem(status, this.bytes_read), bytes.len()));
@@ -117,7 +118,7 @@ pub fn count_refused(method: &'static str, status: u16) {
     .increment(1);
 }
 
-/// The whole answer, on a connection that has read so many bytes. The connection is closed after it.
+/// The whole answer, on a connection that has read so many bytes since its last one. The connection is closed after it.
 fn problem(status: u16, bytes_read: usize) -> Vec<u8> {
     let mut far = String::new();
     if bytes_read > PATH_BYTES_MAX {
@@ -215,12 +216,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_path_may_be_the_reason_only_where_so_much_was_read() {
-        for (bytes, may_be) in [(PATH_BYTES_MAX, false), (PATH_BYTES_MAX + 1, true)] {
+    async fn a_long_path_may_be_the_reason_only_where_so_much_was_read_since_the_last_answer() {
+        for (bytes, is_answered, may_be) in
+            [(PATH_BYTES_MAX, false, false), (PATH_BYTES_MAX + 1, false, true), (70_000, true, false)]
+        {
             let (near, mut far) = tokio::io::duplex(2 * PATH_BYTES_MAX);
             let mut near = with_problems(near);
             far.write_all(&vec![b'x'; bytes]).await.unwrap();
             near.read_exact(&mut vec![0; bytes]).await.unwrap();
+            if is_answered {
+                near.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                far.write_all(b"x").await.unwrap();
+                near.read_exact(&mut [0]).await.unwrap();
+            }
             near.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
             drop(near);
             let mut text = String::new();
