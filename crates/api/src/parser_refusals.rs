@@ -20,6 +20,9 @@ use crate::request_id::{RequestId, X_REQUEST_ID_NAME};
 /// No bare answer is longer than this, in bytes.
 const BARE_BYTES_MAX: usize = 256;
 
+/// An answer begins with this and its status.
+const ANSWER: &[u8] = b"HTTP/1.1 ";
+
 /// The HTTP library reads no longer path with its query, in bytes.
 const PATH_BYTES_MAX: usize = 65_534;
 
@@ -28,7 +31,8 @@ pub struct WithProblems<IO> {
     connection: IO,
     /// How many bytes the connection has read since something was last written to it.
     bytes_read: usize,
-    /// What is still to be written in place of a bare answer, and how much of that the library believes to write.
+    /// What is still to be written in place of a bare answer and what stands before it, and how many bytes the library believes
+    /// to write.
     instead: Option<(Vec<u8>, usize)>,
 }
 
@@ -63,11 +67,13 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WithProblems<IO> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         if this.instead.is_none() {
-            let Some(status) = bare_status(bytes) else {
+            let Some((at, status)) = bare_answer(bytes) else {
                 this.bytes_read = 0;
                 return Pin::new(&mut this.connection).poll_write(context, bytes);
             };
-            this.instead = Some((problem(status, this.bytes_read), bytes.len()));
+            let mut answers = bytes[..at].to_vec();
+            answers.extend(problem(status, this.bytes_read));
+            this.instead = Some((answers, bytes.len()));
         }
         while let Some((left, stands_for)) = &mut this.instead {
             if left.is_empty() {
@@ -93,13 +99,24 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WithProblems<IO> {
     }
 }
 
+/// Where the bare answer at the end of these bytes begins, and its status. Other answers may stand before it. Frames of a
+/// WebSocket, which follow a 101 or stand in a write of their own, are no bare answer.
+fn bare_answer(bytes: &[u8]) -> Option<(usize, u16)> {
+    if !bytes.ends_with(b"\r\n\r\n") {
+        return None;
+    }
+    let near_end = bytes.len().saturating_sub(BARE_BYTES_MAX);
+    let at = near_end + bytes[near_end..].windows(ANSWER.len()).rposition(|begin| begin == ANSWER)?;
+    let (before, bare) = bytes.split_at(at);
+    let status = bare_status(bare)?;
+    let last = before.windows(ANSWER.len() + 1).rfind(|begin| begin.starts_with(ANSWER));
+    (before.is_empty() || last.is_some_and(|begin| !begin.ends_with(b"1"))).then_some((at, status))
+}
+
 /// The status of an answer that the library has written by itself: a refusal without a body and without a request id.
-fn bare_status(bytes: &[u8]) -> Option<u16> {
-    let rest = bytes.strip_prefix(b"HTTP/1.1 4").filter(|_| bytes.len() <= BARE_BYTES_MAX)?;
-    let text = std::str::from_utf8(rest).ok()?.to_ascii_lowercase();
-    let is_bare = text.ends_with("\r\n\r\n")
-        && text.contains("\r\ncontent-length: 0\r\n")
-        && !text.contains(X_REQUEST_ID_NAME);
+fn bare_status(answer: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(answer.strip_prefix(b"HTTP/1.1 4")?).ok()?.to_ascii_lowercase();
+    let is_bare = text.contains("\r\ncontent-length: 0\r\n") && !text.contains(X_REQUEST_ID_NAME);
     let status = 400 + text.get(..2).filter(|_| is_bare)?.parse::<u16>().ok()?;
     matches!(status, 400 | 408 | 414 | 431).then_some(status)
 }
@@ -235,6 +252,28 @@ mod tests {
             far.read_to_string(&mut text).await.unwrap();
             assert!(text.contains("a header may be malformed"), "{text}");
             assert_eq!(text.contains("65534 bytes"), may_be, "{bytes}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bare_refusal_behind_an_answer_in_one_write_becomes_a_problem() {
+        for (status, length) in [("200 OK", 0), ("200 OK", 1), ("200 OK", 1000), ("404 Not Found", 1)] {
+            let body = "x".repeat(length);
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+            let text = written(&[&format!("{answer}{BARE}")]).await;
+            let behind = text.strip_prefix(&answer).unwrap_or_else(|| panic!("{text}"));
+            assert!(behind.starts_with("HTTP/1.1 413 Payload Too Large\r\n"), "{text}");
+            assert!(behind.contains("\"code\":\"too_large\"") && !behind.contains("date: x"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_ends_like_a_bare_refusal_passes_as_it_is() {
+        let ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        let socket = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n";
+        for before in ["frame", &format!("{socket}frame"), &format!("{ok}{socket}frame")] {
+            let text = format!("{before}{BARE}");
+            assert_eq!(written(&[&text]).await, text);
         }
     }
 

@@ -70,9 +70,17 @@ async fn what_the_parser_refuses_is_a_problem_with_a_request_id() {
         })
         .await;
     }
+    // A refusal in one write with the answer before it is a problem, and counts. The parser refuses no broken body.
+    let health = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nnonsense\r\n\r\n";
+    let answer = raw(&instance, health.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("no HTTP/1.1 request"), "{answer}");
+    let broken = "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+                  Transfer-Encoding: chunked\r\n\r\nzz\r\n";
+    let answer = raw(&instance, broken.as_bytes()).await;
+    assert!(!answer.contains("no HTTP/1.1 request"), "{answer}");
     let metrics = format!("{}/metrics", instance.url());
     let shown = patient().request("GET", &metrics, None, None).await.unwrap().text;
-    for (method, status, count) in [("other", 400, 6), ("other", 413, 2), ("POST", 413, 1)] {
+    for (method, status, count) in [("other", 400, 7), ("other", 413, 2), ("POST", 413, 1)] {
         let labels = format!("route=\"other\",method=\"{method}\",status=\"{status}\"");
         let counted = format!("fencepost_http_requests_total{{{labels}}} {count}");
         assert!(shown.lines().any(|line| line == counted), "{counted} is missing in\n{shown}");
