@@ -133,9 +133,11 @@ impl Commands {
 
 /// Refuses callers while a single server does not answer, or not steadily: nothing but probes is sent to it then. So they know
 /// that nothing was done. Else the holder of a node would wait, again and again, until nothing that it said can vouch for the
-/// node's record. A server that answers the probes with a refusal is of use for reads, and for what frees its memory.
+/// node's record. A server that answers the probes with a refusal is of use for reads, and for what frees its memory; but only
+/// while it does so.
 fn refuse_while_unsteady(shared: &Shared) -> Result<()> {
-    let is_refusing = || shared.commands.failure().as_ref().is_some_and(failure::is_servers_word);
+    let is_word = || shared.commands.failure().as_ref().is_some_and(failure::is_servers_word);
+    let is_refusing = || !shared.link.is_well(Part::Commands) && is_word();
     match shared.commands.is_cluster() || shared.link.answers() || is_refusing() {
         true => Ok(()),
         false => Err(failure::not_connected()),
@@ -654,13 +656,24 @@ mod tests {
             assert!(refused.is_retryable() && !refused.may_have_run(), "{refused}");
         }
         try_out(shared, &[1]).await.expect("the probe is");
-        let refusal = redis::parse_redis_value(b"-READONLY x\r\n").unwrap().extract_error().unwrap_err();
-        fails(failure::of(refusal, Effect::Writes));
+        let refuses = || {
+            let refusal = redis::parse_redis_value(b"-READONLY x\r\n").unwrap().extract_error();
+            fails(failure::of(refusal.unwrap_err(), Effect::Writes));
+        };
+        refuses();
         assert!(refusals().await.iter().all(Option::is_none), "it answers");
         fails(failure::timed_out(Effect::Writes));
         shared.link.found_up(shared.link.look());
         assert!(refusals().await.iter().all(Option::is_none));
         assert!(bus.failure().is_none());
+        shared.link.down(Part::Commands);
+        refuses();
+        // It went down again soon.
+        shared.link.found_up(shared.link.look());
+        for refused in refusals().await {
+            let refused = refused.expect("it is on trial");
+            assert!(refused.is_retryable() && !refused.may_have_run(), "{refused}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
