@@ -143,11 +143,18 @@ async fn look_at_bus(state: Arc<State>) -> Check {
         Ok(Ok(health)) if is_up => {
             warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
         }
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the bus is not healthy");
-            Check { status: CheckStatus::Down, detail: Some("the bus does not answer".to_owned()) }
+        found => {
+            let is_answered = !matches!(found, Ok(Err(_)));
+            if let Ok(Err(error)) = found {
+                tracing::debug!(%error, "the bus is not healthy");
+            }
+            let detail = match state.bus.trial() {
+                Some(trial) => trial.to_string(),
+                None if is_answered => "the link to the bus is down".to_owned(),
+                None => "the bus does not answer".to_owned(),
+            };
+            Check { status: CheckStatus::Down, detail: Some(detail) }
         }
-        _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },
     }
 }
 

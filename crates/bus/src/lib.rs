@@ -58,7 +58,7 @@ use tokio::sync::watch;
 pub use channel::{Channel, Event, Subscription};
 pub use error::{Cause, Error, Result};
 pub use inbox::{Delivery, Entry, EntryId, Inbox, Inboxes};
-pub use link::Link;
+pub use link::{Link, Trial};
 pub use local::Hub;
 pub use nodes::{
     Claim, Connected, Connecting, Epoch, Held, ListChange, NewConnection, NodeRecord, NodeState, Nodes,
@@ -196,9 +196,14 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// therefore down. Not while they are answered now and then: see [`Self::link`].
     fn answers(&self) -> watch::Receiver<bool>;
 
-    /// Why commands are not answered as they should be, as was found last; `None` while they are, and for a bus within this
-    /// process.
+    /// Why commands are not answered as they should be, as was found last, or that they are on trial; `None` while they are
+    /// answered, and for a bus within this process.
     fn failure(&self) -> Option<Error> {
+        None
+    }
+
+    /// The trial that it is on, if commands are answered and yet do not count as answered: see [`Self::link`].
+    fn trial(&self) -> Option<Trial> {
         None
     }
 

@@ -49,6 +49,11 @@ impl Link {
     }
 }
 
+/// How long a bus that went down again soon is to answer until it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Redis comes and goes; it is used again once it has answered for {} s without a break", .0.as_secs())]
+pub struct Trial(Duration);
+
 /// The two connections that the link is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
@@ -108,6 +113,11 @@ impl Steadiness {
             self.trial = if is_again { (self.trial * 2).clamp(TRIAL_MIN, TRIAL_MAX) } else { Duration::ZERO };
             self.changed_at = Some(now);
         }
+    }
+
+    /// The trial that it is on.
+    fn trial(&self) -> Option<Trial> {
+        (self.well_since.is_some() && !self.is_up).then_some(Trial(self.trial))
     }
 }
 
@@ -192,6 +202,11 @@ impl Gauge {
     /// Whether this part was well when it was looked at last, be it on trial or doubted.
     pub(crate) fn is_well(&self, part: Part) -> bool {
         self.parts.lock().of(part).well_since.is_some()
+    }
+
+    /// The trial that commands are on, if they are.
+    pub(crate) fn trial(&self) -> Option<Trial> {
+        self.parts.lock().of(Part::Commands).trial()
     }
 
     /// Whether commands are answered, as was found last, and not on trial.
@@ -371,11 +386,13 @@ mod tests {
         gauge.up(Part::Listener);
         for _ in 0..2 {
             gauge.found_up(gauge.look());
-            assert!(gauge.answers() && gauge.watch().borrow().is_up());
+            assert!(gauge.answers() && gauge.watch().borrow().is_up() && gauge.trial().is_none());
             gauge.down(Part::Commands);
-            assert!(!gauge.answers() && !gauge.is_well(Part::Commands));
+            assert!(!gauge.answers() && !gauge.is_well(Part::Commands) && gauge.trial().is_none());
         }
         gauge.found_up(gauge.look());
+        let said = "Redis comes and goes; it is used again once it has answered for 2 s without a break";
+        assert_eq!(gauge.trial().map(|trial| trial.to_string()).as_deref(), Some(said));
         assert!(!gauge.answers() && !gauge.watch().borrow().is_up());
         assert!(gauge.is_well(Part::Commands) && gauge.is_well(Part::Listener));
     }

@@ -35,7 +35,9 @@ use crate::channel::{Channels, check_payload};
 use crate::limits::{KEY_PREFIX_CHARS_MAX, PRESENCE_READS_MAX};
 use crate::link::Gauge;
 use crate::presence::check_ttl;
-use crate::{Bus, Channel, Cluster, Error, Health, Kind, Link, Options, Presence, Result, Subscription};
+use crate::{
+    Bus, Channel, Cluster, Error, Health, Kind, Link, Options, Presence, Result, Subscription, Trial,
+};
 use address::Address;
 use commands::Commands;
 use failure::Effect;
@@ -356,7 +358,14 @@ impl Bus for Redis {
     }
 
     fn failure(&self) -> Option<Error> {
-        if self.shared.link.answers() { None } else { self.shared.commands.failure() }
+        match self.shared.link.answers() {
+            true => None,
+            false => self.trial().map(failure::on_trial).or_else(|| self.shared.commands.failure()),
+        }
+    }
+
+    fn trial(&self) -> Option<Trial> {
+        self.shared.link.trial()
     }
 
     async fn check(&self) -> Result<Health> {

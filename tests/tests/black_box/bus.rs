@@ -90,6 +90,25 @@ async fn without_redis_nonces_go_on_and_it_comes_back_by_itself() {
     grants(&client, url).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_comes_and_goes_is_said_to_do_so() {
+    let redis = private_redis().await;
+    let (instance, _database) = instance(&redis).await;
+    let client = patient();
+    let says = "Redis comes and goes; it is used again once it has answered for ";
+    until("it is on trial", async || {
+        let ready = client.get(&format!("{}/readyz", instance.url())).await.unwrap();
+        let bus = &ready["checks"]["bus"];
+        if bus["status"] == "ok" {
+            redis.kill();
+            redis.boot().unwrap();
+        }
+        bus["status"] == "down" && bus["detail"].as_str().unwrap().starts_with(says)
+    })
+    .await;
+    assert!(instance.whole_log().contains("the bus is on trial"), "{}", instance.whole_log());
+}
+
 /// As when a note that was given up is carried out after the one that followed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_noted_of_an_instances_bus_is_put_right_while_its_link_stays_up() {

@@ -140,8 +140,13 @@ fn refuse_while_unsteady(shared: &Shared) -> Result<()> {
     let is_refusing = || !shared.link.is_well(Part::Commands) && is_word();
     match shared.commands.is_cluster() || shared.link.answers() || is_refusing() {
         true => Ok(()),
-        false => Err(failure::not_connected()),
+        false => Err(unsteady(shared)),
     }
+}
+
+/// Why nothing is sent to a server.
+fn unsteady(shared: &Shared) -> Error {
+    shared.link.trial().map_or_else(failure::not_connected, failure::on_trial)
 }
 
 /// Sends a command to the server that has its key, and reads the answer.
@@ -247,7 +252,7 @@ async fn send_as(
     };
     // Where nobody answers, each further write would hold up the holder of a node as one to a single server does.
     if slot.is_some_and(|slot| refusals.is_silent(slot, sent)) && !shared.link.answers() {
-        return Err(failure::not_connected());
+        return Err(unsteady(shared));
     }
     // The driver sends a command to a Cluster again when its answer was lost, and tells of the last try alone. A script that is
     // sent after the last write to its hash slot was refused is taken to have found no server in any try: otherwise the holder of
@@ -396,8 +401,14 @@ async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Resu
 
 /// Keeps the connection for commands: probes it, and makes it again when it is lost. For ever.
 pub(super) async fn keep(shared: Arc<Shared>) {
-    let mut keeper =
-        Keeper { shared, pause: Pause::default(), awaited: None, remade: Instant::now(), probes: 0 };
+    let mut keeper = Keeper {
+        shared,
+        pause: Pause::default(),
+        awaited: None,
+        remade: Instant::now(),
+        probes: 0,
+        is_trial_told: false,
+    };
     loop {
         keeper.turn().await;
     }
@@ -410,6 +421,8 @@ struct Keeper {
     awaited: Option<(Duration, u64)>,
     remade: Instant,
     probes: u32,
+    /// Whether the log has said so of a trial since commands were answered last.
+    is_trial_told: bool,
 }
 
 impl Keeper {
@@ -430,6 +443,11 @@ impl Keeper {
                 shared.link.found_up(look);
                 if shared.link.answers() {
                     *shared.commands.failure.lock() = None;
+                    self.is_trial_told = false;
+                } else if let Some(trial) = shared.link.trial()
+                    && !std::mem::replace(&mut self.is_trial_told, true)
+                {
+                    tracing::info!(%trial, "the bus is on trial");
                 }
                 self.pause = Pause::default();
                 let probed = jittered(Duration::from_millis(PROBE_MS));
@@ -673,7 +691,9 @@ mod tests {
         for refused in refusals().await {
             let refused = refused.expect("it is on trial");
             assert!(refused.is_retryable() && !refused.may_have_run(), "{refused}");
+            assert!(refused.to_string().contains("Redis comes and goes"), "{refused}");
         }
+        assert!(bus.failure().unwrap().to_string().contains("Redis comes and goes"));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::{Cause, Error};
+use crate::{Cause, Error, Trial};
 
 /// What a command may leave behind when its answer does not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,11 @@ pub(super) fn timed_out(effect: Effect) -> Error {
 pub(super) fn not_connected() -> Error {
     let source = io::Error::new(io::ErrorKind::NotConnected, "there is no connection to Redis");
     Error::Unavailable { source: Arc::new(source) }
+}
+
+/// Nothing is sent to a server on trial.
+pub(super) fn on_trial(trial: Trial) -> Error {
+    Error::Unavailable { source: Arc::new(trial) }
 }
 
 /// What the driver's failure means.
