@@ -11,30 +11,38 @@ use std::path::Path;
 /// # Errors
 /// What the system said. A folder may be there then whose name is not on the disk.
 pub fn make_folder_of(file: &Path) -> io::Result<()> {
-    make(folder_of(file), &mut |above| match File::open(above) {
-        Ok(above) => sync_folder(&above),
+    if folder_of(file).is_dir() { Ok(()) } else { keep_folder_of(file) }
+}
+
+/// The same. The name of a folder that is there is on the disk then, too: the process that made it may have ended before that.
+pub(crate) fn keep_folder_of(file: &Path) -> io::Result<()> {
+    make(folder_of(file), &mut |above| keep_names(File::open(above)))
+}
+
+/// Makes the new names in a folder last, where it could be opened.
+fn keep_names(opened: io::Result<File>) -> io::Result<()> {
+    match opened {
+        Ok(folder) => sync_folder(&folder),
         // The system opens no folder that this user may not list, and syncs none that is not open.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(error),
-    })
+    }
 }
 
-/// Has `sync` keep the new names in a folder, for each one in which it has made another.
+/// Has `sync` keep the names in the folder above the first one that it has found, and in each one in which it has made another,
+/// from the top down: only where a folder's name is kept is another made in it.
 fn make(folder: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = folder_of(folder);
-    let made = match fs::create_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            make(above, sync)?;
-            fs::create_dir(folder)
+    if !folder.is_dir() {
+        make(above, sync)?;
+        // Another process may have just made it.
+        if let Err(error) = fs::create_dir(folder)
+            && !folder.is_dir()
+        {
+            return Err(error);
         }
-        made => made,
-    };
-    match made {
-        Ok(()) => sync(above),
-        // It was there, or another process has just made it.
-        Err(_) if folder.is_dir() => Ok(()),
-        Err(error) => Err(error),
     }
+    sync(above)
 }
 
 /// The folder that has this name in it.
@@ -71,11 +79,12 @@ mod tests {
     fn each_folder_that_is_made_has_its_name_on_the_disk_from_the_top_down() {
         let place = tempfile::tempdir().unwrap();
         let deep = place.path().join("one/two/three");
-        let above = [place.path().to_owned(), place.path().join("one"), place.path().join("one/two")];
-        assert_eq!(synced(&deep).unwrap(), above);
+        let [one, two] = ["one", "one/two"].map(|name| place.path().join(name));
+        let above_place = place.path().parent().unwrap();
+        assert_eq!(synced(&deep).unwrap(), [above_place, place.path(), &one, &two]);
         assert!(deep.is_dir());
-        for there in [deep.as_path(), Path::new("."), Path::new("/")] {
-            assert!(synced(there).unwrap().is_empty(), "{}", there.display());
+        for (there, above) in [(deep.as_path(), two.as_path()), (Path::new("."), Path::new("."))] {
+            assert_eq!(synced(there).unwrap(), [above], "nobody knows whether its name was kept");
         }
         make_folder_of(&place.path().join("another/file")).unwrap();
         assert!(place.path().join("another").is_dir());
@@ -90,7 +99,26 @@ mod tests {
         for folder in [&file, &file.join("in it")] {
             assert!(synced(folder).is_err(), "{}", folder.display());
         }
-        let full = make(&place.path().join("new"), &mut |_| Err(ErrorKind::StorageFull.into()));
+        let new = place.path().join("new");
+        let full = make(&new, &mut |above| match above == place.path() {
+            true => Err(ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        });
         assert_eq!(full.unwrap_err().kind(), ErrorKind::StorageFull);
+        assert!(new.is_dir());
+        assert_eq!(synced(&new).unwrap(), [place.path()], "the next start keeps its name");
+        assert_eq!(
+            synced(&new.join("deep")).unwrap(),
+            [place.path(), &new],
+            "also before it makes another in it"
+        );
+    }
+
+    #[test]
+    fn a_folder_that_this_user_may_not_list_is_passed_over() {
+        let opened = |kind: ErrorKind| keep_names(Err(kind.into()));
+        opened(ErrorKind::PermissionDenied).unwrap();
+        assert_eq!(opened(ErrorKind::NotFound).unwrap_err().kind(), ErrorKind::NotFound);
+        keep_names(File::open(tempfile::tempdir().unwrap().path())).unwrap();
     }
 }

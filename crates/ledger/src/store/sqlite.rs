@@ -15,7 +15,7 @@ use tokio::runtime;
 use super::committer::Committer;
 use super::failure::write_failed;
 use super::{Store, Way};
-use crate::folders::{folder_of, make_folder_of};
+use crate::folders::{folder_of, keep_folder_of};
 use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::outage::OutageWatch;
 use crate::train::Trains;
@@ -43,7 +43,7 @@ pub(super) async fn reach(
         }
         _ => {}
     }
-    make_folder_of(&path).map_err(|source| file_error(folder_of(&path), source))?;
+    keep_folder_of(&path).map_err(|source| file_error(folder_of(&path), source))?;
     let lock = FileLock::take(&path)?;
     // A file that is reached by a link is locked by its own name, too.
     let lock_of_target = match path.is_symlink() {
