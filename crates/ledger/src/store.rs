@@ -424,7 +424,13 @@ impl Ledger for Store {
             self.outage.wrote();
         }
         let durability_warnings = match self.database() {
-            Kind::Postgres => postgres::durability_warnings(&self.one(Way::Reads, self.ask(&HEALTH)).await?),
+            Kind::Postgres => {
+                let found: postgres::Settings = self.one(Way::Reads, self.ask(&HEALTH)).await?;
+                let (fsync, altered_commit, servers_commit, pages, lags, is_standby) = found;
+                let servers_commit = self.durability_log.servers_commit(servers_commit);
+                let commit = altered_commit.unwrap_or(servers_commit);
+                postgres::durability_warnings(&(fsync, commit, pages, lags, is_standby))
+            }
             // Of the connection that writes.
             Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
         };

@@ -193,6 +193,10 @@ pub(super) async fn reach(
     })
 }
 
+/// What a look at the server's settings finds: `fsync`; `synchronous_commit` as it is set for the role or the database, and as
+/// the server has it, if the session knows; `full_page_writes`; whether a standby lags; whether the server is one.
+pub(super) type Settings = (String, Option<String>, Option<String>, String, bool, bool);
+
 /// Settings of the server under which commits may be lost.
 pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool)) -> Vec<String> {
     let (fsync, synchronous_commit, full_page_writes, lags, is_standby) = settings;

@@ -1,8 +1,11 @@
 //! Opening a ledger: the tables are there, stay, and are left alone when they are newer.
 
+use std::sync::Arc;
+
 use domain::Resource;
 use ledger::{Acquisition, Error, Kind, Migrate, Options};
 use sqlx::Connection;
+use testkit::servers::Postgres;
 use tokio::runtime;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
@@ -402,4 +405,39 @@ async fn a_default_under_which_others_may_lose_commits_is_warned_of_until_it_is_
     assert_eq!(both().await, (true, true));
     altered("DATABASE %1$I RESET synchronous_commit").await;
     assert_eq!(both().await, (false, false));
+}
+
+/// Some sessions began with what the database had, and do not know what the server has: any of them may look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_began_under_another_default_do_not_contradict_each_other() {
+    let started = tokio::task::spawn_blocking(|| {
+        let server = Arc::new(Postgres::start().unwrap());
+        server.query("ALTER SYSTEM SET synchronous_commit = off").unwrap();
+        server.query("SELECT pg_reload_conf()").unwrap();
+        server.database().unwrap()
+    });
+    let database = started.await.unwrap();
+    let options = Options {
+        url: database.url().to_owned(),
+        connections_max: 8,
+        connect_timeout_ms: 20_000,
+        call_timeout_ms: 10_000,
+    };
+    let altered = async |what: &str| {
+        let alter = format!("EXECUTE format('ALTER DATABASE %I {what}', current_database())");
+        execute(&options.url, &format!("DO $$ BEGIN {alter}; END $$")).await;
+    };
+    altered("SET synchronous_commit = on").await;
+    let ledger = ledger::open(&options).await.unwrap();
+    let is_warned = async || !ledger.check().await.unwrap().durability_warnings.is_empty();
+    assert!(!is_warned().await, "nobody begins with what the server has");
+    altered("RESET synchronous_commit").await;
+    // A look for which no session is free begins one, until one knows.
+    eventually("it is found", async || {
+        <[bool; 4]>::from(tokio::join!(is_warned(), is_warned(), is_warned(), is_warned())).contains(&true)
+    })
+    .await;
+    for look in 0..16 {
+        assert!(is_warned().await, "look {look}");
+    }
 }

@@ -28,10 +28,11 @@ const LOOKS: usize = 3;
 /// sessions' own limits end a transaction that takes too long; a migration and a recovery take as long as they take. Servers
 /// before 17 have no `transaction_timeout`. A commit is answered once it is on the disk, and on that of a synchronous standby:
 /// `synchronous_commit` is set in any case, so that no later reload of the server's settings turns it off. Where it came from is
-/// kept for the look at the ledger's health.
+/// kept for the look at the ledger's health, also in a session that a pooler gives again as it was.
 const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; \
      SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; \
-     SELECT set_config('fencepost.commits_set_by', source, false), \
+     SELECT set_config('fencepost.commits_set_by', \
+                       coalesce(nullif(current_setting('fencepost.commits_set_by', true), ''), source), false), \
             set_config('synchronous_commit', CASE setting WHEN 'remote_apply' THEN setting ELSE 'on' END, false) \
      FROM pg_settings WHERE name = 'synchronous_commit'; ";
 
@@ -210,6 +211,23 @@ mod tests {
             });
             let mut session = sessions_at(database.url()).begin().await.unwrap();
             assert_eq!(shown(&mut session).await[4], wanted, "{default}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_that_is_given_again_as_it_was_knows_what_it_began_with() {
+        let database = tokio::task::spawn_blocking(|| {
+            let database = Database::fresh().unwrap();
+            set_default(&database, "synchronous_commit = off");
+            database
+        });
+        let database = database.await.unwrap();
+        let sessions = sessions_at(database.url());
+        let mut session = sessions.begin().await.unwrap();
+        for given in 0..2 {
+            let set_by = sqlx::query_scalar::<_, String>("SHOW fencepost.commits_set_by");
+            assert_eq!(set_by.fetch_one(&mut session).await.unwrap(), "database", "{given}");
+            prepare(&mut session, Arc::clone(&sessions.settings), None).await.unwrap();
         }
     }
 }
