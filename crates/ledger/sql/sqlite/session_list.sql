@@ -17,7 +17,7 @@ FROM (
       AND closed_at IS NULL --? open
       AND closed_at IS NOT NULL --? closed
       AND tenant = ?3 --? tenant
-      AND pool = ?4 --? pool
+      AND pool = ?4 AND pool <> '' --? pool
     ORDER BY session
     LIMIT ?2
 ) AS s

@@ -137,6 +137,24 @@ const LISTS: [(&str, &str); 7] = [
     ("retried", "_id_idx1"),
 ];
 
+/// Lists of a token that sees just one tenant, or one pool, each with the mark of that.
+const OF_ONE: [(&str, Load); 3] = [
+    (
+        "tenant",
+        load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_tenant"]),
+    ),
+    ("pool", load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_pool"])),
+    (
+        "tenant",
+        load!(
+            both "plan_list",
+            "uuid, text, bigint, text",
+            "'ffffffff-ffff-ffff-ffff-ffffffffffff', NULL, 10, 't7'",
+            ["plan_task_tenant"]
+        ),
+    ),
+];
+
 #[tokio::test]
 async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     let b = Bench::sqlite().await;
@@ -158,6 +176,46 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     for dead in [list, with_mark(&next, "dead")] {
         let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
         assert!(plan.contains("job_finished_undismissed"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn sqlite_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
+    let b = Bench::sqlite().await;
+    let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
+    for (mark, Load { name, sqlite: statement, values, indexes, .. }) in OF_ONE {
+        let plan = explained_by_sqlite(&mut asks, &with_mark(statement, mark), values).await;
+        for index in indexes {
+            assert!(plan.contains(index), "{name} does not use {index}:\n{plan}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    sqlx::raw_sql(
+        "INSERT INTO session (session, tenant, pool, requires, ordering, idle_ms, purged_seq, created_at)
+         SELECT 'l' || n, 't' || n % 500, 'p' || n % 500, '', 'strict', 1, 0, now() FROM generate_series(1, 20000) n;
+         INSERT INTO plan (id, status, version, needs_owner, document, created_at)
+         SELECT lpad(to_hex(n), 32, '0')::uuid, 'RUNNING', 1, FALSE, '{}', now() FROM generate_series(1, 20000) n;
+         INSERT INTO plan_task (id, plan, place, tenant, status, run, definition, version, document, updated_at)
+         SELECT lpad(to_hex(n), 32, '0')::uuid, lpad(to_hex(n / 3 + 1), 32, '0')::uuid, n % 3, 't' || n % 20000, 'RUNNING',
+                1, 1, 1, '{}', now()
+         FROM generate_series(0, 59999) n;
+         ANALYZE session; ANALYZE plan; ANALYZE plan_task;
+         SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off",
+    )
+    .execute(&mut session)
+    .await
+    .unwrap();
+    for (mark, Load { name, postgres, types, values, indexes, .. }) in OF_ONE {
+        let list = with_mark(postgres, mark);
+        let plan = explained(&mut session, &format!("{name}_{mark}"), &list, types, values).await;
+        for index in indexes {
+            assert!(plan.contains(index), "{name} of one {mark} does not use {index}:\n{plan}");
+        }
     }
 }
 

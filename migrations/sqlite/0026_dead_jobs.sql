@@ -2,5 +2,3 @@
 -- release stays, by which its instances list what they call dead.
 CREATE INDEX job_finished_undismissed ON job_finished (id)
     WHERE outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL;
--- The sessions of one tenant, for tokens that see no others.
-CREATE INDEX session_tenant ON session (tenant, session) WHERE tenant IS NOT NULL;
