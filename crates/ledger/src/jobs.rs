@@ -261,10 +261,8 @@ pub struct JobFilter {
     pub only_tenant: Option<TenantId>,
     /// The same of the pool.
     pub only_pool: Option<PoolName>,
-    /// In a session of this tenant, whatever the job's own is. A bulk operation does not look at it, nor at the next two.
-    pub session_tenant: Option<TenantId>,
-    /// In a session that asked for this pool.
-    pub session_pool: Option<PoolName>,
+    /// In one of these sessions: each costs a step of an index. A bulk operation looks neither at it nor at the next one.
+    pub sessions: Option<Vec<SessionId>>,
     /// Newer than this one.
     pub after: Option<JobId>,
     /// Older than this one.
@@ -532,7 +530,7 @@ impl JobFilter {
 
     /// Whether all of them are read and then sorted: they are few, and lie anywhere among the others.
     fn is_sorted(&self) -> bool {
-        self.is_on_nodes() || self.session_tenant.is_some() || self.session_pool.is_some()
+        self.is_on_nodes() || self.sessions.is_some()
     }
 
     /// A list's statement for this filter: without the marked lines that it does not ask for.
@@ -556,8 +554,7 @@ impl JobFilter {
             "open_session" => self.in_open_session,
             "only_tenant" => self.only_tenant.is_some(),
             "only_pool" => self.only_pool.is_some(),
-            "session_tenant" => self.session_tenant.is_some(),
-            "session_pool" => self.session_pool.is_some(),
+            "sessions" => self.sessions.is_some(),
             "after" => self.after.is_some(),
             mark if mark.starts_with("by_") => self.leading() == mark,
             other => unreachable!("no list has a mark {other}"),

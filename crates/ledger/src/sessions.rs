@@ -161,6 +161,12 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>>;
 
+    /// The names alone of what [`Self::sessions`] lists. Each costs a step of an index.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>>;
+
     /// How many of its unfinished jobs are where. Reads an index entry of each of these. For the highest place alone there is
     /// [`crate::Jobs::lane_seq`].
     ///

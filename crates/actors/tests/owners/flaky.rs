@@ -401,6 +401,9 @@ impl Sessions for Flaky {
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {
         self.real.sessions(filter).await
     }
+    async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>> {
+        self.real.session_names(filter).await
+    }
     async fn session_finished(&self, id: &SessionId) -> Result<u64> {
         self.real.session_finished(id).await
     }

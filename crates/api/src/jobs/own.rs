@@ -2,12 +2,16 @@
 
 use std::cmp::Reverse;
 
-use ledger::{JobFilter, JobRecord};
+use ledger::{JobFilter, JobRecord, SessionFilter};
 
 use crate::auth::Sees;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::visibility;
+
+/// The most sessions by whose names jobs are looked for. For a caller that sees more, jobs are read whatever their names are, as
+/// for one that sees several tenants.
+const SESSIONS_MAX: u32 = 1_000;
 
 /// The newest jobs that match the filter, without some that the caller does not see. Those that are left are to be looked at one
 /// by one.
@@ -19,21 +23,33 @@ pub(super) async fn page(state: &State, sees: &Sees, filter: &JobFilter) -> Resu
     if filter.session.is_some() || (tenant.is_none() && pool.is_none()) {
         return state.read(state.ledger.jobs(filter)).await;
     }
+    let seen = SessionFilter {
+        tenant: tenant.clone(),
+        pool: pool.clone(),
+        limit: SESSIONS_MAX + 1,
+        ..SessionFilter::default()
+    };
+    let sessions = state.read(state.ledger.session_names(&seen)).await?;
+    if sessions.len() > SESSIONS_MAX as usize {
+        return state.read(state.ledger.jobs(filter)).await;
+    }
     let mut found = Vec::new();
     // The names of a job are asked of those that are in no session.
     if fits(filter.tenant.as_ref(), tenant.as_ref()) && fits(filter.pool.as_ref(), pool.as_ref()) {
         let named = JobFilter {
-            tenant: tenant.clone().or_else(|| filter.tenant.clone()),
-            pool: pool.clone().or_else(|| filter.pool.clone()),
+            tenant: tenant.or_else(|| filter.tenant.clone()),
+            pool: pool.or_else(|| filter.pool.clone()),
             ..filter.clone()
         };
         found = state.read(state.ledger.jobs(&named)).await?;
     }
+    if sessions.is_empty() {
+        return Ok(found);
+    }
     // A job of a session is seen by the session's names, whatever its own are.
     let is_full = found.len() >= filter.limit as usize;
     let in_sessions = JobFilter {
-        session_tenant: tenant,
-        session_pool: pool,
+        sessions: Some(sessions),
         after: found.last().filter(|_| is_full).map(|last| last.id),
         ..filter.clone()
     };

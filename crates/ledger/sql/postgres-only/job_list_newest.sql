@@ -1,7 +1,8 @@
 -- As job_list, but only jobs that are among the newest ones that are not finished: where nodes have many of these, a page of
--- jobs that nodes have needs no others. A line with a mark is there only if the filter asks for it.
+-- jobs that nodes have needs no others. A line with a mark is there only if the filter asks for it. Whether a job is of one of
+-- the sessions is looked up, as IS TRUE has it: = ANY would compare each job with all of them.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
--- $8 after this id, $9 tenant of its session, $10 pool of its session
+-- $8 after this id, $9 sessions
 SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
        past_attempts,
        session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
@@ -14,7 +15,6 @@ WHERE state = $7
   AND kind = $6 --? kind
   AND stage IS NULL --? no_stage
   AND id > $8 --? after
-  AND session IS NOT NULL AND session = ANY (ARRAY(SELECT s.session FROM session s WHERE s.tenant = $9)) --? session_tenant
-  AND session IS NOT NULL AND session = ANY (ARRAY(SELECT s.session FROM session s WHERE s.pool = $10)) --? session_pool
+  AND (session IN (SELECT unnest($9::text[]))) IS TRUE --? sessions
 ORDER BY id DESC
 LIMIT $2

@@ -1,9 +1,9 @@
 -- Unfinished jobs, newest first, without their payloads: a page has as many as it says, however large they are. A line with a
 -- mark is there only if the filter asks for it. Those that nodes have are all read, and sorted as texts, whose order is that of
--- the ids: in the order of the ids themselves the server would look for them among all that wait. So are those of the sessions
--- of one tenant, or pool.
+-- the ids: in the order of the ids themselves the server would look for them among all that wait. So are those of some
+-- sessions.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
--- $8 after this id, $9 tenant of its session, $10 pool of its session
+-- $8 after this id, $9 sessions
 SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
        past_attempts,
        session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
@@ -19,8 +19,7 @@ WHERE id < $1
   AND state = $7 --? state
   AND stage IS NULL --? no_stage
   AND id > $8 --? after
-  AND session IS NOT NULL AND session = ANY (ARRAY(SELECT s.session FROM session s WHERE s.tenant = $9)) --? session_tenant
-  AND session IS NOT NULL AND session = ANY (ARRAY(SELECT s.session FROM session s WHERE s.pool = $10)) --? session_pool
+  AND session IS NOT NULL AND session = ANY ($9::text[]) --? sessions
 ORDER BY id DESC --? anywhere
 ORDER BY id::text COLLATE "C" DESC --? sorted
 LIMIT $2

@@ -2,7 +2,7 @@
 -- mark is there only if the filter asks for it. Those that nodes have are all read, and sorted: in the order of the ids they
 -- would be looked for among all that wait.
 -- ?1 before this id, ?2 limit, ?3 session, ?4 tenant, ?5 pool, ?6 kind, ?7 state,
--- ?8 after this id, ?9 tenant of its session, ?10 pool of its session
+-- ?8 after this id, ?9 JSON array of sessions
 SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
        past_attempts,
        session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
@@ -19,7 +19,6 @@ WHERE id < ?1
   AND state = ?7 --? state
   AND stage IS NULL --? no_stage
   AND id > ?8 --? after
-  AND session IS NOT NULL AND session IN (SELECT s.session FROM session s WHERE s.tenant = ?9) --? session_tenant
-  AND session IS NOT NULL AND session IN (SELECT s.session FROM session s WHERE s.pool = ?10) --? session_pool
+  AND session IS NOT NULL AND session IN (SELECT value FROM json_each(?9)) --? sessions
 ORDER BY id DESC
 LIMIT ?2

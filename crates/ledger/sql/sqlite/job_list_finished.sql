@@ -1,7 +1,7 @@
 -- Finished jobs, newest first, without their payloads and results: a page has as many as it says, however large they are. A line
 -- with a mark is there only if the filter asks for it.
 -- ?1 before this id, ?2 limit, ?3 session, ?4 tenant, ?5 pool, ?6 kind, ?7 outcome,
--- ?8 after this id, ?9 tenant of its session, ?10 pool of its session
+-- ?8 after this id, ?9 JSON array of sessions
 SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
        past_attempts,
        session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
@@ -22,8 +22,7 @@ WHERE id < ?1
   AND retried_as IS NULL --? not_retried
   AND stage IS NULL --? no_stage
   AND id > ?8 --? after
-  AND session IS NOT NULL AND session IN (SELECT s.session FROM session s WHERE s.tenant = ?9) --? session_tenant
-  AND session IS NOT NULL AND session IN (SELECT s.session FROM session s WHERE s.pool = ?10) --? session_pool
+  AND session IS NOT NULL AND session IN (SELECT value FROM json_each(?9)) --? sessions
   AND (SELECT s.closed_at FROM session s WHERE s.session = job_finished.session) IS NULL --? open_session
 ORDER BY id DESC
 LIMIT ?2

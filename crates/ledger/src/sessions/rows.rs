@@ -221,6 +221,7 @@ impl KeptSession {
     }
 }
 
-fn session(name: &str) -> Result<SessionId> {
+/// A session's name as a row has it.
+pub(crate) fn session(name: &str) -> Result<SessionId> {
     SessionId::parse(name).map_err(impossible)
 }

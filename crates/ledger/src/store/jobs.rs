@@ -134,9 +134,8 @@ impl Jobs for Store {
                 .bind(filter.kind.as_ref().map(JobKind::as_str))
         };
         let of_sessions = |ask: Ask| {
-            ask.bind(filter.after.map_or(Id::LOWEST, Id))
-                .bind(filter.session_tenant.as_ref().map(TenantId::as_str))
-                .bind(filter.session_pool.as_ref().map(PoolName::as_str))
+            let sessions = filter.sessions.iter().flatten().map(SessionId::as_str);
+            ask.bind(filter.after.map_or(Id::LOWEST, Id)).array::<&str>(sessions.collect())
         };
         let of_state =
             |statement: &Statement| of_sessions(list(statement).bind(filter.state.map(State::as_str)));

@@ -15,12 +15,13 @@ use crate::sessions::{
     LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, Sessions,
     changed_meanwhile, check, check_is_session, keeping,
 };
-use crate::sql::{Moment, Statement, statement};
+use crate::sql::{Ask, Moment, Statement, statement};
 use crate::{Error, Kind, Result, batch_limits};
 
 const CREATE: Statement = statement!("session_create");
 const SHOW: Statement = statement!("session_show");
 const LIST: Statement = statement!("session_list");
+const NAMES: Statement = statement!(both "session_names");
 const COUNTS: Statement = statement!("session_counts");
 const FINISHED: Statement = statement!(both "session_finished");
 const CLOSE: Statement = statement!("session_close");
@@ -80,6 +81,24 @@ impl Store {
         })
         .await
     }
+
+    /// An ask for the sessions of a filter, which stands in the text: a partial index serves a condition that is written out.
+    fn listing(&self, statement: &Statement, filter: &SessionFilter) -> Ask {
+        let asks_for = |mark: &str| match mark {
+            "open" => filter.open == Some(true),
+            "closed" => filter.open == Some(false),
+            "tenant" => filter.tenant.is_some(),
+            "pool" => filter.pool.is_some(),
+            other => unreachable!("no list has a mark {other}"),
+        };
+        let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
+        self.ask(statement)
+            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+            .bind(filter.after.as_ref().map_or("", SessionId::as_str))
+            .bind(i64::from(filter.limit))
+            .bind(filter.tenant.as_ref().map(TenantId::as_str))
+            .bind(filter.pool.as_ref().map(PoolName::as_str))
+    }
 }
 
 #[async_trait::async_trait]
@@ -126,23 +145,12 @@ impl Sessions for Store {
     }
 
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {
-        // The filter stands in the text, since a partial index serves a condition that is written out.
-        let asks_for = |mark: &str| match mark {
-            "open" => filter.open == Some(true),
-            "closed" => filter.open == Some(false),
-            "tenant" => filter.tenant.is_some(),
-            "pool" => filter.pool.is_some(),
-            other => unreachable!("no list has a mark {other}"),
-        };
-        let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
-        let ask = self
-            .ask(&LIST)
-            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
-            .bind(filter.after.as_ref().map_or("", SessionId::as_str))
-            .bind(i64::from(filter.limit))
-            .bind(filter.tenant.as_ref().map(TenantId::as_str))
-            .bind(filter.pool.as_ref().map(PoolName::as_str));
-        records::all(self.all::<SessionRow>(Way::Reads, ask).await?)
+        records::all(self.all::<SessionRow>(Way::Reads, self.listing(&LIST, filter)).await?)
+    }
+
+    async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>> {
+        let names: Vec<(String,)> = self.all(Way::Reads, self.listing(&NAMES, filter)).await?;
+        names.iter().map(|(name,)| rows::session(name)).collect()
     }
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {

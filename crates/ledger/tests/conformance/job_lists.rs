@@ -1,13 +1,11 @@
 //! Lists of jobs, and forgetting the finished ones.
 
-use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, Requirements, State};
-use domain::session::Spec;
+use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
 use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
 use sqlx::{Connection, PgConnection};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
-use crate::sessions::spec;
 use crate::shop::{
     cancel, complete, dispatch, job, job_made, node, of_lane, plain, run, said, session, submit,
     submit_placed,
@@ -102,30 +100,26 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(impossible).await, []);
 }
 
-pub async fn jobs_are_listed_by_the_tenant_and_the_pool_of_their_sessions(b: Bench) {
-    for (name, tenant, pool) in [("s1", "x", "p"), ("s2", "y", "p"), ("s3", "x", "q")] {
-        let needs = Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() };
-        let asked = Spec { tenant: TenantId::parse(tenant).ok(), needs, ..spec() };
-        b.ledger.open_session(&SessionId::parse(name).unwrap(), &asked, None, None).await.unwrap();
-    }
+pub async fn jobs_are_listed_by_some_sessions(b: Bench) {
     stock(&b).await;
-    let of = |tenant: Option<&str>, pool: Option<&str>| JobFilter {
-        session_tenant: tenant.map(|name| TenantId::parse(name).unwrap()),
-        session_pool: pool.map(|name| PoolName::parse(name).unwrap()),
+    let of = |names: &[&str]| JobFilter {
+        sessions: Some(names.iter().map(|name| SessionId::parse(name).unwrap()).collect()),
         limit: 100,
         ..JobFilter::default()
     };
-    let x = || of(Some("x"), None);
+    let two = || of(&["s1", "s3"]);
     for (filter, numbers) in [
-        (x(), &[1, 3, 5, 7, 9, 11][..]),
-        (of(None, Some("p")), &[1, 2, 5, 6, 9, 10]),
-        (of(Some("x"), Some("p")), &[1, 5, 9]),
-        (of(Some("z"), None), &[]),
-        (JobFilter { limit: 2, ..x() }, &[9, 11]),
-        (JobFilter { after: Some(job(3)), before: Some(job(9)), ..x() }, &[5, 7]),
-        (JobFilter { state: Some(State::Running), ..x() }, &[5]),
-        (JobFilter { state: Some(State::Finished), after: Some(job(7)), ..x() }, &[9, 11]),
-        (JobFilter { tenant: TenantId::parse("t1").ok(), ..x() }, &[1, 7]),
+        (two(), &[1, 3, 5, 7, 9, 11][..]),
+        (of(&["s2"]), &[2, 6, 10]),
+        (of(&["none", "s2", "none"]), &[2, 6, 10]),
+        (of(&["none"]), &[]),
+        (of(&[]), &[]),
+        (JobFilter { limit: 2, ..two() }, &[9, 11]),
+        (JobFilter { after: Some(job(3)), before: Some(job(9)), ..two() }, &[5, 7]),
+        (JobFilter { state: Some(State::Dispatched), ..two() }, &[3]),
+        (JobFilter { state: Some(State::Running), ..two() }, &[5]),
+        (JobFilter { state: Some(State::Finished), after: Some(job(7)), ..two() }, &[9, 11]),
+        (JobFilter { tenant: TenantId::parse("t1").ok(), ..two() }, &[1, 7]),
     ] {
         let found = b.ledger.jobs(&filter).await.unwrap();
         let expected: Vec<_> = numbers.iter().rev().map(|n| job(*n)).collect();

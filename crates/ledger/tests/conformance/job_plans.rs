@@ -138,12 +138,14 @@ const LISTS: [(&str, &str); 7] = [
 ];
 
 /// Lists of a token that sees just one tenant, or one pool, each with the mark of that.
-const OF_ONE: [(&str, Load); 3] = [
+const OF_ONE: [(&str, Load); 5] = [
+    ("tenant", load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_tenant"])),
+    ("pool", load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_pool"])),
     (
         "tenant",
-        load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_tenant"]),
+        load!(both "session_names", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_tenant"]),
     ),
-    ("pool", load!("session_list", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_pool"])),
+    ("pool", load!(both "session_names", "text, bigint, text, text", "'', 10, 't7', 'p7'", ["session_pool"])),
     (
         "tenant",
         load!(
@@ -366,16 +368,19 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
     let unfinished = include_str!("../../sql/postgres/job_list.sql");
     // As in the sessions that run them.
     sqlx::raw_sql("SET enable_seqscan = off").execute(&mut session).await.unwrap();
-    for (name, list, index) in [
+    let newest = include_str!("../../sql/postgres-only/job_list_newest.sql");
+    for (name, list, part) in [
         ("of_sessions", list, "job_finished_rest_session_id_idx"),
         ("unfinished_of_sessions", unfinished, "job_session"),
+        // Each of the newest jobs is looked up among the sessions, and not compared with all of them.
+        ("newest_of_sessions", newest, "hashed SubPlan"),
     ] {
-        let list = with_mark(&list.replace("--? sorted", "--? session_tenant"), "session_tenant");
-        let types = "uuid, bigint, text, text, text, text, text, uuid, text, text";
-        let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 'p7', 'k7', 'failed', \
-                      '00000000-0000-0000-0000-000000000000', 't7', 'p7'";
+        let list = with_mark(&list.replace("--? sorted", "--? sessions"), "sessions");
+        let types = "uuid, bigint, text, text, text, text, text, uuid, text[]";
+        let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 'l7', 't7', 'p7', 'k7', 'DISPATCHED', \
+                      '00000000-0000-0000-0000-000000000000', '{l7,l8}'";
         let plan = explained(&mut session, name, &list, types, values).await;
-        assert!(plan.contains(index), "{name}:\n{plan}");
+        assert!(plan.contains(part), "{name}:\n{plan}");
     }
     let on_nodes = listed_on_nodes(unfinished);
     let types = "uuid, bigint, text, text, text, text, text";

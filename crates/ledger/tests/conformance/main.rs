@@ -205,7 +205,7 @@ on_every_ledger! {
         a_reader_that_follows_sees_every_place_once;
     job_lists:
         jobs_are_listed_by_every_filter_newest_first,
-        jobs_are_listed_by_the_tenant_and_the_pool_of_their_sessions,
+        jobs_are_listed_by_some_sessions,
         the_states_of_jobs_are_read_without_the_jobs,
         a_cursor_goes_on_where_the_page_ended,
         jobs_are_counted_by_pool_and_state,

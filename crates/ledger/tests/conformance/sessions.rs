@@ -157,7 +157,9 @@ pub async fn sessions_are_listed_by_tenant_and_pool(b: Bench) {
             limit: 2,
         };
         let found = b.ledger.sessions(&filter).await.unwrap();
-        found.iter().map(|record| record.id.to_string()).collect::<Vec<_>>()
+        let names = b.ledger.session_names(&filter).await.unwrap();
+        assert_eq!(names, found.into_iter().map(|record| record.id).collect::<Vec<_>>());
+        names.iter().map(SessionId::to_string).collect::<Vec<_>>()
     };
     assert_eq!(listed(Some("x"), None, None, None).await, ["a", "c"]);
     assert_eq!(listed(Some("x"), None, None, Some("c")).await, ["e"]);

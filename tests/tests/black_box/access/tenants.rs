@@ -354,9 +354,14 @@ async fn a_list_has_the_jobs_of_a_tenants_sessions_whatever_tenant_they_name() {
     let ground = Ground::fresh();
     let of =
         |tenant: &str| json!({"name": tenant, "token": tenant, "scopes": ["admin"], "tenants": [tenant]});
-    let daemon = Guarded::on(ground.setup(), &json!([of("acme"), of("evil"), root()])).await;
+    let pool = json!({"name": "pool", "token": "pool", "scopes": ["admin"], "pools": ["p"]});
+    let mut both = of("acme");
+    (both["name"], both["token"], both["pools"]) = (json!("both"), json!("both"), json!(["p"]));
+    let daemon = Guarded::on(ground.setup(), &json!([of("acme"), of("evil"), pool, both, root()])).await;
     let session = daemon.done("root", "POST", "/v1/sessions", json!({"tenant": "acme"})).await;
     let session = session["id"].as_str().unwrap();
+    let pooled = json!({"tenant": "acme", "pool": "p"});
+    let pooled = daemon.done("root", "POST", "/v1/sessions", pooled).await;
     let submitted = async |job: Value| {
         let job = daemon.done("root", "POST", "/v1/jobs", job).await;
         job["id"].as_str().unwrap().to_owned()
@@ -365,6 +370,11 @@ async fn a_list_has_the_jobs_of_a_tenants_sessions_whatever_tenant_they_name() {
     let own = submitted(json!({"payload": 1, "session": session})).await;
     let alone = submitted(json!({"payload": 1, "tenant": "acme"})).await;
     let evil = submitted(json!({"payload": 1, "tenant": "evil"})).await;
+    let elsewhere = json!({"payload": 1, "session": pooled["id"], "tenant": "evil", "pool": "q"});
+    let elsewhere = submitted(elsewhere).await;
+    let evil_in_p = submitted(json!({"payload": 1, "tenant": "evil", "pool": "p"})).await;
+    let alone_in_p = submitted(json!({"payload": 1, "tenant": "acme", "pool": "p"})).await;
+    let own_in_p = submitted(json!({"payload": 1, "session": session, "pool": "p"})).await;
     let listed = async |token: &str, filter: &str, limit: u32| {
         let (mut ids, mut cursor) = (Vec::new(), String::new());
         loop {
@@ -380,20 +390,35 @@ async fn a_list_has_the_jobs_of_a_tenants_sessions_whatever_tenant_they_name() {
             }
         }
     };
-    for limit in [1, 2, 100] {
-        let all = [&alone, &own, &of_another];
-        for (token, filter, expected) in [
-            ("acme", "", &all[..]),
-            ("acme", "&state=created", &all),
-            ("acme", "&tenant=acme", &all[..2]),
-            ("acme", "&tenant=evil", &all[2..]),
-            ("acme", "&state=finished", &[]),
-            ("acme", &format!("&session={session}"), &all[1..]),
-            ("evil", "", &[&evil]),
-            ("evil", "&tenant=acme", &[]),
-        ] {
-            let found = listed(token, filter, limit).await;
-            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{token}{filter} {limit}");
+    let all = [&own_in_p, &alone_in_p, &elsewhere, &alone, &own, &of_another];
+    // Where a token sees more sessions than can be named, too. Those with jobs are the last ones by their names.
+    let more = "insert into session (session, tenant, pool, requires, ordering, idle_ms, purged_seq, created_at)
+                select '00000000-0000-0000-0000-' || lpad(n::text, 12, '0'), 'acme', 'p', '', 'none', 600000, 0, now()
+                from generate_series(1, 1000) n";
+    for has_more in [false, true] {
+        if has_more {
+            tokio::task::block_in_place(|| ground.database.query(more)).unwrap();
+        }
+        for limit in [1, 2, 100] {
+            for (token, filter, expected) in [
+                ("acme", "", &all[..]),
+                ("acme", "&state=created", &all),
+                ("acme", "&tenant=acme", &[&own_in_p, &alone_in_p, &alone, &own]),
+                ("acme", "&tenant=evil", &[&elsewhere, &of_another]),
+                ("acme", "&state=finished", &[]),
+                ("acme", &format!("&session={session}"), &[&own_in_p, &own, &of_another]),
+                ("evil", "", &[&evil_in_p, &evil]),
+                ("evil", "&tenant=acme", &[]),
+                ("pool", "", &[&alone_in_p, &evil_in_p, &elsewhere]),
+                ("pool", "&pool=p", &[&alone_in_p, &evil_in_p]),
+                ("pool", "&pool=q", &[&elsewhere]),
+                ("both", "", &[&alone_in_p, &elsewhere]),
+                ("both", "&tenant=evil", &[&elsewhere]),
+                ("both", "&pool=p", &[&alone_in_p]),
+            ] {
+                let found = listed(token, filter, limit).await;
+                assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{token}{filter} {limit} {has_more}");
+            }
         }
     }
 }
