@@ -2,7 +2,7 @@
 //! fail as retryable, the health says why, and all heals by itself.
 
 use domain::{InstanceId, SignerId, Token};
-use ledger::{LeaseFilter, Options, Unwritable, Verdict};
+use ledger::{Options, Unwritable, Verdict};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
