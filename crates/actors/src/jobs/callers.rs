@@ -98,7 +98,12 @@ impl Jobs {
                 let mut finished = pin!(waiter.finished());
                 // Registered before the look, so that an end in between is not missed.
                 finished.as_mut().enable();
-                let state = states.state_of(id).await?.ok_or(Refusal::UnknownJob)?;
+                // A look may take as long as the ledger does.
+                let state = tokio::select! {
+                    state = states.state_of(id) => state?.ok_or(Refusal::UnknownJob)?,
+                    () = finished.as_mut() => return Ok(()),
+                    () = tokio::time::sleep_until(until.into()) => return Ok(()),
+                };
                 let left = until.saturating_duration_since(Instant::now());
                 if state == State::Finished || left.is_zero() {
                     return Ok(());

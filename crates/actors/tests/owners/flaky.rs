@@ -285,7 +285,7 @@ impl Jobs for Flaky {
         self.real.job(id).await
     }
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, domain::job::State)>> {
-        self.plan.job_reads.of_states();
+        self.plan.job_reads.of_states().await;
         self.real.job_states(jobs).await
     }
     async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {

@@ -1,6 +1,6 @@
 //! Reads of jobs: of a whole one, or of the states of some alone.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ledger::{Error, Result};
 
@@ -11,6 +11,8 @@ use crate::flaky::lost;
 pub struct JobReads {
     /// So many of the next reads of a whole job fail.
     pub failing: AtomicUsize,
+    /// Reads of states are never answered.
+    pub states_stall: AtomicBool,
     of_whole: AtomicUsize,
     of_states: AtomicUsize,
 }
@@ -27,8 +29,11 @@ impl JobReads {
     }
 
     /// The states of some jobs are to be read.
-    pub fn of_states(&self) {
+    pub async fn of_states(&self) {
         self.of_states.fetch_add(1, Ordering::SeqCst);
+        if self.states_stall.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// How many whole jobs were read, and how often states.

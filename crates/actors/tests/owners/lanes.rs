@@ -193,6 +193,25 @@ async fn a_caller_that_waits_for_a_jobs_end_reads_its_state_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_waits_learns_of_a_jobs_end_and_that_its_time_is_up_while_no_state_is_read() {
+    let lanes = open().await;
+    let job = lanes.jobs.submit(vec![submission()], None).await.remove(0).unwrap().id;
+    let (_, before) = lanes.plan.job_reads.counted();
+    lanes.plan.job_reads.states_stall.store(true, Ordering::SeqCst);
+    let ends = async {
+        until("its state is being read", async || lanes.plan.job_reads.counted().1 > before).await;
+        lanes.jobs.cancel(job).await.unwrap()
+    };
+    let waits = async {
+        let (waited, cancelled) = tokio::join!(lanes.jobs.until_finished(job, Duration::from_secs(60)), ends);
+        assert_eq!((waited, cancelled.state), (Ok(()), State::Finished));
+        assert_eq!(lanes.jobs.until_finished(job, Duration::from_millis(20)).await, Ok(()));
+    };
+    tokio::time::timeout(Duration::from_secs(30), waits).await.expect("no look is waited for");
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_a_look_for_lanes_without_an_owner_costs_that_look_alone() {
     let lanes = open().await;
     let panics = &lanes.plan.holds.next_look_for_lanes_panics;
