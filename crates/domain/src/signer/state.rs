@@ -68,7 +68,7 @@ struct OwnedLease {
     trust: Trust,
     /// When to look for holds that ran out: when one may have, by this process's own clock.
     look_for_overdue: Instant,
-    /// How far the look has come; `None` where it begins with the first hold.
+    /// How far the look has come; `None` before the first one.
     looked: Option<Looked>,
     allocator: Allocator,
 }
@@ -76,12 +76,22 @@ struct OwnedLease {
 /// How far the look for holds that ran out has come, where one read does not find all that ran out by the database's clock
 /// alone.
 struct Looked {
-    /// The next read goes on from here. What is before it is kept, or ended.
-    to: LastKept,
-    /// When the first of those that are kept before it ends.
+    /// The next read goes on from here: what is before it is kept, ended, or was granted since the look began. `None` where the
+    /// next read begins with the first hold.
+    to: Option<LastKept>,
+    /// When the first of those ends that are kept before it, or were granted since it began.
     first_ends: Instant,
-    /// It has come through all, and begins with the first again then.
-    again_at: Option<Instant>,
+    /// It has come through all. It begins with the first again when that one ends, but not before this.
+    again_after: Option<Instant>,
+}
+
+impl Looked {
+    /// Whether the next read, which such a round asks for, begins with the first hold.
+    fn begins_again(&self, expires: Expires, now: Instant) -> bool {
+        self.to.is_none()
+            || self.again_after.is_some_and(|after| now >= self.first_ends.max(after))
+            || matches!(expires, Expires::All { by } if self.first_ends <= by)
+    }
 }
 
 /// From the first acquire until the lease is given back.
@@ -107,8 +117,8 @@ enum Expires {
     Once,
     /// For as long as a turn may last: the round has a sweep.
     ForATurn { since: Instant },
-    /// All of them: the round sets a policy, and they end under the one that was in force when they ran out.
-    All,
+    /// All that ran out by then: the round sets a policy, and they end under the one that was in force when they ran out.
+    All { by: Instant },
 }
 
 #[derive(Clone, Copy)]

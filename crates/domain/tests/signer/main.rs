@@ -5,6 +5,7 @@
 
 mod failures;
 mod keys;
+mod looks;
 mod random;
 mod table;
 mod world;

@@ -124,6 +124,8 @@ pub struct World {
     commits_max: usize,
     /// Nonces whose holds have not run out by the owner's own clock.
     pub kept: HashSet<Nonce>,
+    /// After how long they are said to do so.
+    pub kept_for: Duration,
     /// Nonces over whose holds the database's clock jumped.
     pub doubtful: HashSet<Nonce>,
 }
@@ -173,6 +175,7 @@ impl World {
             must_reload: true,
             commits_max: commits_in_flight_max,
             kept: HashSet::new(),
+            kept_for: Duration::from_millis(10),
             doubtful: HashSet::new(),
         }
     }
@@ -551,7 +554,7 @@ impl World {
                 });
                 let held = self.rows.values().filter(|row| row.status == Status::Held && row.held_until > at);
                 let later = held.map(|row| Duration::from_millis(row.held_until.ms_since(at))).min();
-                let next = last_kept.map(|_| Duration::from_millis(10));
+                let next = last_kept.map(|_| self.kept_for);
                 let (due, has_more) = (due.collect(), late.len() >= max);
                 let overdue = Overdue { due, last_kept, next, later, has_more };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())

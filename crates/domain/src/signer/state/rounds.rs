@@ -31,10 +31,11 @@ impl<R: Caller> SignerState<R> {
         }
         self.idle_until = None;
         let round = Round(self.next_number());
-        let has = |is_it: fn(&Command) -> bool| commands.iter().any(|queued| is_it(&queued.command));
-        let expires = if has(|command| matches!(command, Command::SetPolicy(_))) {
-            Expires::All
-        } else if has(|command| matches!(command, Command::Sweep)) {
+        let first = |is_it: fn(&Command) -> bool| commands.iter().find(|queued| is_it(&queued.command));
+        let expires = if let Some(policy) = first(|command| matches!(command, Command::SetPolicy(_))) {
+            // What runs out while it is tried again and again is not waited for: something always may.
+            Expires::All { by: if policy.is_retry { policy.ticket.arrived } else { moment.now } }
+        } else if first(|command| matches!(command, Command::Sweep)).is_some() {
             Expires::ForATurn { since: moment.now }
         } else {
             Expires::Once
@@ -95,15 +96,16 @@ impl<R: Caller> SignerState<R> {
         let (mut from, mut max) = (None, EXPIRIES_MAX);
         if let Some(lease) = &mut self.lease {
             lease.look_for_overdue = moment.now + OVERDUE_LOOK_EVERY;
-            let again_at = lease.looked.as_ref().and_then(|looked| looked.again_at);
-            if again_at.is_some_and(|at| moment.now >= at) {
-                lease.looked = None;
-            }
-            if let Some(looked) = &lease.looked {
-                from = Some(looked.to.held_until);
+            let first_ends = moment.now + OVERDUE_LOOK_EVERY;
+            let begun = Looked { to: None, first_ends, again_after: None };
+            let goes_on = |looked: &Looked| !looked.begins_again(preparing.expires, moment.now);
+            let looked = lease.looked.take().filter(goes_on).unwrap_or(begun);
+            if let Some(to) = looked.to {
+                from = Some(to.held_until);
                 // Those are read once more.
-                max += looked.to.holds;
+                max += to.holds;
             }
+            lease.looked = Some(looked);
         }
         preparing.step = Step::ReadingOverdue;
         effects.push(Effect::ReadOverdue { round: preparing.round, from, max });
@@ -124,14 +126,13 @@ impl<R: Caller> SignerState<R> {
             moment.now + overdue.next.map_or(OVERDUE_LOOK_EVERY, |next| next.min(OVERDUE_LOOK_EVERY));
         match (overdue.last_kept, &mut lease.looked) {
             // Those that are busy may be left as they are: the next look finds them again.
-            (Some(to), looked) if overdue.has_more && !is_busy => {
-                let before = looked.as_ref().map_or(first_ends, |looked| looked.first_ends);
-                *looked = Some(Looked { to, first_ends: first_ends.min(before), again_at: None });
+            (Some(to), Some(looked)) if overdue.has_more && !is_busy => {
+                looked.to = Some(to);
+                looked.first_ends = looked.first_ends.min(first_ends);
             }
-            (_, Some(looked)) if !overdue.has_more => {
-                let again_at = looked.first_ends.max(moment.now + OVERDUE_LOOK_AGAIN);
-                let again_at = *looked.again_at.get_or_insert(again_at);
-                lease.look_for_overdue = lease.look_for_overdue.min(again_at);
+            (_, Some(looked)) if looked.to.is_some() && !overdue.has_more => {
+                let again_after = *looked.again_after.get_or_insert(moment.now + OVERDUE_LOOK_AGAIN);
+                lease.look_for_overdue = lease.look_for_overdue.min(looked.first_ends.max(again_after));
             }
             _ => {}
         }
@@ -151,14 +152,14 @@ impl<R: Caller> SignerState<R> {
         if changes.is_empty() {
             match preparing.expires {
                 // What is on its way decides what is left to expire, or the next look finds more.
-                Expires::All if is_left => {
+                Expires::All { .. } if is_left => {
                     self.requeue(preparing.commands);
                     self.is_blocked = !self.pending.is_empty();
                 }
                 Expires::ForATurn { since } if goes_on && self.has_time(since, moment) => {
                     self.read_overdue(preparing, moment, effects);
                 }
-                Expires::Once | Expires::ForATurn { .. } | Expires::All => {
+                Expires::Once | Expires::ForATurn { .. } | Expires::All { .. } => {
                     self.read_facts(preparing, moment, effects);
                 }
             }
@@ -193,8 +194,8 @@ impl<R: Caller> SignerState<R> {
                 self.read_overdue(preparing, moment, effects);
             }
             // In a round of its own, so that neither a turn nor a command outlives its time.
-            Expires::All if !is_all => self.requeue(preparing.commands),
-            Expires::Once | Expires::ForATurn { .. } | Expires::All => {
+            Expires::All { .. } if !is_all => self.requeue(preparing.commands),
+            Expires::Once | Expires::ForATurn { .. } | Expires::All { .. } => {
                 self.read_facts(preparing, moment, effects);
             }
         }
@@ -362,6 +363,10 @@ impl<R: Caller> SignerState<R> {
             if let Some(hold_ms) = committed.shortest_hold_ms {
                 let runs_out = moment.now + Duration::from_millis(hold_ms);
                 lease.look_for_overdue = lease.look_for_overdue.min(runs_out);
+                // It may run out before what the look has come to.
+                if let Some(looked) = &mut lease.looked {
+                    looked.first_ends = looked.first_ends.min(runs_out);
+                }
             }
         }
         if committed.granted > 0 {
