@@ -154,6 +154,9 @@ pub struct SignerState<R> {
     waiting: WaitingCommands<R>,
     stage: Stage,
     lease: Option<OwnedLease>,
+    /// How far the look had come under the lease before, if that was given back with nothing in doubt: one turn may be too
+    /// short for a look.
+    looked_before: Option<Looked>,
     turn: Option<Turn>,
     preparing: Option<Preparing<R>>,
     pending: Vec<PendingBatch<R>>,
@@ -184,6 +187,7 @@ impl<R: Caller> SignerState<R> {
             waiting: WaitingCommands::new(),
             stage: Stage::Vacant,
             lease: None,
+            looked_before: None,
             turn: None,
             preparing: None,
             pending: Vec::new(),
@@ -264,7 +268,7 @@ impl<R: Caller> SignerState<R> {
                     token,
                     trust: Trust::Reload,
                     look_for_overdue: moment.now,
-                    looked: None,
+                    looked: self.looked_before.take(),
                     allocator: Allocator::new(Loaded::default()),
                 });
                 self.stage = Stage::Loading;
@@ -616,7 +620,13 @@ impl<R: Caller> SignerState<R> {
     }
 
     fn release(&mut self, moment: &Moment, mut effects: Effects<R>) -> Effects<R> {
-        let is_awaited = self.lease.take().is_some_and(|lease| lease.trust != Trust::Away);
+        let is_sound = self.is_current(moment);
+        let lease = self.lease.take();
+        let is_awaited = lease.as_ref().is_some_and(|lease| lease.trust != Trust::Away);
+        let looked = lease.filter(|_| is_sound).and_then(|lease| lease.looked);
+        // What others grant from now on may end before what is kept.
+        self.looked_before =
+            looked.map(|looked| Looked { first_ends: looked.first_ends.min(moment.now), ..looked });
         effects.push(Effect::Release { is_awaited });
         self.stage = Stage::Releasing;
         if is_awaited {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use domain::limits::EXPIRIES_MAX;
 use domain::nonce::{OnExpiry, Status};
-use domain::signer::Command;
+use domain::signer::{Answer, Command};
 use domain::{Mode, Nonce};
 
-use crate::world::{HOLD_MS, World, grant, on_expiry, short};
+use crate::world::{Call, Fate, HOLD_MS, World, grant, on_expiry, short};
 
 /// So many times as many holds as one read finds, none of which runs out by the owner's own clock within the test.
 fn full_of_kept(mode: Mode, reads: usize) -> World {
@@ -56,4 +56,25 @@ fn a_hold_that_runs_out_before_what_is_kept_ends_under_the_policy_of_its_time() 
     world.ask(on_expiry(OnExpiry::Quarantine));
     world.settle_down();
     assert_eq!(world.rows[&last].status, Status::Released);
+}
+
+#[test]
+fn a_policy_is_set_however_many_turns_a_look_takes() {
+    for mode in Mode::ALL {
+        let mut world = full_of_kept(mode, 12);
+        let number = world.ask(on_expiry(OnExpiry::Quarantine));
+        while !world.outcomes.contains_key(&number) {
+            if let Some(call) = world.calls.first() {
+                if matches!(call, Call::Overdue { .. }) {
+                    world.pass(Duration::from_millis(20));
+                }
+                world.complete(0, Fate::Well);
+            } else {
+                let at = world.wake_at.expect("it goes on");
+                world.pass(at.saturating_duration_since(world.now));
+            }
+        }
+        let answer = &world.outcomes[&number];
+        assert!(matches!(answer, Ok(Answer::PolicySet(_))), "{mode:?}: {answer:?}");
+    }
 }
