@@ -112,6 +112,9 @@ async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was
         let list = with_mark(list, status);
         explained(&mut session, &format!("kept_{status}"), &list, "text, bigint, bigint", "'s', 7, 10").await;
     }
+    let next = include_str!("../../sql/postgres/nonce_list_next.sql");
+    let next = explained(&mut session, "kept_next", next, "text, bigint, bigint", "'s', 7, 10").await;
+    assert!(!next.contains("Sort") && !next.contains("Bitmap"), "{next}");
     let confirm = include_str!("../../sql/postgres/confirm_known.sql");
     let values = "'s', 99800, 7, '00000000-0000-0000-0000-000000000001'";
     explained(&mut session, "confirm", confirm, "text, bigint, bigint, uuid", values).await;
@@ -124,6 +127,9 @@ async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was
             assert_eq!(plan.contains("Sort"), status == "HELD", "{status}:\n{plan}");
             assert!(!plan.contains("Bitmap") || status == "HELD", "{status}:\n{plan}");
         }
+        let plan = run(&mut session, "kept_next ('s', 7, 10)").await;
+        let is_bounded = |step: &str| step.contains("Index Cond") && step.contains("nonce <= ");
+        assert!(plan.lines().any(is_bounded) && !plan.contains("Seq Scan"), "{plan}");
         let plan = run(&mut session, &format!("confirm ({values})")).await;
         assert!(plan.contains("signer_nonce_held") && plan.contains("signer_nonce_hole"), "{plan}");
         assert!(!plan.contains("Seq Scan"), "{plan}");
