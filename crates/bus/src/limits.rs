@@ -92,7 +92,7 @@ pub const LINK_AGAIN_MS: u64 = 10_000;
 /// [`LINK_TRIAL_MS_MAX`].
 pub const LINK_TRIAL_MS_MIN: u64 = 2_000;
 /// The longest such trial, in milliseconds.
-pub const LINK_TRIAL_MS_MAX: u64 = 16_000;
+pub const LINK_TRIAL_MS_MAX: u64 = 8_000;
 /// If a published probe does not come back within this time, the listening connection is dropped, in
 /// milliseconds.
 pub const ECHO_MS: u64 = 1_500;

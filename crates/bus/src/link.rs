@@ -361,7 +361,7 @@ mod tests {
         let mut part = Steadiness::default();
         part.well(Instant::now());
         let trials: Vec<_> = (0..6).map(|_| trial(&mut part).as_secs()).collect();
-        assert_eq!(trials, [0, 2, 4, 8, 16, 16]);
+        assert_eq!(trials, [0, 2, 4, 8, 8, 8]);
     }
 
     #[test]
