@@ -253,7 +253,7 @@ async fn serve(
     Ok(answer.into_response(refusal.respond(id)))
 }
 
-/// Lets a request in: by its caller, its share, and what the server has to serve it with. Says who the caller is.
+/// Checks a request's caller, its share, and whether this instance can serve it now. Answers with the caller and the share.
 async fn let_in(
     state: &State,
     id: &RequestId,

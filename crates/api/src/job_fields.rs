@@ -170,13 +170,19 @@ pub fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
     Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
 }
 
-pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
+/// What a time in a request must be.
+pub const TIME: &str = "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255";
+
+/// A time in a request; `None` if the text is none.
+#[must_use]
+pub fn time_in(text: &str) -> Option<Timestamp> {
     let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
-    let at = micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros);
-    at.ok_or_else(|| {
-        Refusal::invalid(format!("{field} must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
-    })
+    micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros)
+}
+
+pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
+    time_in(text).ok_or_else(|| Refusal::invalid(format!("{field} must be {TIME}")))
 }
 
 fn past_attempt(past: &PastAttempt) -> shape::PastAttempt {

@@ -142,9 +142,10 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: cursors.read(&query, JobId::parse)?,
         ..JobFilter::default()
     };
+    let names = own::Names::default();
     let read = async |before: Option<JobId>, limit| {
         let filter = JobFilter { before: before.or(filter.before), limit, ..filter.clone() };
-        own::page(&state, sees, &filter).await
+        own::page(&state, sees, &names, &filter).await
     };
     let sessions = visibility::SeenSessions::default();
     let is_seen = async |record: &JobRecord| sessions.job(&state, sees, record).await;

@@ -44,7 +44,7 @@ pub const SOCKETS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
 pub const ATTEMPT_TRACES_MAX: usize = domain::limits::NODE_CAPACITY_MAX as usize;
 /// Open sessions of one token when the configuration names no number.
 pub const CALLER_SESSIONS_DEFAULT: u32 = 10_000;
-/// How long a token with as many open sessions as it may have is told to wait: nothing changes before some of them close. A
+/// The `Retry-After` for a token that has as many open sessions as it may: only sessions that close make room. A
 /// client that tries for half a minute, as the Rust library does, asks several times.
 pub const TOO_MANY_SESSIONS_FOR: Duration = Duration::from_secs(5);
 /// Different signers that one token may use in an hour on one instance, unless settings say otherwise.

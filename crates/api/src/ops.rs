@@ -144,15 +144,12 @@ async fn look_at_bus(state: Arc<State>) -> Check {
             warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
         }
         found => {
-            let is_answered = !matches!(found, Ok(Err(_)));
+            let mut detail = "the link to the bus is down";
             if let Ok(Err(error)) = found {
                 tracing::debug!(%error, "the bus is not healthy");
+                detail = "the bus does not answer";
             }
-            let detail = match state.bus.trial() {
-                Some(trial) => trial.to_string(),
-                None if is_answered => "the link to the bus is down".to_owned(),
-                None => "the bus does not answer".to_owned(),
-            };
+            let detail = state.bus.trial().map_or_else(|| detail.to_owned(), |trial| trial.to_string());
             Check { status: CheckStatus::Down, detail: Some(detail) }
         }
     }

@@ -188,12 +188,13 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
 
     /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
     /// down within about a second and the command time-out, one that is cut at once. A Redis Cluster of which a master does
-    /// not take what is written is down until all of them do, and one that was down is not up while slots have no master. One
-    /// that went down again within [`limits::LINK_AGAIN_MS`] of coming back is up once it was well for a while.
+    /// not take what is written is down until all of them do, and one that was down is not up while slots have no master. A
+    /// link that goes down within [`limits::LINK_AGAIN_MS`] of coming back is on trial when it returns: it counts as down until
+    /// it has been well throughout the trial.
     fn link(&self) -> watch::Receiver<Link>;
 
     /// Whether commands are answered, writes included, also while nothing that is published is heard and the link is
-    /// therefore down. Not while they are answered now and then: see [`Self::link`].
+    /// therefore down. False while commands are on trial: see [`Self::link`].
     fn answers(&self) -> watch::Receiver<bool>;
 
     /// Why commands are not answered as they should be, as was found last, or that they are on trial; `None` while they are

@@ -49,7 +49,7 @@ impl Link {
     }
 }
 
-/// How long a bus that went down again soon is to answer until it is used.
+/// How long a bus must answer without a break before it is used again, after it went down again soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Redis comes and goes; it is used again once it has answered for {} s without a break", .0.as_secs())]
 pub struct Trial(Duration);
@@ -129,7 +129,7 @@ impl Parts {
     fn found_up(&mut self, look: Look, now: Instant) {
         self.is_doubted &= self.doubts != look.0;
         self.of(Part::Commands).well(now);
-        // The other one says nothing while it goes on.
+        // The listener reports only changes, so each look at commands also advances its trial.
         let listener = self.of(Part::Listener);
         if listener.well_since.is_some() {
             listener.well(now);

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Makes the folder of a file, and those above it, where they are missing. The name of each one that it has made is on the disk
-/// then, so that a loss of power does not take what was made durable in it; but in a folder that this user may not list, nobody
-/// knows when.
+/// then, so that a loss of power does not take what was made durable in it. In a folder that this user
+/// may not list, the name is not synced.
 ///
 /// # Errors
 /// What the system said. A folder may be there then whose name is not on the disk.

@@ -559,8 +559,7 @@ impl JobFilter {
             mark if mark.starts_with("by_") => self.leading() == mark,
             other => unreachable!("no list has a mark {other}"),
         };
-        let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
-        statement.lines().filter(stays).collect::<Vec<_>>().join("\n")
+        crate::sql::narrowed(statement, asks_for)
     }
 }
 

@@ -75,7 +75,7 @@ impl Lease {
 pub struct LeaseFilter {
     /// Of this kind only.
     pub kind: Option<ResourceKind>,
-    /// Of resources of that kind whose ids begin so. Without a kind it is not looked at.
+    /// Of resources of that kind whose ids begin with this. Without a kind it is not looked at.
     pub prefix: String,
     /// Of this owner only.
     pub owner: Option<InstanceId>,

@@ -176,7 +176,8 @@ pub fn address(url: &str) -> Result<String> {
 /// What [`Ledger::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Settings under which commits may be lost with the machine (I5), each with what it should be, and whether a 2xx is.
+    /// Settings under which commits may be lost with the machine (I5), each with what it should be. A warning that concerns only
+    /// the commits of others says so.
     pub durability_warnings: Vec<String>,
     /// Why it takes no writes at the moment; `None` where writes are not known to fail.
     pub unwritable: Option<Unwritable>,
@@ -191,7 +192,7 @@ pub trait Ledger:
     fn kind(&self) -> Kind;
 
     /// Asks whether it answers, whether it is set to keep what is committed, and, once a write has failed for a reason of
-    /// [`Unwritable`] other than a corrupt file, whether it takes writes again. Logs each warning that the last look had not.
+    /// [`Unwritable`] other than a corrupt file, whether it takes writes again. Logs each warning that the check before did not find.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

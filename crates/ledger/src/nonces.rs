@@ -191,7 +191,7 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>>;
 
-    /// Signers whose names begin so, in the order of their names.
+    /// Signers whose names begin with `prefix`, in the order of their names.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

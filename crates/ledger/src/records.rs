@@ -3,6 +3,8 @@
 
 mod ids;
 
+use std::fmt::Display;
+
 use domain::database_clock::HeldNonce;
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
@@ -16,7 +18,7 @@ use crate::{
 
 pub(crate) use ids::{GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow, sequence_verdicts};
 
-pub(crate) fn impossible(what: impl std::fmt::Display) -> Error {
+pub(crate) fn impossible(what: impl Display) -> Error {
     Error::Impossible(what.to_string().into())
 }
 
@@ -409,16 +411,19 @@ pub(crate) const TOP: &str = "~";
 /// Directly above a name: `!` comes before all characters that could follow it.
 pub(crate) const JUST_ABOVE: &str = "!";
 
-/// The bounds of a page of the signers whose names begin so.
+/// The bounds of a page of the signers whose names begin with `prefix`.
 pub(crate) fn signer_bounds(prefix: &str, after: Option<&SignerId>) -> (String, String) {
-    let after = after.map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
-    (prefix.to_owned().max(after), format!("{prefix}{TOP}"))
+    bounds(prefix.to_owned(), after)
 }
 
 /// The bounds of a page of leases.
 pub(crate) fn lease_bounds(filter: &LeaseFilter) -> (String, String) {
     let prefix = filter.kind.map_or_else(String::new, |kind| format!("{}:{}", kind.as_str(), filter.prefix));
-    let after = filter.after.as_ref().map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
+    bounds(prefix, filter.after.as_ref())
+}
+
+fn bounds(prefix: String, after: Option<&impl Display>) -> (String, String) {
+    let after = after.map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
     let to = format!("{prefix}{TOP}");
     (prefix.max(after), to)
 }

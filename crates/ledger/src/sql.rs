@@ -228,6 +228,12 @@ impl<'i, T> Rows<'i, '_, T> {
     }
 }
 
+/// A statement's text without the lines whose mark (`--? mark`) is not asked for.
+pub(crate) fn narrowed(text: &str, asks_for: impl Fn(&str) -> bool) -> String {
+    let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
+    text.lines().filter(stays).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{
-    Deserialize, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+    Deserialize, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 
 use crate::json::Json;
@@ -230,12 +230,16 @@ pub fn present_text<'de, const MAX: usize, D: Deserializer<'de>>(
 /// A text of 1 to `MAX` characters without the character NUL, which no log and no history keeps well.
 pub fn prose<'de, const MAX: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = text::<MAX, D>(from)?;
-    if text.contains('\0') {
-        let expected = format!("a text of 1 to {MAX} characters without it");
-        let found = Unexpected::Other("a text with the character NUL");
-        return Err(D::Error::invalid_value(found, &expected.as_str()));
-    }
+    refuse_nul(&text, &Text::<MAX>)?;
     Ok(text)
+}
+
+fn refuse_nul<E: Error>(text: &str, expected: &dyn Expected) -> Result<(), E> {
+    if !text.contains('\0') {
+        return Ok(());
+    }
+    let expected = format!("{expected} without it");
+    Err(E::invalid_value(Unexpected::Other("a text with the character NUL"), &expected.as_str()))
 }
 
 /// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
@@ -288,11 +292,7 @@ impl<const MAX: usize> Visitor<'_> for ShortText<MAX> {
             let found = format!("a text of {} bytes", text.len());
             return Err(E::invalid_value(Unexpected::Other(&found), &self));
         }
-        if text.contains('\0') {
-            let expected = format!("a text of at most {MAX} bytes without it");
-            let found = Unexpected::Other("a text with the character NUL");
-            return Err(E::invalid_value(found, &expected.as_str()));
-        }
+        refuse_nul(text, &self)?;
         Ok(text.to_owned())
     }
 }

@@ -37,7 +37,7 @@ fn pause_before_look(before_jitter: Duration) -> Duration {
 /// What the calls of one instance's callers use.
 pub(super) struct Callers {
     pub(super) ledger: ledger::Handle,
-    /// For those who wait for jobs.
+    /// Reads the states of jobs for callers that wait for their ends.
     pub(super) states: StateReads,
     pub(super) keeper: Arc<LaneKeeper>,
     pub(super) submissions: Submissions,

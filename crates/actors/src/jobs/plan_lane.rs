@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Slot};
-use domain::job::{Attempt, CurrentAttempt, LiveJob, NewJob, State};
-use domain::lane::PlacementRequest;
+use domain::job::{CurrentAttempt, LiveJob, NewJob};
+use domain::lane::{JobNotice, PlacementRequest};
 use domain::{JobId, LaneId, PlanId, Timestamp, Token};
 use ledger::{JobRecord, jittered};
 
@@ -19,7 +19,6 @@ use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
 use super::older_attempts;
 use super::waiters::Waiter;
-use super::watches::{JobEvent, JobEventKind};
 use super::{Jobs, Refusal};
 
 /// Between two tries to open a plan's lane, before jitter.
@@ -172,18 +171,12 @@ impl PlanLane {
         }
     }
 
-    /// The plan's owner has added these jobs under this token, at this time by the database's clock: they are counted, told to
-    /// those who watch, and go on their way.
+    /// The plan's owner has added these jobs under this token, at this time by the database's clock. This counts them, notifies
+    /// their watchers and sends them to the lane.
     pub(crate) fn added(&self, token: Token, at: Timestamp, jobs: Vec<NewJob>) {
         for job in &jobs {
-            self.jobs.statistics.rates.accepted(job.spec.needs.pool.as_ref());
-            self.jobs.watches.tell_change(|| JobEvent {
-                job: job.id,
-                attempt: Attempt::NONE,
-                lane: Some(self.id.clone()),
-                node: None,
-                kind: JobEventKind::Changed(State::Created, None),
-            });
+            let created = JobNotice::Created(job.id, job.spec.class());
+            self.keeper().services.host.notify(&self.id, created);
         }
         if let Some(owner) = self.keeper().directory().get(&self.id) {
             let live = |job: NewJob| {

@@ -15,7 +15,8 @@ use super::own_lanes::WaitingSubmission;
 /// The limits of one instance.
 pub(super) struct SubmissionLimits(Room);
 
-/// What one token's submissions may take of the limits of an instance, and have taken; and with whose they take turns.
+/// What one token's submissions may take of the limits of an instance, and have taken; and the number by which lanes tell its
+/// submissions from others'.
 #[derive(Debug)]
 pub struct TokenSubmissions {
     room: Room,

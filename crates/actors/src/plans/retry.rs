@@ -13,6 +13,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::stage::Name;
 use super::{By, Plans, Refusal};
 
 /// Where a retry continues.
@@ -197,7 +198,7 @@ fn merge(target: Option<&str>, patch: &str, depth_left: u32) -> Result<String, R
 
 /// The members of an object, by their names: each one's name as it was written, and its value.
 #[derive(Default)]
-struct Members<'a>(BTreeMap<Vec<u8>, (&'a str, Cow<'a, str>)>);
+struct Members<'a>(BTreeMap<Cow<'a, [u8]>, (&'a str, Cow<'a, str>)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -221,29 +222,6 @@ impl<'de> Visitor<'de> for MembersVisitor {
             found.insert(name, (written.get(), Cow::Borrowed(value.get())));
         }
         Ok(Members(found))
-    }
-}
-
-/// A name without its escapes. It may be no Unicode (`"\udce9"`), as in the context of a stage.
-struct Name(Vec<u8>);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_bytes(NameVisitor)
-    }
-}
-
-struct NameVisitor;
-
-impl Visitor<'_> for NameVisitor {
-    type Value = Name;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name, E> {
-        Ok(Name(name.to_owned()))
     }
 }
 

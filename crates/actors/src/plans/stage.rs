@@ -1,5 +1,6 @@
 //! The job of a stage: what its node gets, and what its end means to the plan.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ impl<'de> Visitor<'de> for OutputVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut names: M) -> Result<Self::Value, M::Error> {
         let mut context = None;
-        while let Some(Name { is_context }) = names.next_key()? {
-            if !is_context {
+        while let Some(Name(name)) = names.next_key()? {
+            if *name != *b"context" {
                 names.next_value::<IgnoredAny>()?;
             } else if context.replace(names.next_value()?).is_some() {
                 return Err(de::Error::duplicate_field("context"));
@@ -73,12 +74,10 @@ impl<'de> Visitor<'de> for OutputVisitor {
     }
 }
 
-/// A name in an output, of any bytes.
-struct Name {
-    is_context: bool,
-}
+/// A name in JSON without its escapes. It may be no Unicode.
+pub(super) struct Name<'a>(pub(super) Cow<'a, [u8]>);
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_bytes(NameVisitor)
     }
@@ -86,15 +85,19 @@ impl<'de> Deserialize<'de> for Name {
 
 struct NameVisitor;
 
-impl Visitor<'_> for NameVisitor {
-    type Value = Name;
+impl<'de> Visitor<'de> for NameVisitor {
+    type Value = Name<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
     }
 
-    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name, E> {
-        Ok(Name { is_context: name == b"context" })
+    fn visit_borrowed_bytes<E: de::Error>(self, name: &'de [u8]) -> Result<Name<'de>, E> {
+        Ok(Name(Cow::Borrowed(name)))
+    }
+
+    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name<'de>, E> {
+        Ok(Name(Cow::Owned(name.to_owned())))
     }
 }
 

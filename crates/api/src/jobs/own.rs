@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 
+use domain::SessionId;
 use ledger::{JobFilter, JobRecord, SessionFilter};
+use tokio::sync::OnceCell;
 
 use crate::auth::Sees;
 use crate::refusal::Refusal;
@@ -13,12 +15,20 @@ use crate::visibility;
 /// for one that sees several tenants.
 const SESSIONS_MAX: u32 = 1_000;
 
+/// The names of the sessions that a caller sees, read once for a list; `None` if they are too many.
+pub(super) type Names = OnceCell<Option<Vec<SessionId>>>;
+
 /// The newest jobs that match the filter, without some that the caller does not see. Those that are left are to be looked at one
 /// by one.
 ///
 /// # Errors
 /// What the ledger says.
-pub(super) async fn page(state: &State, sees: &Sees, filter: &JobFilter) -> Result<Vec<JobRecord>, Refusal> {
+pub(super) async fn page(
+    state: &State,
+    sees: &Sees,
+    names: &Names,
+    filter: &JobFilter,
+) -> Result<Vec<JobRecord>, Refusal> {
     let (tenant, pool) = visibility::only(sees);
     if filter.session.is_some() || (tenant.is_none() && pool.is_none()) {
         return state.read(state.ledger.jobs(filter)).await;
@@ -29,12 +39,15 @@ pub(super) async fn page(state: &State, sees: &Sees, filter: &JobFilter) -> Resu
         limit: SESSIONS_MAX + 1,
         ..SessionFilter::default()
     };
-    let sessions = state.read(state.ledger.session_names(&seen)).await?;
-    if sessions.len() > SESSIONS_MAX as usize {
+    let read = async || {
+        let names = state.read(state.ledger.session_names(&seen)).await?;
+        Ok::<_, Refusal>((names.len() <= SESSIONS_MAX as usize).then_some(names))
+    };
+    let Some(sessions) = names.get_or_try_init(read).await? else {
         return state.read(state.ledger.jobs(filter)).await;
-    }
+    };
     let mut found = Vec::new();
-    // The names of a job are asked of those that are in no session.
+    // A job in no session is seen by its own names. This also finds jobs of sessions that have these names.
     if fits(filter.tenant.as_ref(), tenant.as_ref()) && fits(filter.pool.as_ref(), pool.as_ref()) {
         let named = JobFilter {
             tenant: tenant.or_else(|| filter.tenant.clone()),
@@ -49,7 +62,7 @@ pub(super) async fn page(state: &State, sees: &Sees, filter: &JobFilter) -> Resu
     // A job of a session is seen by the session's names, whatever its own are.
     let is_full = found.len() >= filter.limit as usize;
     let in_sessions = JobFilter {
-        sessions: Some(sessions),
+        sessions: Some(sessions.clone()),
         after: found.last().filter(|_| is_full).map(|last| last.id),
         ..filter.clone()
     };

@@ -570,10 +570,10 @@ async fn selected(
 /// time.
 async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<JobId>, Refusal> {
     let (mut found, mut before) = (Vec::new(), None);
-    let sessions = visibility::SeenSessions::default();
+    let (sessions, names) = (visibility::SeenSessions::default(), own::Names::default());
     loop {
         let limit = filter.limit - found.len() as u32;
-        let records = own::page(state, sees, &JobFilter { before, limit, ..filter.clone() }).await?;
+        let records = own::page(state, sees, &names, &JobFilter { before, limit, ..filter.clone() }).await?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
         for record in records {

@@ -101,7 +101,7 @@ fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
 /// The names in a list.
 ///
 /// # Errors
-/// The place of the first that is none, such as `labels[1]`, and what would be right.
+/// Names the place of the first wrong name, such as `labels[1]`, and what would be right.
 fn each<T>(
     list: &str,
     names: &[String],

@@ -1,17 +1,10 @@
 //! Values that the daemon would refuse, checked on the command line by its rules.
 
-use domain::limits::RUN_AT_MICROS_MAX;
 use domain::{IdempotencyKey, Label};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// A time, as it was written.
 pub fn time(text: &str) -> Result<String, String> {
-    let micros = OffsetDateTime::parse(text, &Rfc3339).ok().map(|at| at.unix_timestamp_nanos() / 1_000);
-    micros
-        .filter(|micros| (0..=i128::from(RUN_AT_MICROS_MAX)).contains(micros))
-        .map(|_| text.to_owned())
-        .ok_or_else(|| "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255".to_owned())
+    api::time_in(text).map(|_| text.to_owned()).ok_or_else(|| api::TIME.to_owned())
 }
 
 /// A label of a node.

@@ -157,7 +157,7 @@ pub async fn each<T: Serialize>(
     failed.map_or(Ok(()), Err)
 }
 
-/// The same for calls that change nothing. People are told so behind the answers, if there are any.
+/// The same for calls that change nothing. For people it prints so behind the answers, if there are any.
 ///
 /// # Errors
 /// The last failure.

@@ -34,8 +34,8 @@ pub const GROUP_BYTES_MAX: usize = 8 << 20;
 pub const UNKNOWN_GROUPS_WAIT: Duration = Duration::from_secs(1);
 /// More are read when there are fewer than this: enough that nodes do not run out of jobs meanwhile.
 pub const GROUP_JOBS_LOW: usize = 250;
-/// Commands taken into one round of one lane, besides those with submissions: these are lined up first, so that each caller has
-/// its turn.
+/// Commands taken into one round of one lane. Those with submissions do not count: all of them join their callers' lines first,
+/// so that each caller has its turn.
 pub const ROUND_COMMANDS_MAX: usize = 1_000;
 /// New jobs in one round of one lane. The nodes' slots stand still meanwhile, so that a large batch is written in several.
 pub const ROUND_NEW_JOBS_MAX: usize = 250;

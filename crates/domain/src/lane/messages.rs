@@ -47,7 +47,8 @@ pub struct PendingSubmission<C: Callers> {
     pub id: JobId,
     /// What is submitted.
     pub submission: Submission,
-    /// With whose it takes its turn, the same for all of one command; `None` without tokens, where all callers are one.
+    /// The caller in whose turn it is taken in; all submissions of one command have the same. `None` without tokens: all
+    /// callers then share one turn.
     pub submitter: Option<Submitter>,
     /// When it came.
     pub arrived: Instant,
@@ -188,7 +189,7 @@ pub enum Command<C: Callers> {
     PassOn(InstanceId),
     /// Close the session: it accepts no more jobs, and ends with those that it has.
     CloseSession(C::Close),
-    /// Begin nothing more, finish the commits under way and the commands of which some submissions were taken in, release
+    /// Begin nothing more, finish the commit under way and the commands of which some submissions were taken in, release
     /// the lease and end. What waits for its turn is the next owner's.
     Stop,
 }
@@ -332,7 +333,7 @@ pub enum JobNotice {
     Dispatched(JobId, Attempt, Assignment, Option<Duration>),
     /// An attempt was taken back, and another one follows.
     Requeued(JobId, Attempt, Assignment, Revoked),
-    /// It has ended without a result. Last, why its attempt was taken back, if that is why.
+    /// It has ended without a result. The last field says why its attempt was taken back, if the job ended by that.
     Ended(JobId, Class, Attempt, Option<Assignment>, Outcome, Option<Revoked>),
     /// It has its result, which this lane wrote. Of a plan's stage, also what it is.
     Completed(JobId, Class, Attempt, NodeId, Option<Arc<str>>),

@@ -1,6 +1,6 @@
 -- The settings on which "accepted means durable" rests.
 SELECT current_setting('fsync') AS fsync,
-       -- What sessions begin with, if that is set for the role or the database. Those of Fencepost then set it themselves.
+       -- The default of new sessions that the role or the database sets, else NULL. Fencepost's sessions override it.
        (
            SELECT lower(split_part(altered, '=', 2))
            FROM pg_db_role_setting s
@@ -11,7 +11,7 @@ SELECT current_setting('fsync') AS fsync,
            ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC
            LIMIT 1
        ) AS altered_commit,
-       -- Else with the server's own. A session that began with what was set, or was another client's, does not know it.
+       -- The server's own value. It is NULL in a session that began with such a default, or in which another client had set one.
        (
            SELECT reset_val
            FROM pg_settings

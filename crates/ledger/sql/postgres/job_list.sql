@@ -1,7 +1,7 @@
 -- Unfinished jobs, newest first, without their payloads: a page has as many as it says, however large they are. A line with a
 -- mark is there only if the filter asks for it. Those that nodes have are all read, and sorted as texts, whose order is that of
--- the ids: in the order of the ids themselves the server would look for them among all that wait. So are those of some
--- sessions.
+-- the ids: in the order of the ids themselves the server would look for them among all that wait. Jobs of some
+-- sessions are read and sorted in the same way.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
 -- $8 after this id, $9 sessions
 SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,

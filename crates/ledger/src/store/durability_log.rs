@@ -1,4 +1,4 @@
-//! What the log says of settings under which commits may be lost: a line for each when it is found, and one when none is left.
+//! What looks at the database's settings remember, and what the log says of settings under which commits may be lost: a line for each when it is found, and one when none is left.
 
 use parking_lot::Mutex;
 
@@ -24,7 +24,7 @@ impl DurabilityLog {
     }
 
     /// What the server itself has for `synchronous_commit`: as this look's session knows it, or else the last one that did. Any
-    /// session may look, and they must not contradict each other. Until one knows, it is what a server has unless it is told.
+    /// session may look, and they must not contradict each other. Until a session knows it, this is `on`, PostgreSQL's default.
     pub(super) fn servers_commit(&self, found: Option<String>) -> String {
         let mut known = self.servers_commit.lock();
         if found.is_some() {

@@ -55,7 +55,7 @@ const CURRENT: Statement = statement!("job_current");
 /// Above the ids of all jobs.
 const HIGHEST: Id = Id(JobId::from_u128(u128::MAX));
 
-fn ids(jobs: &[JobId]) -> Vec<Id> {
+pub(super) fn ids(jobs: &[JobId]) -> Vec<Id> {
     jobs.iter().copied().map(Id).collect()
 }
 

@@ -14,7 +14,7 @@ use crate::nonces::{
 use crate::records::{
     self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
 };
-use crate::sql::{Hold, Statement, statement};
+use crate::sql::{Hold, Statement, narrowed, statement};
 use crate::{Link, Result};
 
 const CLOCK: Statement = statement!("clock");
@@ -123,13 +123,10 @@ impl Nonces for Store {
 
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
         // The state stands in the text, since a partial index serves a condition that is written out.
-        let stays = |line: &&str| match line.split_once("--? ") {
-            None => true,
-            Some((_, mark)) => filter.status.is_some_and(|status| mark == status.as_str()),
-        };
+        let asks_for = |mark: &str| filter.status.is_some_and(|status| mark == status.as_str());
         let list = |statement: &Statement| {
             self.ask(statement)
-                .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+                .reworded(|text| narrowed(text, asks_for))
                 .bind(filter.signer.as_str())
                 .bind(filter.after.map_or(-1, |nonce| nonce.get() as i64))
                 .bind(i64::from(filter.limit))

@@ -27,8 +27,8 @@ use crate::plans::{
     lock_owner,
 };
 use crate::records;
-use crate::sql::{Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
-use crate::store::jobs::between;
+use crate::sql::{Moment, PlanKey, Statement, TaskKey, Transaction, narrowed, statement};
+use crate::store::jobs::{between, ids};
 use crate::train::{FenceClaim, Link, lease_ended};
 use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits, sql};
 use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
@@ -164,10 +164,10 @@ impl Plans for Store {
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
         let before = filter.before.unwrap_or(PlanId::from_u128(u128::MAX));
         let status = filter.status.map(PlanStatus::as_str);
-        let stays = |line: &&str| filter.tenant.is_some() || !line.ends_with("--? tenant");
+        let asks_for = |mark: &str| mark == "tenant" && filter.tenant.is_some();
         let ask = self
             .ask(&LIST)
-            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+            .reworded(|text| narrowed(text, asks_for))
             .bind(PlanKey(before))
             .bind(status)
             .bind(i64::from(filter.limit))
@@ -217,7 +217,7 @@ impl Plans for Store {
     }
 
     async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
-        let ask = self.ask(&STAGE_ATTEMPTS).array(jobs.iter().copied().map(Id).collect());
+        let ask = self.ask(&STAGE_ATTEMPTS).array(ids(jobs));
         let ask = between(ask, self.kind(), jobs.iter().min(), jobs.iter().max());
         records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
     }

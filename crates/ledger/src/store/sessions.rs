@@ -15,7 +15,7 @@ use crate::sessions::{
     LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, Sessions,
     changed_meanwhile, check, check_is_session, keeping,
 };
-use crate::sql::{Ask, Moment, Statement, statement};
+use crate::sql::{Ask, Moment, Statement, narrowed, statement};
 use crate::{Error, Kind, Result, batch_limits};
 
 const CREATE: Statement = statement!("session_create");
@@ -91,9 +91,8 @@ impl Store {
             "pool" => filter.pool.is_some(),
             other => unreachable!("no list has a mark {other}"),
         };
-        let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));
         self.ask(statement)
-            .reworded(|text| text.lines().filter(stays).collect::<Vec<_>>().join("\n"))
+            .reworded(|text| narrowed(text, asks_for))
             .bind(filter.after.as_ref().map_or("", SessionId::as_str))
             .bind(i64::from(filter.limit))
             .bind(filter.tenant.as_ref().map(TenantId::as_str))

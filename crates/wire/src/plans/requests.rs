@@ -247,7 +247,7 @@ pub struct TaskRetryRequest {
     #[schema(nullable = false)]
     pub expect: Option<ExpectedTask>,
     /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text, with at
-    /// most 127 objects in each other. The context may have 256 KiB after it, and names that are no Unicode before and after it.
+    /// most 127 objects in each other. The merged context has at most 256 KiB. Names in the context and in the patch may be no Unicode.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -2,6 +2,7 @@
 
 use domain::JobId;
 
+use super::ids;
 use super::write::between;
 use crate::jobs::JobFilter;
 use crate::sessions::rows::{PurgedRow, highest_places};
@@ -25,7 +26,7 @@ pub(in crate::store) async fn dismiss(
     jobs: &[JobId],
 ) -> sqlx::Result<Vec<JobId>> {
     let kind = transaction.kind();
-    let ask = DISMISS.on(kind).array(jobs.iter().copied().map(Id).collect()).at(transaction.at());
+    let ask = DISMISS.on(kind).array(ids(jobs)).at(transaction.at());
     let ask = between(ask, kind, jobs.iter().min(), jobs.iter().max());
     let dismissed: Vec<(Id,)> = transaction.all(ask).await?;
     Ok(dismissed.into_iter().map(|(id,)| id.0).collect())
@@ -41,7 +42,7 @@ pub(in crate::store) async fn delete(
 ) -> sqlx::Result<Vec<JobId>> {
     let kind = transaction.kind();
     let delete = DELETE.on(kind).reworded(|text| filter.narrowed(text));
-    let ask = delete.array(jobs.iter().copied().map(Id).collect());
+    let ask = delete.array(ids(jobs));
     let ask = between(ask, kind, jobs.iter().min(), jobs.iter().max());
     let deleted: Vec<DeletedRow> = transaction.all(ask).await?;
     let ids = deleted.iter().map(|row| row.id.0).collect();

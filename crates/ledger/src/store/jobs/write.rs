@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use domain::limits::PAST_ATTEMPTS_MAX;
 use domain::{JobId, Timestamp};
 
+use super::ids;
 use crate::jobs::columns::{self, expanded};
 use crate::jobs::plan::{
     Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Released, Requeue, Retried, WritePlan,
@@ -208,7 +209,7 @@ async fn lock(
     transaction: &mut Transaction<'_>,
     jobs: &[JobId],
 ) -> sqlx::Result<(HashSet<JobId>, Timestamp)> {
-    let ask = LOCK.on(transaction.kind()).array(jobs.iter().copied().map(Id).collect());
+    let ask = LOCK.on(transaction.kind()).array(ids(jobs));
     let rows: Vec<(Option<Id>, i64)> = transaction.all(ask.at(transaction.at())).await?;
     let at = transaction.at().or_else(|| rows.first().map(|(_, at)| *at)).unwrap_or(0);
     let there = rows.into_iter().filter_map(|(id, _)| Some(id?.0));
@@ -218,7 +219,7 @@ async fn lock(
 /// Locks the rows of those finished jobs that are there; answers those that no job has retried.
 async fn lock_finished(transaction: &mut Transaction<'_>, jobs: &[JobId]) -> sqlx::Result<HashSet<JobId>> {
     let kind = transaction.kind();
-    let ask = LOCK_FINISHED.on(kind).array(jobs.iter().copied().map(Id).collect());
+    let ask = LOCK_FINISHED.on(kind).array(ids(jobs));
     let rows: Vec<(Id,)> = transaction.all(between(ask, kind, jobs.first(), jobs.last())).await?;
     Ok(rows.into_iter().map(|(id,)| id.0).collect())
 }
