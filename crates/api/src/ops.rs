@@ -144,12 +144,17 @@ async fn look_at_bus(state: Arc<State>) -> Check {
             warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
         }
         found => {
-            let mut detail = "the link to the bus is down";
-            if let Ok(Err(error)) = found {
-                tracing::debug!(%error, "the bus is not healthy");
-                detail = "the bus does not answer";
-            }
-            let detail = state.bus.trial().map_or_else(|| detail.to_owned(), |trial| trial.to_string());
+            let detail = match (state.bus.trial(), found) {
+                (Some(trial), _) => trial.to_string(),
+                (None, Ok(Err(error))) => {
+                    tracing::debug!(%error, "the bus is not healthy");
+                    "the bus does not answer".to_owned()
+                }
+                (None, Ok(Ok(health))) if !health.warnings.is_empty() => {
+                    format!("the link to the bus is down: {}", health.warnings.join("; "))
+                }
+                (None, Ok(Ok(_)) | Err(_)) => "the link to the bus is down".to_owned(),
+            };
             Check { status: CheckStatus::Down, detail: Some(detail) }
         }
     }

@@ -8,7 +8,8 @@
 --          vouched   until when the connection vouches for the slots, in microseconds: past that nothing is reserved; 0
 --                    while they are lent to its holder
 --          listed    as of when the holder, to whom they are lent, listed them last, in microseconds
---          word      the number of the connection's last heartbeat; one that comes late changes nothing
+--          word      the number of the connection's last heartbeat; one that comes late changes nothing. Where it is older than one
+--                    that was answered, Redis has come back with older data
 --          since     when the connection began, in microseconds
 --          principal '<epoch> <name>': whose token the connection of that epoch showed; a new connection of another
 --                    principal does not take the node over

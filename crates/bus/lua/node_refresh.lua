@@ -8,8 +8,9 @@
 -- ARGV[6]  until when it vouches for the slots, in microseconds; empty if they are lent to its holder
 -- ARGV[7]  when this was said, in microseconds
 -- ARGV[8]  the number of this word of the connection
--- ARGV[9]  'gone' or 'taken': which slots follow
--- ARGV[10…] the slots of what the node runs no more; or of all that was sent to it
+-- ARGV[9]  the number of its newest word that was answered
+-- ARGV[10] 'gone' or 'taken': which slots follow
+-- ARGV[11…] the slots of what the node runs no more; or of all that was sent to it
 -- Answer   {the record's version; or -1: connect anew; or -2: a newer connection has taken over, the time in
 --           microseconds}
 local refused = refusal(ARGV[1])
@@ -21,11 +22,16 @@ local version = tonumber(before[1])
 if tonumber(ARGV[8]) < tonumber(before[6] or 0) then
   return { version, now }
 end
+if tonumber(before[6] or 0) < tonumber(ARGV[9]) then
+  -- Redis has come back with what it had before that word, and may lack slots as well: the record is as good as lost.
+  redis.call('HSET', RECORD, 'online', '0')
+  return { -1, now }
+end
 prune()
-if ARGV[9] == 'taken' then
-  recount(10)
+if ARGV[10] == 'taken' then
+  recount(11)
 else
-  for i = 10, #ARGV do
+  for i = 11, #ARGV do
     free(ARGV[i])
   end
 end
@@ -39,7 +45,7 @@ vouch(ARGV[6])
 redis.call('HSET', RECORD, 'word', ARGV[8])
 if ARGV[6] ~= '' then
   redis.call('HDEL', RECORD, 'listed')
-elseif ARGV[9] == 'taken' then
+elseif ARGV[10] == 'taken' then
   redis.call('HSET', RECORD, 'listed', ARGV[7])
 end
 redis.call('PEXPIRE', RECORD, ARGV[5])

@@ -203,7 +203,7 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
         None
     }
 
-    /// The trial that it is on, if commands are answered and yet do not count as answered: see [`Self::link`].
+    /// The trial that the link is on, if it is well and yet counts as down: see [`Self::link`].
     fn trial(&self) -> Option<Trial> {
         None
     }

@@ -205,8 +205,14 @@ impl Gauge {
     }
 
     /// The trial that commands are on, if they are.
-    pub(crate) fn trial(&self) -> Option<Trial> {
+    pub(crate) fn trial_of_commands(&self) -> Option<Trial> {
         self.parts.lock().of(Part::Commands).trial()
+    }
+
+    /// The trial that a part is on, if one is.
+    pub(crate) fn trial(&self) -> Option<Trial> {
+        let mut parts = self.parts.lock();
+        parts.of(Part::Commands).trial().or_else(|| parts.of(Part::Listener).trial())
     }
 
     /// Whether commands are answered, as was found last, and not on trial.
@@ -374,6 +380,7 @@ mod tests {
             parts.found_up(Look(parts.doubts), now);
         }
         assert!(!parts.are_up() && parts.is_up(Part::Commands), "what was doubted was no outage");
+        assert!(parts.of(Part::Commands).trial().is_none() && parts.of(Part::Listener).trial().is_some());
         parts.found_up(Look(parts.doubts), now + SECOND);
         assert!(!parts.are_up());
         parts.found_up(Look(parts.doubts), now + SECOND * 2);

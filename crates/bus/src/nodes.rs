@@ -304,7 +304,8 @@ pub trait Nodes: Send + Sync {
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written>;
 
     /// A heartbeat: the record lives for another `ttl`, and the slots of what is `gone` are free. The version rises
-    /// only if the report changed, or the number of slots taken since it last rose.
+    /// only if the report changed, or the number of slots taken since it last rose. [`Written::Lost`] also where the record is
+    /// from before a heartbeat that was answered.
     ///
     /// # Errors
     /// As [`Self::connect_node`]; repeating is harmless.

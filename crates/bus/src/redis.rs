@@ -360,7 +360,12 @@ impl Bus for Redis {
     fn failure(&self) -> Option<Error> {
         match self.shared.link.answers() {
             true => None,
-            false => self.trial().map(failure::on_trial).or_else(|| self.shared.commands.failure()),
+            false => self
+                .shared
+                .link
+                .trial_of_commands()
+                .map(failure::on_trial)
+                .or_else(|| self.shared.commands.failure()),
         }
     }
 

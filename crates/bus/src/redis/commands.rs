@@ -146,7 +146,7 @@ fn refuse_while_unsteady(shared: &Shared) -> Result<()> {
 
 /// Why nothing is sent to a server.
 fn unsteady(shared: &Shared) -> Error {
-    shared.link.trial().map_or_else(failure::not_connected, failure::on_trial)
+    shared.link.trial_of_commands().map_or_else(failure::not_connected, failure::on_trial)
 }
 
 /// Sends a command to the server that has its key, and reads the answer.
@@ -421,7 +421,7 @@ struct Keeper {
     awaited: Option<(Duration, u64)>,
     remade: Instant,
     probes: u32,
-    /// Whether the log has said so of a trial since commands were answered last.
+    /// Whether the log has said so of the trial that the link is on.
     is_trial_told: bool,
 }
 
@@ -443,10 +443,10 @@ impl Keeper {
                 shared.link.found_up(look);
                 if shared.link.answers() {
                     *shared.commands.failure.lock() = None;
-                    self.is_trial_told = false;
-                } else if let Some(trial) = shared.link.trial()
-                    && !std::mem::replace(&mut self.is_trial_told, true)
-                {
+                }
+                let trial = shared.link.trial();
+                let is_told = std::mem::replace(&mut self.is_trial_told, trial.is_some());
+                if let Some(trial) = trial.filter(|_| !is_told) {
                     tracing::info!(%trial, "the bus is on trial");
                 }
                 self.pause = Pause::default();

@@ -268,14 +268,18 @@ impl Redis {
         check_slots(slots)?;
         let ttl_ms = check_report(report)?;
         let stamp = self.shared.node_clocks.stamp(node, report.vouched);
-        let ReportStamp { vouched_until, said_at, number } = stamp;
+        let ReportStamp { vouched_until, said_at, number, answered } = stamp;
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get());
             add_report(call, report, ttl_ms);
-            call.arg(&vouched_until).arg(said_at).arg(number).arg(which);
+            call.arg(&vouched_until).arg(said_at).arg(number).arg(answered).arg(which);
             add_slots(call, slots);
         };
-        self.write_at(node, &REFRESH, fill).await
+        let written = self.write_at(node, &REFRESH, fill).await;
+        if matches!(written, Ok(Written::Done(_))) {
+            self.shared.node_clocks.answered(node, epoch, number);
+        }
+        written
     }
 
     /// Writes by an epoch, and notes what the server's clock showed.
@@ -303,6 +307,8 @@ struct Clock {
     vouched: Duration,
     /// How many reports of this connection there were.
     reports: u64,
+    /// The newest of them that the server carried out, as far as it has said so.
+    answered: u64,
 }
 
 impl Clock {
@@ -320,6 +326,8 @@ struct ReportStamp {
     said_at: u64,
     /// Which of the connection's reports it is.
     number: u64,
+    /// The newest one that the server carried out, as far as it has said so: a record that lacks it is from before.
+    answered: u64,
 }
 
 impl Clocks {
@@ -335,7 +343,7 @@ impl Clocks {
             Some(newer) if newer.epoch > epoch => (newer.at, newer.heard) = (at, heard),
             _ => {
                 let vouched = vouched.unwrap_or_default();
-                clocks.insert(node.clone(), Clock { epoch, at, heard, vouched, reports: 0 });
+                clocks.insert(node.clone(), Clock { epoch, at, heard, vouched, reports: 0, answered: 0 });
             }
         }
     }
@@ -356,17 +364,25 @@ impl Clocks {
     /// What goes with a report that is made now, which vouches for so long, or has the slots lent.
     fn stamp(&self, node: &NodeId, vouched: Option<Duration>) -> ReportStamp {
         let mut clocks = self.all();
-        let mut stamp = ReportStamp { vouched_until: String::new(), said_at: 0, number: 0 };
+        let mut stamp = ReportStamp { vouched_until: String::new(), said_at: 0, number: 0, answered: 0 };
         if let Some(clock) = clocks.get_mut(node) {
             clock.reports += 1;
             clock.vouched = vouched.unwrap_or(clock.vouched);
-            (stamp.said_at, stamp.number) = (clock.now(), clock.reports);
+            (stamp.said_at, stamp.number, stamp.answered) = (clock.now(), clock.reports, clock.answered);
         }
         if let Some(vouched) = vouched {
             let until = if stamp.said_at == 0 { 0 } else { stamp.said_at.saturating_add(micros(vouched)) };
             stamp.vouched_until = until.to_string();
         }
         stamp
+    }
+
+    /// The server has carried out this report of a connection.
+    fn answered(&self, node: &NodeId, epoch: Epoch, number: u64) {
+        let mut clocks = self.all();
+        if let Some(clock) = clocks.get_mut(node).filter(|clock| clock.epoch == epoch) {
+            clock.answered = clock.answered.max(number);
+        }
     }
 
     /// This connection is over. The clock of a newer one of the same node stays: the answer to the end of the older one may

@@ -68,6 +68,22 @@ async fn a_record_that_redis_lost_is_connected_anew_with_a_higher_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_from_before_what_its_holder_said_is_connected_anew() {
+    let (server, bus) = with_a_server().await;
+    let (n, epoch) = (node("n"), ready(&bus, "n", 2).await);
+    let said = async |capacity| bus.refresh_node(&n, epoch, &report(capacity), &[]).await.unwrap();
+    let (record, copy) = ("t:{node:n}:c:record", "t:{node:n}:copy");
+    assert!(matches!(said(2).await, Written::Done(_)));
+    server.command(&["COPY", record, copy]).unwrap();
+    let Written::Done(newest) = said(3).await else { panic!("it is the newest connection") };
+    server.command(&["COPY", copy, record, "REPLACE"]).unwrap();
+    assert_eq!(said(3).await, Written::Lost);
+    assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::NotReady]);
+    let again = connect(&bus, "n", &report(3), &[]).await;
+    assert!(!again.is_complete && again.epoch > epoch && again.version > newest);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_redis_costs_each_call_its_time_and_keeps_the_record() {
     let (server, bus) = with_a_server().await;
     let before = ready(&bus, "n", 2).await;
