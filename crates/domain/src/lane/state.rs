@@ -100,7 +100,7 @@ pub struct LaneState<C: Callers> {
     busy: HashSet<JobId>,
     /// Keys of submissions whose commit is under way.
     busy_keys: HashSet<KeyScope>,
-    /// Nodes that departed while batches up to this one were under way: attempts there may just be beginning.
+    /// Nodes that departed before what follows from this batch was done: attempts there may just be beginning.
     departed: Vec<(NodeId, BatchId)>,
     last_batch: u64,
     reading: Option<Read>,

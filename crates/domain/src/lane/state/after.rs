@@ -180,8 +180,7 @@ impl<C: Callers> LaneState<C> {
                 self.inbox.push_back(Command::Attempt(job, attempt, event));
             }
         }
-        let (under_way, newest) = (self.in_flight.as_ref().map(|batch| batch.id), self.last_batch);
-        self.departed.retain(|(_, last)| last.0 > newest || under_way.is_some_and(|batch| batch <= *last));
+        self.departed.clear();
     }
 
     /// Whether what follows from the batch may wait until the next round is on its way, since nothing is to be done that

@@ -207,8 +207,7 @@ impl<C: Callers> LaneState<C> {
                 for (job, attempt, why) in self.jobs.attempts_on(&node) {
                     self.revoke(job, attempt, why, "the node is gone".to_owned(), round);
                 }
-                let after = u64::from(self.placing.is_some() || !self.to_commit.is_empty());
-                self.departed.push((node, BatchId(self.last_batch + after)));
+                self.departed.push((node, BatchId(self.last_batch)));
             }
             Command::Attempt(job, attempt, event) => {
                 self.attempt_event(job, attempt, event, round, now, effects);
