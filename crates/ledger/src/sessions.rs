@@ -129,6 +129,8 @@ pub struct SessionResults {
     pub results: Vec<SessionResult>,
     /// The lowest place of an unfinished job. What is missing below it never was, or was purged.
     pub first_unfinished: Option<u64>,
+    /// Whether it takes jobs: it is neither closed nor forgotten.
+    pub is_open: bool,
 }
 
 /// All sessions. A page of jobs or results may have fewer than were asked for, see [`crate::PAGE_BYTES_MAX`]; only an
@@ -202,7 +204,7 @@ pub trait Sessions: Send + Sync {
     async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>>;
 
     /// The finished jobs of a session in the order of their places behind `after_seq`, below its lowest unfinished place, and
-    /// that place. Both are as of one moment: no job is passed over, whatever ends meanwhile. No result behind that place is
+    /// that place, and whether the session is open. All are as of one moment: no job is passed over, whatever ends meanwhile. No result behind that place is
     /// read.
     ///
     /// # Errors

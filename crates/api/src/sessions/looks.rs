@@ -52,14 +52,13 @@ pub(super) struct Room {
 pub(super) trait Source {
     /// The last place given.
     async fn last_seq(&self) -> Result<u64, Refusal>;
-    /// Results behind a place and below the lowest place of an unfinished job, and that place, as of one moment.
+    /// Results behind a place and below the lowest place of an unfinished job, that place, and whether the session is open, as
+    /// of one moment.
     async fn results(&self, after: u64, limit: u32) -> Result<SessionResults, Refusal>;
     /// Finished jobs behind a place, in the order of their places.
     async fn finished_places(&self, after: u64, limit: u32) -> Result<Vec<(u64, JobId)>, Refusal>;
     /// Places of unfinished jobs behind one, in order.
     async fn unfinished_places(&self, after: u64, limit: u32) -> Result<Vec<u64>, Refusal>;
-    /// Whether it takes no more jobs.
-    async fn is_closed(&self) -> Result<bool, Refusal>;
     /// What came of a job.
     async fn result(&self, job: JobId) -> Result<Found, Refusal>;
 }
@@ -85,15 +84,6 @@ impl Source for InLedger<'_> {
 
     async fn unfinished_places(&self, after: u64, limit: u32) -> Result<Vec<u64>, Refusal> {
         Ok(self.jobs.unfinished_places(self.id, after, limit).await?)
-    }
-
-    async fn is_closed(&self) -> Result<bool, Refusal> {
-        match self.jobs.session_record(self.id).await {
-            Ok(record) => Ok(record.closed_at.is_some()),
-            // It was closed, and is forgotten.
-            Err(JobsRefusal::UnknownSession) => Ok(true),
-            Err(refusal) => Err(refusal.into()),
-        }
     }
 
     async fn result(&self, job: JobId) -> Result<Found, Refusal> {
@@ -194,30 +184,20 @@ pub(super) async fn in_order(
     limit: u32,
     mut room: Room,
 ) -> Result<Look, Refusal> {
-    let mut is_closed = false;
-    loop {
-        let SessionResults { mut results, first_unfinished } = source.results(after, limit).await?;
-        let is_idle = first_unfinished.is_none();
-        if results.is_empty() && is_idle {
-            // A job may have been accepted, and have ended, before the session was closed and after the results were read.
-            if is_closed {
-                return Ok(Look::Over);
-            }
-            is_closed = source.is_closed().await?;
-            if is_closed {
-                continue;
-            }
-        }
-        let bytes: usize = results.iter().map(bytes_of).sum();
-        // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
-        // is closed.
-        let is_page_full = results.len() == limit as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
-        let may_be_over = is_idle && !results.is_empty();
-        let fit = results.iter().take_while(|result| room.takes(result)).count();
-        results.truncate(fit);
-        let is_all = !(room.is_full() || is_page_full || may_be_over);
-        return Ok(Look::Ordered { results, is_all, is_idle, room });
+    let SessionResults { mut results, first_unfinished, is_open } = source.results(after, limit).await?;
+    let is_idle = first_unfinished.is_none();
+    let is_ending = is_idle && !is_open;
+    if is_ending && results.is_empty() {
+        return Ok(Look::Over);
     }
+    let bytes: usize = results.iter().map(bytes_of).sum();
+    // A page also ends when its results are many bytes.
+    let is_page_full = results.len() == limit as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
+    let fit = results.iter().take_while(|result| room.takes(result)).count();
+    results.truncate(fit);
+    // After the last result of a closed session one look more finds that it is over.
+    let is_all = !(room.is_full() || is_page_full || is_ending);
+    Ok(Look::Ordered { results, is_all, is_idle, room })
 }
 
 /// The results that notices named. Of those for which there is no room, only a full look is told.
@@ -242,37 +222,28 @@ pub(super) async fn repeated(
 
 /// The first results that are not sent yet.
 pub(super) async fn freely(source: &impl Source, sent: &Sent, room: Room) -> Result<Look, Refusal> {
-    let mut is_closed = false;
-    loop {
-        // In this order: what is finished after the first read is found by the second.
-        let first_unfinished = source.results(i64::MAX as u64, 1).await?.first_unfinished;
-        let (wanted, is_end) = unsent(source, sent).await?;
-        let is_idle = first_unfinished.is_none();
-        if wanted.is_empty() && is_end && is_idle {
-            if is_closed {
-                return Ok(Look::Over);
-            }
-            is_closed = source.is_closed().await?;
-            if is_closed {
-                continue;
-            }
-        }
-        // Places are given in order. Below the lowest unfinished one, or below one that had ended before, each is wanted now,
-        // was sent, or is nobody's.
-        let mut settled = first_unfinished.map_or_else(|| sent.last(), |first| first.saturating_sub(1));
-        if !is_end {
-            settled = settled.min(wanted.last().map_or(0, |(seq, _)| *seq));
-        }
-        let Gathered { results, cut_off, room, .. } =
-            gather(source, wanted.iter().map(|(_, job)| *job), room).await?;
-        if let Some((seq, _)) = cut_off.and_then(|at| wanted.get(at)) {
-            settled = settled.min(seq - 1);
-        }
-        // After the last result of all it is looked whether the session is closed.
-        let may_be_over = is_idle && !results.is_empty();
-        let is_all = is_end && cut_off.is_none() && !may_be_over;
-        return Ok(Look::Free { results, settled: Some(settled), is_all, is_idle, room });
+    // In this order: what is finished after the first read is found by the second.
+    let SessionResults { first_unfinished, is_open, .. } = source.results(i64::MAX as u64, 1).await?;
+    let (wanted, is_end) = unsent(source, sent).await?;
+    let is_idle = first_unfinished.is_none();
+    let is_ending = is_idle && !is_open;
+    if is_ending && is_end && wanted.is_empty() {
+        return Ok(Look::Over);
     }
+    // Places are given in order. Below the lowest unfinished one, or below one that had ended before, each is wanted now, was
+    // sent, or is nobody's.
+    let mut settled = first_unfinished.map_or_else(|| sent.last(), |first| first.saturating_sub(1));
+    if !is_end {
+        settled = settled.min(wanted.last().map_or(0, |(seq, _)| *seq));
+    }
+    let Gathered { results, cut_off, room, .. } =
+        gather(source, wanted.iter().map(|(_, job)| *job), room).await?;
+    if let Some((seq, _)) = cut_off.and_then(|at| wanted.get(at)) {
+        settled = settled.min(seq - 1);
+    }
+    // After the last result of a closed session one look more finds that it is over.
+    let is_all = is_end && cut_off.is_none() && !is_ending;
+    Ok(Look::Free { results, settled: Some(settled), is_all, is_idle, room })
 }
 
 /// Results that were read one by one.

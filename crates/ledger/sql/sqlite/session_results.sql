@@ -1,11 +1,12 @@
 -- Finished jobs of a session by their places, below the lowest place of an unfinished one, and in each row, of which there is
--- one at least, that place: both as of one moment, so that no job that is being moved is passed over. What is behind that place
--- is not read. A page ends early when its results become too many bytes.
+-- one at least, that place and whether the session is open: all as of one moment, so that no job that is being moved is passed
+-- over. What is behind that place is not read. A page ends early when its results become too many bytes.
 -- $1 session, $2 behind this place, $3 limit, $4 bytes after which a page ends
 WITH first AS MATERIALIZED (
-    SELECT (SELECT seq FROM job WHERE session = $1 AND seq > 0 ORDER BY seq LIMIT 1) AS unfinished
+    SELECT (SELECT seq FROM job WHERE session = $1 AND seq > 0 ORDER BY seq LIMIT 1) AS unfinished,
+           EXISTS (SELECT 1 FROM session WHERE session = $1 AND closed_at IS NULL) AS is_open
 )
-SELECT first.unfinished AS first_unfinished, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
+SELECT first.unfinished AS first_unfinished, first.is_open, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
 FROM first
 LEFT JOIN (
     SELECT *

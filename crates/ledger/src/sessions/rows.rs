@@ -74,6 +74,7 @@ record! {
     /// A result, or none where there was none; and what every row says.
     pub(crate) struct ResultRow {
         first_unfinished: Option<i64>,
+        is_open: bool,
         id: Option<Id>,
         seq: Option<i64>,
         client_ref: Option<String>,
@@ -104,7 +105,7 @@ pub(crate) fn pages(rows: Vec<ManyResultsRow>) -> HashMap<i64, Vec<ResultRow>> {
 /// The page that these rows are.
 pub(crate) fn results(rows: Vec<ResultRow>) -> Result<SessionResults> {
     let first = rows.first().ok_or_else(|| impossible("no row says which place is unfinished"))?;
-    let first_unfinished = first.first_unfinished.map(number).transpose()?;
+    let (first_unfinished, is_open) = (first.first_unfinished.map(number).transpose()?, first.is_open);
     let results = rows.into_iter().filter_map(|row| {
         let (id, seq, outcome) = (row.id?.0, row.seq?, row.outcome?);
         let read = || {
@@ -124,7 +125,7 @@ pub(crate) fn results(rows: Vec<ResultRow>) -> Result<SessionResults> {
         };
         Some(read())
     });
-    Ok(SessionResults { results: results.collect::<Result<_>>()?, first_unfinished })
+    Ok(SessionResults { results: results.collect::<Result<_>>()?, first_unfinished, is_open })
 }
 
 /// A bound for places. None is higher than the databases can count.

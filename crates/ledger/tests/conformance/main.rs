@@ -195,6 +195,7 @@ on_every_ledger! {
         an_attempt_that_was_taken_back_lately_is_named_whatever_was_cancelled_behind_it,
         a_job_begins_only_with_the_end_of_the_one_before_it,
         results_are_read_by_places_from_both_tables,
+        results_come_with_whether_their_session_is_open,
         results_end_before_they_are_too_large,
         the_refs_of_a_sessions_jobs_are_read_by_places_from_both_tables,
         many_sessions_are_read_at_once_and_each_gets_its_own,

@@ -197,7 +197,7 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     let unfinished =
         async |after, limit| b.ledger.unfinished_places(&session_id("s"), after, limit).await.unwrap();
     assert_eq!((unfinished(0, 100).await, unfinished(2, 3).await), (vec![1, 2, 3, 4, 5, 6], vec![3, 4, 5]));
-    let none = SessionResults { results: vec![], first_unfinished: Some(1) };
+    let none = SessionResults { results: vec![], first_unfinished: Some(1), is_open: false };
     assert_eq!((results(0, 100).await, results(6, 100).await), (none.clone(), none));
     let fail = Change::Fail {
         job: job(4),
@@ -216,11 +216,17 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     };
     let fourth = result(4, Outcome::Failed, None, Some("no"));
     let below = vec![result(1, Outcome::Cancelled, None, None), second.clone()];
-    assert_eq!(results(0, 100).await, SessionResults { results: below, first_unfinished: Some(3) });
+    assert_eq!(
+        results(0, 100).await,
+        SessionResults { results: below, first_unfinished: Some(3), is_open: false }
+    );
     // What ended behind an unfinished job is not read.
-    assert_eq!(results(2, 100).await, SessionResults { results: vec![], first_unfinished: Some(3) });
+    assert_eq!(
+        results(2, 100).await,
+        SessionResults { results: vec![], first_unfinished: Some(3), is_open: false }
+    );
     assert_eq!((unfinished(0, 100).await, unfinished(5, 9).await), (vec![3, 5, 6], vec![6]));
-    let page = SessionResults { results: vec![second], first_unfinished: Some(3) };
+    let page = SessionResults { results: vec![second], first_unfinished: Some(3), is_open: false };
     assert_eq!(results(1, 1).await, page);
     b.does(of_lane(&lane, [cancel(job(3)), cancel(job(5)), cancel(job(6))])).await;
     let rest = results(3, 100).await;
@@ -235,6 +241,27 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
         b.ledger.session_results(&session_id("other"), 0, 9).await.unwrap(),
         SessionResults::default()
     );
+}
+
+pub async fn results_come_with_whether_their_session_is_open(b: Bench) {
+    for name in ["s", "t"] {
+        b.ledger.open_session(&session_id(name), &crate::sessions::spec(), None, None).await.unwrap();
+    }
+    let are_open = async || {
+        let read = async |name| b.ledger.session_results(&session_id(name), 0, 9).await.unwrap();
+        let (reads, unknown) = ([read("s").await, read("t").await], read("unknown").await);
+        assert!(!unknown.is_open);
+        reads.map(|read| (read.results.len(), read.first_unfinished, read.is_open))
+    };
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (1..=2).map(|n| submit(NewJob { placed: Some(placed()), ..in_session("s", n) }))))
+        .await;
+    b.does(said([complete(job(1), 1, "1")])).await;
+    assert_eq!(are_open().await, [(1, Some(2), true), (0, None, true)]);
+    b.ledger.close_session(&lane).await.unwrap().unwrap();
+    assert_eq!(are_open().await, [(1, Some(2), false), (0, None, true)]);
+    b.does(said([complete(job(2), 1, "2")])).await;
+    assert_eq!(are_open().await, [(2, None, false), (0, None, true)]);
 }
 
 pub async fn the_refs_of_a_sessions_jobs_are_read_by_places_from_both_tables(b: Bench) {

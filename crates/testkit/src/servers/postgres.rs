@@ -321,7 +321,6 @@ impl Postgres {
                 "fsync=on",
                 "max_connections=1500",
                 "shared_buffers=64MB",
-                "autovacuum_naptime=5s",
                 "log_min_messages=warning",
             ]
             .iter()
