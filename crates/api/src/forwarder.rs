@@ -11,6 +11,7 @@ mod snowflakes;
 
 use std::cell::LazyCell;
 use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -311,18 +312,20 @@ impl Forwarder {
             // A forwarded request is served or refused here, any other one after two tries.
             let is_last = is_forwarded || !is_first;
             place = match place {
-                KeyOwner::Here => match self.serve_here(serve(&incarnation), deadline, is_first).await {
-                    Ok(served) => return Ok(Routed::Here(served)),
-                    Err(refusal) => {
-                        let known = refusal
-                            .owner()
-                            .and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
-                        match known.filter(|member| !is_last && member.id != incarnation.identity.id) {
-                            Some(member) => KeyOwner::Elsewhere(member),
-                            None => return Err(self.state.refusal(refusal).await),
+                KeyOwner::Here => {
+                    match self.serve_here(pin!(serve(&incarnation)), deadline, is_first).await {
+                        Ok(served) => return Ok(Routed::Here(served)),
+                        Err(refusal) => {
+                            let known = refusal
+                                .owner()
+                                .and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
+                            match known.filter(|member| !is_last && member.id != incarnation.identity.id) {
+                                Some(member) => KeyOwner::Elsewhere(member),
+                                None => return Err(self.state.refusal(refusal).await),
+                            }
                         }
                     }
-                },
+                }
                 KeyOwner::Elsewhere(member) => {
                     // Boxed: most requests stay here, and the future of each would have room for it, and be copied with it.
                     let asked =
@@ -424,10 +427,11 @@ impl Forwarder {
         tokio::time::timeout(ACQUAINTANCE_MAX, seen).await.ok().flatten()
     }
 
-    /// Asks this instance's own owners. On the first try they keep the deadline themselves.
+    /// Asks this instance's own owners. On the first try they keep the deadline themselves. What is asked is pinned: each future
+    /// around it would have room for it twice.
     async fn serve_here<T, R: OwnersRefusal>(
         &self,
-        served: impl Future<Output = Result<T, R>>,
+        served: Pin<&mut impl Future<Output = Result<T, R>>>,
         deadline: Instant,
         first: bool,
     ) -> Result<T, R> {
@@ -487,7 +491,7 @@ impl Forwarder {
             return ("unreachable", Asked::Away);
         }
         let answer = self.state.call(async {
-            let mut passing = std::pin::pin!(self.state.peers.pass(&member.url, passed, timeout));
+            let mut passing = pin!(self.state.peers.pass(&member.url, passed, timeout));
             loop {
                 tokio::select! {
                     answer = &mut passing => return Some(answer),

@@ -275,7 +275,8 @@ async fn make_snowflakes(
             Ok(Routed::Here(batch))
         }
         Err(refusal) if refusal.is_of_the_clock() => {
-            let answer = forwarder.to_a_right_clock(request).await;
+            // Boxed: the future of each request would have room for it.
+            let answer = Box::pin(forwarder.to_a_right_clock(request)).await;
             answer.map_or_else(|| Err(refusal.into()), |answer| Ok(Routed::Elsewhere(answer)))
         }
         Err(refusal) => Err(refusal.into()),
