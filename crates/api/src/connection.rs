@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_web::dev::ServiceRequest;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::limits::{CHUNKS_BYTES_AT_ONCE, HEADS_BYTES_AT_ONCE};
@@ -242,20 +242,10 @@ fn read(
     into: &mut ReadBuf<'_>,
     most: u64,
 ) -> Poll<io::Result<u64>> {
-    let connection = Pin::new(connection);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let bytes = if into.remaining() <= most {
-        let before = into.filled().len();
-        ready!(connection.poll_read(context, into))?;
-        into.filled().len() - before
-    } else {
-        let mut part = ReadBuf::new(into.initialize_unfilled_to(most));
-        ready!(connection.poll_read(context, &mut part))?;
-        let bytes = part.filled().len();
-        into.advance(bytes);
-        bytes
-    };
-    Poll::Ready(Ok(bytes as u64))
+    let before = into.filled().len();
+    let mut part = AsyncReadExt::take(connection, most);
+    ready!(Pin::new(&mut part).poll_read(context, into))?;
+    Poll::Ready(Ok((into.filled().len() - before) as u64))
 }
 
 impl AsyncRead for Paced {
