@@ -20,6 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
+use std::time::Instant;
 
 use sqlx::SqlStr;
 use sqlx::migrate::{
@@ -131,8 +132,11 @@ impl History {
 
     /// Brings the tables up to date, however long that takes.
     pub(crate) async fn run<C: Migrating>(&self, connection: &mut C) -> Result<(), MigrateFailure> {
+        let begun = Instant::now();
         self.first.run_direct(None, connection, false).await?;
         self.later.run_direct(None, connection, false).await?;
+        let took_ms = begun.elapsed().as_millis() as u64;
+        tracing::info!(schema = self.newest(), took_ms, "the tables are up to date");
         Ok(())
     }
 
@@ -175,7 +179,16 @@ impl History {
                 let why = format!("{how}; run `fencepost migrate`, or start with --migrate auto");
                 Err(MigrateFailure::Final(Error::Migration(why)))
             }
-            Migrate::Auto | Migrate::Existing => Ok(true),
+            Migrate::Auto | Migrate::Existing => {
+                if tables.has_first {
+                    let lacking = named(&difference.missing);
+                    tracing::info!(
+                        lacking,
+                        "the tables are older than this binary and are brought up to date"
+                    );
+                }
+                Ok(true)
+            }
         }
     }
 

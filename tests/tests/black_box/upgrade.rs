@@ -99,6 +99,23 @@ async fn a_start_that_may_not_migrate_is_refused_with_78_on_older_tables_and_ser
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_brings_the_tables_up_to_date_says_so_before_and_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let migrate = Setup::command("migrate").binary(&last_release().unwrap()).dir(dir.path());
+    let migrated = migrate.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+    let mut instance = Setup::basic().unwrap().dir(dir.path()).start().await.unwrap();
+    let lines =
+        ["the tables are older than this binary and are brought up to date", "the tables are up to date"];
+    let log = instance.whole_log();
+    let told = lines.map(|line| log.find(line));
+    assert!(told[0].is_some() && told[0] < told[1] && log.contains("the migrations 14, 15"), "{log}");
+    instance.start().await.unwrap();
+    let log = instance.whole_log();
+    assert_eq!(lines.map(|line| log.matches(line).count()), [1, 1], "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_word_that_says_neither_auto_nor_check_is_refused_with_78() {
     let ended = Setup::basic().unwrap().arg("--migrate").arg("maybe").run_to_end(PATIENCE).await.unwrap();
     assert_eq!(ended.code, Some(78), "{}", ended.stderr);
