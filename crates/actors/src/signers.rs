@@ -212,7 +212,7 @@ impl Signers {
         // In basic mode the lease may be anywhere; what was answered before is answered without it. In
         // worker-queue mode the owner looks, once for all that it decides together.
         if let (Mode::Basic, Some(key)) = (self.inner.mode(signer), &request.key)
-            && let Some(grants) = self.inner.replay(signer, key, deadline).await?
+            && let Some(grants) = Box::pin(self.inner.replay(signer, key, deadline)).await?
         {
             return Ok(grants);
         }

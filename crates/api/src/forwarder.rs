@@ -313,7 +313,8 @@ impl Forwarder {
             let is_last = is_forwarded || !is_first;
             place = match place {
                 KeyOwner::Here => {
-                    match self.serve_here(pin!(serve(&incarnation)), deadline, is_first).await {
+                    let served = self.serve_here(pin!(serve(&incarnation)), deadline, is_first).await;
+                    match served {
                         Ok(served) => return Ok(Routed::Here(served)),
                         Err(refusal) => {
                             let known = refusal

@@ -293,7 +293,8 @@ async fn accept(
             };
             let forwarded = forwarded();
             let is_forwarded = forwarded.is_forwarded();
-            match forwarder.to_session(&forwarded, is_forwarded, &session, serve).await? {
+            // Boxed: most jobs have no session.
+            match Box::pin(forwarder.to_session(&forwarded, is_forwarded, &session, serve)).await? {
                 Routed::Here(answers) => answers,
                 Routed::Elsewhere(answer) => return Ok(Routed::Elsewhere(answer)),
             }

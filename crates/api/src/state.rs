@@ -1,8 +1,7 @@
 //! The state that all requests share: the services behind the API.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use ledger::LastTold;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio_util::context::TokioContext;
 use wire::Code;
 use wire::health::Check;
 use wire::stats::Stats;
@@ -240,13 +240,8 @@ impl State {
     /// Calls a service. The threads that serve HTTP have runtimes of their own, which end with the
     /// server; a task or a connection that a service starts must live on the runtime that outlives
     /// it.
-    pub async fn call<F: Future>(&self, call: F) -> F::Output {
-        let mut call = pin!(call);
-        poll_fn(|context| {
-            let _inside = self.runtime.enter();
-            call.as_mut().poll(context)
-        })
-        .await
+    pub fn call<F: Future>(&self, call: F) -> TokioContext<F> {
+        TokioContext::new(call, self.runtime.clone())
     }
 
     /// Calls a service for what it reads in the ledger. It writes nothing, which its refusal says.

@@ -163,7 +163,10 @@ impl ResultWriter {
             }
             next.push(outcome.and_then(|outcome| outcome.next));
         }
-        self.commit_all(node, results, left, false, &mut answers).await;
+        if !left.is_empty() {
+            // Boxed: owners write nearly all of them.
+            Box::pin(self.commit_all(node, results, left, false, &mut answers)).await;
+        }
         answers.into_iter().zip(next).collect()
     }
 

@@ -36,7 +36,9 @@ impl Snowflakes {
             }
             begun = Some((Arc::clone(generator), run));
         }
-        timeout(limit, self.take_patiently(count, begun)).await.unwrap_or_else(|_| Err(self.why_late()))
+        // Boxed: most callers do not come here.
+        let patiently = Box::pin(self.take_patiently(count, begun));
+        timeout(limit, patiently).await.unwrap_or_else(|_| Err(self.why_late()))
     }
 
     /// Goes on with what the generator had in its millisecond, if that is not all.
