@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use domain::{ClusterSecret, Pattern};
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use url::Url;
 
 use super::problem::{Problem, allowed};
@@ -144,7 +145,18 @@ fn bus_fits(set: impl FnOnce(&mut Bus)) -> bool {
 }
 
 fn is_filter(text: &str) -> bool {
-    !text.trim().is_empty() && EnvFilter::builder().parse(text).is_ok()
+    // Those that are empty the library leaves out; a blank at a word is a part of the word to it.
+    let mut directives = text.split(',').filter(|directive| !directive.is_empty()).peekable();
+    directives.peek().is_some() && directives.all(is_directive) && EnvFilter::builder().parse(text).is_ok()
+}
+
+/// Whether a directive names a level, or lines that there can be. A word that is no level names lines by their target, and so a
+/// misspelt level would leave out all lines.
+fn is_directive(text: &str) -> bool {
+    text.contains(['=', '['])
+        || text.contains("::")
+        || text.parse::<LevelFilter>().is_ok()
+        || l::LOG_TARGETS.contains(&text)
 }
 
 /// Tokens are named by their place in the list: their text is never shown, and their name may be what
@@ -337,4 +349,64 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
     holds!(nodes.unanswered_ms > nodes.ack_ms);
     holds!(jobs.node_grace_ms <= nodes.offline_ms, "after which the node's record is gone");
     holds!(nonce.queue_max <= nonce.in_flight_max);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_of_the_log_has_levels_and_lines_that_there_are() {
+        for right in [
+            l::LOG_FILTER_DEFAULT,
+            "off",
+            "error",
+            "warn",
+            "INFO",
+            "debug",
+            "trace",
+            "info,ledger=debug",
+            "info,ledger=debug,",
+            "warn,ledger",
+            "fencepost",
+            "fencepost::serve",
+            "hyper=trace",
+            "[request]=debug",
+        ] {
+            assert!(is_filter(right), "{right:?}");
+        }
+        for wrong in [
+            "",
+            " ",
+            ",,,",
+            " , ",
+            "warning",
+            "infoo",
+            "info,warning",
+            " info",
+            "info ",
+            "info, ledger",
+            "ledgr",
+            "sqlx",
+            "daemon",
+            "info,=,",
+        ] {
+            assert!(!is_filter(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn each_crate_of_the_daemon_may_be_named_in_a_filter_of_the_log() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let mut crates: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(Result::unwrap)
+            .filter(|entry| entry.path().join("Cargo.toml").is_file())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| name != "testkit")
+            .map(|name| if name == "daemon" { "fencepost".to_owned() } else { name })
+            .collect();
+        crates.sort();
+        assert_eq!(crates, l::LOG_TARGETS);
+    }
 }

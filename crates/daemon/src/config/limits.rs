@@ -30,6 +30,21 @@ pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
 /// at `ERROR` whatever bytes a stranger sends, and the database's about its tables. What the log leaves out besides, unless a
 /// filter asks for it, is in `logging.rs`.
 pub const LOG_FILTER_DEFAULT: &str = "info,actix_http=off,actix_server=warn,sqlx=warn";
+/// What a filter of the log may name without a level and without a `::`: the crates of the daemon.
+pub const LOG_TARGETS: [&str; 12] = [
+    "actors",
+    "api",
+    "bus",
+    "client",
+    "cluster",
+    "domain",
+    "fencepost",
+    "ids",
+    "ledger",
+    "nodes",
+    "placement",
+    "wire",
+];
 /// The default format of the log: `pretty` on a terminal, `json` otherwise.
 pub const LOG_FORMAT_DEFAULT: &str = "auto";
 /// All formats.

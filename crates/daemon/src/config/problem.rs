@@ -119,10 +119,11 @@ pub(super) fn allowed(key: &str) -> String {
             "an http:// or https:// URL with a host and without a name, a password and a #, or empty for no traces".to_owned()
         }
         "log.format" => l::LOG_FORMATS.join(", "),
-        "log.filter" => {
-            "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"
-                .to_owned()
-        }
+        "log.filter" => format!(
+            "a level (off, error, warn, info, debug, trace) or directives such as info,ledger=debug; a word by itself is a \
+             level or one of {}",
+            l::LOG_TARGETS.join(", ")
+        ),
         _ => "text".to_owned(),
     }
 }
