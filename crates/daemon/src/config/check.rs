@@ -70,6 +70,7 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
     let traces = &config.traces;
     text("traces.otlp_url", &traces.otlp_url, traces.otlp_url.is_empty() || traces.collector().is_some());
+    refused_by_driver(loaded, &mut problems);
     tokens(loaded, &mut problems);
     if listening {
         loopback(loaded, &mut problems);
@@ -135,6 +136,16 @@ fn is_ledger_url(text: &str) -> bool {
     }
     Url::parse(text)
         .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))
+}
+
+/// What the driver of PostgreSQL cannot use in a URL. The URL is not shown: a misspelt parameter may have a password.
+fn refused_by_driver(loaded: &Loaded, problems: &mut Vec<Problem>) {
+    let url = &loaded.config.ledger.url;
+    if is_ledger_url(url)
+        && let Err(ledger::Error::Address(why)) = ledger::address(url)
+    {
+        problems.push(Problem::refused("ledger.url", loaded.origin("ledger.url"), &why));
+    }
 }
 
 /// Whether the bus could be opened with this value of one key, with the others at their defaults.
@@ -354,6 +365,7 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Sources;
 
     #[test]
     fn a_filter_of_the_log_has_levels_and_lines_that_there_are() {
@@ -408,5 +420,22 @@ mod tests {
             .collect();
         crates.sort();
         assert_eq!(crates, l::LOG_TARGETS);
+    }
+
+    #[test]
+    fn a_parameter_of_postgresqls_url_is_refused_by_key_and_origin_and_never_shown() {
+        const VARIABLE: &str = "FENCEPOST_DATABASE_URL";
+        for (parameter, words) in [
+            ("passwd=hunter2", "its parameter \"passwd\" is unknown; known: "),
+            ("sslmod=verify-full", "its parameter \"sslmod\" is unknown; known: "),
+            ("sslmode=foo", "its sslmode is \"foo\", and must be disable, "),
+        ] {
+            let url = format!("postgres://u:hunter2@localhost/f?{parameter}");
+            let environment = vec![(VARIABLE.into(), url.into())];
+            let refused = Sources { environment, ..Sources::default() }.load().unwrap_err().to_string();
+            let begins = format!("ledger.url ({VARIABLE}): the database URL cannot be used: {words}");
+            assert!(refused.contains(&begins), "{refused}");
+            assert!(!refused.contains("hunter2") && refused.lines().count() == 2, "{refused}");
+        }
     }
 }

@@ -24,6 +24,12 @@ impl Problem {
         Self(format!("{key}{value}{origin}: allowed: {allowed}"))
     }
 
+    /// A key whose value, which is not shown, cannot be used for this reason.
+    pub(super) fn refused(key: &str, origin: Option<&str>, why: &str) -> Self {
+        let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
+        Self(format!("{key}{origin}: {why}"))
+    }
+
     /// A key that does not exist.
     pub(super) fn unknown(key: &str, value: Option<String>, origin: &str, known: String) -> Self {
         let value = value.map(|value| format!(" = {value}")).unwrap_or_default();

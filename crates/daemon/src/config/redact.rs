@@ -129,9 +129,7 @@ fn sounds_secret(key: &str) -> bool {
     let is_key =
         key == "key" || ["apikey", "api_key", "api-key", "access_key"].iter().any(|word| key.contains(word));
     is_key
-        || ["token", "password", "passwd", "secret", "credential", "scramble"]
-            .iter()
-            .any(|word| key.contains(word))
+        || ["token", "pass", "pwd", "secret", "credential", "scramble"].iter().any(|word| key.contains(word))
 }
 
 #[cfg(test)]
@@ -155,6 +153,10 @@ mod tests {
         assert_eq!(url("data/ledger.db"), "data/ledger.db");
         assert_eq!(url("host=db user=f password=hunter2"), "***");
         assert_eq!(url("https://c/v1/traces?api-key=hunter2&a=b"), "https://c/v1/traces?api-key=***&a=b");
+        assert_eq!(
+            url("postgres://u@h/f?pwd=hunter2&sslpassphrase=x"),
+            "postgres://u@h/f?pwd=***&sslpassphrase=***"
+        );
         assert_eq!(url("https://c/v1/traces?key=hunter2"), "https://c/v1/traces?key=***");
     }
 

@@ -68,6 +68,27 @@ const PINGS_PER_CALL: u32 = 4;
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
+/// The parameters that the driver takes in a URL, as its `PgConnectOptions::parse_from_url` lists them; and `options[NAME]`.
+const PARAMETERS: [&str; 18] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
 /// The folders in which the driver looks for a server's socket if no host is named.
 const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/private/tmp", "/tmp"];
 /// The host that the driver takes if none of them has one.
@@ -229,23 +250,40 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
     let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
-    if let Some((name, mode)) = unknown_mode(url) {
-        return Err(Error::Address(format!(
-            "the database URL cannot be used: its {name} is {mode:?}, and must be disable, allow, prefer, require, verify-ca or \
-             verify-full"
-        )));
+    if let Some(wrong) = wrong_parameter(url) {
+        return Err(Error::Address(format!("the database URL cannot be used: {wrong}")));
     }
     // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
     Ok(PgConnectOptions::from_str(url).map_err(address)?.extra_float_digits(None).disable_statement_logging())
 }
 
-/// The parameter of a URL that gives a mode of TLS which the driver does not know, and the mode.
-fn unknown_mode(url: &str) -> Option<(String, String)> {
+/// What is wrong with a parameter of a URL: one that the driver would log with its value and ignore, or a mode of TLS that there
+/// is not. It quotes no value of the former, and no name where a password that is not escaped may have been cut in two.
+fn wrong_parameter(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
-    let is_unknown =
-        |name: &str, mode: &str| matches!(name, "sslmode" | "ssl-mode") && PgSslMode::from_str(mode).is_err();
-    let (name, mode) = url.query_pairs().find(|(name, mode)| is_unknown(name, mode))?;
-    Some((name.into_owned(), mode.into_owned()))
+    let query = url.query().unwrap_or_default();
+    let is_torn = url.fragment().is_some()
+        || query.contains('@')
+        || query.split('&').any(|pair| !pair.is_empty() && !pair.contains('='));
+    url.query_pairs().find_map(|(name, value)| match &*name {
+        "sslmode" | "ssl-mode" if PgSslMode::from_str(&value).is_err() => Some(format!(
+            "its {name} is {value:?}, and must be disable, allow, prefer, require, verify-ca or verify-full"
+        )),
+        name if is_known(name) => None,
+        _ if is_torn => Some(
+            "behind its ? is what is no NAME=VALUE; percent-encode @ : / ? # & and = in a password"
+                .to_owned(),
+        ),
+        name => Some(format!(
+            "its parameter {name:?} is unknown; known: {}, options[NAME]",
+            PARAMETERS.join(", ")
+        )),
+    })
+}
+
+/// Whether the driver takes a parameter of this name.
+fn is_known(name: &str) -> bool {
+    PARAMETERS.contains(&name) || name.starts_with("options[") && name.ends_with(']')
 }
 
 /// Whether a server is on this machine, or is reached by TLS that verifies it. What the URL leaves open, the environment
