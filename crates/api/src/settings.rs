@@ -50,7 +50,7 @@ pub struct Settings {
     pub body_bytes_max: usize,
     /// Threads that serve HTTP, at least 1.
     pub workers: usize,
-    /// Connections open at once, all threads together; more wait to be accepted.
+    /// Connections open at once, all threads together; more wait to be accepted. Each thread has an equal share, rounded up.
     pub connections_max: usize,
     /// Requests that are being forwarded to other instances at once. One token may have half of them.
     pub forwards_max: usize,
