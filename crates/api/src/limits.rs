@@ -19,8 +19,7 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = (1 << 20) + (64 << 10);
 pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 /// How long an idle connection is kept when the configuration names nothing else.
 pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
-/// How long a client may take to send a request's head, and again its body. The server measures it with a
-/// clock that moves every half second, so do not set it below a second. It is longer than other instances and the Rust
+/// How long a client may take to send a request's head, and again its body. It is longer than other instances and the Rust
 /// client keep an unused connection: otherwise the server could end such a connection with a bare 408, which looks
 /// like the answer to a request that is just being sent.
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -72,6 +71,9 @@ pub const PROBE_CONNECTIONS_MAX: usize = 64;
 pub const PROBE_KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long a client of that listener may take to send a request's head.
 pub const PROBE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The clock by which the HTTP library limits the time of a connection's first head moves in such steps, and is behind by up to
+/// one. So it gets one more: a head is refused after its time, by up to a step.
+pub const LIBRARY_CLOCK_STEP: Duration = Duration::from_millis(500);
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
 pub const CLOSE_SECONDS_MAX: u64 = 1;
 /// How long a stop at once waits until the requests that it cuts off have ended.

@@ -25,7 +25,9 @@ use crate::connection::Paced;
 use crate::extract;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Listener, Tally};
-use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, TLS_HANDSHAKE_MAX};
+use crate::limits::{
+    CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, CUT_OFF_MAX, LIBRARY_CLOCK_STEP, TLS_HANDSHAKE_MAX,
+};
 use crate::openapi;
 use crate::parser_refusals;
 use crate::request_id::RequestId;
@@ -255,7 +257,7 @@ impl Connections {
                 async move { stopping.notified().await }
             })
             .keep_alive(KeepAlive::Timeout(keep_alive))
-            .client_request_timeout(head_timeout)
+            .client_request_timeout(head_timeout + LIBRARY_CLOCK_STEP)
             .client_disconnect_timeout(CLIENT_DISCONNECT_MAX)
             // A caller that closes its connection waits for no answer: its request ends, and its place is free. What the request
             // has begun to write goes on without it.

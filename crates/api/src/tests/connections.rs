@@ -141,6 +141,32 @@ async fn a_later_head_that_is_not_complete_in_time_is_refused_like_the_first_one
 }
 
 #[tokio::test]
+async fn the_first_head_of_a_connection_has_all_of_its_time() {
+    let rig =
+        Rig::open(Auth::open(), |settings| settings.client_request_timeout = Duration::from_secs(1)).await;
+    // The time of a later head is exact, and that of a connection which begins after it is over after it.
+    let mut exact = rig.connect().await;
+    exact.write_all(HEALTH.as_bytes()).await.unwrap();
+    until_read(&mut exact, "}\n").await;
+    exact.write_all(b"GET /healthz HTTP/1.1\r\nhost: lo").await.unwrap();
+    let mut between = rig.connect().await;
+    between.write_all(LAST_HEALTH.as_bytes()).await.unwrap();
+    rest(&mut between).await;
+    let mut first = rig.connect().await;
+    {
+        let mut answer = std::pin::pin!(rest(&mut first));
+        tokio::select! {
+            biased;
+            exact = rest(&mut exact) => assert!(exact.starts_with("HTTP/1.1 408 "), "{exact}"),
+            answer = &mut answer => panic!("it is too early: {answer}"),
+        }
+        let answer = answer.await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
 async fn the_listener_for_probes_refuses_a_later_head_that_is_not_complete_in_time_as_well() {
     let rig = Rig::open(Auth::open(), |_| {}).await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
