@@ -299,7 +299,7 @@ impl Daemon {
     /// all of them write to, last. A request that takes long keeps no session and no plan from the other
     /// instances: if it is for one of them, it is refused as fenced. If another instance takes the lease of this
     /// one meanwhile, nothing of it can be written any more, and it is ended as fenced. After the drain timeout,
-    /// the remaining work is cut off: none of it was answered, and its leases expire by themselves.
+    /// the remaining work is cut off: none of it was answered, and the others take its leases once this instance has left.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, witness, serving: Serving { api, probe, .. }, .. } =
             self;
@@ -339,7 +339,8 @@ impl Daemon {
         if !is_drained {
             tracing::warn!(
                 requests = api.in_flight(),
-                "the drain timeout is over; the remaining work is cut off and its leases expire by themselves"
+                "the drain timeout is over; the remaining work is cut off, and its leases are free once this instance has \
+                 left"
             );
             signers.end_at_once();
             jobs.end_at_once();

@@ -83,6 +83,7 @@ async fn a_request_that_never_ends_does_not_outlast_the_drain_time() {
     let log = instance.whole_log();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(log.contains("the drain timeout is over") && !log.contains("\"ERROR\""), "{log}");
+    assert!(log.contains("its leases are free once this instance has left"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
