@@ -43,6 +43,7 @@ use serving::{Serving, close_probe};
 pub use signals::Signals;
 pub use tls::{check_files, check_ledger, file_warnings};
 use traces::Traces;
+pub use witness::check as check_witness;
 use witness::{Looking, Witness};
 
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not

@@ -50,6 +50,16 @@ async fn check_config_takes_the_commented_example_and_refuses_nonsense() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn check_config_and_serve_give_one_answer_about_a_witness_file_that_cannot_be_read() {
+    for command in ["check-config", "serve"] {
+        let setup = Setup::command(command).env("FENCEPOST__LEDGER__WITNESS_FILE", "/");
+        let ended = run(setup.env("FENCEPOST_LISTEN", "127.0.0.1:0")).await;
+        assert_eq!(ended.code, Some(78), "{command}: {}", ended.stderr);
+        assert!(ended.stderr.contains("ledger.witness_file / cannot be used"), "{command}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_usage_ends_with_2() {
     for setup in [
         Setup::command("serve").arg("--no-such-option"),

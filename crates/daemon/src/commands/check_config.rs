@@ -1,4 +1,4 @@
-//! `fencepost check-config`: the configuration that `serve` would use, or its errors and those of the files of TLS.
+//! `fencepost check-config`: the configuration that `serve` would use, or its errors and those of the files that a start reads.
 
 use std::fmt::Write as _;
 
@@ -8,15 +8,16 @@ use super::shown;
 use crate::cli::CheckConfig;
 use crate::config::{Loaded, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::Failure;
-use crate::serve::{check_files, file_warnings};
+use crate::serve::{check_files, check_witness, file_warnings};
 
 /// Runs the command.
 ///
 /// # Errors
-/// Everything that is wrong with the configuration; or else with the first file of TLS that `serve` could not use.
+/// Everything that is wrong with the configuration; or else with the first file that `serve` could not use.
 pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     check_files(&loaded.config)?;
+    check_witness(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
     let others = others.chain(file_warnings(&loaded.config));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {

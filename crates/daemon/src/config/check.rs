@@ -44,6 +44,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         server.node_name.is_empty() || is_node_name(&server.node_name),
     );
     text("ledger.url", &config.ledger.url, is_ledger_url(&config.ledger.url));
+    let witness = &config.ledger.witness_file;
+    text("ledger.witness_file", witness, !witness.contains('\0'));
     let migrate = &config.ledger.migrate;
     text("ledger.migrate", migrate, l::MIGRATES.contains(&migrate.as_str()));
     text(

@@ -88,8 +88,8 @@ pub(super) fn allowed(key: &str) -> String {
         }
         "ledger.migrate" => l::MIGRATES.join(" or "),
         "ledger.url" => {
-            "sqlite:PATH or sqlite://PATH, where a file is named by its path (no :memory:, no file:, no ? and no #), \
-             postgres://… or postgresql://…"
+            "sqlite:PATH or sqlite://PATH, where a file, and no folder, is named by its path (no :memory:, no file:, no ? \
+             and no #), postgres://… or postgresql://…"
                 .to_owned()
         }
         "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),

@@ -79,18 +79,10 @@ impl Witness {
     /// With what the file says.
     ///
     /// # Errors
-    /// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went
-    /// back.
+    /// As [`known`].
     pub fn remember(config: &Config, clock: SharedClock) -> Result<Self, Failure> {
-        let file = Some(&config.ledger.witness_file).filter(|file| !file.is_empty()).map(PathBuf::from);
-        let known = match &file {
-            None => None,
-            Some(path) => match std::fs::read(path) {
-                Ok(bytes) => Some(serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error))?),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                Err(error) => return Err(unusable(path, &error)),
-            },
-        };
+        let file = file(config);
+        let known = file.as_deref().map(known).transpose()?.flatten();
         if let Some(path) = &file
             && let Err(error) = remove_leftovers(path)
         {
@@ -381,6 +373,30 @@ fn remove_leftovers(path: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn file(config: &Config) -> Option<PathBuf> {
+    Some(&config.ledger.witness_file).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// Reads the file, if there is to be one, as a start does; keeps nothing of it.
+///
+/// # Errors
+/// As [`known`].
+pub fn check(config: &Config) -> Result<(), Failure> {
+    file(config).as_deref().map(known).transpose().map(drop)
+}
+
+/// What the file says, if it is there.
+///
+/// # Errors
+/// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went back.
+fn known(path: &Path) -> Result<Option<Identity>, Failure> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error))?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(path, &error)),
+    }
 }
 
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {

@@ -150,6 +150,9 @@ fn path(url: &str) -> Result<PathBuf> {
             "the database URL {url} names the file by a URI; name it by its path, as in sqlite:./fencepost-data/ledger.db"
         )));
     }
+    if Path::new(path).is_dir() {
+        return Err(Error::Address(format!("the database URL {url} names a folder; name a file in it")));
+    }
     Ok(PathBuf::from(path))
 }
 

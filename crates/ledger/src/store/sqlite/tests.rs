@@ -393,3 +393,12 @@ async fn calls_that_waited_for_a_connection_and_got_it_have_no_lines_in_the_log(
     let options = pools.writer.options();
     assert!(options.get_acquire_slow_threshold() > options.get_acquire_timeout());
 }
+
+#[test]
+fn a_url_that_names_a_folder_is_refused_as_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().display());
+    let Err(Error::Address(why)) = address(&url) else { panic!("it is no file") };
+    assert!(why.ends_with("names a folder; name a file in it"), "{why}");
+    assert!(address(&format!("{url}/ledger.db")).is_ok());
+}
