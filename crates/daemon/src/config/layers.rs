@@ -271,9 +271,15 @@ impl Stack {
         if let Some((name, filter)) = named(RUST_LOG) {
             self.set("log.filter", Value::from(filter.as_str()), name, problems);
         }
+        let mut names = BTreeMap::new();
         for (name, text) in variables {
             let Some(path) = name.strip_prefix(LONG_PREFIX) else { continue };
             let key = path.to_ascii_lowercase().replace("__", ".");
+            if let Some(other) = names.insert(key.clone(), name) {
+                let both = format!("{other} and {name}");
+                problems.push(Problem::refused(&key, Some(both.as_str()), "only one variable may set it"));
+                continue;
+            }
             let value = match known_keys().get(&key) {
                 Some(Value::Number(_)) => {
                     text.parse::<u64>().map_or_else(|_| Value::from(text.as_str()), Value::from)
@@ -295,6 +301,10 @@ impl Stack {
         }
         for (short, key) in SHORT_VARIABLES {
             if let Some((name, value)) = named(short) {
+                if let Some(other) = names.get(key) {
+                    let both = format!("{other} and {name}");
+                    problems.push(Problem::refused(key, Some(both.as_str()), "only one variable may set it"));
+                }
                 self.set(key, Value::from(value.as_str()), name, problems);
             }
         }

@@ -95,7 +95,7 @@ pub const SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.in_all as u64;
 pub const CALLER_SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.of_token as u64;
 /// How long a client may take to send a request's head, a body, or a socket's message, in milliseconds.
 pub const RECEIVE_TIMEOUT_MS_DEFAULT: u64 = served::CLIENT_REQUEST_TIMEOUT_DEFAULT.as_millis() as u64;
-/// Longest time for one request, in milliseconds.
+/// How long a request may wait for its key's owner, a lease and the ledger, in milliseconds.
 pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 10_000;
 /// Longest time between the signal to stop and the end, in milliseconds.
 pub const DRAIN_TIMEOUT_MS_DEFAULT: u64 = 30_000;

@@ -167,6 +167,18 @@ fn a_variable_of_ours_that_nothing_reads_is_refused() {
 }
 
 #[test]
+fn two_variables_that_name_one_key_are_refused() {
+    for (one, other, key) in [
+        ("FENCEPOST__SERVER__WORKERS", "FENCEPOST__server__workers", "server.workers"),
+        ("FENCEPOST__SERVER__WORKERS", "FENCEPOST__Server__Workers", "server.workers"),
+        ("FENCEPOST__LEDGER__URL", "FENCEPOST_DATABASE_URL", "ledger.url"),
+    ] {
+        let refused = refusal(&sources(&[(one, "2"), (other, "3")]));
+        assert!(refused.contains(&format!("\n  {key} ({one} and {other}): only one variable")), "{refused}");
+    }
+}
+
+#[test]
 fn texts_made_of_digits_stay_texts() {
     let loaded = sources(&[("FENCEPOST__SERVER__NODE_NAME", "007")]).load().unwrap();
     assert_eq!(loaded.config.server.node_name, "007");
