@@ -6,6 +6,7 @@
 
 mod check;
 pub mod encryption;
+mod exposed;
 mod layers;
 mod limits;
 mod problem;
@@ -27,6 +28,7 @@ use time::format_description::well_known::Rfc3339;
 use url::{Host, Url};
 
 pub use check::{other_ledger, other_tokens, token_name, weak_tokens};
+pub use exposed::exposed_files;
 pub use layers::{Options, Sources, changed_keys};
 use limits as l;
 pub use limits::{NODE_NAME_CHARS_MAX, SCOPES, SNOWFLAKES_AHEAD_MS_MAX};

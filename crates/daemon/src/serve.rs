@@ -31,7 +31,9 @@ use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{AuthToken, Config, Loaded, encryption, other_ledger, other_tokens, redact, weak_tokens};
+use crate::config::{
+    AuthToken, Config, Loaded, encryption, exposed_files, other_ledger, other_tokens, redact, weak_tokens,
+};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process::{self, Connections};
@@ -384,6 +386,9 @@ fn tell_configuration(loaded: &Loaded) {
     }
     for warning in file_warnings(config) {
         tracing::warn!(warning, "files of TLS may not do what is meant");
+    }
+    for warning in exposed_files(loaded) {
+        tracing::warn!(warning, "a secret can be read by other users of this machine");
     }
     for warning in weak_tokens(config) {
         tracing::warn!(warning, "a token may be guessed");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::shown;
 use crate::cli::CheckConfig;
-use crate::config::{Loaded, other_ledger, other_tokens, redact, weak_tokens};
+use crate::config::{Loaded, exposed_files, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::Failure;
 use crate::serve::{check_files, check_witness, file_warnings};
 
@@ -19,7 +19,7 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     check_files(&loaded.config)?;
     check_witness(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
-    let others = others.chain(file_warnings(&loaded.config));
+    let others = others.chain(file_warnings(&loaded.config)).chain(exposed_files(&loaded));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }
