@@ -55,7 +55,7 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let well = [&ledger, &bus, &snowflakes, &plans].iter().all(|check| check.status == CheckStatus::Ok);
     let status = if well { Readiness::Ready } else { Readiness::Degraded };
     let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes), ("plans", plans)]);
-    if state.traffic.is_draining() {
+    if state.traffic.is_stopping() {
         return Err(
             Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
         );

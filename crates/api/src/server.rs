@@ -152,6 +152,11 @@ impl Handle {
         self.state.open(services);
     }
 
+    /// From now on `/readyz` says 503, as `draining`. Everything else is served as before, until [`Self::drain`].
+    pub fn stop_soon(&self) {
+        self.state.traffic.stop_soon();
+    }
+
     /// From now on new requests for the API are refused as `draining`, `/readyz` says 503, and every
     /// answer closes its connection. Requests in flight go on.
     pub fn drain(&self) {

@@ -271,6 +271,21 @@ async fn draining_refuses_the_api_and_leaves_the_probes() {
     let ready: Value = read_body_json(ready).await;
     assert_eq!((&ready["status"], &ready["checks"]["ledger"]["status"]), (&"ready".into(), &"ok".into()));
 
+    // Before that, only the one probe changes.
+    state.traffic.stop_soon();
+    for (path, status) in [("/healthz", 200), ("/metrics", 200), ("/readyz", 503), ("/v1/signers", 200)] {
+        let answer = call_service(&service, get(path)).await;
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+        assert!(
+            answer.response().head().connection_type() != actix_web::http::ConnectionType::Close,
+            "{path}"
+        );
+        if status == 503 {
+            let problem: Value = read_body_json(answer).await;
+            assert_eq!(problem["code"], "draining", "{path}");
+        }
+    }
+
     state.traffic.drain();
     for (path, status) in [("/healthz", 200), ("/metrics", 200), ("/readyz", 503), ("/v1/signers", 503)] {
         let answer = call_service(&service, get(path)).await;

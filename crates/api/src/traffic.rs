@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 /// The requests in flight, and whether new ones are still taken.
 #[derive(Debug, Default)]
 pub struct Traffic {
+    stopping_soon: AtomicBool,
     draining: AtomicBool,
     drained: Notify,
     in_flight: AtomicUsize,
@@ -24,6 +25,16 @@ impl Traffic {
 
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
+    }
+
+    /// From now on [`Self::is_stopping`], and nothing else has changed.
+    pub fn stop_soon(&self) {
+        self.stopping_soon.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether new requests are no longer taken, or soon will not be.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping_soon.load(Ordering::SeqCst) || self.is_draining()
     }
 
     pub fn drain(&self) {

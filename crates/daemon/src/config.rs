@@ -134,6 +134,8 @@ pub struct Server {
     pub receive_timeout_ms: u64,
     pub request_timeout_ms: u64,
     pub drain_timeout_ms: u64,
+    /// How long after a signal to stop only `/readyz` says so.
+    pub stop_delay_ms: u64,
     /// PEM files for TLS: both or neither.
     pub tls_certificate: String,
     pub tls_key: String,
@@ -165,6 +167,7 @@ impl Default for Server {
             receive_timeout_ms: l::RECEIVE_TIMEOUT_MS_DEFAULT,
             request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
             drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,
+            stop_delay_ms: l::STOP_DELAY_MS_DEFAULT,
             tls_certificate: String::new(),
             tls_key: String::new(),
             tls_client_ca: String::new(),

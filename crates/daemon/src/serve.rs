@@ -43,6 +43,7 @@ use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
+use signals::StopSignal;
 pub use tls::{check_files, check_ledger, file_warnings};
 use traces::Traces;
 pub use witness::check as check_witness;
@@ -129,27 +130,10 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
         }
     };
     daemon.announce(&loaded.config.mode);
+    let api = daemon.serving.api.clone();
+    let stop_delay = Duration::from_millis(loaded.config.server.stop_delay_ms);
     let reloading = tokio::spawn(reloader.run(daemon.reloadable()));
-    let end = loop {
-        tokio::select! {
-            signal = signals.next() => break Ok((signal, "stopping: no new work")),
-            () = daemon.incarnation.membership.lost() => {}
-            ended = &mut daemon.serving.ended => break Err(match ended {
-                Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
-                Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
-                Err(error) => format!("the HTTP server died: {error}"),
-            }),
-        }
-        // Others found this incarnation dead. Nothing of it counts any more; the process goes on as another.
-        tokio::select! {
-            signal = signals.next() => break Ok((signal, "stopping, before a new incarnation has joined")),
-            begun = daemon.begin_anew(&loaded.config) => {
-                if let Err(failure) = begun {
-                    break Err(format!("no new incarnation could start: {}", failure.message));
-                }
-            }
-        }
-    };
+    let end = daemon.serve_until(&loaded.config, signalled(&mut signals, &api, stop_delay)).await;
     // Before the first line of the stop: nothing of the stop is to delay this.
     signals.second_ends_at_once();
     reloading.abort();
@@ -158,6 +142,21 @@ async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded)
     }
     daemon.stop(drain_timeout).await;
     end.map(|_| ()).map_err(|message| Failure::new(Exit::Software, message))
+}
+
+/// Resolves when the stop is to begin: the delay after the signal, which is returned. Balancers learn of the stop meanwhile, and
+/// a further signal ends the delay.
+async fn signalled(signals: &mut Signals, api: &api::Handle, stop_delay: Duration) -> StopSignal {
+    let signal = signals.next().await;
+    if !stop_delay.is_zero() {
+        api.stop_soon();
+        tracing::info!(%signal, ?stop_delay, "stopping after a delay: /readyz says so, and all else is served");
+        tokio::select! {
+            () = tokio::time::sleep(stop_delay) => {}
+            signal = signals.later() => tracing::info!(%signal, "a further signal ends the delay of the stop"),
+        }
+    }
+    signal
 }
 
 /// Closes the server of a start that came to nothing.
@@ -231,6 +230,40 @@ impl Daemon {
         let witness = witness.start(ledger.clone(), serving.api.clone(), in_memory, kept_secret);
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
         Ok(Self { ledger, cluster, bus, incarnation, keeping, peers, serving, clock, witness })
+    }
+
+    /// Serves until `stop` resolves; what that was, and what the log is to say then.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    async fn serve_until<T>(
+        &mut self,
+        config: &Config,
+        stop: impl Future<Output = T>,
+    ) -> Result<(T, &'static str), String> {
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                stopped = &mut stop => return Ok((stopped, "stopping: no new work")),
+                () = self.incarnation.membership.lost() => {}
+                ended = &mut self.serving.ended => return Err(match ended {
+                    Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
+                    Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
+                    Err(error) => format!("the HTTP server died: {error}"),
+                }),
+            }
+            // Others found this incarnation dead. Nothing of it counts any more; the process goes on as another.
+            tokio::select! {
+                stopped = &mut stop => {
+                    return Ok((stopped, "stopping, before a new incarnation has joined"));
+                }
+                begun = self.begin_anew(config) => {
+                    if let Err(failure) = begun {
+                        return Err(format!("no new incarnation could start: {}", failure.message));
+                    }
+                }
+            }
+        }
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.

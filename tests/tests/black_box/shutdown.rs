@@ -99,6 +99,44 @@ async fn a_second_signal_stops_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stop_with_a_delay_serves_on_while_readyz_says_that_it_stops() {
+    let setup = Setup::basic().unwrap().env("FENCEPOST__SERVER__STOP_DELAY_MS", "60000");
+    let mut instance = setup.start().await.unwrap();
+    let (grants, ready) =
+        (format!("{}/v1/signers/a/nonces", instance.url()), format!("{}/readyz", instance.url()));
+    let grant = async |client: &Client| client.request("POST", &grants, None, None).await.unwrap();
+    let before = patient();
+    assert_eq!(grant(&before).await.status, 201);
+    instance.process().signal(Signal::Terminate).unwrap();
+    until("/readyz says so", async || before.request("GET", &ready, None, None).await.unwrap().status == 503)
+        .await;
+    let early = instance.process().wait(Duration::from_millis(500)).await;
+    assert!(early.is_err(), "the delay is not over: {early:?}");
+    // By a connection from before the signal, and by a new one.
+    for client in [&before, &patient()] {
+        let ready = client.request("GET", &ready, None, None).await.unwrap();
+        assert!(ready.status == 503 && ready.text.contains("\"draining\""), "{}", ready.text);
+        let granted = grant(client).await;
+        assert_eq!(granted.status, 201, "{}", granted.text);
+    }
+    // The second signal ends the delay, and not the process at once, which would be 143.
+    let status = instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    let log = instance.whole_log();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("a further signal ends the delay") && log.contains("\"stopped\""), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_with_a_delay_goes_on_by_itself() {
+    let setup = Setup::basic().unwrap().env("FENCEPOST__SERVER__STOP_DELAY_MS", "200");
+    let mut instance = setup.start().await.unwrap();
+    let status = instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    let log = instance.whole_log();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("stopping after a delay") && log.contains("stopping: no new work"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_idle_instance_ends_with_0_on_either_signal_and_frees_its_file() {
     let mut instance = Setup::basic().unwrap().start().await.unwrap();
     for signal in [Signal::Terminate, Signal::Interrupt] {

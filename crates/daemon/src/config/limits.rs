@@ -97,8 +97,10 @@ pub const CALLER_SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.of_token as 
 pub const RECEIVE_TIMEOUT_MS_DEFAULT: u64 = served::CLIENT_REQUEST_TIMEOUT_DEFAULT.as_millis() as u64;
 /// How long a request may wait for its key's owner, a lease and the ledger, in milliseconds.
 pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 10_000;
-/// Longest time between the signal to stop and the end, in milliseconds.
+/// Longest time between the begin of the stop and the end, in milliseconds.
 pub const DRAIN_TIMEOUT_MS_DEFAULT: u64 = 30_000;
+/// How long the stop begins after its signal, in milliseconds.
+pub const STOP_DELAY_MS_DEFAULT: u64 = 0;
 
 /// Connections to the ledger.
 pub const LEDGER_CONNECTIONS_MAX_DEFAULT: u64 = 16;
@@ -183,7 +185,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 50] = [
+pub const RANGES: [Range; 51] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -199,6 +201,7 @@ pub const RANGES: [Range; 50] = [
     range("server.receive_timeout_ms", 1_000, 300_000, "milliseconds"),
     range("server.request_timeout_ms", 100, 300_000, "milliseconds"),
     range("server.drain_timeout_ms", 0, 30_000, "milliseconds"),
+    range("server.stop_delay_ms", 0, 60_000, "milliseconds"),
     range("ledger.connections_max", 2, 500, "connections"),
     range("ledger.connect_timeout_ms", 100, 600_000, "milliseconds"),
     range("ledger.call_timeout_ms", 100, 60_000, "milliseconds"),

@@ -58,12 +58,19 @@ impl Signals {
         }
     }
 
-    /// The next signal that is no echo of the first, and the status to end with.
-    pub async fn second(self) -> Exit {
+    /// The next signal that is no echo of the one before.
+    pub async fn later(&mut self) -> StopSignal {
         tokio::time::sleep(ECHO).await;
         // Listening anew forgets what came meanwhile.
-        let mut later = Self::listen().unwrap_or(self);
-        match later.next().await {
+        if let Ok(anew) = Self::listen() {
+            *self = anew;
+        }
+        self.next().await
+    }
+
+    /// The next signal that is no echo of the first, and the status to end with.
+    pub async fn second(mut self) -> Exit {
+        match self.later().await {
             StopSignal::Terminate => Exit::Terminated,
             StopSignal::Interrupt => Exit::Interrupted,
         }
