@@ -115,6 +115,7 @@ pub(super) struct PlanActor {
     /// Jobs that were called off since the state was read, and have ended.
     called_off: HashSet<JobId>,
     renew_at: Instant,
+    /// Since when the plan needs no owner, nobody has asked anything of it and nothing has happened to it.
     idle_since: Option<Instant>,
     /// When it looks whether anything is due.
     wake: Option<(Instant, SpawnHandle)>,
@@ -366,13 +367,15 @@ impl PlanActor {
                     self.meter.waited(pending.since.elapsed());
                 }
             }
-            self.idle_since = None;
             if self.may_not_start(&taken) {
                 taken.into_iter().for_each(|pending| pending.answer(Err(Refusal::Overloaded)));
-                // It was read for this alone, and has no locks that were due.
+                // It was read for this alone.
                 self.idle_since = Instant::now().checked_sub(IDLE_KEPT);
-                self.renew_at = next_renewal(&self.inner);
                 continue;
+            }
+            // What the owner finds for itself, and nothing follows from, is no use of the plan.
+            if taken.iter().any(|pending| pending.reply.is_some()) {
+                self.idle_since = None;
             }
             match self.decide(&taken) {
                 Err(refused) => taken
@@ -457,6 +460,7 @@ impl PlanActor {
 
     fn commit(&mut self, step: domain::plan::Step, taken: Vec<Pending>, context: &mut Context<Self>) {
         self.stage = OwnerStage::Committing;
+        self.idle_since = None;
         let domain::plan::Step { next, writes, cancel } = step;
         let (next, writes) = (Arc::new(next), Arc::new(writes));
         let (inner, lane) = (Arc::clone(&self.inner), Arc::clone(&self.lane));
@@ -704,8 +708,10 @@ impl PlanActor {
         let now = Instant::now();
         if self.renew_at <= now {
             self.renew_at = next_renewal(&self.inner);
-            self.queue.push_back(Pending::own(Command::RenewLocks));
-            return self.advance(context);
+            if self.state.has_locks_to_renew() {
+                self.queue.push_back(Pending::own(Command::RenewLocks));
+                return self.advance(context);
+            }
         }
         if !self.lane.is_current() {
             return self.begin_anew(context);

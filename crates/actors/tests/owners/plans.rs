@@ -207,6 +207,22 @@ async fn a_lane_that_panics_during_a_stage_is_opened_again_as_after_a_takeover()
     lanes.jobs.stop().await;
 }
 
+/// The locks of this one are due several times within the time for which an owner without need stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_owner_of_a_plan_that_is_over_ends_however_often_locks_are_renewed() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, |config| config.lock = Duration::from_secs(2));
+    let (plan, begun, _) = begin(&lanes, &plans).await;
+    plans.carry_out(plan, Command::CancelTask(begun.id), Author::default()).await.unwrap();
+    let status = async || lanes.ledger.plan(plan).await.unwrap().unwrap().status;
+    until("the plan is over", async || status().await == PlanStatus::Cancelled).await;
+    // Until then the plan is not purged.
+    let lease = async || lanes.ledger.lease(&Resource::plan(plan)).await.unwrap();
+    until("its lease is free", async || lease().await.is_some_and(|lease| lease.owner.is_none())).await;
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_forward_of_the_databases_clock_ends_no_run() {
     let lanes = open().await;

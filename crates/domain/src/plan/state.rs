@@ -435,6 +435,12 @@ impl TaskState {
         (self.intent == Intent::Cancel || self.failing.is_some() || self.lock.is_none()).then_some(job)
     }
 
+    /// Whether its tenant's lock is renewed: it may go on, or is over while an attempt of it may be under way.
+    fn needs_lock(&self) -> bool {
+        use TaskStatus::{Paused, Pending, Running};
+        matches!(self.status, Pending | Running | Paused) || self.status.is_over() && self.waits_for.is_some()
+    }
+
     /// The first stage that is UNKNOWN.
     #[must_use]
     pub fn unknown(&self) -> Option<usize> {
@@ -515,6 +521,13 @@ impl PlanState {
                 || task.waits_for.is_some()
         };
         self.started_at.is_some() && self.tasks.iter().any(is_busy)
+    }
+
+    /// Whether [`Command::RenewLocks`] finds a lock to renew, or one to look at.
+    #[must_use]
+    pub fn has_locks_to_renew(&self) -> bool {
+        let is_due = |task: &Arc<TaskState>| task.needs_lock() || task.in_flight().is_some();
+        self.tasks.iter().any(|task| task.lock.is_some() && is_due(task))
     }
 
     /// The place of a task.

@@ -486,13 +486,10 @@ impl StepBuilder {
     /// interrupted keeps it until it runs out. As long as the job of an interrupted one may be under way, it is noticed that the
     /// lock was lost.
     pub(super) fn renew_locks(&mut self) {
-        use TaskStatus::{Paused, Pending, Running};
         for at in 0..self.next.tasks.len() {
             let task = self.task(at);
             let Some(token) = task.lock else { continue };
-            let may_go_on = matches!(task.status, Pending | Running | Paused)
-                || task.status.is_over() && task.waits_for.is_some();
-            if may_go_on {
+            if task.needs_lock() {
                 self.fence(at);
                 self.writes.renews = true;
             } else if task.in_flight().is_some() {

@@ -187,6 +187,23 @@ fn an_owner_finds_out_that_an_interrupted_task_has_lost_its_lock_and_renews_none
 }
 
 #[test]
+fn an_owner_has_locks_to_renew_as_long_as_a_task_goes_on_or_its_job_may_be_under_way() {
+    assert!(!Rig::new(1, 1, |_| {}).state.has_locks_to_renew(), "it has none before it is started");
+    let (rig, _) = taken_over(1);
+    assert!(rig.state.has_locks_to_renew(), "it finds out that the lock was lost");
+    let (rig, _) = without_lock(1);
+    assert!(!rig.state.has_locks_to_renew());
+    let mut rig = Rig::started(1);
+    assert!(rig.state.has_locks_to_renew());
+    rig.complete(0);
+    assert_eq!((rig.state.status(), rig.state.has_locks_to_renew()), (PlanStatus::Succeeded, false));
+    let mut rig = Rig::started(1);
+    rig.fail(0);
+    assert!(rig.task(0).lock.is_some(), "it runs out");
+    assert!(!rig.state.has_locks_to_renew());
+}
+
+#[test]
 fn a_cancelled_task_of_whose_stage_nobody_knows_what_it_did_is_retried_after_a_persons_word() {
     // Called off at its node, and one whose lock was lost before.
     let cancelled: [fn() -> (Rig, JobId); 2] = [
