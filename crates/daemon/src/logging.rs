@@ -22,6 +22,7 @@ use tracing_subscriber::filter::{Directive, ParseError};
 
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
+use crate::terminal;
 use queue::{Limits, Queue};
 
 /// What may wait for the reader of standard error: some 16,000 lines, or 8 MiB where they are long.
@@ -129,7 +130,7 @@ pub fn print_failure(failure: &Failure) {
 
 /// The lines of a failure. A text of somebody else in them moves no cursor.
 fn failure_line(failure: &Failure) -> String {
-    let message = failure.message.replace(|c: char| c.is_control() && c != '\n', " ");
+    let message = failure.message.replace(|c: char| terminal::is_obeyed(c) && c != '\n', " ");
     format!("fencepost: {message}\n")
 }
 
@@ -260,8 +261,9 @@ mod tests {
 
     #[test]
     fn a_failure_keeps_its_lines_and_moves_no_cursor() {
-        let failure = Failure::new(Exit::Refused, "the answer was lost: \u{1b}[2Ja\rb\u{9b}2J\n  Try again.");
-        assert_eq!(failure_line(&failure), "fencepost: the answer was lost:  [2Ja b 2J\n  Try again.\n");
+        let failure =
+            Failure::new(Exit::Refused, "the answer was lost: \u{1b}[2Ja\rb\u{9b}2J\u{202e}\n  Try again.");
+        assert_eq!(failure_line(&failure), "fencepost: the answer was lost:  [2Ja b 2J \n  Try again.\n");
     }
 
     #[test]

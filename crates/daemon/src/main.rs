@@ -15,6 +15,7 @@ mod exit;
 mod logging;
 mod process;
 mod serve;
+mod terminal;
 
 use std::process::ExitCode;
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::exit::{Exit, Failure};
+use crate::terminal;
 
 /// Printed in place of a missing value.
 pub const NONE: &str = "-";
@@ -51,7 +52,22 @@ pub fn all_written() -> Result<(), Failure> {
 /// An answer as JSON on one line, without its end. Values that others wrote have the blanks that they were written with, so line
 /// breaks too; in JSON these are never within a text.
 pub fn json<T: Serialize>(answer: &T) -> String {
-    serde_json::to_string(answer).expect("answers are plain data").replace(['\n', '\r'], " ")
+    let text = serde_json::to_string(answer).expect("answers are plain data");
+    escaped(&text.replace(['\n', '\r'], " "))
+}
+
+/// The same value as this JSON text, with what a terminal would obey escaped. JSON itself has the controls of ASCII escaped but
+/// for U+007F; all others are within texts, too.
+pub fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for char in json.chars() {
+        if char >= '\u{7f}' && terminal::is_obeyed(char) {
+            let _ = write!(shown, "\\u{:04x}", u32::from(char));
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
 }
 
 /// Prints an answer: as JSON if asked, else as `people` renders it.
@@ -308,9 +324,9 @@ pub fn needs(pool: Option<&String>, route: Option<&Route>, requires: &[String]) 
     joined(&needs, ", ")
 }
 
-/// A text of a node or a person on one line, without what would move the cursor.
+/// A text of a node or a person on one line, without what a terminal would obey.
 pub fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(terminal::is_obeyed, " ")
 }
 
 /// Rows under headings, aligned; the last column runs free.
@@ -374,6 +390,28 @@ mod tests {
     fn json_is_one_line_however_its_values_were_written() {
         let written = Json::parse("{\"a\":\r\n  [1,\n2], \"b\": \"\\n\"}").unwrap();
         assert_eq!(json(&[written]), r#"[{"a":    [1, 2], "b": "\n"}]"#);
+    }
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_obeys_and_is_the_same_value() {
+        let obeyed = "\u{7f}\u{80}\u{9b}2J\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+        let text = format!("\u{1b}[2J{obeyed}\\ \u{a0}你好 e\u{301} \u{200d}\u{2065}\u{206a}");
+        // Values that others wrote are printed as they were written.
+        let written = Json::parse(&serde_json::to_string(&text).unwrap()).unwrap();
+        let shown = json(&(&text, &written));
+        assert!(!shown.chars().any(terminal::is_obeyed), "{shown:?}");
+        assert!(shown.contains(r"\u007f\u0080\u009b2J\u009f\u061c\u200e"), "{shown}");
+        assert!(
+            shown.contains("\u{a0}你好 e\u{301} \u{200d}\u{2065}\u{206a}"),
+            "all else is as it was: {shown}"
+        );
+        assert_eq!(serde_json::from_str::<[String; 2]>(&shown).unwrap(), [text.clone(), text]);
+    }
+
+    #[test]
+    fn a_cell_has_nothing_that_a_terminal_obeys() {
+        assert_eq!(one_line("a\u{1b}b\u{9b}c\u{7f}d\u{2028}e\u{202e}f\u{2066}g\u{200f}h"), "a b c d e f g h");
+        assert_eq!(one_line("你好 \u{200d}"), "你好 \u{200d}");
     }
 
     #[test]

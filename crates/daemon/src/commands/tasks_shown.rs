@@ -200,7 +200,7 @@ pub fn event_line(event: &PlanEvent) -> String {
 fn event_columns(cells: &[String; 9]) -> String {
     let cells: Vec<_> =
         cells.iter().zip(EVENT_WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
-    format!("{}\n", cells.join("  ").trim_end())
+    shown::one_line(cells.join("  ").trim_end()) + "\n"
 }
 
 fn event_cells(event: &PlanEvent) -> [String; 9] {
@@ -213,7 +213,7 @@ fn event_cells(event: &PlanEvent) -> [String; 9] {
         shown::or_none(event.stage),
         change(event),
         shown::or_none(event.principal.as_ref()),
-        shown::or_none(event.reason.as_deref().map(shown::one_line)),
+        shown::or_none(event.reason.as_ref()),
     ]
 }
 

@@ -43,7 +43,7 @@ pub async fn to_the_end(
         Err(_) => late(client, id, at_most.unwrap_or(NO_LIMIT), json).await?,
     };
     shown::answer(json, &job, |job| match (&job.outcome, &job.result) {
-        (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
+        (Some(Outcome::Succeeded), Some(result)) => shown::escaped(result.as_str()) + "\n",
         _ => String::new(),
     });
     match job.outcome {
