@@ -39,6 +39,7 @@ use crate::logging;
 use crate::process::{self, Connections};
 pub use endpoint::hostname;
 use generators::InMemory;
+pub use generators::check_ids_file;
 use incarnation::{Incarnation, Parts};
 pub use reload::hangups;
 use serving::{Serving, close_probe};
@@ -187,6 +188,7 @@ impl Daemon {
         let config = &loaded.config;
         tell_configuration(loaded);
         check_ledger(config)?;
+        check_ids_file(config)?;
         let metrics = recorder::start()?;
         let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
         let mut witness = Witness::remember(config, clock.clone())?;

@@ -37,6 +37,7 @@ use keeper::Keeper;
 pub use layout::{Layout, PER_MS, Parts};
 pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, WorkerLease, candidates};
 pub use refusal::Refusal;
+pub use worker_id_file::why_file_refused;
 
 /// What is known of the ledger before it is reached.
 #[derive(Clone, Debug, Default)]

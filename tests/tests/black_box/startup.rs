@@ -137,6 +137,28 @@ async fn a_configuration_that_cannot_be_meant_stops_the_start_with_78() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_ids_file_with_something_else_in_it_stops_the_start_and_a_check_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "keep me\n").unwrap();
+    std::os::unix::fs::symlink(&text, dir.path().join("link")).unwrap();
+    for (file, why) in [
+        ("./notes.txt", "something else than a worker number"),
+        ("link", "a symbolic link"),
+        ("l.db", "a file of its own"),
+        ("l.db-wal", "a file of its own"),
+    ] {
+        for setup in [Setup::basic().unwrap(), Setup::command("check-config")] {
+            let setup = setup.dir(dir.path()).env("FENCEPOST_DATABASE_URL", "sqlite:./l.db");
+            let ended = setup.env("FENCEPOST__IDS__FILE", file).run_to_end(PATIENCE).await.unwrap();
+            assert_refused(&ended, 78, &["ids.file", file, why]);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&text).unwrap(), "keep me\n");
+    assert!(!dir.path().join("l.db").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_tokens_only_loopback_is_served() {
     for address in ["0.0.0.0:0", "[::]:0", "10.1.2.3:7070"] {
         let ended = Setup::bare().arg("--listen").arg(address).run_to_end(PATIENCE).await.unwrap();

@@ -8,7 +8,7 @@ use super::shown;
 use crate::cli::CheckConfig;
 use crate::config::{Loaded, exposed_files, other_ledger, other_tokens, redact, weak_tokens};
 use crate::exit::Failure;
-use crate::serve::{check_files, check_witness, file_warnings};
+use crate::serve::{check_files, check_ids_file, check_witness, file_warnings};
 
 /// Runs the command.
 ///
@@ -18,6 +18,7 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     check_files(&loaded.config)?;
     check_witness(&loaded.config)?;
+    check_ids_file(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
     let others = others.chain(file_warnings(&loaded.config)).chain(exposed_files(&loaded));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {

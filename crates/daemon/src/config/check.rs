@@ -78,6 +78,7 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         loopback(loaded, &mut problems);
     }
     problems.extend(encryption::problems(loaded, listening));
+    written_files(loaded, &mut problems);
     relations(loaded, &mut problems);
     problems
 }
@@ -303,6 +304,35 @@ fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
 /// Whether the advertised address is one of this machine only. Another check refuses an unreadable one.
 fn advertises_loopback(advertise: &str) -> bool {
     Url::parse(advertise).ok().is_none_or(|url| is_loopback(&url))
+}
+
+/// The files that the daemon writes: each is another one than the others, and than those that SQLite and its lock keep.
+fn written_files(loaded: &Loaded, problems: &mut Vec<Problem>) {
+    let Config { ledger, ids, .. } = &loaded.config;
+    // Two names of one file are found, before it is made and after, as the ledger finds its own.
+    let place = |path: &str| ledger::address(&format!("sqlite://{path}")).ok();
+    let of_ledger = match ledger::Kind::of(&ledger.url) {
+        Ok(ledger::Kind::Sqlite) => ledger::address(&ledger.url).ok(),
+        _ => None,
+    };
+    let ends = ["", "-wal", "-shm", "-journal", ".lock"];
+    let of_ledger: Vec<String> =
+        of_ledger.iter().flat_map(|place| ends.map(|end| format!("{place}{end}"))).collect();
+    for (key, path, other) in [
+        ("ids.file", &ids.file, place(&ledger.witness_file)),
+        ("ledger.witness_file", &ledger.witness_file, None),
+    ] {
+        let Some(own) = place(path) else { continue };
+        if of_ledger.contains(&own) || other.is_some_and(|other| other == own) {
+            problems.push(Problem::new(
+                key,
+                Some(format!("{path:?}")),
+                Some(loaded.origin(key).unwrap_or("the default")),
+                "a file of its own: not the ledger of ledger.url, nor what SQLite keeps beside it (-wal, -shm), nor the same \
+                 file for ids.file and ledger.witness_file",
+            ));
+        }
+    }
 }
 
 fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {

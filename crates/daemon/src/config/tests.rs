@@ -437,6 +437,37 @@ fn relations_between_values_hold() {
 }
 
 #[test]
+fn a_file_that_the_daemon_writes_is_no_other_one_and_not_the_ledger() {
+    const IDS: &str = "FENCEPOST__IDS__FILE";
+    const WITNESS: &str = "FENCEPOST__LEDGER__WITNESS_FILE";
+    const LEDGER: &str = "FENCEPOST_DATABASE_URL";
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    let (by_name, by_link) = (folder.path().join("l.db"), link.join("l.db"));
+    let (by_name, by_link) = (by_name.to_str().unwrap(), by_link.to_str().unwrap());
+    let named = format!("sqlite:{by_name}");
+    for (variables, key) in [
+        ([(IDS, "./l.db"), (LEDGER, "sqlite:l.db")], "ids.file = \"./l.db\" (FENCEPOST__IDS__FILE)"),
+        ([(IDS, "l.db-wal"), (LEDGER, "sqlite://./l.db")], "ids.file"),
+        ([(IDS, "l.db-shm"), (LEDGER, "sqlite:l.db")], "ids.file"),
+        ([(IDS, by_link), (LEDGER, named.as_str())], "ids.file"),
+        ([(IDS, "x/witness"), (WITNESS, "./x//witness")], "ids.file"),
+        ([(WITNESS, "l.db"), (LEDGER, "sqlite:./l.db")], "ledger.witness_file"),
+    ] {
+        let message = refusal(&sources(&variables));
+        assert!(message.contains(key) && message.contains("a file of its own"), "{message}");
+    }
+    for variables in [
+        [(IDS, ""), (WITNESS, "")],
+        [(IDS, "l.db-ids"), (LEDGER, "sqlite:l.db")],
+        [(IDS, "l.db"), (LEDGER, "postgres://localhost/l.db")],
+    ] {
+        sources(&variables).load().unwrap();
+    }
+}
+
+#[test]
 fn a_worker_number_is_chosen_by_none_one_or_both_of_its_halves() {
     for (data_center, worker, choice) in [
         ("", "", Some(Choice::Any)),

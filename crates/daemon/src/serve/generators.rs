@@ -1,17 +1,34 @@
 //! The generators of ids. They exist as long as the process; the worker number changes with the incarnation.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actors::database_clock::SharedClock;
 use domain::InstanceId;
-use ids::snowflake::{Keeping, KnownLedger, Layout, LedgerNumbers, Numbers, Options};
+use ids::snowflake::{Keeping, KnownLedger, Layout, LedgerNumbers, Numbers, Options, why_file_refused};
 use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 
 use super::endpoint::Endpoint;
 use super::incarnation::Incarnation;
 use crate::config::Config;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
+
+/// Looks whether `ids.file` may be written; makes and changes nothing.
+///
+/// # Errors
+/// [`Exit::Config`] for a file with something else in it, a link, and what is no file.
+pub fn check_ids_file(config: &Config) -> Result<(), Failure> {
+    let file = &config.ids.file;
+    if file.is_empty() {
+        return Ok(());
+    }
+    why_file_refused(Path::new(file)).map_or(Ok(()), |why| {
+        let what =
+            format!("ids.file {file} cannot be used: {why}, and would be lost; name a file of its own");
+        Err(Failure::new(Exit::Config, what))
+    })
+}
 
 /// Starts what makes snowflakes: by the local file at first, if that proves a worker number. A number is
 /// acquired on the first request for a snowflake, or at once after a recovery. `cluster` is the ledger that was known before.

@@ -6,10 +6,11 @@
 //! it is the same file (not a copy), on the same machine since the same boot, of the same ledger, and no other process has
 //! it locked: then the process that wrote it is dead. A clean stop deletes the file before it lowers the mark in the ledger.
 //!
-//! It is written in place, in one piece under a checksum: a half-written one proves nothing.
+//! It is written in place, in one piece under a checksum: a half-written one proves nothing. A file that is not empty, and does
+//! not begin as ours do, is neither written nor deleted.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ use sha2::{Digest, Sha256};
 
 /// Length of the file. Every record is filled up to it, so that nothing of a longer one is left.
 const FILE_BYTES: usize = 1_024;
+/// Each record begins with this, those of earlier versions too.
+const BEGINNING: &[u8] = br#"{"worker":"#;
 /// A file that vanishes between its opening and its locking is opened anew so often.
 const OPENINGS_MAX: usize = 8;
 /// Names the machine, where there is one.
@@ -93,27 +96,30 @@ impl WorkerIdFile {
     /// Takes the file for this process alone, making it where there is none, and reads what it proves.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] while another process has it; else what the system said.
+    /// [`ErrorKind::WouldBlock`] while another process has it; [`ErrorKind::InvalidData`] for one of [`why_file_refused`]; else
+    /// what the system said.
     pub fn take(path: &Path) -> io::Result<(Self, Proof)> {
         let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
         let boot = read(BOOT_ID)?;
         let machine = read(MACHINE_ID).unwrap_or_default();
         ledger::make_folder_of(path)?;
-        let file = open_locked(path)?;
+        let (file, bytes) = open_locked(path)?;
         let place = Place { machine, boot };
-        let proof = read_proof(&file, &place)?;
+        let proof = read_proof(&file, bytes, &place)?;
         Ok((Self { path: path.to_owned(), place, file: Some(file) }, proof))
     }
 
     /// Writes what is true from now on, synced.
     ///
     /// # Errors
-    /// What the system said. What the file says then is not known, until it is written or removed.
+    /// [`ErrorKind::InvalidData`] where something else was written into the file meanwhile, which is left as it is; else what the
+    /// system said. What the file says then is not known, until it is written or removed.
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => self.file.insert(file),
-            None => self.file.insert(open_locked(&self.path)?),
+            None => self.file.insert(open_locked(&self.path)?.0),
         };
+        contents(file)?;
         let found = file.metadata()?;
         let written = Written {
             worker: record.number.get(),
@@ -136,20 +142,23 @@ impl WorkerIdFile {
     }
 
     /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew. A file that a person has
-    /// moved away is emptied where it is. Another process's file, which may have the name by then, stays.
+    /// moved away is emptied where it is. Another process's file, which may have the name by then, stays, and so does one into
+    /// which something else was written: it proves nothing.
     ///
     /// # Errors
     /// What the system said. What the file says is then as it was.
     pub fn remove(&mut self) -> io::Result<()> {
         if let Some(file) = &self.file {
-            if has_name(file, &self.path)? {
-                match std::fs::remove_file(&self.path) {
+            match contents(file) {
+                Err(error) if error.kind() == ErrorKind::InvalidData => {}
+                _ if has_name(file, &self.path)? => match std::fs::remove_file(&self.path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     _ => {}
+                },
+                _ => {
+                    file.set_len(0)?;
+                    file.sync_all()?;
                 }
-            } else {
-                file.set_len(0)?;
-                file.sync_all()?;
             }
             self.file = None;
         }
@@ -157,26 +166,65 @@ impl WorkerIdFile {
     }
 }
 
-/// Opens and locks the file that has this name, which may have been deleted and made anew in between.
-fn open_locked(path: &Path) -> io::Result<File> {
+/// Why this process must neither write nor delete what has this name: something else than a worker number is in it, or it is no
+/// regular file. `None` for one of ours, if only a part of it, for an empty one, and where there is none or it cannot be read. Changes
+/// nothing.
+#[must_use]
+pub fn why_file_refused(path: &Path) -> Option<String> {
+    let looked = refuse_other_kinds(path).and_then(|()| contents(&File::open(path)?).map(drop));
+    looked.err().filter(|error| error.kind() == ErrorKind::InvalidData).map(|error| error.to_string())
+}
+
+/// A link is refused as well: what it leads to would be written, and the link deleted.
+fn refuse_other_kinds(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Err(refused("it is a symbolic link")),
+        Ok(found) if !found.is_file() => Err(refused("it is no regular file")),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What is in the file, which is refused if that is neither nothing nor ours. A torn write may leave a part of a record, or the
+/// zeros of what never came to the disk.
+fn contents(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let is_blank = bytes.iter().all(|byte| matches!(byte, 0 | b'\n'));
+    let begins_as_ours = bytes.iter().zip(BEGINNING).all(|(found, ours)| found == ours);
+    if bytes.len() > FILE_BYTES || !(is_blank || begins_as_ours) {
+        return Err(refused("something else than a worker number is in it"));
+    }
+    Ok(bytes)
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+/// Opens and locks the file that has this name, which may have been deleted and made anew in between. Answers what is in it, too.
+fn open_locked(path: &Path) -> io::Result<(File, Vec<u8>)> {
     for _ in 0..OPENINGS_MAX {
+        refuse_other_kinds(path)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         file.try_lock().map_err(|refusal| match refusal {
             TryLockError::WouldBlock => io::Error::from(ErrorKind::WouldBlock),
             TryLockError::Error(error) => error,
         })?;
         if has_name(&file, path)? {
+            let bytes = contents(&file)?;
             sync_folder(path)?;
-            return Ok(file);
+            return Ok((file, bytes));
         }
     }
     Err(io::Error::other("the file is deleted and made anew again and again"))
 }
 
-/// Whether the file of this name is this one.
+/// Whether the file of this name is this one, and no link to it.
 fn has_name(file: &File, path: &Path) -> io::Result<bool> {
     let mine = file.metadata()?;
-    match std::fs::metadata(path) {
+    match std::fs::symlink_metadata(path) {
         Ok(named) => Ok((named.dev(), named.ino()) == (mine.dev(), mine.ino())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -184,9 +232,7 @@ fn has_name(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// What the file proves. Nothing where it is not whole, or not in its place.
-fn read_proof(file: &File, place: &Place) -> io::Result<Proof> {
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES as u64).read_to_end(&mut bytes)?;
+fn read_proof(file: &File, bytes: Vec<u8>, place: &Place) -> io::Result<Proof> {
     if bytes.is_empty() {
         return Ok(Proof::Empty);
     }
@@ -329,15 +375,73 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         let length = whole.trim_ascii_end().len();
         for at in (0..length).step_by(3).chain([length - 1]) {
-            let mut torn = whole.clone();
-            torn[at] ^= 1;
-            std::fs::write(&path, &torn).unwrap();
-            assert_eq!(proof(&path), None, "byte {at}");
-            std::fs::write(&path, &whole[..at]).unwrap();
-            assert_eq!(proof(&path), None, "cut at {at}");
+            if at >= BEGINNING.len() {
+                let mut torn = whole.clone();
+                torn[at] ^= 1;
+                std::fs::write(&path, &torn).unwrap();
+                assert_eq!(proof(&path), None, "byte {at}");
+            }
+            for rest in [0, 1, FILE_BYTES - at] {
+                std::fs::write(&path, [&whole[..at], &vec![0_u8; rest]].concat()).unwrap();
+                assert_eq!(why_file_refused(&path), None, "cut at {at}, and {rest} zeros");
+                assert_eq!(proof(&path), None, "cut at {at}, and {rest} zeros");
+            }
         }
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(proof(&path), Some(record(20)), "written in place, it is the same file");
+    }
+
+    #[test]
+    fn a_file_with_something_else_in_it_is_neither_written_nor_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        assert_eq!(why_file_refused(&path), None);
+        let sqlite = [b"SQLite format 3\0".as_slice(), &[0_u8; 8_192]].concat();
+        let long = [BEGINNING, &[b'1'; FILE_BYTES]].concat();
+        for other in
+            [&sqlite, &long, &b"a text\n".to_vec(), &b"{\"position\":7}".to_vec(), &vec![0; FILE_BYTES + 1]]
+        {
+            std::fs::write(&path, other).unwrap();
+            assert!(why_file_refused(&path).unwrap().contains("something else"), "{other:?}");
+            assert_eq!(WorkerIdFile::take(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+            assert_eq!(&std::fs::read(&path).unwrap(), other);
+            std::fs::remove_file(&path).unwrap();
+            // It may come there while this process has the file.
+            let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+            std::fs::write(&path, other).unwrap();
+            for _ in 0..2 {
+                assert_eq!(id_file.write(&record(20)).unwrap_err().kind(), ErrorKind::InvalidData);
+                id_file.remove().expect("what it says proves nothing");
+                assert_eq!(&std::fs::read(&path).unwrap(), other);
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_a_folder_and_what_is_no_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link, away] = ["target", "link", "away"].map(|name| folder.path().join(name));
+        std::fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("missing"), &away).unwrap();
+        for (path, why) in [
+            (link.as_path(), "a symbolic link"),
+            (away.as_path(), "a symbolic link"),
+            (folder.path(), "no regular file"),
+            (Path::new("/dev/null"), "no regular file"),
+        ] {
+            assert!(why_file_refused(path).unwrap().contains(why), "{}", path.display());
+            assert_eq!(WorkerIdFile::take(path).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+        assert!(!folder.path().join("missing").exists());
+        // One that takes the place of the file is neither written through nor deleted.
+        std::fs::remove_file(&link).unwrap();
+        let (mut id_file, _) = WorkerIdFile::take(&link).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        id_file.remove().unwrap();
+        assert_eq!(id_file.write(&record(20)).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(link.is_symlink() && std::fs::read(&target).unwrap().is_empty());
     }
 
     #[test]
