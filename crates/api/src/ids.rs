@@ -3,6 +3,7 @@
 //! Most of these requests use ids up, so they take no HEAD, and no cache may keep their answers.
 
 use std::fmt::Display;
+use std::time::Instant;
 
 use ::ids::unique::{Version, uuids as new_uuids};
 use actix_web::http::header::CACHE_CONTROL;
@@ -16,6 +17,7 @@ use wire::ids as shape;
 use crate::audit;
 use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
+use crate::limits::FORWARD_SLACK;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -269,14 +271,17 @@ async fn make_snowflakes(
     count: usize,
 ) -> Result<Routed<::ids::snowflake::Batch>, Refusal> {
     let state = forwarder.state();
-    match state.call(state.snowflakes.take(count, state.settings.request_timeout)).await {
+    let limit = state.settings.request_timeout;
+    // One deadline, whichever instance serves in the end.
+    let deadline = Instant::now() + limit + FORWARD_SLACK;
+    match state.call(state.snowflakes.take(count, limit)).await {
         Ok(batch) => {
             state.id_counters.snowflake.increment(count as u64);
             Ok(Routed::Here(batch))
         }
         Err(refusal) if refusal.is_of_the_clock() => {
             // Boxed: the future of each request would have room for it.
-            let answer = Box::pin(forwarder.to_a_right_clock(request)).await;
+            let answer = Box::pin(forwarder.to_a_right_clock(request, deadline)).await;
             answer.map_or_else(|| Err(refusal.into()), |answer| Ok(Routed::Elsewhere(answer)))
         }
         Err(refusal) => Err(refusal.into()),

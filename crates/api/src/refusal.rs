@@ -321,17 +321,17 @@ fn locked_by_another(tenant: &str) -> String {
 impl From<ids::snowflake::Refusal> for Refusal {
     fn from(refusal: ids::snowflake::Refusal) -> Self {
         use ids::snowflake::Refusal as Inside;
-        let detail = refusal.to_string();
+        let (detail, wait_ms) = (refusal.to_string(), refusal.wait_ms());
         match refusal {
-            Inside::MarkAhead { wait_ms, .. } => Self::new(Code::ClockBehind, detail)
-                .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(Some(wait_ms))),
             // The file keeps the mark that the clock must not pass, and a wrong epoch is a wrong clock.
-            Inside::ClockBack { .. }
+            Inside::MarkAhead { .. }
+            | Inside::ClockBack { .. }
             | Inside::ClockStill
             | Inside::ClockOff { .. }
             | Inside::NotBegun { .. }
             | Inside::OtherEpoch { .. }
-            | Inside::File(_) => Self::new(Code::ClockBehind, detail),
+            | Inside::File(_) => Self::new(Code::ClockBehind, detail)
+                .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(wait_ms)),
             // A number comes free when its holder ends, and this instance looks for one every second.
             Inside::NoNumber { .. } => Self::new(Code::Exhausted, detail)
                 .with(|problem| problem.retry_after_ms = Some(rand::rng().random_range(1_000..=2_000))),
@@ -500,6 +500,22 @@ mod tests {
             assert_eq!((shown.code(), shown.problem.status), (code, code.status()), "{refusal:?}");
             assert!(shown.owner().is_none_or(|owner| owner == "a-1"), "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_of_snowflakes_whose_wait_is_known_names_the_wait() {
+        use ids::snowflake::Refusal as Inside;
+        let wait_ms = |refusal: Inside| Refusal::from(refusal).problem.retry_after_ms;
+        let number = domain::WorkerNumber::new(7).unwrap();
+        for refusal in [
+            Inside::MarkAhead { number, wait_ms: 293_000 },
+            Inside::ClockBack { by_ms: 293_000 },
+            Inside::NotBegun { epoch_ms: 300_000, wait_ms: 293_000 },
+        ] {
+            assert_eq!(wait_ms(refusal), Some(293_000));
+        }
+        assert!(wait_ms(Inside::ClockBack { by_ms: 6 }).is_some_and(|ms| ms >= 500), "callers are spread");
+        assert!(wait_ms(Inside::ClockStill).is_some_and(|ms| ms <= 1_500));
     }
 
     #[test]

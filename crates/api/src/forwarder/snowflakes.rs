@@ -10,22 +10,24 @@ use cluster::Member;
 use rand::seq::SliceRandom as _;
 
 use super::{Asked, ForwardedRequest, Forwarder};
-use crate::limits::{FORWARD_SLACK, RIGHT_CLOCK_AGE_MAX, RIGHT_CLOCKS_ASKED_MAX};
+use crate::limits::{RIGHT_CLOCK_AGE_MAX, RIGHT_CLOCKS_ASKED_MAX};
 use crate::peer_credential;
 use crate::services::Incarnation;
 
 impl Forwarder {
-    /// Passes a request for snowflakes on to another instance; `None` if none of those that were asked has served it. A
-    /// request that another instance has passed on is not passed on again.
-    pub async fn to_a_right_clock(&self, request: &HttpRequest) -> Option<HttpResponse> {
+    /// Passes a request for snowflakes on to another instance; `None` if none of those that were asked has served it before the
+    /// deadline. A request that another instance has passed on is not passed on again.
+    pub async fn to_a_right_clock(&self, request: &HttpRequest, deadline: Instant) -> Option<HttpResponse> {
         // Before the ledger is reached no other instance is known.
         if peer_credential::is_forwarded(request) || !self.state.is_open() {
             return None;
         }
-        let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.state.incarnation();
         let forwarded = ForwardedRequest::of(request, Vec::new());
         for member in self.right_clocks(&incarnation) {
+            if Instant::now() >= deadline {
+                break;
+            }
             match self.ask_there(&incarnation, &forwarded, &member, deadline).await {
                 Ok(Asked::Answered(mut answer)) if answer.status().is_success() => {
                     self.right_clock.store(Some(Arc::new((member.id, Instant::now()))));

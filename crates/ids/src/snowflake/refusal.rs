@@ -54,6 +54,8 @@ pub enum Refusal {
     NotBegun {
         /// When it begins, in milliseconds since 1970.
         epoch_ms: u64,
+        /// How long that still is by this clock, in milliseconds.
+        wait_ms: u64,
     },
     /// This instance is configured with another epoch than the fleet: they could make the same id.
     #[error("ids.epoch_ms is {configured_ms} here and {in_force_ms} in the ledger; make them agree")]
@@ -93,6 +95,25 @@ fn all_held(numbers: usize, holder: &InstanceId) -> String {
 }
 
 impl Refusal {
+    /// How long it lasts by this machine's clock, in milliseconds, if nobody corrects that; `None` where it is not known.
+    #[must_use]
+    pub const fn wait_ms(&self) -> Option<u64> {
+        match self {
+            Self::ClockBack { by_ms } => Some(*by_ms),
+            Self::MarkAhead { wait_ms, .. } | Self::NotBegun { wait_ms, .. } => Some(*wait_ms),
+            Self::ClockStill
+            | Self::ClockOff { .. }
+            | Self::NoNumber { .. }
+            | Self::Ended { .. }
+            | Self::OtherEpoch { .. }
+            | Self::File(_)
+            | Self::Ledger(_)
+            | Self::Unreached
+            | Self::Late
+            | Self::Stopped => None,
+        }
+    }
+
     /// Whether this machine's clock is the reason, so that an instance with another clock can serve. (A configured epoch that
     /// is not the fleet's is a mistake that nobody may serve around.)
     #[must_use]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::limits::ID_BATCH_MAX;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Batch, Generator, Phase, Refusal, Run, Snowflakes, Stop};
 use crate::limits::{CLOCK_BACK_MS_MAX, CLOCK_STILL_MAX};
@@ -16,8 +16,8 @@ use crate::limits::{CLOCK_BACK_MS_MAX, CLOCK_STILL_MAX};
 const NEXT_MS: Duration = Duration::from_millis(1);
 
 impl Snowflakes {
-    /// `count` ids, rising, all under one number; waits no longer than `limit`. Nearly always it does not wait at
-    /// all.
+    /// `count` ids, rising, all under one number; waits no longer than `limit`, and not at all where the wait is known to be
+    /// longer. Nearly always it does not wait at all.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -36,9 +36,10 @@ impl Snowflakes {
             }
             begun = Some((Arc::clone(generator), run));
         }
+        let deadline = Instant::now() + limit;
         // Boxed: most callers do not come here.
-        let patiently = Box::pin(self.take_patiently(count, begun));
-        timeout(limit, patiently).await.unwrap_or_else(|_| Err(self.why_late()))
+        let patiently = Box::pin(self.take_patiently(count, begun, deadline));
+        timeout_at(deadline, patiently).await.unwrap_or_else(|_| Err(self.why_late()))
     }
 
     /// Goes on with what the generator had in its millisecond, if that is not all.
@@ -46,6 +47,7 @@ impl Snowflakes {
         &self,
         count: u32,
         begun: Option<(Arc<Generator>, Run)>,
+        deadline: Instant,
     ) -> Result<Batch, Refusal> {
         let mut phase = self.shared.phase.subscribe();
         if let Some((generator, run)) = begun
@@ -66,6 +68,7 @@ impl Snowflakes {
             match now {
                 Phase::Stopped => return Err(Refusal::Stopped),
                 Phase::Refusing(refusal) => return Err(refusal),
+                Phase::Seeking(Some(refusal)) if refusal.is_beyond(deadline) => return Err(refusal),
                 Phase::Idle | Phase::Seeking(_) | Phase::Holding(_) => {
                     self.shared.bell.notify_one();
                     self.changed(&mut phase).await?;
@@ -162,5 +165,13 @@ impl Snowflakes {
     /// What kept somebody waiting for too long.
     fn why_late(&self) -> Refusal {
         self.status().refusal.unwrap_or(Refusal::Late)
+    }
+}
+
+impl Refusal {
+    /// Whether it is known to last beyond this time.
+    fn is_beyond(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.wait_ms().is_some_and(|wait_ms| Duration::from_millis(wait_ms) > left)
     }
 }

@@ -227,6 +227,24 @@ async fn a_number_is_kept_while_its_mark_is_waited_for_longer_than_its_lease_las
     assert_eq!(process.makes().await, 7);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_known_to_be_too_long_is_refused_at_once_and_one_that_is_not_is_waited_for() {
+    let fleet = Fleet::new();
+    fleet.lift_mark(number(7), 300_000);
+    let process = fleet.start("a", 0, fixed(7));
+    for _ in 0..3 {
+        let since = Instant::now();
+        let refused = process.take(1, 10_000).await;
+        assert!(
+            matches!(refused, Err(Refusal::MarkAhead { wait_ms, .. }) if wait_ms > 10_000),
+            "{refused:?}"
+        );
+        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+        pass(90_000).await;
+    }
+    process.take(1, 60_000).await.unwrap();
+}
+
 /// A fleet whose number 7 was held, and is not.
 async fn with_7_given_back() -> Arc<Fleet> {
     let fleet = Fleet::new();
@@ -730,6 +748,7 @@ async fn a_recall_while_a_mark_is_waited_for_begins_the_search_anew() {
     let refused = process.take(1, 1_000).await;
     assert!(matches!(refused, Err(Refusal::MarkAhead { .. })), "{refused:?}");
     process.snowflakes.recall();
+    pass(100).await;
     assert_ne!(process.makes().await, 0, "what was acquired before the recall");
 }
 

@@ -167,8 +167,8 @@ impl WorkerIdFile {
 }
 
 /// Why this process must neither write nor delete what has this name: something else than a worker number is in it, or it is no
-/// regular file. `None` for one of ours, if only a part of it, for an empty one, and where there is none or it cannot be read. Changes
-/// nothing.
+/// regular file. `None` for one of ours, if only a part of it, for an empty one, and where there is none or it cannot be read.
+/// Changes nothing.
 #[must_use]
 pub fn why_file_refused(path: &Path) -> Option<String> {
     let looked = refuse_other_kinds(path).and_then(|()| contents(&File::open(path)?).map(drop));

@@ -84,8 +84,9 @@ impl KeeperContext {
         let before = self.shared.clock.now_ms();
         let database = numbers.clock_ms().await?;
         let after = self.shared.clock.now_ms();
-        if before < self.options.layout.epoch_ms() {
-            return Err(Refusal::NotBegun { epoch_ms: self.options.layout.epoch_ms() });
+        let epoch_ms = self.options.layout.epoch_ms();
+        if before < epoch_ms {
+            return Err(Refusal::NotBegun { epoch_ms, wait_ms: epoch_ms - before });
         }
         let (ahead, behind) = (before.saturating_sub(database), database.saturating_sub(after));
         match (ahead > max_ms, behind > max_ms) {
