@@ -349,7 +349,7 @@ impl From<ids::segment::Refusal> for Refusal {
         let detail = refusal.to_string();
         match refusal {
             Inside::Unknown => Self::new(Code::NotFound, detail),
-            Inside::Exhausted => Self::new(Code::Exhausted, detail),
+            Inside::Exhausted | Inside::TagExhausted => Self::new(Code::Exhausted, detail),
             Inside::Ledger(error) => error.into(),
             Inside::Late => Self::new(Code::LedgerUnavailable, detail),
             Inside::Overloaded => Self::new(Code::Overloaded, detail),

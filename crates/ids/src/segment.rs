@@ -44,9 +44,15 @@ pub enum Refusal {
     /// There is no such tag or sequence.
     #[error("there is no such tag or sequence; set it first")]
     Unknown,
-    /// It has fewer numbers left than are asked for, or none.
+    /// The sequence has fewer numbers left than are asked for, or none.
     #[error("fewer numbers are left than are asked for: the one after them would be above 2^63 - 1")]
     Exhausted,
+    /// The ledger has no range of the tag left that is as long as its step and as what the request lacks.
+    #[error(
+        "the ledger has fewer ids of this tag left below 2^63 - 1 than its step, or than the request lacks; a lower step, or fewer \
+         ids in each request, gets the last ones"
+    )]
+    TagExhausted,
     /// The ledger was asked and did not answer as it should.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
@@ -247,7 +253,7 @@ async fn load_range(mut load: Load, at_least: u64) {
             })
         }
         Ok(RangeTaken::Unknown) => Err(Refusal::Unknown),
-        Ok(RangeTaken::Exhausted) => Err(Refusal::Exhausted),
+        Ok(RangeTaken::Exhausted) => Err(Refusal::TagExhausted),
         Err(error) => {
             ledger::log_failure!(error, tag = %tag.name, "a range could not be loaded; the next request tries again");
             Err(Refusal::Ledger(error))

@@ -320,7 +320,7 @@ async fn a_step_that_has_grown_past_the_last_numbers_keeps_none_of_them_back() {
         assert_eq!(take(&segments, 1).await, [expected]);
     }
     let refused = segments.take(&tag("t"), 1, LIMIT).await;
-    assert!(matches!(refused, Err(Refusal::Exhausted)), "{refused:?}");
+    assert!(matches!(refused, Err(Refusal::TagExhausted)), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,16 +330,18 @@ async fn the_last_numbers_are_given_and_then_none() {
     let segments = Segments::new(Shared(limited));
     assert_eq!(take(&segments, 1_000).await.last(), Some(&1_000));
     for _ in 0..3 {
-        assert!(matches!(segments.take(&tag("t"), 1, LIMIT).await, Err(Refusal::Exhausted)));
+        assert!(matches!(segments.take(&tag("t"), 1, LIMIT).await, Err(Refusal::TagExhausted)));
     }
-    // A refusal does not deny that some are left.
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_near_the_end_does_not_deny_that_as_many_are_left_as_are_asked_for() {
     let mut limited = source(1_000);
-    Arc::get_mut(&mut limited).unwrap().end = 1_001;
+    Arc::get_mut(&mut limited).unwrap().end = 1_807;
     let segments = Segments::new(Shared(limited));
-    take(&segments, 998).await;
-    let refused = segments.take(&tag("t"), 5, LIMIT).await.unwrap_err().to_string();
-    // 2^63 - 1 itself is never given, as the next number has to be kept.
-    let reason = "the one after them would be above 2^63 - 1";
-    assert_eq!(refused, format!("fewer numbers are left than are asked for: {reason}"));
-    assert_eq!(take(&segments, 2).await, [999, 1_000]);
+    take(&segments, 1).await;
+    // 999 in memory and 806 in the ledger, which are fewer than a step.
+    let refused = segments.take(&tag("t"), 1_500, LIMIT).await.unwrap_err().to_string();
+    assert!(refused.contains("than its step") && refused.contains("a lower step"), "{refused}");
+    assert_eq!(take(&segments, 999).await.last(), Some(&1_000));
 }
