@@ -49,8 +49,8 @@ pub enum Refusal {
     Exhausted,
     /// The ledger has no range of the tag left that is as long as its step and as what the request lacks.
     #[error(
-        "the ledger has fewer ids of this tag left below 2^63 - 1 than its step, or than the request lacks; a lower step, or fewer \
-         ids in each request, gets the last ones"
+        "the ledger has fewer ids of this tag left below 2^63 - 1 than its step, or than the request lacks; a lower step, or \
+         fewer ids in each request, gets the last ones"
     )]
     TagExhausted,
     /// The ledger was asked and did not answer as it should.

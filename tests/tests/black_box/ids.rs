@@ -487,6 +487,22 @@ async fn the_commands_print_ids_a_line_each_or_the_answer_as_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_recovery_a_command_prints_the_servers_refusal_although_a_request_may_take_longer_than_it() {
+    let setup = Setup::basic().unwrap().env("FENCEPOST__IDS__WORKER", "5");
+    let mut instance = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "20000").start().await.unwrap();
+    assert_eq!(get(&patient(), instance.url(), "/v1/ids/snowflake").await.status, 200);
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    let recover = Setup::command("recover").arg("--confirm").arg("--lead-ms").arg("300000");
+    let recovered = recover.dir(instance.dir()).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(recovered.code, Some(0), "{recovered:?}");
+    instance.start().await.unwrap();
+    let command = Setup::command("id").arg("snowflake").arg("--url").arg(instance.url());
+    let ended = command.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("clock_behind") && ended.stderr.contains("ids of worker 5"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_in_words_and_makes_nothing() {
     let instance = Setup::basic().unwrap().start().await.unwrap();
     let client = patient();
