@@ -8,6 +8,7 @@ use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, He
 use actix_web::{HttpMessage, HttpRequest, web};
 use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Invalid, Nonce, SignerId};
+use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use serde::de::DeserializeOwned;
 use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
@@ -34,6 +35,10 @@ pub struct BodyLimits<'s> {
     /// Whether the instance stops.
     pub traffic: &'s Traffic,
 }
+
+/// What lets a request in again whose body was waited for. The application has it, since what it asks is above this file.
+#[derive(Clone, Copy, Debug)]
+pub struct LetInAgain(pub fn(&HttpRequest) -> LocalBoxFuture<'_, Result<(), Refusal>>);
 
 /// The body of a request that is never forwarded.
 pub async fn body<T: DeserializeOwned>(
@@ -81,6 +86,8 @@ pub fn optional_object<T: DeserializeOwned>(
 
 /// The body as it came, within its limits. That of a forwarded request is the one that its credential is for. Its bytes count
 /// as being read until the request is answered, or given up, unless [`kept_bytes`] takes them.
+///
+/// Where the body had to be waited for, the request is let in again, and its [`Principal`] may be another one than before.
 pub async fn bytes(
     request: &HttpRequest,
     payload: web::Payload,
@@ -146,7 +153,7 @@ async fn within_limits(
         limits.traffic.until_draining().await;
         tokio::time::sleep(DRAINED_BODY_MAX).await;
     };
-    tokio::select! {
+    let arrived = tokio::select! {
         biased;
         bytes = read => bytes,
         () = stops => {
@@ -156,7 +163,11 @@ async fn within_limits(
             let ms = limits.timeout.as_millis();
             Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
         }
-    }
+    };
+    let bytes = arrived?;
+    let LetInAgain(let_in) = *request.app_data::<LetInAgain>().ok_or_else(Refusal::internal)?;
+    let_in(request).await?;
+    Ok(bytes)
 }
 
 /// What the head says of the body's length, in bytes.

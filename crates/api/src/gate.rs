@@ -9,15 +9,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_web::Error;
-use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode, Version};
 use actix_web::middleware::Next;
-use actix_web::web::BytesMut;
+use actix_web::web::{self, BytesMut};
+use actix_web::{Error, HttpMessage, HttpRequest};
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use metrics::{Counter, Histogram};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -242,6 +242,8 @@ async fn serve(
             Listener::Probes => answer,
         });
     };
+    // The caller may see less than when the head came: see `let_in_again`.
+    let principal = Principal::of(answer.request());
     let refusal = visibility::refusal(state, principal.sees(), refusal).await;
     let refusal = with_reason_of_ledger(state, refusal);
     if refusal.code() == Code::Forbidden {
@@ -282,6 +284,48 @@ async fn let_in(
     }
     admit(state, route, access)?;
     Ok((principal, share))
+}
+
+/// Lets a request whose body was waited for in again, as it would be let in if it came now: the token may have been taken away
+/// meanwhile, may have expired, or may do or see less. From then on the request is that of the caller as the token describes it.
+pub fn let_in_again(request: &HttpRequest) -> LocalBoxFuture<'_, Result<(), Refusal>> {
+    Box::pin(async move {
+        let state = request.app_data::<web::Data<State>>().ok_or_else(Refusal::internal)?;
+        let earlier = Principal::of(request);
+        if state.settings.auth.knows(&earlier) {
+            return Ok(());
+        }
+        let admitted = admit_again(state, request, &earlier).await;
+        // `serve` logs what is forbidden.
+        if let Err(refusal) = &admitted
+            && is_of_access(refusal.code())
+            && refusal.code() != Code::Forbidden
+        {
+            log_refused(refusal);
+        }
+        request.extensions_mut().insert(admitted?);
+        Ok(())
+    })
+}
+
+/// The caller of a request as it stands by now, which may still do and see what it asks for.
+async fn admit_again(
+    state: &State,
+    request: &HttpRequest,
+    earlier: &Arc<Principal>,
+) -> Result<Arc<Principal>, Refusal> {
+    let auth = &state.settings.auth;
+    // Another instance has checked the secret.
+    let is_forwarded = peer_credential::is_forwarded(request);
+    let found = if is_forwarded { auth.named(earlier.name()) } else { auth.again(earlier) };
+    let principal = found?;
+    let (method, path) = (request.method(), request.match_info().as_str());
+    let route = routes::find(path);
+    access_of(route, method).check(&principal)?;
+    if let Some(route) = route {
+        visibility::admit(state, route, method, path, &principal).await?;
+    }
+    Ok(principal)
 }
 
 /// A ledger that takes no writes leaves its callers without an answer until their time is over.

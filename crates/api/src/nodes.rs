@@ -204,6 +204,8 @@ pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: S
     visibility::of_all(Principal::of(&request).sees())?;
     Query::read(&request, &[])?;
     let asked: shape::PoolsRequest = extract::body(&request, payload, state.body_limits()).await?;
+    // The token may see less since the head came.
+    visibility::of_all(Principal::of(&request).sees())?;
     let list = asked.pools.iter().map(from_wire::pool).collect::<Result<Vec<_>, _>>()?;
     let pools = Pools::new(asked.version + 1, list)?;
     let by = audit::entry(&request, "set_pools", "config:pools");

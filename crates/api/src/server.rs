@@ -334,6 +334,7 @@ pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
         .app_data(web::Data::from(Arc::clone(state)))
         .app_data(web::Data::from(Arc::clone(forwarder)))
         .app_data(web::Data::new(ops::Document::of(openapi::document)))
+        .app_data(extract::LetInAgain(gate::let_in_again))
         .wrap(from_fn(move |request, next| {
             gate::pass(Arc::clone(&passing), Rc::clone(&tally), Listener::Main, request, next)
         }))

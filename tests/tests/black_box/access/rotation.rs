@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use testkit::http::plain_http;
 use testkit::node::{Message, Socket};
 use testkit::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::world::{self, Ground};
+use crate::bad_input::socket::Answer;
 use crate::tokens::{Guarded, HEARTBEAT, digest_of, first, root, write};
 use crate::{patient, until};
 
@@ -295,6 +298,124 @@ async fn a_token_that_is_taken_away_loses_a_socket_that_is_never_idle() {
         () = goes_on => {}
         () = ends => {}
     }
+}
+
+/// Changes, with their bodies.
+const CHANGES: [(&str, &str, &str); 6] = [
+    ("PUT", "/v1/signers/s/policy", r#"{"hold_ms":5000}"#),
+    ("POST", "/v1/jobs", r#"{"payload":1}"#),
+    ("POST", "/v1/jobs/batch", r#"{"jobs":[{"payload":1}]}"#),
+    ("POST", "/v1/sessions", "{}"),
+    ("POST", "/v1/plans", r#"{"start":false,"tasks":[{"tenant":"t","stages":[{"name":"s","payload":1}]}]}"#),
+    ("POST", "/v1/bulk", r#"{"action":"cancel","filter":{"state":"CREATED"}}"#),
+];
+
+/// A request that the daemon has let in, and whose body is held back.
+struct HeldBack {
+    what: String,
+    stream: TcpStream,
+    body: Vec<u8>,
+}
+
+impl HeldBack {
+    /// Sends the head of a change, and waits until the daemon looks at it.
+    async fn begun(
+        daemon: &Guarded,
+        secret: &str,
+        (method, path, body): (&str, &str, &str),
+        is_chunked: bool,
+    ) -> Self {
+        const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let length = body.len();
+        let (header, body) = if is_chunked {
+            ("transfer-encoding: chunked".to_owned(), format!("{length:x}\r\n{body}\r\n0\r\n\r\n"))
+        } else {
+            (format!("content-length: {length}"), body.to_owned())
+        };
+        let what = format!("{method} {path} of {secret}, {header}");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {secret}\r\n\
+             connection: close\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n{header}\r\n\r\n"
+        );
+        let mut stream =
+            TcpStream::connect(daemon.instance.url().strip_prefix("http://").unwrap()).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut said = vec![0; GO_ON.len()];
+        stream.read_exact(&mut said).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&said), String::from_utf8_lossy(GO_ON), "{what}");
+        Self { what, stream, body: body.into_bytes() }
+    }
+
+    /// All changes, by each of some tokens.
+    async fn all(daemon: &Guarded, secrets: &[&str]) -> Vec<Self> {
+        let mut held = Vec::new();
+        for secret in secrets {
+            for change in CHANGES {
+                for is_chunked in [false, true] {
+                    held.push(Self::begun(daemon, secret, change, is_chunked).await);
+                }
+            }
+        }
+        held
+    }
+
+    /// Sends the body, and reads the answer.
+    async fn ends(mut self) -> (String, Answer) {
+        self.stream.write_all(&self.body).await.unwrap();
+        let mut answer = Vec::new();
+        self.stream.read_to_end(&mut answer).await.unwrap();
+        let answer = Answer::parse(&answer).unwrap_or_else(|| panic!("{}: no answer", self.what));
+        (self.what, answer)
+    }
+}
+
+/// Checks that none of [`CHANGES`] was made.
+async fn nothing_was_made(daemon: &Guarded) {
+    for path in ["/v1/signers", "/v1/jobs", "/v1/sessions", "/v1/plans", "/v1/bulk"] {
+        let (_, listed) = daemon.ask("steady", "GET", path, None).await;
+        assert_eq!(listed["items"], json!([]), "{path}: {listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_for_a_token_that_is_taken_away_before_the_body_comes() {
+    let named = |name: &str| entry(name, &[name.to_owned()], &["admin"]);
+    let mut expired = named("expired");
+    let daemon = Guarded::start(&json!([named("steady"), named("removed"), expired])).await;
+    let held = HeldBack::all(&daemon, &["removed", "expired"]).await;
+    expired["expires_at"] = json!("2001-01-01T00:00:00Z");
+    change(&daemon, &json!([named("steady"), expired]), true, ("removed", false)).await;
+    for held in held {
+        let (what, answer) = held.ends().await;
+        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("unauthorized")), "{what}");
+    }
+    nothing_was_made(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_may_do_less_before_the_body_comes_does_what_it_may_do_then() {
+    let with = |name: &str, scopes: &[&str]| entry(name, &[name.to_owned()], scopes);
+    let (steady, gone) = (with("steady", &["admin"]), with("gone", &["read"]));
+    let mut bounded = with("bounded", &["admin"]);
+    let before =
+        json!([steady, gone, with("narrowed", &["admin"]), bounded, with("still", &["submit", "node"])]);
+    let daemon = Guarded::start(&before).await;
+    let held = HeldBack::all(&daemon, &["narrowed"]).await;
+    let unseen = HeldBack::begun(&daemon, "bounded", CHANGES[0], false).await;
+    let allowed = HeldBack::begun(&daemon, "still", CHANGES[1], false).await;
+    bounded["signers"] = json!(["other:*"]);
+    let after = json!([steady, with("narrowed", &["read"]), bounded, with("still", &["submit"])]);
+    change(&daemon, &after, true, ("gone", false)).await;
+    for held in held {
+        let (what, answer) = held.ends().await;
+        assert_eq!((answer.status, &answer.json()["code"]), (403, &json!("forbidden")), "{what}: {answer:?}");
+    }
+    let (what, answer) = unseen.ends().await;
+    assert_eq!((answer.status, &answer.json()["code"]), (404, &json!("not_found")), "{what}: {answer:?}");
+    nothing_was_made(&daemon).await;
+    // What the token may do then is done.
+    let (what, answer) = allowed.ends().await;
+    assert_eq!(answer.status, 202, "{what}: {answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
