@@ -1,5 +1,5 @@
 //! Every request passes here before its body is read: it gets its id, it is checked for a token (or, where no tokens
-//! are configured, for a loopback host), it is counted, and its outcome leaves as an answer.
+//! are configured, that it comes from this machine), it is counted, and its outcome leaves as an answer.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -264,7 +264,7 @@ async fn let_in(
     request: &mut ServiceRequest,
 ) -> Result<(Arc<Principal>, Option<Share>), Refusal> {
     let access = access_of(route, request.method());
-    let principal = identify(state, access, request).await.inspect_err(|refusal| {
+    let principal = identify(state, route, access, request).await.inspect_err(|refusal| {
         // A request without a span of its own: a probe that a web page sent.
         let pattern = route.map_or("other", |route| route.pattern);
         let span =
@@ -394,11 +394,13 @@ fn log_refused(refusal: &Refusal) {
 
 async fn identify(
     state: &State,
+    route: Option<&Route>,
     access: Access,
     request: &mut ServiceRequest,
 ) -> Result<Arc<Principal>, Refusal> {
     if state.settings.auth.is_open() {
-        loopback::admit(&request.head().uri, request.headers())?;
+        let is_probe = route.is_some_and(|route| route.is_probed_by(request.method()));
+        loopback::admit(&request.head().uri, request.headers(), is_probe)?;
     }
     if access != Access::Open && peer_credential::is_claimed(request.headers()) {
         // The cluster's secret is known once the server has started.

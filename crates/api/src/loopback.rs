@@ -1,38 +1,57 @@
 //! Which requests a daemon without tokens serves. Every program that reaches such a daemon may do everything, and a
 //! browser on the same machine reaches it too. So this file refuses what a web page of another site makes a browser
-//! send, also a page whose name was made to resolve to this machine (DNS rebinding).
+//! send, also a page whose name was made to resolve to this machine (DNS rebinding), and what a reverse proxy has marked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use actix_web::http::Uri;
-use actix_web::http::header::{HOST, HeaderMap, HeaderName, ORIGIN};
+use actix_web::http::header::{
+    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, VIA, X_FORWARDED_FOR, X_FORWARDED_HOST,
+};
 use wire::Code;
 
 use crate::refusal::Refusal;
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Lets a request pass that a program of this machine, or a page of this daemon itself, has sent.
+/// By which of these a request shows that a proxy has passed it on, whose callers may be anywhere.
+static PROXIED: [HeaderName; 5] =
+    [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, HeaderName::from_static("x-real-ip"), VIA];
+
+/// Lets a request pass that a program of this machine, or a page of this daemon itself, has sent. A probe may come through a
+/// proxy, and name another host or none, as load balancers send it.
 ///
 /// # Errors
-/// `invalid` without exactly one host; `forbidden` for a host that is no loopback name, for a foreign origin, and for
-/// what a browser marks as sent by another site.
-pub fn admit(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+/// `invalid` for several hosts, and without one; `forbidden` for a host that is no loopback name, for what a proxy has passed on,
+/// for a foreign origin, and for what a browser marks as sent by another site.
+pub fn admit(uri: &Uri, headers: &HeaderMap, is_probe: bool) -> Result<(), Refusal> {
+    if !is_probe && let Some(name) = PROXIED.iter().find(|name| headers.contains_key(*name)) {
+        let detail = format!(
+            "the request came through a proxy (it has the header {name}): this daemon has no tokens and serves this machine \
+             only; set tokens (auth.tokens) to serve it through a proxy"
+        );
+        return Err(Refusal::new(Code::Forbidden, detail));
+    }
     let host = host(uri, headers)?;
-    let named = Authority::parse(host).filter(|authority| authority.is_loopback());
-    let Some(named) = named else {
-        return Err(forbidden(&format!(
-            "the request's host is {host:?}. Without tokens the host must be a loopback name: localhost, 127.0.0.1 \
-             or [::1], with any port"
-        )));
-    };
+    let named = host.and_then(Authority::parse);
+    if !is_probe {
+        let host = host.ok_or_else(not_one_host)?;
+        if !named.is_some_and(Authority::is_loopback) {
+            return Err(forbidden(&format!(
+                "the request's host is {host:?}. Without tokens the host must be a loopback name: localhost, \
+                 127.0.0.1 or [::1], with any port"
+            )));
+        }
+    }
     if let Some(site) = headers.get_all(&SEC_FETCH_SITE).find(|site| !is_own_site(site.as_bytes())) {
         return Err(forbidden(&format!(
             "a web page of another origin sent this request (Sec-Fetch-Site: {site:?}). Without tokens only \
              programs and the daemon's own pages may send requests",
         )));
     }
-    if let Some(foreign) = headers.get_all(ORIGIN).find(|origin| !is_of(origin.as_bytes(), named)) {
+    let is_own = |origin: &HeaderValue| named.is_some_and(|named| is_of(origin.as_bytes(), named));
+    if let Some(foreign) = headers.get_all(ORIGIN).find(|origin| !is_own(origin)) {
+        let host = host.unwrap_or_default();
         return Err(forbidden(&format!(
             "a web page of {foreign:?} sent this request, and the daemon is {host:?}. Without tokens the header \
              Origin must be absent or name the request's own host",
@@ -45,17 +64,23 @@ fn forbidden(what: &str) -> Refusal {
     Refusal::new(Code::Forbidden, format!("{what}; or configure auth.tokens"))
 }
 
-/// The one host that a request names: in its target, or else in its header.
-fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<&'r str, Refusal> {
+fn not_one_host() -> Refusal {
+    Refusal::invalid("name the host once, in the header Host, such as Host: localhost:7070")
+}
+
+/// The one host that a request names: in its target, or else in its header; `None` where it names none.
+fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Option<&'r str>, Refusal> {
     let mut all = headers.get_all(HOST);
     let (first, second) = (all.next(), all.next());
     let header = first.map(|value| value.to_str().unwrap_or_default());
     match (uri.authority(), header, second) {
         // A host in the target goes before the header; RFC 9112 has clients send the same twice.
-        (Some(target), None, _) => Ok(target.as_str()),
-        (Some(target), Some(header), None) if target.as_str().eq_ignore_ascii_case(header) => Ok(header),
-        (None, Some(header), None) => Ok(header),
-        _ => Err(Refusal::invalid("name the host once, in the header Host, such as Host: localhost:7070")),
+        (Some(target), None, _) => Ok(Some(target.as_str())),
+        (Some(target), Some(header), None) if target.as_str().eq_ignore_ascii_case(header) => {
+            Ok(Some(header))
+        }
+        (None, header, None) => Ok(header),
+        _ => Err(not_one_host()),
     }
 }
 
@@ -118,16 +143,18 @@ impl<'t> Authority<'t> {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::HeaderValue;
-
     use super::*;
 
     fn code(target: &str, given: &[(&'static str, &str)]) -> Option<Code> {
+        code_of(target, given, false)
+    }
+
+    fn code_of(target: &str, given: &[(&'static str, &str)], is_probe: bool) -> Option<Code> {
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
-        admit(&target.parse().unwrap(), &headers).err().map(|refusal| refusal.code())
+        admit(&target.parse().unwrap(), &headers, is_probe).err().map(|refusal| refusal.code())
     }
 
     #[test]
@@ -185,6 +212,33 @@ mod tests {
             ("http://localhost:1/", &[], None),
         ] {
             assert_eq!(code(target, given), expected, "{target} {given:?}");
+        }
+    }
+
+    #[test]
+    fn a_probe_may_name_any_host_or_none_and_a_page_may_send_none() {
+        for (target, given, expected) in [
+            ("/", &[][..], None),
+            ("/", &[("host", "")], None),
+            ("/", &[("host", "x")], None),
+            ("/", &[("host", "evil.example:7070")], None),
+            ("http://evil.example/", &[], None),
+            ("/", &[("host", "localhost"), ("host", "localhost")], Some(Code::Invalid)),
+            ("/", &[("host", "localhost"), ("origin", "https://evil.example")], Some(Code::Forbidden)),
+            ("/", &[("host", "x"), ("origin", "https://evil.example")], Some(Code::Forbidden)),
+            ("/", &[("origin", "null")], Some(Code::Forbidden)),
+            ("/", &[("host", "x"), ("sec-fetch-site", "cross-site")], Some(Code::Forbidden)),
+        ] {
+            assert_eq!(code_of(target, given, true), expected, "{target} {given:?}");
+        }
+    }
+
+    #[test]
+    fn what_came_through_a_proxy_is_refused_but_a_probe() {
+        for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"] {
+            let given = [("host", "127.0.0.1:7070"), (name, "1.1 edge")];
+            assert_eq!(code("/", &given), Some(Code::Forbidden), "{name}");
+            assert_eq!(code_of("/", &given, true), None, "{name}");
         }
     }
 

@@ -134,7 +134,9 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     loopback only and refuses requests \
     from web pages of other sites, on every path and on every WebSocket: the `Host` must be a loopback name \
     (`localhost`, `127.0.0.0/8`, `[::1]`, with any port), an `Origin` must be absent or equal to that host, and \
-    `Sec-Fetch-Site` must be absent, `same-origin` or `none`; else the answer is 403 `forbidden`.\n\n\
+    `Sec-Fetch-Site` must be absent, `same-origin` or `none`; else the answer is 403 `forbidden`. So it is for a request \
+    with `Forwarded`, `X-Forwarded-For`, `X-Forwarded-Host`, `X-Real-IP` or `Via`, which came through a proxy. GET and HEAD of \
+    `/healthz` and `/readyz` may come through a proxy, with any `Host` or none.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
     `Retry-After` (seconds) and `retry_after_ms`.\n\n\
     A GET reads what the ledger has when the request comes. With `Cache-Control: max-age=1` a caller accepts an answer from \

@@ -33,6 +33,11 @@ impl Route {
         }
     }
 
+    /// Whether a request with this method is a probe, whose answer shows no data and changes nothing.
+    pub fn is_probed_by(&self, method: &Method) -> bool {
+        matches!(*method, Method::GET | Method::HEAD) && (*self == HEALTH || *self == READY)
+    }
+
     /// Whether the path takes this method.
     pub fn takes(&self, method: &Method) -> bool {
         self.allow.split(", ").any(|taken| taken == method.as_str())
@@ -252,6 +257,13 @@ mod tests {
         for route in ALL {
             assert_eq!(route.view == Access::Open, route.change == Access::Open, "{}", route.pattern);
         }
+    }
+
+    #[test]
+    fn only_health_and_readiness_are_probed() {
+        let probed: Vec<_> = ALL.iter().filter(|route| route.is_probed_by(&Method::GET)).collect();
+        assert_eq!(probed, [&&HEALTH, &&READY]);
+        assert!(READY.is_probed_by(&Method::HEAD) && !READY.is_probed_by(&Method::POST));
     }
 
     #[test]

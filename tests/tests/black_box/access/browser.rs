@@ -109,11 +109,15 @@ async fn no_page_of_another_origin_reads_or_changes_anything_through_a_browser()
     let url = instance.url().to_owned();
     let port = url.rsplit(':').next().unwrap();
     let operations = operations_of(&url).await;
-    let asked: Vec<_> = operations
-        .iter()
-        .map(|one| json!({"method": one.method, "path": one.path(&names), "body": one.body(&names)}))
-        .collect();
-    let asked = json!(asked).to_string();
+    // A page whose name leads here may probe, as any load balancer may.
+    let asked = |is_rebound: bool| {
+        let is_probe = |one: &&Operation| matches!(one.pattern.as_str(), "/healthz" | "/readyz");
+        operations
+            .iter()
+            .filter(|one| !(is_rebound && is_probe(one)))
+            .map(|one| json!({"method": one.method, "path": one.path(&names), "body": one.body(&names)}))
+            .collect::<Vec<_>>()
+    };
     let foreign = foreign_server().await;
     let mut browser = Chromium::start("MAP attacker.example 127.0.0.1").await;
     let (before, counted) = (world::dump(&ground.database), answered(&url).await);
@@ -133,9 +137,10 @@ async fn no_page_of_another_origin_reads_or_changes_anything_through_a_browser()
     ] {
         browser.open(&page).await;
         assert_eq!(browser.evaluate("self.origin").await, origin, "{page}");
-        let outcomes = browser.evaluate(&format!("({DRIVER})({}, {asked})", json!(base))).await;
+        let asked = asked(base == rebound);
+        let outcomes = browser.evaluate(&format!("({DRIVER})({}, {})", json!(base), json!(asked))).await;
         let outcomes = outcomes.as_array().unwrap();
-        assert!(outcomes.len() > 5 * operations.len(), "{page}: {} attempts", outcomes.len());
+        assert!(outcomes.len() > 5 * asked.len(), "{page}: {} attempts", outcomes.len());
         let may_read = |outcome: &Value| origin == base && outcome == "status 403";
         let finds: Vec<_> = outcomes
             .iter()
