@@ -70,7 +70,7 @@ export type Bulk = {
     failed: number;
     error: string | null;
     by: string;
-    instance: string;
+    instance: string | null;
     created_at: string;
     finished_at: string | null;
 };

@@ -288,7 +288,7 @@ pub fn bulk(record: &BulkRecord) -> wire::bulk::Bulk {
         failed: record.failed,
         error: record.error.clone(),
         by: record.principal.clone(),
-        instance: record.owner.to_string(),
+        instance: (!record.is_left()).then(|| record.owner.to_string()),
         created_at: time(record.created_at),
         finished_at: record.finished_at.map(time),
     }

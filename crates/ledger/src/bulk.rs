@@ -163,7 +163,7 @@ pub struct BulkRecord {
     pub created_at: Timestamp,
     /// When it was over.
     pub finished_at: Option<Timestamp>,
-    /// The instance that works on it, or did last.
+    /// The instance that works on it, or did last; none where [`Self::is_left`].
     pub owner: InstanceId,
     /// Rises with each owner.
     pub token: u64,
@@ -173,6 +173,14 @@ pub struct BulkRecord {
     pub page: Vec<JobId>,
     /// The hash of the request.
     pub body_hash: String,
+}
+
+impl BulkRecord {
+    /// Whether its last owner has [left](Bulks::leave_bulk) it to the others. Its owner is no instance then.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.owner.as_str() == NO_OWNER
+    }
 }
 
 /// How many jobs a bulk operation is about, among some rows.

@@ -185,8 +185,10 @@ pub struct Bulk {
     pub error: Option<String>,
     /// The name of the token that began it. Empty without tokens.
     pub by: String,
-    /// The instance that works on it, or did last.
-    pub instance: String,
+    /// The instance that works on it, or did last. `null` while none does: the last one does not know the token that began it, and
+    /// has left it to an instance that does.
+    #[schema(required)]
+    pub instance: Option<String>,
     /// When it began.
     #[schema(format = DateTime)]
     pub created_at: String,

@@ -179,7 +179,7 @@ export function BulkPage({ id }: { id: string }) {
                                     ['begun by', it.by],
                                     ['begun', <When at={it.created_at} />],
                                     ['over', it.finished_at ? <When at={it.finished_at} /> : null],
-                                    ['instance', <span class="id">{it.instance}</span>],
+                                    ['instance', it.instance && <span class="id">{it.instance}</span>],
                                 ]}
                             />
                         </Card>

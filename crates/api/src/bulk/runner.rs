@@ -135,7 +135,9 @@ pub async fn take(forwarder: &Arc<Forwarder>, kept: &mut Kept, now: Instant) -> 
             }
             Err(refusal) => return Err(refusal),
         };
-        if open.owner != me {
+        if open.is_left() {
+            tracing::info!(bulk = %bulk.id, "a bulk operation that its last owner left to the others is taken");
+        } else if open.owner != me {
             tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation without a live owner is taken over");
         }
         running.borrow_mut().insert(bulk.id, open.principal);

@@ -53,6 +53,8 @@ async fn an_instance_without_room_holds_what_others_left_for_a_moment_if_it_know
     let (forwarder, mut kept, now) = (forwarder(&state), full(), Instant::now());
     let owner = async |id| state.ledger.bulk(id).await.unwrap().unwrap().owner;
     let nobody = owner(unknown).await;
+    let shown = crate::to_wire::bulk(&state.ledger.bulk(unknown).await.unwrap().unwrap());
+    assert_eq!(shown.instance, None, "no instance has it");
 
     take(&forwarder, &mut kept, now).await.unwrap();
     assert_eq!(owner(known).await, nobody, "an instance with room may take it");

@@ -473,8 +473,16 @@ async fn a_bulk_operation_is_left_by_an_instance_with_older_tokens_to_one_that_k
         older.instance.whole_log().contains("is left to an instance that knows its token")
     })
     .await;
-    newer.instance.start().await.unwrap();
     let mut shown = Value::Null;
+    until("no instance has it", async || {
+        shown = older.ask("root", "GET", &bulk, None).await.1;
+        assert_ne!(shown["instance"], "nobody", "{shown}");
+        let listed = older.ask("root", "GET", "/v1/bulk", None).await.1;
+        shown.get("instance") == Some(&Value::Null)
+            && listed["items"][0].get("instance") == Some(&Value::Null)
+    })
+    .await;
+    newer.instance.start().await.unwrap();
     until("the bulk operation is over", async || {
         shown = older.ask("root", "GET", &bulk, None).await.1;
         !shown["finished_at"].is_null()

@@ -268,7 +268,7 @@ fn card(bulk: &Shown) -> String {
         ("failed", bulk.failed.to_string()),
         ("error", shown::or_none(bulk.error.as_ref())),
         ("by", shown::or_none((!bulk.by.is_empty()).then_some(&bulk.by))),
-        ("instance", bulk.instance.clone()),
+        ("instance", shown::or_none(bulk.instance.as_ref())),
         ("created", bulk.created_at.clone()),
         ("finished", shown::or_none(bulk.finished_at.as_ref())),
     ])
@@ -299,6 +299,8 @@ mod tests {
         assert!(table.contains("b     retry   kind k, dead true  RUNNING  4/9   1       c\n"), "{table}");
         let card = card(&bulk);
         assert!(card.contains("retried         2\n") && card.contains("by              -\n"), "{card}");
+        let left = Shown { instance: None, ..bulk.clone() };
+        assert!(super::card(&left).contains("instance        -\n"), "{}", super::card(&left));
         assert!(!is_over(&bulk) && is_over(&Shown { status: BulkStatus::Failed, ..bulk }));
     }
 }
