@@ -604,3 +604,34 @@ async fn forwards_for_one_token_leave_room_for_those_for_others() {
     }
     handle.stop().await;
 }
+
+#[actix_web::test]
+async fn nothing_is_forwarded_for_a_token_that_is_taken_away_before_the_body_comes() {
+    const GO_ON: &[u8; 25] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let dir = TempDir::new().unwrap();
+    let near = TcpListener::bind("127.0.0.1:0").unwrap();
+    let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = near.local_addr().unwrap();
+    let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
+    let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
+    services.incarnation.cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);
+    let auth = Auth::tokens(vec![token("one", Scope::Submit)]);
+    let settings = Settings { workers: 1, ..Settings::new(auth.clone()) };
+    let server = open_server(near, services, settings);
+    let handle = server.handle();
+    tokio::spawn(server.run());
+
+    let mut caller = TcpStream::connect(address).await.unwrap();
+    let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer one\r\n\
+                expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\
+                connection: close\r\n\r\n";
+    caller.write_all(head.as_bytes()).await.unwrap();
+    let mut said = [0; GO_ON.len()];
+    caller.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, GO_ON);
+    auth.replace(vec![token("other", Scope::Submit)]);
+    // The other instance would not answer.
+    let answer = converse(&mut caller, b"{}").await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    handle.stop().await;
+}

@@ -185,8 +185,8 @@ pub struct Bulk {
     pub error: Option<String>,
     /// The name of the token that began it. Empty without tokens.
     pub by: String,
-    /// The instance that works on it, or did last. `null` while none does: the last one does not know the token that began it, and
-    /// has left it to an instance that does.
+    /// The instance that works on it, or did last. `null` while none does: the last one, which does not know the token that began
+    /// it, has left it to an instance that does.
     #[schema(required)]
     pub instance: Option<String>,
     /// When it began.
