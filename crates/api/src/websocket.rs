@@ -51,6 +51,8 @@ pub enum Fault {
     Protocol(Code, String),
     /// There is no room for the message now.
     Overloaded(String),
+    /// Nothing: the connection is gone. What came before its end is still read, and then the messages end.
+    Gone,
 }
 
 /// Opens a WebSocket whose messages may have [`MESSAGE_BYTES_MAX`] bytes.
@@ -135,6 +137,8 @@ pub fn fault(error: &ProtocolError) -> Fault {
         Some(PayloadError::Io(inner)) if inner.kind() == io::ErrorKind::InvalidData => {
             Fault::Protocol(Code::Invalid, unread(inner))
         }
+        // The library's, of a connection that ended or failed, within a frame or between two.
+        Some(PayloadError::Incomplete(_) | PayloadError::Io(_)) => Fault::Gone,
         _ => {
             let why: &dyn fmt::Display = match error {
                 // The library puts "I/O error" before its words, also where a text is no UTF-8.
@@ -191,5 +195,18 @@ mod tests {
         let refused = fault(&ProtocolError::Io(io::Error::other("invalid utf-8 sequence")));
         assert_eq!(refused, invalid("invalid utf-8 sequence"));
         assert_eq!(fault(&ProtocolError::Overflow), invalid(&ProtocolError::Overflow.to_string()));
+    }
+
+    #[test]
+    fn the_end_of_a_connection_is_no_fault_of_its_sender() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let ends = [
+            PayloadError::Incomplete(None),
+            PayloadError::Incomplete(Some(reset())),
+            PayloadError::Io(reset()),
+        ];
+        for end in ends {
+            assert_eq!(fault(&ProtocolError::Io(io::Error::other(end))), Fault::Gone);
+        }
     }
 }

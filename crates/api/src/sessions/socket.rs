@@ -225,6 +225,8 @@ impl Socket {
                 Some(Err(error)) => match websocket::fault(&error) {
                     Fault::Protocol(code, why) => self.fault(code, why),
                     Fault::Overloaded(why) => self.end(CloseCode::Again, &why),
+                    // What the client sent before is read first, and then the end.
+                    Fault::Gone => {}
                 },
                 None => self.closing = Some(Closing::Gone),
             }

@@ -137,6 +137,8 @@ impl Socket {
                             self.apply(Event::Unreadable(why));
                         }
                         Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
+                        // What the node sent before is read first, and then the end.
+                        Fault::Gone => {}
                     },
                     None => self.closing = Some(Closing::Gone),
                 },

@@ -6,6 +6,7 @@ use client::node::Ended;
 use client::wire::worker::{close, reason};
 use serde_json::{Value, json};
 use testkit::node::Message;
+use tokio::io::AsyncWriteExt;
 
 use super::hand::{Hand, closing, done, frame, heartbeat, written};
 use super::rig::{Node, PATIENCE, Rig, echo, hold, past, with};
@@ -377,9 +378,17 @@ async fn the_log_says_in_one_line_who_closed_a_nodes_socket_and_why() {
     let mut breaking = Hand::greeted(&rig, 0, "breaking", json!([])).await;
     breaking.say(json!({"type": "hello", "node_id": "breaking", "capacity": 1, "running": []})).await;
     assert_eq!(breaking.closed().await, 4400);
-    for (node, by, code, why) in
-        [("leaving", "node", 4001, "enough"), ("breaking", "instance", 4400, "hello may be said once")]
-    {
+    // Two connections end without a close frame, one of them within a frame.
+    drop(Hand::greeted(&rig, 0, "killed", json!([])).await);
+    let mut cut = Hand::greeted(&rig, 0, "cut", json!([])).await;
+    cut.socket.stream_mut().write_all(&[0x81, 0xFE, 1, 0, 0, 0, 0, 0, b'{']).await.unwrap();
+    drop(cut);
+    for (node, by, code, why) in [
+        ("leaving", "node", Some(4001), "enough"),
+        ("breaking", "instance", Some(4400), "hello may be said once"),
+        ("killed", "nobody", None, "the connection is gone"),
+        ("cut", "nobody", None, "the connection is gone"),
+    ] {
         let mut lines = Vec::new();
         until("it is logged", async || {
             let log = rig.instance(0).await.whole_log();
