@@ -59,12 +59,11 @@ pub async fn note_operators(
 }
 
 /// What is noted of what an operator does; `None` for a caller that is none, which is noted nowhere, and for what another
-/// instance does for a bulk operation, which was noted as a whole.
+/// instance does for a bulk operation or a part of a request, which was noted as a whole.
 pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: String) -> Option<AuditEntry> {
     let principal = Principal::of(request);
     let is_operator = !principal.name().is_empty() && principal.has(Scope::Admin);
-    let is_noted = peer_credential::is_for_bulk(request);
-    (is_operator && !is_noted).then(|| entry(request, action, subject))
+    (is_operator && !peer_credential::is_noted(request)).then(|| entry(request, action, subject))
 }
 
 /// Lists what operators changed

@@ -28,7 +28,8 @@ use dashmap::DashMap;
 use domain::{BulkId, IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
 use url::{Position, Url};
 use wire::{
-    Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_PLACES, FORWARDED_TO, Problem,
+    Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_NOTED, FORWARDED_PLACES,
+    FORWARDED_TO, Problem,
 };
 
 use crate::auth::Principal;
@@ -92,6 +93,13 @@ impl ForwardedRequest {
     /// redirected, nor can what must be done whether or not its owner can be reached.
     pub fn brought(request: &HttpRequest, body: Vec<u8>) -> Self {
         Self { may_be_redirected: false, ..Self::of(request, body) }
+    }
+
+    /// A request that the audit notes as a whole, whatever is done [within](Self::within) it: no other instance notes that again.
+    pub fn noted(request: &HttpRequest) -> Self {
+        let mut noted = Self::of(request, Vec::new());
+        noted.passed.headers.push((FORWARDED_PLACES, FORWARDED_NOTED.as_bytes().to_vec()));
+        noted
     }
 
     /// What this instance does by itself in the name of a caller, for [`Self::within`].

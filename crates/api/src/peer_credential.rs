@@ -18,7 +18,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::ClusterSecret;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use wire::{FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_PLACES, FORWARDED_TO};
+use wire::{
+    FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_NOTED, FORWARDED_PLACES, FORWARDED_TO,
+};
 
 use crate::limits::CREDENTIAL_AGE_MAX;
 use crate::request_id::X_REQUEST_ID_NAME;
@@ -70,11 +72,17 @@ pub struct Proven {
     pub body: BodyDigest,
     /// Whether the instance that forwards works on a bulk operation of that caller.
     pub is_for_bulk: bool,
+    /// Whether the audit has an entry for all that the request is a part of.
+    pub is_noted: bool,
 }
 
 /// The mark of a request that another instance makes for a bulk operation, which has counted and noted it as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct ForBulk;
+
+/// The mark of a request whose whole the audit has noted.
+#[derive(Clone, Copy, Debug)]
+pub struct Noted;
 
 /// The digest of the body that belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +187,10 @@ impl Credentials {
         if off_ms.unsigned_abs() > CREDENTIAL_AGE_MAX.as_millis() as u64 {
             return Err(Unproven::Untimely(off_ms));
         }
-        let is_for_bulk = header(FORWARDED_PLACES) == Some(FORWARDED_FOR_BULK.as_bytes());
-        Ok(Proven { to: to.to_owned(), principal, body, is_for_bulk })
+        let says = |mark: &str| header(FORWARDED_PLACES) == Some(mark.as_bytes());
+        let is_for_bulk = says(FORWARDED_FOR_BULK);
+        let is_noted = is_for_bulk || says(FORWARDED_NOTED);
+        Ok(Proven { to: to.to_owned(), principal, body, is_for_bulk, is_noted })
     }
 
     /// Every part has its length before it, so that no two requests read alike.
@@ -222,6 +232,11 @@ pub fn is_forwarded(request: &HttpRequest) -> bool {
 /// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
 pub fn is_for_bulk(request: &HttpRequest) -> bool {
     request.extensions().contains::<ForBulk>()
+}
+
+/// Whether another instance makes the request for a part of something that the audit has noted as a whole.
+pub fn is_noted(request: &HttpRequest) -> bool {
+    request.extensions().contains::<Noted>()
 }
 
 /// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:
@@ -315,14 +330,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_credential_says_that_a_request_is_for_a_bulk_operation() {
-        let for_bulk = sent_with(&credentials('s'), SUBJECT, NOW, FORWARDED_FOR_BULK);
-        assert!(checked(&for_bulk, NOW).unwrap().is_for_bulk);
-        let mut callers = sent(&credentials('s'), SUBJECT, NOW);
-        assert!(!checked(&callers, NOW).unwrap().is_for_bulk);
-        callers
-            .insert(HeaderName::from_static(FORWARDED_PLACES), HeaderValue::from_static(FORWARDED_FOR_BULK));
-        assert_eq!(checked(&callers, NOW), Err(Unproven::Wrong));
+    fn only_a_credential_says_that_a_request_is_for_a_bulk_operation_or_is_noted_as_a_whole() {
+        for (mark, is_for_bulk) in [(FORWARDED_FOR_BULK, true), (FORWARDED_NOTED, false)] {
+            let marked = checked(&sent_with(&credentials('s'), SUBJECT, NOW, mark), NOW).unwrap();
+            assert!(marked.is_noted && marked.is_for_bulk == is_for_bulk, "{mark}");
+            let mut callers = sent(&credentials('s'), SUBJECT, NOW);
+            let part = checked(&callers, NOW).unwrap();
+            assert!(!part.is_for_bulk && !part.is_noted);
+            callers.insert(HeaderName::from_static(FORWARDED_PLACES), HeaderValue::from_static(mark));
+            assert_eq!(checked(&callers, NOW), Err(Unproven::Wrong), "{mark}");
+        }
     }
 
     #[test]

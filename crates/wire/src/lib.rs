@@ -41,6 +41,9 @@ pub const FORWARDED_PLACES: &str = "x-fencepost-places";
 /// What [`FORWARDED_PLACES`] says of a request that an instance makes for a bulk operation: it is no part of a batch, and the
 /// caller did not send it. It counts under a good credential alone.
 pub const FORWARDED_FOR_BULK: &str = "bulk";
+/// What [`FORWARDED_PLACES`] says of a request that an instance makes for a part of what its caller asked for, and the audit has
+/// noted as a whole. It counts under a good credential alone; an instance of 0.1.0 does not know it.
+pub const FORWARDED_NOTED: &str = "noted";
 /// The header by which a forwarded request proves that an instance of the same cluster forwards it, and for which caller.
 /// Without a good one [`FORWARDED_BY`] and [`FORWARDED_TO`] count for nothing.
 pub const FORWARDED_CREDENTIAL: &str = "x-fencepost-credential";

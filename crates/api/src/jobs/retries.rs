@@ -125,7 +125,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let mut retries = Retries {
         forwarder: &forwarder,
         to_note: Some(&request),
-        forwarded: ForwardedRequest::of(&request, Vec::new()),
+        forwarded: ForwardedRequest::noted(&request),
         keys,
         once,
         leaves_dismissed: false,

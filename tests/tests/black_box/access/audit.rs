@@ -476,6 +476,38 @@ async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_many_jobs_has_one_entry_whichever_instance_owns_their_session() {
+    let ground = Ground::fresh();
+    let tokens = json!([root()]);
+    let near = Guarded::on(ground.setup(), &tokens).await;
+    let far = Guarded::on(ground.setup(), &tokens).await;
+    for daemon in [&near, &far] {
+        until("the instances know each other", async || {
+            let (_, cluster) = daemon.ask("root", "GET", "/v1/cluster", None).await;
+            cluster["instances"].as_array().is_some_and(|all| all.len() == 2)
+        })
+        .await;
+    }
+    let session = near.done("root", "POST", "/v1/sessions", json!({})).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let job = json!({"payload": 1, "session": session["id"]});
+        let job = near.done("root", "POST", "/v1/jobs", job).await["id"].as_str().unwrap().to_owned();
+        near.done("root", "POST", &format!("/v1/jobs/{job}/cancel"), json!({})).await;
+        ids.push(job);
+    }
+    // One of them does not own the session.
+    for daemon in [&near, &far] {
+        let answer = daemon.done("root", "POST", "/v1/jobs/retry", json!({"ids": ids})).await;
+        assert_eq!(answer["retried"], 3, "{answer}");
+    }
+    let (_, listed) = near.ask("root", "GET", "/v1/audit", None).await;
+    let retries = listed["items"].as_array().unwrap().iter().filter(|entry| entry["action"] != "cancel_job");
+    let retries: Vec<_> = retries.map(|entry| (&entry["action"], &entry["subject"])).collect();
+    assert_eq!(retries, [(&json!("retry_jobs"), &json!("jobs:3")); 2], "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_not_reloaded_before_the_audit_has_the_entry() {
     let ground = Ground::fresh();
     let other = |token: &str| json!({"name": "other", "token": token, "scopes": ["read"]});
