@@ -234,6 +234,7 @@ impl AttachedNode {
             slots: self.connection.slots().collect(),
             unanswered: self.connection.unanswered().collect(),
             heard: self.heard,
+            fell_silent: self.connection.fell_silent(),
         })
     }
 

@@ -106,6 +106,12 @@ impl Connection {
         self.live_or_ended().into_iter().flat_map(Live::unanswered)
     }
 
+    /// Whether the connection has ended because no heartbeat came for too long.
+    #[must_use]
+    pub fn fell_silent(&self) -> bool {
+        self.live_or_ended().is_some_and(Live::fell_silent)
+    }
+
     /// The node has sent this.
     pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
         match (&mut self.phase, frame) {

@@ -20,6 +20,8 @@ pub struct NodeUpdate {
     pub stamp: Stamp,
     /// How it is; `None` when it is over.
     pub state: Option<(Status, Load)>,
+    /// Whether it is over because no heartbeat came. An instance of 0.1.0 neither says nor reads it.
+    pub is_lost: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -37,6 +39,8 @@ struct Form {
     v: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     s: Option<StateForm>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    lost: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +55,7 @@ impl NodeUpdate {
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let Record { stamp, profile, status, load } = record;
-        Self { node: profile.node.clone(), stamp: *stamp, state: Some((*status, *load)) }
+        Self { node: profile.node.clone(), stamp: *stamp, state: Some((*status, *load)), is_lost: false }
     }
 }
 
@@ -62,6 +66,7 @@ pub(crate) fn write(updates: &[NodeUpdate]) -> Vec<u8> {
         e: update.stamp.epoch.get(),
         v: update.stamp.version.get(),
         s: update.state.map(|(status, l)| StateForm { w: status.to_word(), l }),
+        lost: update.is_lost,
     };
     let notice = Notice { form: NOTICE_FORM, updates: updates.iter().map(form).collect() };
     serde_json::to_vec(&notice).expect("texts and numbers can be written")
@@ -71,10 +76,10 @@ pub(crate) fn write(updates: &[NodeUpdate]) -> Vec<u8> {
 /// missed then.
 pub(crate) fn read(notice: &[u8]) -> Option<Vec<NodeUpdate>> {
     let Notice { form, updates } = serde_json::from_slice(notice).ok()?;
-    let update = |Form { n, e, v, s }| {
+    let update = |Form { n, e, v, s, lost }| {
         let state = s.map(|StateForm { w, l }| (Status::from_word(w), l));
         let stamp = Stamp { epoch: Epoch::new(e), version: Version::new(v) };
-        Some(NodeUpdate { node: NodeId::parse(&n).ok()?, stamp, state })
+        Some(NodeUpdate { node: NodeId::parse(&n).ok()?, stamp, state, is_lost: lost })
     };
     if form != NOTICE_FORM {
         return None;
@@ -97,11 +102,22 @@ mod tests {
         let load = Load { cpu: tiny, gpu: tiny, memory: tiny };
         let status = Status::from_word(u64::MAX);
         let stamp = Stamp { epoch: Epoch::new(u64::MAX), version: Version::new(u64::MAX) };
-        let mut updates = vec![NodeUpdate { node, stamp, state: Some((status, load)) }; NODE_UPDATES_MAX];
+        let largest = NodeUpdate { node, stamp, state: Some((status, load)), is_lost: false };
+        let mut updates = vec![largest; NODE_UPDATES_MAX];
         updates[0].state = None;
         let notice = write(&updates);
         assert!(notice.len() <= NOTICE_BYTES_MAX, "{}", notice.len());
         assert_eq!(read(&notice), Some(updates));
+    }
+
+    #[test]
+    fn a_connection_that_is_over_is_lost_only_where_its_holder_says_so() {
+        for (says, is_lost) in [("", false), (r#","lost":true"#, true)] {
+            let notice = format!(r#"{{"form":1,"pulses":[{{"n":"n","e":1,"v":2{says}}}]}}"#);
+            let read = read(notice.as_bytes()).unwrap();
+            assert_eq!((read[0].state, read[0].is_lost), (None, is_lost));
+            assert_eq!(String::from_utf8(write(&read)).unwrap(), notice);
+        }
     }
 
     #[test]

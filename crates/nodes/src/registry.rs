@@ -101,11 +101,11 @@ pub struct Departure {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its holder says that it is offline.
+    /// Its holder says that it is over.
     Left,
     /// The node has connected again, perhaps to another instance.
     Replaced,
-    /// Nothing was heard of it for long although this instance would have heard of it.
+    /// Nothing was heard of it for long although this instance would have heard of it, or its holder says that no heartbeat came.
     Lost,
     /// Nothing was heard of it for long on this bus. It may be connected to a live instance that the bus does not join with
     /// this one: that tells nothing of what it was doing.
@@ -195,7 +195,10 @@ impl Registry {
     /// An update of a connection from its holder.
     pub fn hear(&self, update: &NodeUpdate, now: Instant) -> Applied {
         let inner = &*self.inner;
-        let Some(state) = update.state else { return self.hear_leave(&update.node, update.stamp.epoch, now) };
+        let Some(state) = update.state else {
+            let how = if update.is_lost { Ended::Lost } else { Ended::Left };
+            return self.hear_over(&update.node, update.stamp.epoch, how, now);
+        };
         match inner.nodes.get(&update.node).as_deref() {
             Some(Known::Here(entry)) if entry.epoch == update.stamp.epoch => {
                 inner.take(entry, update.stamp.version, state, now, now)
@@ -256,7 +259,13 @@ impl Registry {
     /// This connection is over, says the instance that held it: applied here and published.
     pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
         self.hear_end(node, epoch, Ended::Left, now);
-        self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
+        self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None, is_lost: false });
+    }
+
+    /// The same of one that is over because no heartbeat came.
+    pub fn lost(&self, node: &NodeId, epoch: Epoch, now: Instant) {
+        self.hear_end(node, epoch, Ended::Lost, now);
+        self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None, is_lost: true });
     }
 
     /// This connection is over since the node has a newer one, says the bus to the instance that held it. The newer one's
@@ -267,17 +276,22 @@ impl Registry {
 
     /// This connection, of which the bus never knew, is over: applied here, and not published. Another instance may have given
     /// its own connection of the node the same epoch.
-    pub fn left_alone(&self, node: &NodeId, epoch: Epoch, now: Instant) {
-        self.hear_end(node, epoch, Ended::Left, now);
+    pub fn left_alone(&self, node: &NodeId, epoch: Epoch, how: Ended, now: Instant) {
+        self.hear_end(node, epoch, how, now);
+    }
+
+    /// This connection is over, says its record, which does not say why.
+    pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
+        self.hear_over(node, epoch, Ended::Left, now)
     }
 
     /// This connection is over, says its record or its holder. Of a node whose socket is held here that socket says more: where
     /// the node has been elsewhere meanwhile, it finds so by the next write of its record.
-    pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
+    fn hear_over(&self, node: &NodeId, epoch: Epoch, how: Ended, now: Instant) -> Applied {
         if self.get(node).is_some_and(|record| record.profile.holder == self.inner.me) {
             return Applied::Stale;
         }
-        self.hear_end(node, epoch, Ended::Left, now)
+        self.hear_end(node, epoch, how, now)
     }
 
     fn hear_end(&self, node: &NodeId, epoch: Epoch, how: Ended, now: Instant) -> Applied {

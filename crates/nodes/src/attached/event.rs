@@ -296,4 +296,6 @@ pub struct Departure {
     pub unanswered: Vec<Slot>,
     /// When the node was heard of last.
     pub heard: Instant,
+    /// Whether its socket was closed because no heartbeat came for too long.
+    pub fell_silent: bool,
 }

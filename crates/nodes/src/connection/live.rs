@@ -33,6 +33,8 @@ pub(super) struct Live {
     withdrawn: Remembered,
     /// When the last heartbeat came, or the hello.
     heard: Instant,
+    /// None came for so long that the connection ended.
+    fell_silent: bool,
     /// The node wants no more work.
     is_draining: bool,
     /// An operator wants it to get no more work.
@@ -105,6 +107,7 @@ impl Live {
             has_forgotten: false,
             withdrawn: Remembered::default(),
             heard: now,
+            fell_silent: false,
             is_draining: false,
             is_drained: false,
             state: NodeState::Accepting,
@@ -113,6 +116,10 @@ impl Live {
 
     pub(super) const fn node(&self) -> &NodeId {
         &self.node
+    }
+
+    pub(super) const fn fell_silent(&self) -> bool {
+        self.fell_silent
     }
 
     const fn heartbeat_ms(&self) -> u64 {
@@ -178,6 +185,7 @@ impl Live {
     pub(super) fn on_tick(&mut self, now: Instant) -> Result<Effects, Fault> {
         let NodeTimeouts { offline, ack, unanswered, .. } = self.timeouts;
         if now.duration_since(self.heard) >= offline {
+            self.fell_silent = true;
             return Err(format!("no heartbeat for {} ms", offline.as_millis()));
         }
         let is_unanswered = |slots: &HashMap<Slot, Held>, sent: &Sent| {

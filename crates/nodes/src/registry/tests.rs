@@ -73,6 +73,19 @@ fn a_connection_that_the_bus_says_is_replaced_has_not_left_its_node() {
 }
 
 #[test]
+fn a_node_whose_heartbeats_stopped_is_lost_at_its_holder_and_at_the_others() {
+    let (holder, other) = (registry([record("n").at(5, 50)]), registry([record("n").at(5, 50).held_by("b")]));
+    let mut departures = [&holder, &other].map(Registry::departures);
+    let now = Instant::now();
+    holder.lost(&node("n"), Epoch::new(5), now);
+    let told = holder.take_outbox(9);
+    assert_eq!(told.iter().map(|update| other.hear(update, now)).collect::<Vec<_>>(), [Applied::New]);
+    for departures in &mut departures {
+        assert_eq!(departures.try_recv().unwrap().how, Ended::Lost);
+    }
+}
+
+#[test]
 fn a_node_that_left_is_not_brought_back_by_late_news() {
     let registry = registry([record("n").at(5, 50), record("m")]);
     let mut departures = registry.departures();
@@ -152,7 +165,7 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
     );
     assert_eq!(registry.noted(record("n").at(6, 0), now), Applied::Stale);
     registry.take_outbox(9);
-    registry.left_alone(&n, Epoch::new(1_000), now);
+    registry.left_alone(&n, Epoch::new(1_000), Ended::Left, now);
     assert!(registry.get(&n).is_none() && registry.take_outbox(9).is_empty(), "nobody else knew of it");
     assert_eq!(registry.noted(record("n").at(registry.next_epoch(&n).get(), 0), now), Applied::New);
 }

@@ -12,6 +12,7 @@ use testkit::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
+use super::hand::Hand;
 use super::rig::{PATIENCE, Rig, echo, hold, with};
 use crate::until;
 
@@ -253,6 +254,21 @@ async fn the_end_is_told_though_redis_is_away() {
     assert_eq!(update(&mut events[1]).await, None);
     redis.boot().unwrap();
     rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_falls_silent_is_lost_at_every_instance() {
+    let rig = Rig::impatient_with_own_redis(2).await;
+    let mut streams = [all(&rig, 0, &[EventKind::Node]).await, all(&rig, 1, &[EventKind::Node]).await];
+    let silent = Hand::greeted(&rig, 0, "silent", json!([])).await;
+    for events in &mut streams {
+        let over = |event| match event {
+            Event::Node(node) if node.state == NodeState::Offline => Some(node.what),
+            _ => None,
+        };
+        assert_eq!(awaited(events, "the node is offline", over).await, NodeHappening::Lost);
+    }
+    drop(silent);
 }
 
 #[tokio::test(flavor = "multi_thread")]

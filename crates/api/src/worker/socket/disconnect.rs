@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bus::{Epoch, Slot, Written};
 use domain::NodeId;
 use ledger::jittered;
+use nodes::Ended;
 use nodes::attached::{AtBus, Departure};
 
 use crate::limits::NODE_REGISTER_AGAIN;
@@ -15,7 +16,7 @@ use crate::state::State;
 /// Lets nothing more be given to a node whose socket is closed, and, unless the node connects again in time, takes it off.
 /// A node that had nothing to do is taken off at once.
 pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>, departure: Departure) {
-    let Departure { mut record, at_bus, slots, heard, .. } = departure;
+    let Departure { mut record, at_bus, slots, heard, fell_silent, .. } = departure;
     let (registry, jobs) = (&incarnation.registry, &incarnation.jobs);
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
     let offline = registry.timeouts().offline;
@@ -62,9 +63,11 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
         // older may have been the one that was attached here: nobody else ends its entry.
         Ok(Written::Replaced) => registry.replaced(&node, epoch, Instant::now()),
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
+            let (how, now) = (if fell_silent { Ended::Lost } else { Ended::Left }, Instant::now());
             match at_bus {
-                AtBus::Unknown => registry.left_alone(&node, epoch, Instant::now()),
-                AtBus::Known | AtBus::KnownLate => registry.left(&node, epoch, Instant::now()),
+                AtBus::Unknown => registry.left_alone(&node, epoch, how, now),
+                AtBus::Known | AtBus::KnownLate if fell_silent => registry.lost(&node, epoch, now),
+                AtBus::Known | AtBus::KnownLate => registry.left(&node, epoch, now),
             }
             slots.iter().for_each(|slot| jobs.slot_freed(&node, slot.job, slot.attempt));
             jobs.lost_with(&node, &slots);

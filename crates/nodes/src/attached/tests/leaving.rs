@@ -54,6 +54,19 @@ fn the_slots_of_a_node_that_leaves_stay_taken_also_where_its_connection_was_ende
 }
 
 #[test]
+fn a_node_fell_silent_only_where_its_heartbeats_stopped() {
+    let mut silent = Rig::registered(&[]);
+    silent.after(TIMEOUTS.offline);
+    assert!(silent.apply(Event::Tick).contains(&"close 4400".to_owned()));
+    let mut broken = Rig::registered(&[]);
+    assert_eq!(broken.apply(Event::Unreadable("what?".to_owned())), ["close 4400"]);
+    for (rig, fell_silent) in [(&mut silent, true), (&mut broken, false), (&mut Rig::registered(&[]), false)] {
+        rig.node.leave();
+        assert_eq!(rig.node.departure().unwrap().fell_silent, fell_silent);
+    }
+}
+
+#[test]
 fn dispatches_on_their_way_to_a_node_that_leaves_are_told_to_be_undeliverable() {
     for (what, answer) in
         [("sent", Ok(vec![true, true])), ("gone", Ok(vec![false, false])), ("not known", Err(unknown()))]
