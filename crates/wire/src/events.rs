@@ -74,7 +74,7 @@ pub struct JobEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub lane: Option<String>,
-    /// The node of the newest attempt.
+    /// The node of the newest attempt; left out while the job waits for another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub node: Option<String>,

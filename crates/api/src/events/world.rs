@@ -6,6 +6,7 @@ use ::nodes::{Changed, Ended, NodeChange};
 use actors::jobs::{self, JobEventKind, Notification, Watch};
 use bus::NodeState;
 use cluster::{ClusterView, View};
+use domain::job::State as JobState;
 use domain::{InstanceId, Modes};
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -113,7 +114,8 @@ fn to_events(seen: &jobs::JobEvent) -> Option<Event> {
                 outcome: outcome.map(to_wire::outcome),
                 attempt,
                 lane: lane.as_ref().map(ToString::to_string),
-                node: node.as_ref().map(ToString::to_string),
+                // A job that is back in its queue is with no node, whichever had the attempt that is over.
+                node: node.as_ref().filter(|_| *state != JobState::Created).map(ToString::to_string),
             },
         ),
         JobEventKind::Progressed(progress) => {
@@ -186,4 +188,28 @@ impl Cluster {
 
 fn members(view: &View) -> BTreeMap<InstanceId, String> {
     view.members().map(|member| (member.id.clone(), member.url.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::job::{Attempt, Outcome};
+    use domain::{JobId, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_back_in_its_queue_is_with_no_node() {
+        for (state, outcome, shown) in [
+            (JobState::Dispatched, None, Some("n")),
+            (JobState::Running, None, Some("n")),
+            (JobState::Created, None, None),
+            (JobState::Finished, Some(Outcome::Failed), Some("n")),
+        ] {
+            let (attempt, node) = (Attempt::new(1), NodeId::parse("n").ok());
+            let kind = JobEventKind::Changed(state, outcome);
+            let seen = jobs::JobEvent { job: JobId::from_u128(1), attempt, lane: None, node, kind };
+            let (_, event) = to_events(&seen).expect("it is shown");
+            assert_eq!(event.read::<JobEvent>().unwrap().node.as_deref(), shown, "{event}");
+        }
+    }
 }
