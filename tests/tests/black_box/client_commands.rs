@@ -573,14 +573,18 @@ async fn lines_that_are_watched_are_all_that_come_between_two_looks_however_many
     let printed = |of: &Running, field: &str| {
         let field =
             |line: &str| serde_json::from_str::<Value>(line).unwrap()[field].as_str().unwrap().to_owned();
-        let mut printed: Vec<_> = of.stdout().lines().map(field).collect();
-        printed.sort_unstable();
-        printed
+        of.stdout().lines().map(field).collect::<Vec<_>>()
     };
+    let mut ids = printed(&jobs, "id");
+    ids.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(printed(&jobs, "id"), expected, "each once");
+    assert_eq!(ids, expected, "each once");
     let subjects: Vec<_> = (0..6).map(|number| format!("signer:s-{number}")).collect();
-    assert_eq!(printed(&changes, "subject"), subjects, "each once");
+    assert_eq!(printed(&changes, "subject"), subjects, "each once, the newest last");
+    // What there is not has no headings either.
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    let ended = run_at(url, "plan", &["events", unknown, "-w"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
     rig.end(0, Signal::Terminate).await;
 }
 

@@ -67,7 +67,7 @@ impl<T: Serialize> Look<'_, List<T>> {
 
     /// The same as [`Self::run`] for a list that begins with the newest: `read` reads a page of it, and `place` gives an item a
     /// text that is the greater the newer the item is. As JSON, `-w` prints each item that is newer than those of the first
-    /// look, on whatever page it is; what a look does not come to is left out, and stderr says so.
+    /// look, on whatever page it is, and the newest of a look last; what a look does not come to is left out, and stderr says so.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -84,11 +84,12 @@ impl<T: Serialize> Look<'_, List<T>> {
             if !is_followed {
                 return read(page.clone()).await;
             }
-            let Looked { list, is_cut } = new.look(page.clone(), &mut read).await?;
+            let Looked { mut list, is_cut } = new.look(page.clone(), &mut read).await?;
             if is_cut {
                 let more = shown::more(list.next_cursor.as_ref());
                 shown::note(&format!("the list was not read to its end; the rest is left out\n{more}"));
             }
+            list.items.reverse();
             Ok(list)
         })
         .await

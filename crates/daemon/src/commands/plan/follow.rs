@@ -6,21 +6,20 @@ use crate::commands::absence::Absence;
 use crate::commands::{shown, tasks_shown};
 use crate::exit::Failure;
 
-/// Prints each event on a line, until the reader closes the pipe.
+/// Prints each event on a line, below headings unless it is JSON, until the reader closes the pipe.
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached for a minute.
 pub async fn run(mut events: PlanEvents, json: bool) -> Result<(), Failure> {
     let mut absence = Absence::default();
-    if !json && !shown::print(&tasks_shown::event_headings()) {
-        return Ok(());
-    }
+    // A plan that is refused has none.
+    let mut headings = if json { String::new() } else { tasks_shown::event_headings() };
     loop {
         match events.next().await {
             Ok(event) => {
                 absence.is_over();
                 let line = if json { shown::json(&event) + "\n" } else { tasks_shown::event_line(&event) };
-                if !shown::print(&line) {
+                if !shown::print(&(std::mem::take(&mut headings) + &line)) {
                     return Ok(());
                 }
             }
