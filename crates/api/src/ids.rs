@@ -195,7 +195,15 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SequenceRequest { start, increment } = asked;
-    let known = state.read(state.ledger.sequence(&name)).await?.map(|known| [known.start, known.increment]);
+    let known = state.read(state.ledger.sequence(&name)).await?;
+    // It is as it is to become: nothing is changed, nor noted.
+    if let Some(known) = &known
+        && start.is_none_or(|start| start == known.start)
+        && increment.is_none_or(|increment| increment == known.increment)
+    {
+        return Ok(HttpResponse::Ok().json(to_wire::sequence(known)));
+    }
+    let known = known.map(|known| [known.start, known.increment]);
     if let Some(start) = start
         && known.is_none_or(|[known, _]| known != start)
     {

@@ -155,6 +155,12 @@ async fn sequences_count_as_they_are_told_and_end() {
     assert_eq!(subject.refused(Method::GET, path, None).await.1, "not_found");
     let made = subject.put(path, r#"{"start":5,"increment":3}"#).await;
     assert_eq!((&made["next"], &made["increment"]), (&"5".into(), &3.into()), "{made}");
+    // Said again, wholly or in part, it changes nothing, and the audit has no entry.
+    for again in [r#"{"start":5,"increment":3}"#, r#"{"increment":3}"#, "{}"] {
+        assert_eq!(subject.put(path, again).await, made, "{again}");
+    }
+    let filter = ledger::AuditFilter { limit: 9, ..ledger::AuditFilter::default() };
+    assert_eq!(subject.state.ledger.audits(&filter).await.unwrap().len(), 1);
     assert_eq!(numbers(&subject.get(&format!("{path}?count=3")).await), [5, 8, 11]);
     subject.put(path, r#"{"start":"9223372036854775800"}"#).await;
     assert_eq!(numbers(&subject.get(path).await), [9_223_372_036_854_775_800]);
