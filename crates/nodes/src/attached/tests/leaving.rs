@@ -60,7 +60,8 @@ fn a_node_fell_silent_only_where_its_heartbeats_stopped() {
     assert!(silent.apply(Event::Tick).contains(&"close 4400".to_owned()));
     let mut broken = Rig::registered(&[]);
     assert_eq!(broken.apply(Event::Unreadable("what?".to_owned())), ["close 4400"]);
-    for (rig, fell_silent) in [(&mut silent, true), (&mut broken, false), (&mut Rig::registered(&[]), false)] {
+    let mut left = Rig::registered(&[]);
+    for (rig, fell_silent) in [(&mut silent, true), (&mut broken, false), (&mut left, false)] {
         rig.node.leave();
         assert_eq!(rig.node.departure().unwrap().fell_silent, fell_silent);
     }
