@@ -204,8 +204,8 @@ pub trait Sessions: Send + Sync {
     async fn last_revoked(&self, id: &SessionId, within_ms: u64) -> Result<Option<RevokedAttempt>>;
 
     /// The finished jobs of a session in the order of their places behind `after_seq`, below its lowest unfinished place, and
-    /// that place, and whether the session is open. All are as of one moment: no job is passed over, whatever ends meanwhile. No result behind that place is
-    /// read.
+    /// that place, and whether the session is open. All are as of one moment: no job is passed over, whatever ends meanwhile.
+    /// No result behind that place is read.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -172,7 +172,8 @@ impl Jobs {
         }
     }
 
-    /// Results of a session behind a place and below the lowest place of an unfinished job, and that place.
+    /// Results of a session behind a place and below the lowest place of an unfinished job, that place (`first_unfinished`), and
+    /// whether the session is open (`is_open`), all as of one moment.
     ///
     /// # Errors
     /// What the ledger says.

@@ -1,9 +1,10 @@
 -- Finished jobs of sessions by their places, below the lowest place of an unfinished one, and in each row, of which there is one
 -- at least for each session, that place and whether the session is open: all as of one moment, so that no job that is being moved
--- is passed over. What is behind that place is not read. Each row says of which of the sessions it is, counted from 1. A page ends early when its results become
--- too many bytes.
+-- is passed over. What is behind that place is not read. Each row says of which of the sessions it is, counted from 1. A page
+-- ends early when its results become too many bytes.
 -- $1 sessions, $2 each behind this place, $3 limit of each, $4 bytes after which the page of each ends
-SELECT w.n, first.unfinished AS first_unfinished, first.is_open, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
+SELECT w.n, first.unfinished AS first_unfinished, first.is_open,
+       page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS w (session, behind, jobs, n)
 CROSS JOIN LATERAL (
     SELECT (SELECT seq FROM job WHERE session = w.session AND seq > 0 ORDER BY seq LIMIT 1) AS unfinished,
