@@ -281,7 +281,8 @@ fn next_step(code: Code) -> Option<&'static str> {
             "`fencepost nonce confirm SIGNER NONCE` confirms the signer's next nonce from its chain."
         }
         Code::LedgerWentBack => {
-            "`fencepost recover --dry-run` says what `fencepost recover --confirm` would change."
+            "`fencepost recover --dry-run`, with the daemon's --database-url or --config, says what `fencepost recover \
+             --confirm` would change."
         }
         Code::LedgerUnavailable | Code::ClockBehind => {
             "`fencepost health --ready` says what the daemon lacks."

@@ -278,24 +278,24 @@ impl Witness {
         let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
         if self.reason == Some(Reason::OtherLedger) {
             return format!(
-                "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. If \
-                 it stands for the one before, what it would grant may have been granted already: run `fencepost recover \
-                 --confirm` first (see docs/operations.md)",
+                "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. \
+                 If it stands for the one before, what it would grant may have been granted already: before that, run \
+                 `fencepost recover --confirm` with this instance's --database-url or --config (see docs/operations.md)",
                 file.display()
             );
         }
         if self.reason == Some(Reason::OtherFile) {
-            return "the ledger's file or its log (`-wal`) was moved, or another one has its name, and what that one would grant \
-                    may have been granted already. Put the file itself back, and start this instance again; or stop it, and run \
-                    `fencepost recover --confirm` for the other one. Where the log alone is gone, stop this instance by SIGTERM, \
-                    so that it writes what the log has into the file, and start it again (see docs/operations.md)"
+            return "the ledger's file or its log (`-wal`) was moved, or another one has its name. Put the file back, and start \
+                    this instance again; or stop it, and run `fencepost recover --confirm` with its --database-url or --config \
+                    for the other one. Where the log alone is gone, stop this instance by SIGTERM, so that it writes the log \
+                    into the file, and start it again (see docs/operations.md)"
                 .to_owned();
         }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(
-            "the ledger is behind what this instance knew of it{reason}; as after a restored backup or a \
-             failover that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
-             docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
+            "the ledger is behind what this instance knew of it{reason}, as after a restored backup or a failover. What it would \
+             grant may have been granted before. Run `fencepost recover --confirm` with this instance's --database-url or \
+             --config (see docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
             file.display()
         )
     }
@@ -444,5 +444,26 @@ mod tests {
         let is_there = |name: &&str| folder.path().join(name).exists();
         assert!(!left.iter().any(is_there));
         assert!(kept.iter().all(is_there) && is_there(&"witness.2.new"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_ledger_to_recover_and_is_shown_whole() {
+        let mut witness = started(Path::new("./fencepost-data/witness"));
+        for reason in [
+            Reason::OtherLedger,
+            Reason::Position,
+            Reason::OtherFile,
+            Reason::OtherServer,
+            Reason::ShorterLog,
+            Reason::AsynchronousFailover,
+            Reason::LostCommits,
+            Reason::EarlierTimeline,
+        ] {
+            witness.reason = Some(reason);
+            let why = witness.why();
+            assert!(why.contains("`fencepost recover --confirm` with "), "{why}");
+            assert!(why.contains("--database-url or --config"), "{why}");
+            assert!(why.chars().count() <= api::limits::DETAIL_CHARS_MAX, "the API cuts it off: {why}");
+        }
     }
 }
