@@ -22,6 +22,7 @@
 # in which its attempts finish or are stopped:
 #
 #   docker run --no-healthcheck --read-only --cap-drop ALL --security-opt no-new-privileges -v "$PWD/work:/work:ro" \
+#     -v /etc/fencepost/tls/ca.crt:/ca.crt:ro -e FENCEPOST_CA=/ca.crt \
 #     --stop-timeout 50 -e FENCEPOST_TOKEN=choose-one fencepost node --url https://NAME:7070 --exec /work
 #
 # The base images are named by exact versions. To pin them by digest as well, give the digests that your registry

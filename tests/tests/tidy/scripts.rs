@@ -81,11 +81,15 @@ fn a_nodes_container_has_no_health_check_and_time_to_end() {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let runs = text.split("docker run ").skip(1);
         let of_nodes: Vec<_> =
-            runs.filter(|run| run.lines().take(2).any(|line| line.contains(" fencepost node "))).collect();
+            runs.filter(|run| run.lines().take(3).any(|line| line.contains(" fencepost node "))).collect();
         assert_eq!(of_nodes.len(), 1, "{page}: {of_nodes:?}");
         assert!(of_nodes[0].starts_with("--no-healthcheck "), "{page}: {of_nodes:?}");
         let (_, options) = of_nodes[0].split_once("--stop-timeout ").unwrap_or_default();
         assert!(options.starts_with("50 "), "{page}: {of_nodes:?}");
+        // Its URL is `https://`, and the daemon's certificate is of a private authority.
+        let (_, ca) = of_nodes[0].split_once(" -e FENCEPOST_CA=").unwrap_or_default();
+        let ca = ca.split_whitespace().next().unwrap_or_default();
+        assert!(!ca.is_empty() && of_nodes[0].contains(&format!(":{ca}:ro ")), "{page}: {of_nodes:?}");
     }
 }
 
