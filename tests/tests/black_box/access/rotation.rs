@@ -130,7 +130,7 @@ async fn secrets_change_round_after_round_and_nobody_who_has_one_is_refused() {
 /// All that a caller may keep open.
 struct Open {
     node: Socket,
-    session: tokio_tungstenite::WebSocketStream<tokio::net::TcpStream>,
+    session: tokio_tungstenite::WebSocketStream<TcpStream>,
     streams: Vec<(&'static str, reqwest::Response)>,
 }
 
