@@ -2,6 +2,7 @@
 //! has recovered the ledger, and nothing is granted twice afterwards.
 
 mod failover;
+mod restarts;
 
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;

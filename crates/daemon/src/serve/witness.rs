@@ -23,8 +23,8 @@ use crate::exit::{Exit, Failure};
 
 /// How often the ledger is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How often the file is written, after a look and at the end. What a killed process does not remember is this and
-/// [`LOOK_EVERY`] at most.
+/// How often the file is written, after a look. It is written at once when the ledger is found to have gone back, and at the end.
+/// What a killed process does not remember is this and [`LOOK_EVERY`] at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// A file that was begun so long ago is of a process that was killed while it wrote.
@@ -50,6 +50,8 @@ pub struct Witness {
     extension: String,
     /// When it was tried last.
     written: Option<Instant>,
+    /// The file has what is known, or had it before somebody removed it: it is not written again for the same.
+    is_written: bool,
     /// The last try failed, and the log has told so.
     is_unwritable: bool,
     clock: SharedClock,
@@ -89,8 +91,9 @@ impl Witness {
             tracing::debug!(%error, file = %path.display(), "what killed processes have left cannot be removed");
         }
         let extension = format!("{:016x}.new", rand::random::<u64>());
-        let (written, is_unwritable) = (None, false);
-        Ok(Self { known, file, extension, written, is_unwritable, clock, has_refused: false, reason: None })
+        let (written, is_written, is_unwritable) = (None, true, false);
+        let (has_refused, reason) = (false, None);
+        Ok(Self { known, file, extension, written, is_written, is_unwritable, clock, has_refused, reason })
     }
 
     /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
@@ -165,6 +168,8 @@ impl Witness {
             never = self.look_always(&ledger, &api, in_memory, secret.as_ref()) => match never {},
             _ = stopped => {}
         }
+        // Before the look: the ledger may be away, and the stop may not wait for its answer.
+        self.write_now();
         // Takes the position past all that was granted, and writes it down at once.
         self.written = None;
         let _ = self.look_at_the_ledger(&ledger, &api).await;
@@ -217,19 +222,29 @@ impl Witness {
         ledger: &ledger::Handle,
         api: &api::Handle,
     ) -> ledger::Result<Found> {
-        match ledger.witness(self.known.as_ref()).await {
+        let seen = ledger.witness(self.known.as_ref()).await;
+        self.note(seen, |why| api.set_went_back(why))
+    }
+
+    /// Remembers what a look has seen, in memory and in the file. `refuse` gets why everything is to be refused from now on, or
+    /// `None` when that ends.
+    fn note(
+        &mut self,
+        seen: ledger::Result<Seen>,
+        refuse: impl FnOnce(Option<String>),
+    ) -> ledger::Result<Found> {
+        let found = match seen {
             Ok(Seen::Current(identity)) => {
                 let is_recovered =
                     self.known.as_ref().is_some_and(|known| identity.is_recovered_since(known));
                 if std::mem::take(&mut self.has_refused) {
                     metrics::gauge!("fencepost_ledger_went_back").set(0.0);
                     tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
-                    api.set_went_back(None);
+                    refuse(None);
                 } else {
                     self.note_failover(&identity);
                 }
-                self.known = Some(identity);
-                self.write();
+                self.knows(identity);
                 Ok(if is_recovered { Found::Recovered } else { Found::Current })
             }
             Ok(Seen::WentBack(found, reason)) => {
@@ -241,20 +256,28 @@ impl Witness {
                         known = self.known.as_ref().map(tracing::field::display), %found, %reason,
                         "the ledger went back in time; nothing is served"
                     );
+                    // What is known is written at once: the next start finds this ledger behind, however the process ends.
+                    self.written = None;
                 }
                 if reason == Reason::OtherFile {
-                    // Of the open file, and written down: the next start finds the one that has its name behind.
-                    self.known = Some(found);
-                    self.write();
+                    // Of the open file: the next start finds the one that has its name behind.
+                    self.knows(found);
                 }
-                api.set_went_back(Some(self.why()));
+                refuse(Some(self.why()));
                 Ok(Found::WentBack)
             }
             Err(error) => {
                 tracing::debug!(%error, "the ledger could not be looked at");
                 Err(error)
             }
-        }
+        };
+        self.write();
+        found
+    }
+
+    fn knows(&mut self, identity: Identity) {
+        self.known = Some(identity);
+        self.is_written = false;
     }
 
     /// Says so, and counts it, if another server took over and lost nothing that was answered.
@@ -300,14 +323,20 @@ impl Witness {
         )
     }
 
+    fn write_now(&mut self) {
+        self.written = None;
+        self.write();
+    }
+
     fn write(&mut self) {
-        let (Some(path), Some(known)) = (&self.file, &self.known) else { return };
+        let (Some(path), Some(known), false) = (&self.file, &self.known, self.is_written) else { return };
         if self.written.is_some_and(|at| at.elapsed() < WRITE_EVERY) {
             return;
         }
         self.written = Some(Instant::now());
         let bytes = serde_json::to_vec(known).expect("it is plain data");
         let done = replace(path, &self.extension, &bytes);
+        self.is_written = done.is_ok();
         let was_unwritable = std::mem::replace(&mut self.is_unwritable, done.is_err());
         let file = path.display();
         match done {
@@ -415,6 +444,78 @@ mod tests {
         let mut config = Config::default();
         config.ledger.witness_file = file.to_str().unwrap().to_owned();
         Witness::remember(&config, SharedClock::new(Duration::from_secs(1))).unwrap()
+    }
+
+    fn at(position: i64) -> Identity {
+        Identity { cluster: "c".to_owned(), position, server: None }
+    }
+
+    fn current(position: i64) -> ledger::Result<Seen> {
+        Ok(Seen::Current(at(position)))
+    }
+
+    fn behind(position: i64) -> ledger::Result<Seen> {
+        Ok(Seen::WentBack(at(position), Reason::Position))
+    }
+
+    /// What the next start remembers.
+    fn remembered(file: &Path) -> Option<i64> {
+        started(file).known.map(|known| known.position)
+    }
+
+    #[test]
+    fn what_is_known_of_a_ledger_that_went_back_is_in_the_file_at_the_first_refusal() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("witness");
+        let mut witness = started(&file);
+        witness.note(current(7), |why| panic!("{why:?}")).unwrap();
+        // Sooner than the file is written again.
+        witness.note(current(9), |why| panic!("{why:?}")).unwrap();
+        let mut told = None;
+        assert_eq!(witness.note(behind(7), |why| told = why).unwrap(), Found::WentBack);
+        assert!(told.is_some_and(|why| why.contains("its position is lower")));
+        assert_eq!(remembered(&file), Some(9));
+        // An operator has removed the file, since the ledger is new on purpose.
+        fs::remove_file(&file).unwrap();
+        witness.note(behind(7), |_| {}).unwrap();
+        witness.write_now();
+        assert_eq!(remembered(&file), None);
+    }
+
+    #[test]
+    fn what_could_not_be_written_of_a_ledger_that_went_back_is_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("place");
+        let file = place.join("witness");
+        // Nothing can be written below a file, by root neither.
+        let is_away = |is_so| match is_so {
+            true => fs::write(&place, "").unwrap(),
+            false => fs::remove_file(&place).unwrap(),
+        };
+        let mut witness = started(&file);
+        is_away(true);
+        witness.note(current(9), |_| {}).unwrap();
+        witness.note(behind(7), |_| {}).unwrap();
+        assert!(!witness.is_written && witness.is_unwritable);
+        is_away(false);
+        // As after the pause between two tries.
+        witness.written = None;
+        witness.note(behind(7), |_| {}).unwrap();
+        assert_eq!(remembered(&file), Some(9));
+    }
+
+    #[test]
+    fn a_recovered_ledger_takes_the_place_of_what_was_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("witness");
+        let mut witness = started(&file);
+        witness.note(current(9), |_| {}).unwrap();
+        witness.note(behind(7), |_| {}).unwrap();
+        let mut is_over = false;
+        let recovered = witness.note(current(1 << 40), |why| is_over = why.is_none()).unwrap();
+        assert_eq!((recovered, is_over), (Found::Recovered, true));
+        witness.write_now();
+        assert_eq!(remembered(&file), Some(1 << 40));
     }
 
     #[test]
