@@ -35,8 +35,14 @@ pub struct Margins {
     pub lead_ms: i64,
 }
 
+impl Margins {
+    fn within_limits(self) -> Self {
+        Self { numbers: self.numbers.clamp(RECOVERED_NUMBERS_MIN, RECOVERED_NUMBERS_MAX), ..self }
+    }
+}
+
 /// What a recovery has changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Leases that ended, each with a raised token.
     pub leases: u64,
@@ -46,10 +52,14 @@ pub struct Recovery {
     pub plans: u64,
     /// Signers that grant nothing until their next nonce is confirmed. So do all that the ledger does not know.
     pub signers: u64,
-    /// Segments that were raised.
+    /// Segments that were raised as far as they were to be.
     pub segments: u64,
-    /// Sequences that were raised.
+    /// Sequences that were raised as far as they were to be.
     pub sequences: u64,
+    /// The tags of the other segments: the highest number is too near, and they give nothing any more.
+    pub ended_segments: Vec<String>,
+    /// The names of the other sequences, likewise.
+    pub ended_sequences: Vec<String>,
     /// Snowflake workers whose marks were lifted: all that there can be.
     pub workers: u64,
     /// How far the marks of all snowflake workers are past the clock at least, in milliseconds: after a recovery by this one or
@@ -70,20 +80,19 @@ pub async fn recover(
     margins: Margins,
     by: &AuditEntry,
 ) -> Result<Recovery> {
-    let numbers = margins.numbers.clamp(RECOVERED_NUMBERS_MIN, RECOVERED_NUMBERS_MAX);
     let store = reach(options, migrate).await?;
-    let recovery = store.recover(Margins { numbers, ..margins }, by).await;
+    let recovery = store.recover(margins.within_limits(), by).await;
     store.close().await;
     recovery
 }
 
-/// What a recovery would change. Changes nothing, and refuses tables that are older than this binary.
+/// What a recovery by these margins would change. Changes nothing, and refuses tables that are older than this binary.
 ///
 /// # Errors
 /// As [`crate::open_on`].
-pub async fn try_recovery(options: &Options) -> Result<Recovery> {
+pub async fn try_recovery(options: &Options, margins: Margins) -> Result<Recovery> {
     let store = reach(options, Migrate::Check).await?;
-    let recovery = store.try_recovery().await;
+    let recovery = store.try_recovery(margins.within_limits()).await;
     store.close().await;
     recovery
 }

@@ -10,6 +10,9 @@ use crate::exit::Failure;
 use crate::serve::check_ledger;
 use crate::{logging, process};
 
+/// So many sequences, and as many segments, are named that are at their end.
+const NAMED_MAX: usize = 20;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -25,15 +28,14 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
         reason: command.reason.as_deref().map(Into::into),
         ..AuditEntry::new(&process::user(), action, "ledger")
     };
+    let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
     let text = if command.unknown_signers_are_new {
         ledger::let_new_signers_grant(&ledger, migrate, &by("recover_new_signers")).await?;
         format!("signers that the ledger at {url} does not know are new from now on\n")
     } else if command.dry_run {
-        let recovery = ledger::try_recovery(&ledger).await?;
-        let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
+        let recovery = ledger::try_recovery(&ledger, margins).await?;
         told(&recovery, margins, &format!("the ledger at {url} would be recovered"))
     } else {
-        let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
         let recovery = ledger::recover(&ledger, migrate, margins, &by("recover")).await?;
         told(&recovery, margins, &format!("the ledger at {url} is recovered"))
     };
@@ -42,7 +44,9 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
 }
 
 fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) -> String {
-    let Recovery { leases, sessions, plans, signers, segments, sequences, workers, ahead_ms } = recovery;
+    let Recovery { leases, sessions, plans, signers, segments, sequences, workers, ahead_ms, .. } = recovery;
+    let ended_sequences = ended(&recovery.ended_sequences, "number");
+    let ended_segments = ended(&recovery.ended_segments, "range of ids");
     // A later recovery takes no mark back.
     let mark_ms = (*ahead_ms).max(lead_ms + RECOVERED_MARK_MS);
     let more = if numbers == RECOVERED_NUMBERS_MIN {
@@ -56,8 +60,8 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
          sessions   {sessions} raised by {numbers} places\n\
          plans      {plans} raised by {numbers} numbers of events\n\
          signers    {signers} grant nothing until their next nonce is confirmed, nor do those that the ledger does not know\n\
-         sequences  {sequences} raised by {numbers} numbers\n\
-         segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n\
+         sequences  {sequences} raised by {numbers} numbers\n{ended_sequences}\
+         segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n{ended_segments}\
          snowflakes {workers} marks lifted {mark_ms} ms past the clock: none is made for so long\n\
          {more}\
          `fencepost nonce list` shows the signers as recovering. Confirm each from its chain, and those that it does not show:\n\
@@ -66,9 +70,42 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
     )
 }
 
+/// The line about those that cannot be raised so far; empty if all can.
+fn ended(names: &[String], gives: &str) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let shown = names.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(" ");
+    let more = match names.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "           {} at the end: the highest number is too near, and no {gives} is left: {shown}{more}\n",
+        names.len()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recovery_says_which_sequences_and_segments_are_at_their_end() {
+        let says = |recovery: &Recovery| {
+            told(recovery, Margins { numbers: RECOVERED_NUMBERS_MIN, lead_ms: 0 }, "it is recovered")
+        };
+        let all = Recovery { sequences: 4, segments: 1, ..Recovery::default() };
+        assert!(!says(&all).contains("at the end"), "{}", says(&all));
+        let names = |count: usize| (0..count).map(|n| format!("n{n}")).collect();
+        let near = Recovery { ended_sequences: names(2), ended_segments: names(NAMED_MAX + 3), ..all };
+        let text = says(&near);
+        let lines: Vec<_> = text.lines().skip_while(|line| !line.starts_with("sequences")).take(4).collect();
+        assert_eq!(lines[0], "sequences  4 raised by 1000000 numbers");
+        assert!(lines[1].contains(" 2 at the end") && lines[1].ends_with(": n0 n1"), "{text}");
+        assert!(lines[2].starts_with("segments   1 raised by 1000000 ids"), "{text}");
+        assert!(lines[3].contains(" 23 at the end") && lines[3].ends_with(" n19 and 3 more"), "{text}");
+    }
 
     #[test]
     fn a_recovery_says_how_long_no_snowflake_is_made_and_what_may_still_be_given_again() {

@@ -111,6 +111,7 @@ on_every_ledger! {
         no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed,
         a_later_recovery_with_a_shorter_lead_says_how_far_the_marks_are,
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
+        a_recovery_names_the_sequences_and_segments_that_it_takes_to_their_end,
         a_trial_changes_nothing_and_migrates_no_tables,
         a_confirmed_signer_goes_on_where_its_chain_is,
         a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_added,

@@ -216,7 +216,7 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
         assert!(why.contains("fencepost migrate"), "{why}");
         // Nor does a recovery: the one that is meant would not be recovered.
         let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
-        let mut refusals = vec![ledger::try_recovery(&nowhere).await.err()];
+        let mut refusals = vec![ledger::try_recovery(&nowhere, margins).await.err()];
         for migrate in [Migrate::Auto, Migrate::Check] {
             let by = crate::bench::by();
             refusals.push(ledger::recover(&nowhere, migrate, margins, &by).await.err());

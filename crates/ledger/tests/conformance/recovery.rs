@@ -1,7 +1,7 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
 use domain::job::{Attempt, Event, State};
-use domain::limits::SEGMENT_STEP_MAX;
+use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_GROWN_MAX, SEGMENT_STEP_MAX, SEQUENCE_INCREMENT_MAX};
 use domain::nonce::{
     Allocator, Change, Outcome, Policy, Resolution, SettleRefusal, Settlement, Status, resolve, settle,
 };
@@ -12,8 +12,9 @@ use domain::{
 use ledger::{
     Acquisition, AuditFilter, Batch, BulkAction, BulkMade, BulkStatus, BulkStep, CONFIRMED_AT_ONCE_MAX,
     CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, Error, Identity, JobFilter, JobsVerdict, Kind,
-    Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MIN, RECOVERED_TOKENS,
-    RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness, WorkerClaim,
+    Margins, Migrate, NewBulk, NonceFilter, Options, Put, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN,
+    RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness,
+    WorkerClaim,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
@@ -184,7 +185,7 @@ async fn recovered_by(b: Bench, numbers: i64, is_trial: bool) -> (Bench, ledger:
     drop(ledger);
     let margins = Margins { numbers, lead_ms: LEAD_MS };
     let recovery = match is_trial {
-        true => ledger::try_recovery(&options).await.unwrap(),
+        true => ledger::try_recovery(&options, margins).await.unwrap(),
         false => ledger::recover(&options, Migrate::Check, margins, &by()).await.unwrap(),
     };
     let ledger = ledger::open(&options).await.unwrap();
@@ -651,7 +652,7 @@ pub async fn a_later_recovery_with_a_shorter_lead_says_how_far_the_marks_are(b: 
     drop(ledger);
     let margins = Margins { numbers: SKIPPED, lead_ms: 1_000 };
     let shorter = ledger::recover(&options, Migrate::Check, margins, &by()).await.unwrap();
-    let trial = ledger::try_recovery(&options).await.unwrap();
+    let trial = ledger::try_recovery(&options, margins).await.unwrap();
     for ahead_ms in [first, shorter, trial].map(|recovery| recovery.ahead_ms) {
         assert!((LEAD_MS - LONG_MS as i64..=LEAD_MS + 5_000).contains(&ahead_ms), "{ahead_ms}");
     }
@@ -673,6 +674,54 @@ pub async fn a_recovery_skips_the_ranges_that_instances_may_have_in_memory(b: Be
     execute(&b.options.url, "UPDATE id_segment SET next = 9223372036854775000").await;
     (b, _) = recovered_by(b, RECOVERED_NUMBERS_MIN, false).await;
     assert_eq!(b.ledger.take_range(&tag(), 1).await.unwrap(), RangeTaken::Exhausted);
+}
+
+pub async fn a_recovery_names_the_sequences_and_segments_that_it_takes_to_their_end(b: Bench) {
+    with_numbers(&b).await;
+    let most = ID_NUMBER_MAX - SKIPPED as u64;
+    // Each with its increment, and the last two sides of where nothing is left.
+    let sequences = [
+        ("wide", 1, SEQUENCE_INCREMENT_MAX),
+        ("last", most - 1, 1),
+        ("none", most, 1),
+        ("before", ID_NUMBER_MAX - 1, 1),
+    ];
+    for (name, start, increment) in sequences {
+        let change = SequenceChange { start: Some(start), increment: Some(increment) };
+        let made = b.ledger.put_sequence(&SequenceName::parse(name).unwrap(), &change, &by()).await.unwrap();
+        assert!(matches!(made, Put::Done(_)), "{made:?}");
+    }
+    let grown = most - 100 * SEGMENT_STEP_GROWN_MAX;
+    let long = most - 101 * SEGMENT_STEP_MAX;
+    let segments = [
+        ("last", grown - 10, 10),
+        ("none", grown - 9, 10),
+        ("long", long, SEGMENT_STEP_MAX),
+        ("longer", long + 1, SEGMENT_STEP_MAX),
+        ("past", most + 1, SEGMENT_STEP_MAX),
+    ];
+    for (tag, start, step) in segments {
+        let change = SegmentChange { start: Some(start), step: Some(step), description: None };
+        let made = b.ledger.put_segment(&SegmentTag::parse(tag).unwrap(), &change, &by()).await.unwrap();
+        assert!(matches!(made, Put::Done(_)), "{made:?}");
+    }
+    let (b, trial) = recovered(b, true).await;
+    let (b, recovery) = recovered(b, false).await;
+    for found in [trial, recovery] {
+        assert_eq!((found.sequences, found.segments), (3, 3), "{found:?}");
+        assert_eq!(found.ended_sequences, ["before", "none"]);
+        assert_eq!(found.ended_segments, ["longer", "none", "past"]);
+    }
+    for (name, ..) in sequences {
+        let granted = b.ledger.grant_sequence(&SequenceName::parse(name).unwrap(), 1).await.unwrap();
+        assert_eq!(granted == SequenceGrant::Exhausted, ["before", "none"].contains(&name), "{name}");
+    }
+    for (tag, ..) in segments {
+        let taken = b.ledger.take_range(&SegmentTag::parse(tag).unwrap(), 1).await.unwrap();
+        assert_eq!(taken == RangeTaken::Exhausted, !["last", "long"].contains(&tag), "{tag}");
+    }
+    let (_, wide) = recovered_by(b, RECOVERED_NUMBERS_MAX, true).await;
+    assert!(wide.ended_sequences.contains(&"wide".to_owned()), "{wide:?}");
 }
 
 pub async fn a_trial_changes_nothing_and_migrates_no_tables(b: Bench) {
@@ -707,16 +756,16 @@ pub async fn a_trial_changes_nothing_and_migrates_no_tables(b: Bench) {
         execute(&options.url, newest).await;
     }
     let partitions = execute(&options.url, look).await;
-    ledger::try_recovery(&options).await.unwrap();
+    let margins = Margins { numbers: SKIPPED, lead_ms: LEAD_MS };
+    ledger::try_recovery(&options, margins).await.unwrap();
     assert_eq!(execute(&options.url, &untouched).await, 1, "the lease is as it was");
     assert_eq!(execute(&options.url, look).await, partitions);
     for statement in older {
         execute(&options.url, statement).await;
     }
     let versions = execute(&options.url, "UPDATE schema_migration SET version = version").await;
-    let refused = ledger::try_recovery(&options).await.err();
+    let refused = ledger::try_recovery(&options, margins).await.err();
     assert!(matches!(refused, Some(Error::Migration(_))), "{refused:?}");
-    let margins = Margins { numbers: SKIPPED, lead_ms: LEAD_MS };
     let refused = ledger::recover(&options, Migrate::Check, margins, &by()).await.err();
     assert!(matches!(refused, Some(Error::Migration(_))), "{refused:?}");
     let after = execute(&options.url, "UPDATE schema_migration SET version = version").await;
