@@ -1,6 +1,7 @@
 //! Drills: a backup is restored under running instances, and a file is put back. Nothing is granted until an operator
 //! has recovered the ledger, and nothing is granted twice afterwards.
 
+mod dumps;
 mod failover;
 mod restarts;
 
@@ -300,16 +301,23 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// The page about operations.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+
 /// Runs the one command of the page about operations that begins so, in this folder, with the programs of the server.
 fn run_as_documented(beginning: &str, folder: &Path, database_url: &str) {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    run(&mut documented(beginning, folder, database_url));
+}
+
+fn documented(beginning: &str, folder: &Path, database_url: &str) -> Command {
+    let page = std::fs::read_to_string(PAGE).unwrap();
     let commands: Vec<_> = page.lines().filter(|line| line.starts_with(beginning)).collect();
     assert_eq!(commands.len(), 1, "{commands:?}");
     let path = format!("{}:{}", tool("").display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-c", commands[0]]).current_dir(folder);
-    run(shell.env("PATH", path).env("FENCEPOST_DATABASE_URL", database_url));
+    shell.env("PATH", path).env("FENCEPOST_DATABASE_URL", database_url);
+    shell
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +347,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     }
     // Long enough that the position has risen since.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    run_as_documented("psql ", folder.path(), database.url());
+    run_as_documented("tail ", folder.path(), database.url());
     // From now on nothing that the ledger grants. Until the next look an instance gives ids that it had in memory, which
     // nobody else has been given.
     let gone = [
@@ -478,7 +486,9 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     }
     late_has(second.url(), 3).await;
     stop(second).await;
-    std::fs::copy(&copy, &file).unwrap();
+    let data = file.parent().unwrap();
+    std::fs::copy(&copy, data.join("restored.db")).unwrap();
+    run_as_documented("mkdir before ", data, "");
     let refused = Setup::in_mode("worker-queue").unwrap().dir(folder.path());
     let ended = refused.run_to_end(testkit::PATIENCE).await.unwrap();
     assert_eq!(ended.code, Some(78), "{ended:?}");

@@ -25,7 +25,10 @@ async fn the_next_process_refuses_after(signal: Signal) {
     late_has(&url, 2).await;
     let granted_at = position();
     until("a look has been later", async || position() > granted_at).await;
-    run_as_documented("psql ", folder.path(), database.url());
+    let mut restore = Command::new(tool("psql"));
+    restore.args(["-q", "--single-transaction", "-v", "ON_ERROR_STOP=1", "-d", database.url()]);
+    restore.args(["-c", "DROP SCHEMA public CASCADE; CREATE SCHEMA public", "-f", "fencepost.sql"]);
+    run(restore.current_dir(folder.path()));
     until("it is noticed", async || ready_code(&url).await == "ledger_went_back").await;
     if matches!(signal, Signal::Kill) {
         // It is being written while the first requests are refused.

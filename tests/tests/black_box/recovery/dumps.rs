@@ -1,0 +1,86 @@
+//! The restore that docs/operations.md describes: of a dump that was cut, and of a ledger with two roles.
+
+use super::*;
+
+/// A database with a ledger.
+async fn with_ledger() -> Database {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    migrate(database.url()).await;
+    database
+}
+
+async fn migrate(database_url: &str) {
+    let migrated = Setup::command("migrate").database(database_url).run_to_end(testkit::PATIENCE).await;
+    let migrated = migrated.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_that_was_cut_is_not_restored_and_what_was_there_is_kept() {
+    let database = with_ledger().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, file) = (folder.path(), folder.path().join("fencepost.sql"));
+    let clusters = |schema: &str| database.query(&format!("SELECT cluster FROM {schema}.ledger_identity"));
+    let before = clusters("public").unwrap();
+    run_as_documented("pg_dump ", folder, database.url());
+    let whole = std::fs::read(&file).unwrap();
+    // Behind the rows of the last table, where `psql` sees nothing amiss.
+    let end_of_rows = whole.windows(3).rposition(|bytes| bytes == b"\\.\n").unwrap();
+    std::fs::write(&file, &whole[..end_of_rows]).unwrap();
+    let refused = documented("tail ", folder, database.url()).output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert_eq!(clusters("public").unwrap(), before);
+    assert!(clusters("before").is_err(), "nothing was moved");
+    std::fs::write(&file, &whole).unwrap();
+    run_as_documented("tail ", folder, database.url());
+    for schema in ["public", "before"] {
+        assert_eq!(clusters(schema).unwrap(), before, "{schema}");
+    }
+}
+
+/// The SQL of the page about operations that begins so, about these roles.
+fn sql_of_roles(beginning: &str, [owner, app]: [&str; 2]) -> String {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let blocks = page.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let found: Vec<_> = blocks.filter(|block| block.starts_with(beginning)).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].replace("owner", owner).replace("app", app)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_of_a_ledger_with_two_roles_is_restored_by_the_one_that_owns_the_tables() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (head, name) = database.url().rsplit_once('/').unwrap();
+    let (scheme, rest) = head.split_once("://").unwrap();
+    let host = rest.rsplit('@').next().unwrap();
+    let [owner, app] = ["migrates", "serves"].map(|role| format!("{role}_{}", std::process::id()));
+    let [of_owner, of_app] = [&owner, &app].map(|role| format!("{scheme}://{role}@{host}/{name}"));
+    for role in [&owner, &app] {
+        database.query(&format!("CREATE ROLE {role} LOGIN")).unwrap();
+    }
+    database.query(&format!("ALTER DATABASE \"{name}\" OWNER TO {owner}")).unwrap();
+    migrate(&of_owner).await;
+    let grants = "GRANT USAGE ON SCHEMA public TO app;";
+    database.query(&sql_of_roles(grants, [&owner, &app])).unwrap();
+    let before = database.query("SELECT cluster FROM ledger_identity").unwrap();
+    let restore = |url: &str| {
+        run_as_documented("pg_dump ", folder.path(), url);
+        run_as_documented("tail ", folder.path(), url);
+        database.query("DROP SCHEMA before CASCADE").unwrap();
+        assert_eq!(database.query("SELECT cluster FROM ledger_identity").unwrap(), before, "{url}");
+    };
+    restore(&of_owner);
+    database.query(&sql_of_roles(grants, [&owner, &app])).unwrap();
+    let instance = Setup::basic().unwrap().database(&of_app).arg("--migrate").arg("check");
+    drop(instance.start().await.unwrap());
+    let moves = "GRANT USAGE, CREATE ON SCHEMA public TO app;\nREASSIGN";
+    database.query(&sql_of_roles(moves, [&owner, &app])).unwrap();
+    restore(&of_app);
+    drop(Setup::basic().unwrap().database(&of_app).start().await.unwrap());
+    for role in [&owner, &app] {
+        database.query(&format!("REASSIGN OWNED BY {role} TO CURRENT_USER")).unwrap();
+        database.query(&format!("DROP OWNED BY {role}")).unwrap();
+    }
+    database.query(&format!("DROP ROLE {owner}, {app}")).unwrap();
+}
