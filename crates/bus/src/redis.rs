@@ -19,6 +19,7 @@ mod refusals;
 mod script;
 mod seal;
 mod sessions;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;

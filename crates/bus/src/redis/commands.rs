@@ -23,6 +23,7 @@ use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
 use super::script::Script;
+use super::told::Told;
 use crate::limits::{
     CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CLUSTER_SLOTS, CONNECT_MS, ECHO_MS,
     MASTER_KEYS_TRIED_MAX, PROBE_KEY_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
@@ -408,6 +409,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         remade: Instant::now(),
         probes: 0,
         is_trial_told: false,
+        elsewhere: Told::default(),
     };
     loop {
         keeper.turn().await;
@@ -423,6 +425,8 @@ struct Keeper {
     probes: u32,
     /// Whether the log has said so of the trial that the link is on.
     is_trial_told: bool,
+    /// That the Cluster names a server that may not be connected to.
+    elsewhere: Told,
 }
 
 impl Keeper {
@@ -534,13 +538,22 @@ impl Keeper {
         self.remade = Instant::now();
     }
 
-    async fn look_for_servers(&self) {
+    async fn look_for_servers(&mut self) {
         let shared = &self.shared;
         match send(shared, &cluster_slots(), To::Anybody, Effect::Reads).await {
             Ok(slots) => {
-                if let Some((host, port)) = named(&slots).find(|(host, _)| !shared.may_reach(host)) {
-                    let refused = elsewhere(&host, port);
-                    tracing::warn!(%refused, "a server of the Redis Cluster is not connected to");
+                // The first in their order: each server may name them in another one.
+                match named(&slots).filter(|(host, _)| !shared.may_reach(host)).min() {
+                    Some((host, port)) => {
+                        let refused = elsewhere(&host, port);
+                        if self.elsewhere.is_new(&refused) {
+                            tracing::warn!(%refused, "a server of the Redis Cluster is not connected to");
+                        }
+                    }
+                    None if self.elsewhere.ends() => {
+                        tracing::info!("all servers that the Redis Cluster names may be connected to");
+                    }
+                    None => {}
                 }
                 remember_servers(shared, &slots);
             }

@@ -18,6 +18,7 @@ use super::commands::{self, Connection};
 use super::failure::{self, Effect};
 use super::inbox_stream::{Found, GROUP, list, make, open_entries, page};
 use super::pause::Pause;
+use super::told::Told;
 use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, INBOX_UNUSED_MS, RECONNECT_SETTLED_MS};
 use crate::{Entry, EntryId, Result};
 
@@ -50,12 +51,14 @@ impl Reader {
     /// Reads until the inbox is closed, or nobody wants what is read.
     pub(super) async fn feed(self) {
         let mut pause = Pause::default();
+        let mut told = Told::default();
         loop {
             let began = Instant::now();
-            match self.read_on().await {
+            match self.read_on(&mut told).await {
                 Ok(()) => return,
                 Err(error) if error.is_retryable() => tracing::debug!(%error, "the inbox cannot be read"),
-                Err(error) => tracing::warn!(%error, "the inbox cannot be read"),
+                Err(error) if told.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
+                Err(error) => tracing::debug!(%error, "the inbox still cannot be read"),
             }
             self.shared.commands.suspect();
             if began.elapsed() >= Duration::from_millis(RECONNECT_SETTLED_MS) {
@@ -66,7 +69,7 @@ impl Reader {
     }
 
     /// Reads on one connection, until that fails.
-    async fn read_on(&self) -> Result<()> {
+    async fn read_on(&self, told: &mut Told) -> Result<()> {
         let limit = self.shared.limit + Duration::from_millis(INBOX_BLOCK_MS);
         let connection = commands::connect_apart(&self.shared, limit).await?;
         let mut look = Look::GivenOut(BEGINNING);
@@ -93,6 +96,9 @@ impl Reader {
                 Err(error) => return Err(failure::of(error, Effect::Reads)),
             };
             let (places, next) = read(look, found).ok_or_else(failure::unreadable)?;
+            if told.ends() {
+                tracing::info!("the inbox is read again");
+            }
             let found = places.into_iter().filter_map(Found::entry).collect();
             let entries = open_entries(&self.shared, &self.owner, found).await;
             if !entries.is_empty() && self.batches.send(entries).await.is_err() {

@@ -1,0 +1,37 @@
+//! What the log has said of a failure that goes on: one line for its beginning, one for each other reason, one for its end.
+
+use crate::Error;
+
+/// The failure that the log has told of last, unless it has ended.
+#[derive(Debug, Default)]
+pub(super) struct Told(Option<String>);
+
+impl Told {
+    /// Whether this is to be told: it is another failure than the one that goes on.
+    pub(super) fn is_new(&mut self, error: &Error) -> bool {
+        let reason = error.to_string();
+        let is_new = self.0.as_ref() != Some(&reason);
+        self.0 = Some(reason);
+        is_new
+    }
+
+    /// Nothing fails. Whether the end of a failure is to be told.
+    pub(super) fn ends(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_when_it_begins_when_its_reason_changes_and_when_it_ends() {
+        let [one, other] = ["one", "other"].map(|reason| Error::Address(reason.to_owned()));
+        let mut told = Told::default();
+        assert!(!told.ends(), "nothing has failed");
+        assert_eq!([&one, &one, &other, &other].map(|error| told.is_new(error)), [true, false, true, false]);
+        assert_eq!([told.ends(), told.ends()], [true, false]);
+        assert!(told.is_new(&other), "it begins anew");
+    }
+}
