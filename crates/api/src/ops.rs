@@ -144,19 +144,36 @@ async fn look_at_bus(state: Arc<State>) -> Check {
             warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
         }
         found => {
+            let failure = state.bus.failure();
             let detail = match (state.bus.trial(), found) {
                 (Some(trial), _) => trial.to_string(),
                 (None, Ok(Err(error))) => {
                     tracing::debug!(%error, "the bus is not healthy");
-                    "the bus does not answer".to_owned()
+                    format!("the bus does not answer: {}", why_away(&failure.unwrap_or(error)))
                 }
                 (None, Ok(Ok(health))) if !health.warnings.is_empty() => {
                     format!("the link to the bus is down: {}", health.warnings.join("; "))
                 }
-                (None, Ok(Ok(_)) | Err(_)) => "the link to the bus is down".to_owned(),
+                (None, Ok(Ok(_)) | Err(_)) => {
+                    let why = failure.map(|error| format!(": {}", why_away(&error))).unwrap_or_default();
+                    format!("the link to the bus is down{why}")
+                }
             };
             Check { status: CheckStatus::Down, detail: Some(detail) }
         }
+    }
+}
+
+/// Why the bus does not answer, as anybody may read it. The words of a server that refuses may quote what it was sent, and are
+/// left to the log.
+fn why_away(error: &bus::Error) -> String {
+    match error {
+        bus::Error::Denied { .. } => "Redis refuses the user or the password".to_owned(),
+        bus::Error::Refused { .. } => "Redis cannot be used as it is; the log says why".to_owned(),
+        bus::Error::Unavailable { source } | bus::Error::Unknown { source } | bus::Error::Full { source } => {
+            source.to_string()
+        }
+        error => error.to_string(),
     }
 }
 
@@ -261,7 +278,19 @@ pub async fn not_found() -> Result<HttpResponse, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    #[test]
+    fn why_the_bus_is_away_is_said_without_the_words_of_a_server_that_refuses() {
+        let source = |said: &str| -> bus::Cause { Arc::new(io::Error::other(said.to_owned())) };
+        let denied = why_away(&bus::Error::Denied { source: source("secret") });
+        assert_eq!(denied, "Redis refuses the user or the password");
+        assert!(!why_away(&bus::Error::Refused { source: source("secret") }).contains("secret"));
+        let away = bus::Error::Unavailable { source: source("h:1: connection refused") };
+        assert_eq!(why_away(&away), "h:1: connection refused");
+    }
 
     #[test]
     fn past_the_end_of_the_epoch_nothing_is_left_to_be_planned() {

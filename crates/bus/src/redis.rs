@@ -5,6 +5,7 @@
 //! waits for entries ([`reader`]).
 
 mod address;
+mod cluster_slots;
 mod commands;
 mod failure;
 mod health;
@@ -377,7 +378,10 @@ impl Bus for Redis {
     async fn check(&self) -> Result<Health> {
         self.refuse_if_closed()?;
         let sent = Instant::now();
-        let servers = commands::ask_all(&self.shared).await?;
+        let servers = match commands::ask_all(&self.shared).await {
+            Ok(servers) => servers,
+            Err(error) => return Err(commands::explained(&self.shared, error).await),
+        };
         let round_trip = sent.elapsed();
         let warnings = servers.iter().flat_map(|(server, info)| health::warnings(server, info)).collect();
         Ok(Health { round_trip, warnings })

@@ -1,6 +1,6 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,15 @@ use tokio::sync::Notify;
 
 use super::Shared;
 use super::address::{HereOnly, at_once, elsewhere, is_here, refused};
+use super::cluster_slots::{cluster_slots, named, one_of_each_master};
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
 use super::script::Script;
 use super::told::Told;
 use crate::limits::{
-    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CLUSTER_SLOTS, CONNECT_MS, ECHO_MS,
-    MASTER_KEYS_TRIED_MAX, PROBE_KEY_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
+    CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS, PROBE_KEY_MS,
+    PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
 };
 use crate::link::Part;
 use crate::{Error, Result};
@@ -362,11 +363,18 @@ async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, comman
     }
 }
 
-/// Asks a Cluster for its servers.
-fn cluster_slots() -> Cmd {
-    let mut slots = cmd("CLUSTER");
-    slots.arg("SLOTS");
-    slots
+/// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and the first
+/// host of the URL is asked.
+pub(super) async fn explained(shared: &Shared, error: Error) -> Error {
+    if !shared.commands.is_cluster() || !failure::is_unexplained(&error) {
+        return error;
+    }
+    let host = &shared.address.hosts[0];
+    let asked = async { ask_server::<Value>(to_server(host).await?, &cmd("PING")).await };
+    match tokio::time::timeout(shared.limit, asked).await {
+        Ok(Err(why)) => failure::at(host.addr().to_string(), why),
+        Ok(Ok(_)) | Err(_) => error,
+    }
 }
 
 async fn to_cluster(shared: &Shared) -> Result<Connection> {
@@ -395,7 +403,8 @@ async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Resu
         .map_err(opened)?;
     // A server that is lost takes its whole time, beside that of the others.
     match tokio::time::timeout(CONNECT * 2, client.get_async_connection()).await {
-        Ok(connection) => connection.map(Connection::Cluster).map_err(opened),
+        Ok(Ok(connection)) => Ok(Connection::Cluster(connection)),
+        Ok(Err(error)) => Err(explained(shared, opened(error)).await),
         Err(_) => Err(failure::timed_out(Effect::Reads)),
     }
 }
@@ -410,6 +419,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         probes: 0,
         is_trial_told: false,
         elsewhere: Told::default(),
+        refused: Told::default(),
     };
     loop {
         keeper.turn().await;
@@ -427,6 +437,8 @@ struct Keeper {
     is_trial_told: bool,
     /// That the Cluster names a server that may not be connected to.
     elsewhere: Told,
+    /// Why Redis refuses this instance.
+    refused: Told,
 }
 
 impl Keeper {
@@ -437,6 +449,7 @@ impl Keeper {
                 Ok(connection) => shared.commands.set(connection),
                 Err(error) => {
                     tracing::debug!(%error, "no connection to Redis");
+                    self.note(error);
                     return self.pause.wait().await;
                 }
             }
@@ -445,6 +458,7 @@ impl Keeper {
         match self.probe().await {
             Ok(()) => {
                 shared.link.found_up(look);
+                self.refused.ends();
                 if shared.link.answers() {
                     *shared.commands.failure.lock() = None;
                 }
@@ -468,12 +482,13 @@ impl Keeper {
                 }
             }
             Err(error) => {
+                let error = explained(&shared, error).await;
                 let is_refusal = failure::is_servers_word(&error);
                 if shared.link.is_up(Part::Commands) {
                     // The presence publisher follows the link, and logs it with this failure.
                     tracing::debug!(%error, "the link to Redis is down");
                 }
-                *shared.commands.failure.lock() = Some(error);
+                self.note(error);
                 shared.link.down(Part::Commands);
                 // A server that answers is of use for reads, and for what frees its memory, until there is a better one.
                 if !shared.commands.is_cluster() && !is_refusal {
@@ -485,6 +500,15 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Takes note of why commands are not answered. What only a person can mend is told once: the line that the link is down may
+    /// have come before it was known.
+    fn note(&mut self, error: Error) {
+        if !error.is_retryable() && self.refused.is_new(&error) {
+            tracing::warn!(%error, "Redis cannot be used until this is mended");
+        }
+        *self.shared.commands.failure.lock() = Some(error);
     }
 
     /// Writes and publishes to ourselves, and sees whether what was published earlier was heard.
@@ -572,56 +596,6 @@ fn remember_servers(shared: &Shared, slots: &Value) {
     if !servers.is_empty() {
         *shared.commands.servers.lock() = servers;
     }
-}
-
-/// The servers in the answer to `CLUSTER SLOTS`: ranges of `[first, last, [host, port, …]…]`. A host that the
-/// answering server does not know is left out, and so is 0.0.0.0, which the driver takes for the answering server.
-fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
-    let list = |value: &Value| match value {
-        Value::Array(items) => items.clone(),
-        _ => vec![],
-    };
-    list(slots).into_iter().flat_map(move |range| list(&range).into_iter().skip(2)).filter_map(
-        move |server| {
-            let Value::Array(server) = server else { return None };
-            let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (server.first(), server.get(1))
-            else {
-                return None;
-            };
-            let is_known = |host: &String| !matches!(host.as_str(), "" | "?" | "0.0.0.0" | "::");
-            let host = String::from_utf8(host.clone()).ok().filter(is_known)?;
-            Some((host, u16::try_from(*port).ok()?))
-        },
-    )
-}
-
-/// For each master in the answer to `CLUSTER SLOTS` the number of a key that it has, and where the masters do not have all slots
-/// the number of one that no master has, as far as each is found in [`MASTER_KEYS_TRIED_MAX`] tries. One number at least.
-fn one_of_each_master(slots: &Value, key: impl Fn(u64) -> String) -> Vec<u64> {
-    let mut masters = HashMap::new();
-    let ranges = if let Value::Array(ranges) = slots { ranges.as_slice() } else { &[] };
-    for range in ranges {
-        let Value::Array(range) = range else { continue };
-        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
-            continue;
-        };
-        let [Value::BulkString(host), Value::Int(port), ..] = master.as_slice() else { continue };
-        for slot in *first..=*last {
-            let Some(slot) = u16::try_from(slot).ok().and_then(HashSlot::new) else { break };
-            masters.insert(slot, (host.as_slice(), *port));
-        }
-    }
-    let lacks_slots = masters.len() < usize::from(CLUSTER_SLOTS);
-    let wanted = masters.values().collect::<HashSet<_>>().len() + usize::from(lacks_slots);
-    let mut numbers = HashMap::new();
-    for _ in 0..MASTER_KEYS_TRIED_MAX {
-        let number = rand::random();
-        numbers.entry(masters.get(&HashSlot::for_key(key(number)))).or_insert(number);
-        if numbers.len() == wanted {
-            break;
-        }
-    }
-    numbers.into_values().collect()
 }
 
 /// Chooses the provider of TLS for the process, unless that was done: ring, as everywhere here.
@@ -757,40 +731,5 @@ mod tests {
         let before = known.lock().len();
         remember_servers(&bus.shared, &Value::Array(vec![]));
         assert_eq!(known.lock().len(), before);
-    }
-
-    #[test]
-    fn each_master_of_a_cluster_has_one_of_the_keys_however_its_slots_lie() {
-        let server = |port| {
-            let host = Value::BulkString(b"127.0.0.1".to_vec());
-            Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())])
-        };
-        let range = |first, last, master| {
-            Value::Array(vec![Value::Int(first), Value::Int(last), server(master), server(9)])
-        };
-        let key = |number: u64| format!("t:probe:{number:016x}");
-        let has = |numbers: &[u64], slots: std::ops::Range<u16>| {
-            let slots: HashSet<_> = slots.filter_map(HashSlot::new).collect();
-            numbers.iter().filter(|number| slots.contains(&HashSlot::for_key(key(**number)))).count()
-        };
-        let whole = Value::Array(vec![range(0, 99, 1), range(100, 8_191, 2), range(8_192, 16_383, 3)]);
-        let numbers = one_of_each_master(&whole, key);
-        let of_each = [0..100, 100..8_192, 8_192..16_384].map(|slots| has(&numbers, slots));
-        assert_eq!((of_each, numbers.len()), ([1, 1, 1], 3));
-        let in_pieces = Value::Array(vec![range(0, 8_191, 1), range(8_192, 16_383, 1)]);
-        assert_eq!(one_of_each_master(&in_pieces, key).len(), 1);
-        // Nobody serves most of the slots.
-        let little = Value::Array(vec![range(0, 99, 1)]);
-        let numbers = one_of_each_master(&little, key);
-        assert_eq!((has(&numbers, 0..100), has(&numbers, 100..16_384)), (1, 1));
-        // Nobody serves a few, which a first key hardly ever meets.
-        let most = Value::Array(vec![range(0, 16_282, 1)]);
-        for _ in 0..100 {
-            let numbers = one_of_each_master(&most, key);
-            assert_eq!((has(&numbers, 0..16_283), has(&numbers, 16_283..16_384)), (1, 1));
-        }
-        for unreadable in [Value::Nil, Value::Array(vec![range(-1, i64::MAX, 1)])] {
-            assert_eq!(one_of_each_master(&unreadable, key).len(), 1);
-        }
     }
 }

@@ -32,6 +32,24 @@ pub(super) fn on_trial(trial: Trial) -> Error {
     Error::Unavailable { source: Arc::new(trial) }
 }
 
+/// No server of a Cluster is connected to, and this one of them does not say why.
+#[derive(Debug, thiserror::Error)]
+#[error("no server of the Redis Cluster is connected to; {server}: {source}")]
+struct NotReached {
+    server: String,
+    source: Cause,
+}
+
+/// Why this server cannot be connected to, and with it no other one of the Cluster.
+pub(super) fn at(server: String, why: Error) -> Error {
+    match why {
+        Error::Unavailable { source } => {
+            Error::Unavailable { source: Arc::new(NotReached { server, source }) }
+        }
+        why => why,
+    }
+}
+
 /// What the driver's failure means.
 pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     match (error.kind(), error.code()) {
@@ -69,15 +87,28 @@ pub(super) fn of_last_try(error: Error, effect: Effect) -> Error {
 
 /// Whether the server itself gave this answer: the connection to it is well.
 pub(super) fn is_servers_word(error: &Error) -> bool {
-    let source = match error {
+    of_driver(error).is_some_and(|error| error.code().is_some())
+}
+
+/// Whether the driver is connected to no server of a Cluster, and keeps to itself why.
+pub(super) fn is_unexplained(error: &Error) -> bool {
+    of_driver(error).is_some_and(|error| match error.kind() {
+        ErrorKind::ClusterConnectionNotFound => true,
+        ErrorKind::Io => io_kind(error).is_none(),
+        _ => false,
+    })
+}
+
+/// What the driver said.
+fn of_driver(error: &Error) -> Option<&RedisError> {
+    match error {
         Error::Unavailable { source }
         | Error::Unknown { source }
         | Error::Full { source }
         | Error::Denied { source }
-        | Error::Refused { source } => source,
-        Error::Address(_) | Error::Invalid(_) | Error::TooLarge { .. } | Error::Closed => return false,
-    };
-    source.downcast_ref::<RedisError>().is_some_and(|error| error.code().is_some())
+        | Error::Refused { source } => source.downcast_ref(),
+        Error::Address(_) | Error::Invalid(_) | Error::TooLarge { .. } | Error::Closed => None,
+    }
 }
 
 /// Whether a script was refused only because the server does not know it; nothing was done.
@@ -165,6 +196,21 @@ mod tests {
         assert!(matches!(last("-NOPERM x\r\n", Effect::Writes), Error::Denied { .. }));
         let unknown_script = last("-NOSCRIPT No matching script.\r\n", Effect::Writes);
         assert!(is_unknown_script(&unknown_script), "the script is sent with its text");
+    }
+
+    #[test]
+    fn that_no_server_is_connected_to_is_explained_by_what_one_of_them_says() {
+        let driver = |kind| of(RedisError::from((kind, "No connections found")), Effect::Writes);
+        assert!(is_unexplained(&driver(ErrorKind::ClusterConnectionNotFound)));
+        assert!(is_unexplained(&driver(ErrorKind::Io)), "of the first connections");
+        let refused = of(RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused)), Effect::Reads);
+        for explained in [&refused, &timed_out(Effect::Reads), &of(said("-NOAUTH x\r\n"), Effect::Reads)] {
+            assert!(!is_unexplained(explained), "{explained}");
+        }
+        let away = at("h:1".to_owned(), refused);
+        assert!(away.is_retryable() && away.to_string().contains("h:1: "), "{away}");
+        let denied = at("h:1".to_owned(), of(said("-WRONGPASS x\r\n"), Effect::Reads));
+        assert!(matches!(denied, Error::Denied { .. }), "{denied:?}");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Channel, Handle, Subscription};
+use bus::{Channel, Error, Handle, Subscription};
 use testkit::servers::{Keyspace, Redis, RedisCluster};
 
 use crate::bench::{
     LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, open, options, presence,
     resumed, tell,
 };
+use crate::outages::change_password;
 
 struct Room {
     cluster: Arc<RedisCluster>,
@@ -129,6 +130,26 @@ async fn a_cluster_that_lacks_a_master_is_no_link_until_it_has_it_whatever_the_o
     blocking(move || booting.servers()[lost].boot().unwrap()).await;
     link_is(&bus, true).await;
     assert!(bus.failure().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_password_of_a_cluster_is_named() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    let protecting = cluster.clone();
+    blocking(move || {
+        for server in protecting.servers() {
+            server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
+        }
+    })
+    .await;
+    let bus = open(&options(&cluster.url().replace("//", "//:right@"), "t:")).await.unwrap();
+    let changing = cluster.clone();
+    blocking(move || changing.servers().iter().for_each(|server| change_password(server, "right", "other")))
+        .await;
+    link_is(&bus, false).await;
+    let is_denied = |error: Option<Error>| matches!(error, Some(Error::Denied { .. }));
+    eventually("the password is named", async || is_denied(bus.failure())).await;
+    eventually("a check names it, too", async || is_denied(bus.check().await.err())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bus::{Channel, Handle, Options};
+use bus::{Channel, Error, Handle, Options};
 use testkit::proxy::Proxy;
 use testkit::servers::Redis;
 
@@ -152,6 +152,32 @@ async fn a_server_that_refuses_writes_is_no_link_until_it_takes_them() {
         assert!(is_present(&bus, "a-1").await);
         bus.withdraw(&id("a-1")).await.unwrap();
     }
+}
+
+/// Sets the password of a server that has another one, and cuts its connections, which stay let in otherwise.
+pub fn change_password(server: &Redis, from: &str, to: &str) {
+    let with = |password: &str, command: &[&str]| {
+        server.command(&[&["-a", password, "--no-auth-warning"], command].concat()).unwrap()
+    };
+    with(from, &["CONFIG", "SET", "requirepass", to]);
+    for kind in ["normal", "pubsub"] {
+        with(to, &["CLIENT", "KILL", "TYPE", kind]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_password_is_named_until_it_is_changed_back() {
+    let server = blocking(|| Arc::new(Redis::with(&["--requirepass", "right"]).unwrap())).await;
+    let url = server.url().replace("//", "//:right@");
+    let bus = open(&options(&url, "t:")).await.unwrap();
+    let changing = server.clone();
+    blocking(move || change_password(&changing, "right", "other")).await;
+    link_is(&bus, false).await;
+    eventually("the password is named", async || matches!(bus.failure(), Some(Error::Denied { .. }))).await;
+    let changing = server.clone();
+    blocking(move || change_password(&changing, "other", "right")).await;
+    link_is(&bus, true).await;
+    assert!(bus.failure().is_none());
 }
 
 fn address_of(server: &Redis) -> SocketAddr {
