@@ -121,6 +121,13 @@ impl Commands {
         self.is_cluster.get().copied().unwrap_or_default()
     }
 
+    /// The servers to hear from: those that the Cluster named, for a host of the URL may have left it and hear nothing; else
+    /// those of the URL.
+    pub(super) fn heard_servers(&self, shared: &Shared) -> Vec<ConnectionInfo> {
+        let named = self.servers.lock().clone();
+        if named.is_empty() { shared.address.hosts.clone() } else { named }
+    }
+
     /// All servers that may be connected to: those of the URL, and those that the Cluster named.
     pub(super) fn servers(&self, shared: &Shared) -> Vec<ConnectionInfo> {
         let mut servers = shared.address.hosts.clone();
@@ -727,6 +734,18 @@ mod tests {
         };
         tokio::time::timeout(PATIENCE, learned).await.expect("the servers are learned");
         assert!(!bus.shared.link.answers(), "and no write is taken");
+        let heard = || {
+            let servers = bus.shared.commands.heard_servers(&bus.shared);
+            servers.iter().map(|server| server.addr().to_string()).collect::<Vec<_>>()
+        };
+        let hosts: Vec<_> = bus.shared.address.hosts.iter().map(|host| host.addr().to_string()).collect();
+        leave_alone(&bus).await;
+        let remaining = bus.shared.address.beside("127.0.0.1", 9);
+        let named = std::mem::replace(&mut *known.lock(), vec![remaining]);
+        assert_eq!(heard(), ["127.0.0.1:9"], "a host of the URL that is not named is not heard from");
+        known.lock().clear();
+        assert_eq!(heard(), hosts);
+        *known.lock() = named;
         // A server that is in no Cluster names none.
         let before = known.lock().len();
         remember_servers(&bus.shared, &Value::Array(vec![]));

@@ -29,7 +29,9 @@ pub(super) fn warnings(server: &str, info: &str) -> Vec<String> {
     if field("loading").is_some_and(|loading| loading == "1") {
         warnings.push(format!("Redis {server} is still loading its data"));
     }
-    if field("cluster_state").is_some_and(|state| state != "ok") {
+    // One that was taken out of its Cluster knows no other server and no slots, which says nothing of the Cluster.
+    let has_left = number("cluster_known_nodes") == Some(1) && number("cluster_slots_assigned") == Some(0);
+    if !has_left && field("cluster_state").is_some_and(|state| state != "ok") {
         warnings
             .push(format!("Redis {server}: the Cluster's state is not ok, part of the keys are not served"));
     }
@@ -56,6 +58,14 @@ mod tests {
         assert!(seen("noeviction", 10, 10, "master").contains("maxmemory is 10"));
         assert!(seen("noeviction", 5, 10, "slave").contains("replica"));
         assert_eq!(warnings("h:1", "cluster_state:fail\r\nloading:1\r\n").len(), 2);
+        let of_cluster = |slots, known| {
+            let info = format!(
+                "cluster_state:fail\r\ncluster_slots_assigned:{slots}\r\ncluster_known_nodes:{known}\r\n"
+            );
+            warnings("h:1", &info).len()
+        };
+        assert_eq!(of_cluster(0, 1), 0, "it has left its Cluster");
+        assert_eq!([of_cluster(0, 2), of_cluster(9, 1)], [1, 1]);
         assert!(warnings("h:1", "").is_empty());
     }
 }

@@ -79,9 +79,9 @@ impl Listener {
     }
 }
 
-/// Connects to any server and subscribes. On a Cluster every server hears everything.
+/// Connects to any server and subscribes. On a Cluster every server of it hears everything.
 pub(super) async fn connect(shared: &Shared) -> Result<PubSub> {
-    let mut servers = shared.commands.servers(shared);
+    let mut servers = shared.commands.heard_servers(shared);
     servers.shuffle(&mut rand::rng());
     let mut last = failure::not_connected();
     for server in servers {
