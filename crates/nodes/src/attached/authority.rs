@@ -91,11 +91,11 @@ impl AttachedNode {
         self.authority.said(is_lent);
     }
 
-    /// The bus is away: the node is welcomed for jobs of this instance's lanes, and is registered when the
-    /// bus is back.
-    pub(super) fn welcome_alone(&mut self, epoch: Epoch) {
+    /// The bus did not take the node's record: the node is welcomed for jobs of this instance's lanes, and is registered when
+    /// the bus does.
+    pub(super) fn welcome_alone(&mut self, epoch: Epoch, error: &bus::Error) {
         let Some(hello) = &self.hello else { return };
-        tracing::info!(node = %hello.node, "a node is connected while the bus is away");
+        tracing::info!(node = %hello.node, %error, "a node is connected and could not be registered at the bus yet");
         let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
         self.registered = Some(Registered { profile, epoch, at_bus: AtBus::Unknown });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
@@ -151,7 +151,7 @@ impl AttachedNode {
     /// The bus cannot be asked whether this attempt has its slot.
     pub(super) fn refuse(&mut self, slot: Slot) {
         self.called_off.remove(&slot);
-        self.came_to_nothing(slot, Revoked::Undeliverable, "the bus is away, and with it the slot");
+        self.came_to_nothing(slot, Revoked::Undeliverable, "the bus did not say that the slot is taken");
     }
 
     /// What became of a call that may have listed the taken slots.

@@ -45,7 +45,7 @@ impl AttachedNode {
                 tracing::debug!(%error, "a node could not be registered yet");
                 let is_away = error.is_retryable() && !error.may_have_run();
                 if self.registered.is_none() && is_away {
-                    self.welcome_alone(provisional);
+                    self.welcome_alone(provisional, &error);
                 }
                 self.refuse_held_back();
                 self.register_later();
