@@ -581,7 +581,8 @@ impl Keeper {
                             tracing::warn!(%refused, "a server of the Redis Cluster is not connected to");
                         }
                     }
-                    None if self.elsewhere.ends() => {
+                    // A server that has left its Cluster names none.
+                    None if named(&slots).next().is_some() && self.elsewhere.ends() => {
                         tracing::info!("all servers that the Redis Cluster names may be connected to");
                     }
                     None => {}

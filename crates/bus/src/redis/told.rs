@@ -2,22 +2,27 @@
 
 use crate::Error;
 
-/// The failure that the log has told of last, unless it has ended.
+/// Reasons of one failure that are told. Of a Cluster each server may give another one, in turn.
+const REASONS_MAX: usize = 8;
+
+/// The reasons that the log has told of a failure that has not ended.
 #[derive(Debug, Default)]
-pub(super) struct Told(Option<String>);
+pub(super) struct Told(Vec<String>);
 
 impl Told {
-    /// Whether this is to be told: it is another failure than the one that goes on.
+    /// Whether this is to be told: nothing failed before, or for other reasons.
     pub(super) fn is_new(&mut self, error: &Error) -> bool {
         let reason = error.to_string();
-        let is_new = self.0.as_ref() != Some(&reason);
-        self.0 = Some(reason);
+        let is_new = self.0.len() < REASONS_MAX && !self.0.contains(&reason);
+        if is_new {
+            self.0.push(reason);
+        }
         is_new
     }
 
     /// Nothing fails. Whether the end of a failure is to be told.
     pub(super) fn ends(&mut self) -> bool {
-        self.0.take().is_some()
+        !std::mem::take(&mut self.0).is_empty()
     }
 }
 
@@ -30,7 +35,7 @@ mod tests {
         let [one, other] = ["one", "other"].map(|reason| Error::Address(reason.to_owned()));
         let mut told = Told::default();
         assert!(!told.ends(), "nothing has failed");
-        assert_eq!([&one, &one, &other, &other].map(|error| told.is_new(error)), [true, false, true, false]);
+        assert_eq!([&one, &one, &other, &one].map(|error| told.is_new(error)), [true, false, true, false]);
         assert_eq!([told.ends(), told.ends()], [true, false]);
         assert!(told.is_new(&other), "it begins anew");
     }
