@@ -371,16 +371,17 @@ async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, comman
 }
 
 /// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and the first
-/// host of the URL is asked.
+/// host of the URL is asked; so it is where a connection is lost, since that host may refuse the password.
 pub(super) async fn explained(shared: &Shared, error: Error) -> Error {
-    if !shared.commands.is_cluster() || !failure::is_unexplained(&error) {
+    let is_unexplained = failure::is_unexplained(&error);
+    if !shared.commands.is_cluster() || !(is_unexplained || failure::is_of_connection(&error)) {
         return error;
     }
     let host = &shared.address.hosts[0];
     let asked = async { ask_server::<Value>(to_server(host).await?, &cmd("PING")).await };
     match tokio::time::timeout(shared.limit, asked).await {
-        Ok(Err(why)) => failure::at(host.addr().to_string(), why),
-        Ok(Ok(_)) | Err(_) => error,
+        Ok(Err(why)) if is_unexplained || !why.is_retryable() => failure::at(host.addr().to_string(), why),
+        Ok(_) | Err(_) => error,
     }
 }
 
@@ -564,6 +565,12 @@ impl Keeper {
         }
         match connect(&self.shared).await {
             Ok(connection) => self.shared.commands.set(connection),
+            // The driver goes on trying, and may say no more than that the time is over.
+            Err(error) if self.shared.commands.is_cluster() && !error.is_retryable() => {
+                if !self.shared.link.is_well(Part::Commands) {
+                    self.note(error);
+                }
+            }
             Err(error) => tracing::debug!(%error, "no new connection to Redis"),
         }
         self.remade = Instant::now();

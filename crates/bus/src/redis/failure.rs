@@ -99,6 +99,13 @@ pub(super) fn is_unexplained(error: &Error) -> bool {
     })
 }
 
+/// Whether a connection was lost or refused.
+pub(super) fn is_of_connection(error: &Error) -> bool {
+    of_driver(error).is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::Io) && io_kind(error) != Some(io::ErrorKind::TimedOut)
+    })
+}
+
 /// What the driver said.
 fn of_driver(error: &Error) -> Option<&RedisError> {
     match error {
@@ -207,6 +214,7 @@ mod tests {
         for explained in [&refused, &timed_out(Effect::Reads), &of(said("-NOAUTH x\r\n"), Effect::Reads)] {
             assert!(!is_unexplained(explained), "{explained}");
         }
+        assert!(is_of_connection(&refused) && !is_of_connection(&timed_out(Effect::Reads)));
         let away = at("h:1".to_owned(), refused);
         assert!(away.is_retryable() && away.to_string().contains("h:1: "), "{away}");
         let denied = at("h:1".to_owned(), of(said("-WRONGPASS x\r\n"), Effect::Reads));
