@@ -187,8 +187,5 @@ async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
     tell(&bus, "heard").await;
     assert_eq!(next(&mut subscription).await, message("heard"));
     let refused = open(&options(&format!("{first}/1"), keys.prefix())).await.err().unwrap();
-    assert!(
-        matches!(refused, bus::Error::Refused { .. }) && refused.to_string().contains("SELECT"),
-        "{refused}"
-    );
+    assert!(matches!(refused, Error::Refused { .. }) && refused.to_string().contains("SELECT"), "{refused}");
 }
