@@ -60,6 +60,11 @@ pub fn admit(uri: &Uri, headers: &HeaderMap, is_probe: bool) -> Result<(), Refus
     Ok(())
 }
 
+/// Whether a request names this machine by a loopback name. What does not may be a page's whose name was made to resolve to it.
+pub fn is_named(uri: &Uri, headers: &HeaderMap) -> bool {
+    host(uri, headers).ok().flatten().and_then(Authority::parse).is_some_and(Authority::is_loopback)
+}
+
 fn forbidden(what: &str) -> Refusal {
     Refusal::new(Code::Forbidden, format!("{what}; or configure auth.tokens"))
 }

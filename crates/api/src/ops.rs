@@ -10,6 +10,7 @@ use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
 use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX, STARTING_AGAIN_MS};
+use crate::loopback;
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
 use crate::routes;
@@ -30,28 +31,44 @@ pub async fn healthz() -> HttpResponse {
 /// The checks are up to a second old. `degraded` means that the instance serves although a check found
 /// something wrong. Before the instance has completed its start, the answer is `ledger_unavailable` or `bus_unavailable`,
 /// by what the start waits for. Until then the instance serves only UUIDs, the decoding of snowflakes, and
-/// snowflakes where `ids.file` proves a worker number.
+/// snowflakes where `ids.file` proves a worker number. Without tokens, a request under a host that is no loopback name gets the
+/// status without the checks.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz",
     responses((status = 200, description = "The instance can serve", body = Ready)),
 )]
-pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn readyz(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let answer = readiness(&state).await;
+    if !state.settings.auth.is_open() || loopback::is_named(request.uri(), request.headers()) {
+        return answer.map(|ready| HttpResponse::Ok().json(ready));
+    }
+    // A load balancer needs no more, and a page of another site may read no more.
+    match answer {
+        Ok(ready) => Ok(HttpResponse::Ok().json(Ready { checks: BTreeMap::new(), ..ready })),
+        Err(refusal) => Err(Refusal::new(
+            refusal.code(),
+            "this instance says why to those who ask it under a loopback name",
+        )),
+    }
+}
+
+async fn readiness(state: &web::Data<State>) -> Result<Ready, Refusal> {
     if let Some(refusal) = state.went_back() {
         let detail = "it went back in time, or is another one; nothing is served".to_owned();
         let ledger = Check { status: CheckStatus::Down, detail: Some(detail) };
         return Err(refusal.with(|problem| problem.checks = Some(named([("ledger", ledger)]))));
     }
     if let Some(awaited) = state.awaited() {
-        return Err(not_open_yet(&state, awaited));
+        return Err(not_open_yet(state, awaited));
     }
     let (ledger, bus) = tokio::join!(
-        looked(&state, &state.ledger_check, look_at_ledger),
-        looked(&state, &state.bus_check, look_at_bus),
+        looked(state, &state.ledger_check, look_at_ledger),
+        looked(state, &state.bus_check, look_at_bus),
     );
     let down = ledger.status == CheckStatus::Down;
     // Without its bus an instance still serves.
-    let snowflakes = look_at_snowflakes(&state);
-    let plans = look_at_plans(&state);
+    let snowflakes = look_at_snowflakes(state);
+    let plans = look_at_plans(state);
     let well = [&ledger, &bus, &snowflakes, &plans].iter().all(|check| check.status == CheckStatus::Ok);
     let status = if well { Readiness::Ready } else { Readiness::Degraded };
     let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes), ("plans", plans)]);
@@ -64,7 +81,7 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
         let why = checks["ledger"].detail.clone().unwrap_or_else(|| "the ledger does not answer".to_owned());
         return Err(Refusal::new(Code::LedgerUnavailable, why).with(|problem| problem.checks = Some(checks)));
     }
-    Ok(HttpResponse::Ok().json(Ready { status, checks }))
+    Ok(Ready { status, checks })
 }
 
 /// The refusal of an instance that has not completed its start.

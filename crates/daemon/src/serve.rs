@@ -32,7 +32,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
 use crate::config::{
-    AuthToken, Config, Loaded, encryption, exposed_files, other_ledger, other_tokens, redact, weak_tokens,
+    AuthToken, Config, Loaded, encryption, exposed_files, other_ledger, other_tokens, redact,
+    unused_parameters, weak_tokens,
 };
 use crate::exit::{Exit, Failure};
 use crate::logging;
@@ -430,6 +431,9 @@ fn tell_configuration(loaded: &Loaded) {
     }
     if let Some(warning) = other_ledger(loaded) {
         tracing::warn!(warning, "the ledger is another than that of the configuration file");
+    }
+    if let Some(warning) = unused_parameters(loaded) {
+        tracing::warn!(warning, "a part of the ledger's URL has no effect");
     }
     if let Some(warning) = other_tokens(loaded) {
         tracing::warn!(warning, "the tokens are others than those of the configuration file");

@@ -150,6 +150,17 @@ pub fn is_private(url: &str) -> Result<bool> {
     }
 }
 
+/// The parameters of a ledger's URL that PostgreSQL's own client library has, and that have no effect.
+///
+/// # Errors
+/// As for [`Kind::of`].
+pub fn unused_parameters(url: &str) -> Result<Vec<String>> {
+    Ok(match Kind::of(url)? {
+        Kind::Postgres => store::postgres::unused_parameters(url),
+        Kind::Sqlite => Vec::new(),
+    })
+}
+
 /// The files of TLS that connections by this URL read in any case. What the URL leaves open, the environment of PostgreSQL's own
 /// clients decides (`PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`), as for the connections.
 ///

@@ -137,6 +137,12 @@ async fn without_tokens_only_probes_are_served_through_a_proxy() {
             assert_eq!(answered, "HTTP/1.1 200", "{method} {target} {name}");
         }
     }
+    for (host, is_told) in [(address, true), ("localhost", true), ("evil.example", false)] {
+        let answer = converse(address, &head("GET", "/readyz", &[("host", host)])).await;
+        let ready = Answer::parse(&answer).unwrap().json();
+        assert_eq!(ready["status"], "ready", "{host}");
+        assert_eq!(ready["checks"].as_object().unwrap().is_empty(), !is_told, "{host}: {ready}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

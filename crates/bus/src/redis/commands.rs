@@ -490,14 +490,15 @@ impl Keeper {
                 }
             }
             Err(error) => {
-                let error = explained(&shared, error).await;
                 let is_refusal = failure::is_servers_word(&error);
                 if shared.link.is_up(Part::Commands) {
                     // The presence publisher follows the link, and logs it with this failure.
                     tracing::debug!(%error, "the link to Redis is down");
                 }
-                self.note(error);
+                *shared.commands.failure.lock() = Some(error.clone());
                 shared.link.down(Part::Commands);
+                // Those who wait for Redis do not wait for the reason as well.
+                self.note(explained(&shared, error).await);
                 // A server that answers is of use for reads, and for what frees its memory, until there is a better one.
                 if !shared.commands.is_cluster() && !is_refusal {
                     shared.commands.drop_connection();

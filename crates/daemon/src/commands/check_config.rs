@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::shown;
 use crate::cli::CheckConfig;
-use crate::config::{Loaded, exposed_files, other_ledger, other_tokens, redact, weak_tokens};
+use crate::config::{
+    Loaded, exposed_files, other_ledger, other_tokens, redact, unused_parameters, weak_tokens,
+};
 use crate::exit::Failure;
 use crate::serve::{check_files, check_ids_file, check_witness, file_warnings};
 
@@ -20,7 +22,8 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     check_witness(&loaded.config)?;
     check_ids_file(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
-    let others = others.chain(file_warnings(&loaded.config)).chain(exposed_files(&loaded));
+    let others = others.chain(unused_parameters(&loaded)).chain(file_warnings(&loaded.config));
+    let others = others.chain(exposed_files(&loaded));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }

@@ -57,14 +57,14 @@ pub fn json<T: Serialize>(answer: &T) -> String {
 }
 
 /// The same value as this JSON text, with what a terminal would obey escaped. JSON itself has the controls of ASCII escaped but
-/// for U+007F; all others are within texts, too.
+/// for U+007F; all others are within texts, too. Between its values a carriage return may stand.
 pub fn escaped(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for char in json.chars() {
         if char >= '\u{7f}' && terminal::is_obeyed(char) {
             let _ = write!(shown, "\\u{:04x}", u32::from(char));
         } else {
-            shown.push(char);
+            shown.push(if char == '\r' { ' ' } else { char });
         }
     }
     shown

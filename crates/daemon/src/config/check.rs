@@ -161,7 +161,9 @@ fn bus_fits(set: impl FnOnce(&mut Bus)) -> bool {
 fn is_filter(text: &str) -> bool {
     // Those that are empty the library leaves out; a blank at a word is a part of the word to it.
     let mut directives = text.split(',').filter(|directive| !directive.is_empty()).peekable();
-    directives.peek().is_some() && directives.all(is_directive) && EnvFilter::builder().parse(text).is_ok()
+    let has_level = text.split(',').any(|directive| directive.parse::<LevelFilter>().is_ok());
+    let is_heard = |directive| has_level || is_directive(directive);
+    directives.peek().is_some() && directives.all(is_heard) && EnvFilter::builder().parse(text).is_ok()
 }
 
 /// Whether a directive names a level, or lines that there can be. A word that is no level names lines by their target, and so a
@@ -262,6 +264,17 @@ pub fn other_ledger(loaded: &Loaded) -> Option<String> {
     Some(format!(
         "{variable} names another ledger than the configuration file: {used:?} is used, and not {of_file:?}"
     ))
+}
+
+/// Parameters of the ledger's URL that have no effect: a warning, for the log.
+pub fn unused_parameters(loaded: &Loaded) -> Option<String> {
+    let unused = ledger::unused_parameters(&loaded.config.ledger.url).unwrap_or_default();
+    (!unused.is_empty()).then(|| {
+        format!(
+            "ledger.url: PostgreSQL's own client library takes {}, which has no effect here",
+            unused.join(", ")
+        )
+    })
 }
 
 /// A variable that has the tokens while the file has others: a warning, for the log. Without it, a person
@@ -416,24 +429,14 @@ mod tests {
             "fencepost::serve",
             "hyper=trace",
             "[request]=debug",
+            "info,hyper",
+            "info,warning",
+            "info, ledger",
         ] {
             assert!(is_filter(right), "{right:?}");
         }
         for wrong in [
-            "",
-            " ",
-            ",,,",
-            " , ",
-            "warning",
-            "infoo",
-            "info,warning",
-            " info",
-            "info ",
-            "info, ledger",
-            "ledgr",
-            "sqlx",
-            "daemon",
-            "info,=,",
+            "", " ", ",,,", " , ", "warning", "infoo", " info", "info ", "ledgr", "sqlx", "daemon", "info,=,",
         ] {
             assert!(!is_filter(wrong), "{wrong:?}");
         }

@@ -2,7 +2,7 @@
 //!
 //! What must never live here: a look at what a file says. Its mode is all that is asked of it.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Loaded, redact};
@@ -17,19 +17,19 @@ const BY_GROUP: u32 = 0o040;
 pub fn exposed_files(loaded: &Loaded) -> Vec<String> {
     let (server, cluster) = (&loaded.config.server, &loaded.config.cluster);
     let configured = loaded.file.as_deref().filter(|file| has_secrets(loaded, file));
-    let configured = configured.map(|file| ("the configuration file", file, BY_OTHERS, "o="));
+    let configured = configured.map(|file| ("the configuration file", file, BY_OTHERS));
     let keys = [("server.tls_key", &server.tls_key), ("cluster.key", &cluster.key)];
     let keys = keys.into_iter().filter(|(_, file)| !file.is_empty());
-    let keys = keys.map(|(key, file)| (key, Path::new(file), BY_OTHERS | BY_GROUP, "go="));
-    let warned = configured.into_iter().chain(keys).filter_map(|(what, file, readers, mend)| {
+    let keys = keys.map(|(key, file)| (key, Path::new(file), BY_OTHERS | BY_GROUP));
+    let warned = configured.into_iter().chain(keys).filter_map(|(what, file, readers)| {
         // A file that cannot be looked at is refused elsewhere, if it is needed.
-        let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o7777;
+        let found = std::fs::metadata(file).ok()?;
+        let (mode, is_roots) = (found.mode() & 0o7777, found.uid() == 0);
+        // A key of root's may be for the group of the daemon's user alone, as PostgreSQL has it, too.
+        let readers = if is_roots { BY_OTHERS } else { readers };
         let file = file.display();
-        (mode & readers != 0).then(|| {
-            format!(
-                "{what} {file} has a secret and the mode {mode:04o}: others can read it; chmod {mend} {file}"
-            )
-        })
+        (mode & readers != 0)
+            .then(|| format!("{what} {file} has a secret and the mode {mode:04o}: others can read it"))
     });
     warned.collect()
 }
@@ -44,6 +44,7 @@ fn has_secrets(loaded: &Loaded, file: &Path) -> bool {
         ("ledger.url", has_password(&config.ledger.url)),
         ("bus.redis_url", has_password(&config.bus.redis_url)),
         ("cluster.secret", !config.cluster.secret.0.is_empty()),
+        ("traces.otlp_url", has_password(&config.traces.otlp_url)),
         ("ids.scramble_key", !config.ids.scramble_key.0.is_empty()),
     ];
     let is_of_file = |key: &str| loaded.origin(key) == Some(file.as_str());
@@ -54,6 +55,7 @@ fn has_secrets(loaded: &Loaded, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::config::Sources;
@@ -62,6 +64,7 @@ mod tests {
         "[[auth.tokens]]\nname = \"a\"\nscopes = [\"read\"]\ntoken = \"hunter2hunter2hunter2hunter2\"\n";
     const URL: &str = "[ledger]\nurl = \"postgres://u:hunter2@localhost/f\"\n";
     const BUS: &str = "[bus]\nredis_url = \"redis://:hunter2@localhost\"\n";
+    const TRACES: &str = "[traces]\notlp_url = \"https://localhost/v1/traces?api-key=hunter2\"\n";
     const CLUSTER: &str = "[cluster]\nsecret = \"hunter2hunter2hunter2hunter2hunter2\"\n";
 
     #[test]
@@ -83,10 +86,10 @@ mod tests {
             "[[auth.tokens]]\nname = \"a\"\nscopes = [\"read\"]\nsha256 = \"{}\"\n[lease]\nsigner_ms = 20000\n",
             "0a".repeat(32)
         );
-        for secret in [TOKEN, URL, BUS, CLUSTER] {
+        for secret in [TOKEN, URL, BUS, CLUSTER, TRACES] {
             let warnings = warned(secret, 0o644, &[]);
             let [warning] = &warnings[..] else { panic!("{secret}: {warnings:?}") };
-            for part in ["the configuration file ", "/fencepost.toml ", " 0644", "chmod o= "] {
+            for part in ["the configuration file ", "/fencepost.toml ", " 0644"] {
                 assert!(warning.contains(part), "{part:?} is not in: {warning}");
             }
             assert!(!warning.contains("hunter2"), "{warning}");
@@ -97,7 +100,8 @@ mod tests {
         assert_eq!(warned(&digest, 0o644, &[]), Vec::<String>::new(), "a digest is no secret");
         let elsewhere = ("FENCEPOST_DATABASE_URL", "postgres://u:hunter2@localhost/f");
         assert_eq!(warned("[log]\nformat = \"json\"\n", 0o644, &[elsewhere]), Vec::<String>::new());
-        for (mode, is_exposed) in [(0o600, false), (0o640, true), (0o604, true)] {
+        let is_root = std::fs::metadata(folder.path()).unwrap().uid() == 0;
+        for (mode, is_exposed) in [(0o600, false), (0o640, !is_root), (0o604, true)] {
             let key = file("key.pem", "", mode);
             let key = key.to_str().unwrap();
             let given =

@@ -275,9 +275,15 @@ impl Stack {
         for (name, text) in variables {
             let Some(path) = name.strip_prefix(LONG_PREFIX) else { continue };
             let key = path.to_ascii_lowercase().replace("__", ".");
-            if let Some(other) = names.insert(key.clone(), name) {
+            if let Some((other, _)) =
+                names.insert(key.clone(), (name, text)).filter(|(_, said)| *said != text)
+            {
                 let both = format!("{other} and {name}");
-                problems.push(Problem::refused(&key, Some(both.as_str()), "only one variable may set it"));
+                problems.push(Problem::refused(
+                    &key,
+                    Some(both.as_str()),
+                    "variables that set it must agree",
+                ));
                 continue;
             }
             let value = match known_keys().get(&key) {
@@ -301,9 +307,13 @@ impl Stack {
         }
         for (short, key) in SHORT_VARIABLES {
             if let Some((name, value)) = named(short) {
-                if let Some(other) = names.get(key) {
+                if let Some((other, _)) = names.get(key).filter(|(_, said)| *said != value) {
                     let both = format!("{other} and {name}");
-                    problems.push(Problem::refused(key, Some(both.as_str()), "only one variable may set it"));
+                    problems.push(Problem::refused(
+                        key,
+                        Some(both.as_str()),
+                        "variables that set it must agree",
+                    ));
                 }
                 self.set(key, Value::from(value.as_str()), name, problems);
             }

@@ -3,6 +3,7 @@
 mod server_sessions;
 mod unprepared;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::committer::Committer;
 use super::failure::read_failed;
@@ -88,6 +89,35 @@ const PARAMETERS: [&str; 18] = [
     "sslrootcert",
     "statement-cache-capacity",
     "user",
+];
+/// Parameters of PostgreSQL's own client library, which providers write into their URLs. The driver does not know them.
+const OF_LIBPQ: [&str; 26] = [
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "krbsrvname",
+    "load_balance_hosts",
+    "max_protocol_version",
+    "min_protocol_version",
+    "require_auth",
+    "requirepeer",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslnegotiation",
+    "sslsni",
+    "target_session_attrs",
+    "tcp_user_timeout",
 ];
 /// The folders in which the driver looks for a server's socket if no host is named.
 const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/private/tmp", "/tmp"];
@@ -254,7 +284,28 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
         return Err(Error::Address(format!("the database URL cannot be used: {wrong}")));
     }
     // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
-    Ok(PgConnectOptions::from_str(url).map_err(address)?.extra_float_digits(None).disable_statement_logging())
+    let options = PgConnectOptions::from_str(&known_part(url)).map_err(address)?;
+    Ok(options.extra_float_digits(None).disable_statement_logging())
+}
+
+/// A URL without what the driver does not know, which it would log with its value.
+fn known_part(url: &str) -> Cow<'_, str> {
+    if unused_parameters(url).is_empty() {
+        return Cow::Borrowed(url);
+    }
+    let Some((address, query)) = url.split_once('?') else { return Cow::Borrowed(url) };
+    let is_known = |pair: &&str| {
+        form_urlencoded::parse(pair.as_bytes()).all(|(name, _)| !OF_LIBPQ.contains(&name.as_ref()))
+    };
+    let known: Vec<_> = query.split('&').filter(is_known).collect();
+    Cow::Owned(format!("{address}?{}", known.join("&")))
+}
+
+/// The parameters of a URL that are PostgreSQL's own client library's, and have no effect here.
+pub(crate) fn unused_parameters(url: &str) -> Vec<String> {
+    let Ok(url) = Url::parse(url) else { return Vec::new() };
+    let names = url.query_pairs().map(|(name, _)| name.into_owned());
+    names.filter(|name| OF_LIBPQ.contains(&name.as_str())).collect()
 }
 
 /// What is wrong with a parameter of a URL: one that the driver would log with its value and ignore, or a mode of TLS that there
@@ -269,7 +320,7 @@ fn wrong_parameter(url: &str) -> Option<String> {
         "sslmode" | "ssl-mode" if PgSslMode::from_str(&value).is_err() => Some(format!(
             "its {name} is {value:?}, and must be disable, allow, prefer, require, verify-ca or verify-full"
         )),
-        name if is_known(name) => None,
+        name if is_known(name) || OF_LIBPQ.contains(&name) => None,
         _ if is_torn => Some(
             "behind its ? is what is no NAME=VALUE; percent-encode @ : / ? # & and = in a password"
                 .to_owned(),

@@ -108,7 +108,7 @@ fn a_parameter_that_the_driver_does_not_know_is_refused_by_its_name_and_without_
         Err(Error::Address(why)) => why,
         other => panic!("{rest}: {:?}", other.map(drop)),
     };
-    for name in ["passwd", "pwd", "sslmod", "SSLMODE", "option", "options[a", "connect_timeout"] {
+    for name in ["passwd", "pwd", "sslmod", "SSLMODE", "option", "options[a"] {
         let why = refused(&format!("u@h/f?sslmode=disable&{name}=hunter2"));
         assert!(
             why.contains(&format!("its parameter {name:?} is unknown; known: application_name, ")),
@@ -123,6 +123,17 @@ fn a_parameter_that_the_driver_does_not_know_is_refused_by_its_name_and_without_
         let why = refused(torn);
         assert!(why.contains("percent-encode") && !why.contains("hunter2"), "{torn}: {why}");
     }
+}
+
+#[test]
+fn what_providers_write_into_their_urls_for_libpq_has_no_effect() {
+    let plain = "postgres://u:p%3F@h/f?sslmode=require&options=-c%20work_mem%3D1MB";
+    let url = format!("{plain}&channel_binding=require&connect_timeout=10&target_session_attrs=read-write");
+    assert_eq!(known_part(&url), plain);
+    assert_eq!(unused_parameters(&url), ["channel_binding", "connect_timeout", "target_session_attrs"]);
+    assert_eq!((known_part(plain), unused_parameters(plain)), (Cow::Borrowed(plain), Vec::new()));
+    let [with, without] = [&url, plain].map(|url| format!("{:?}", connect_options(url).unwrap()));
+    assert_eq!(with, without);
 }
 
 /// The driver changes nothing for a name that it does not take. So a new version of it that takes one less fails here. One
