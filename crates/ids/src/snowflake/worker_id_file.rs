@@ -191,12 +191,20 @@ fn contents(mut file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    let is_blank = bytes.iter().all(|byte| matches!(byte, 0 | b'\n'));
-    let begins_as_ours = bytes.iter().zip(BEGINNING).all(|(found, ours)| found == ours);
-    if bytes.len() > FILE_BYTES || !(is_blank || begins_as_ours) {
+    let is_blank = |byte: &u8| matches!(byte, 0 | b'\n');
+    let text = bytes.iter().rposition(|byte| !is_blank(byte)).map_or(&[][..], |last| &bytes[..=last]);
+    let begins_as_ours = text.iter().zip(BEGINNING).all(|(found, ours)| found == ours);
+    if bytes.len() > FILE_BYTES || !(begins_as_ours || is_record(text)) {
         return Err(refused("something else than a worker number is in it"));
     }
     Ok(bytes)
+}
+
+/// Whether the first line is a record, in whatever order its fields are.
+fn is_record(text: &[u8]) -> bool {
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice::<serde_json::Value>(line)
+        .is_ok_and(|record| ["worker", "place"].iter().all(|field| record.get(field).is_some()))
 }
 
 fn refused(why: &'static str) -> io::Error {
