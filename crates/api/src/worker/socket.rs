@@ -137,8 +137,9 @@ impl Socket {
                             self.apply(Event::Unreadable(why));
                         }
                         Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
-                        // What the node sent before is read first, and then the end.
-                        Fault::Gone => {}
+                        // What the node sent before is read first, and then the end. Until now it was connected: that counts for
+                        // the time in which it may return.
+                        Fault::Gone => self.apply(Event::Heard),
                     },
                     None => self.closing = Some(Closing::Gone),
                 },
