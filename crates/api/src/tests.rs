@@ -1,6 +1,6 @@
 //! The API over a real SQLite ledger, in this process: what the black-box tests cannot force.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ mod shared;
 
 use crate::auth::{Auth, Scope, Sees, Token, digest};
 use crate::forwarder::Forwarder;
-use crate::server::{Server, app};
+use crate::server::{Handle, Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
@@ -465,7 +465,7 @@ fn peer(identity: &cluster::Identity, age_ms: u64) -> ledger::Peer {
     ledger::Peer { id: identity.id.clone(), url: identity.url.clone(), lease, age_ms }
 }
 
-async fn granted(address: std::net::SocketAddr, signer: &str) -> (String, u64, String) {
+async fn granted(address: SocketAddr, signer: &str) -> (String, u64, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "POST /v1/signers/{signer}/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -517,7 +517,7 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
 }
 
 /// An instance that others reach there.
-fn identity(name: &str, address: std::net::SocketAddr) -> cluster::Identity {
+fn identity(name: &str, address: SocketAddr) -> cluster::Identity {
     cluster::Identity { id: InstanceId::parse(name).unwrap(), url: format!("http://{address}") }
 }
 
@@ -562,20 +562,29 @@ async fn a_forward_waits_for_an_owner_whose_lease_ran_out_and_for_none_whose_lea
     }
 }
 
-#[actix_web::test]
-async fn forwards_for_one_token_leave_room_for_those_for_others() {
-    let dir = TempDir::new().unwrap();
+/// A server whose only peer, by what it knows of the cluster, owns all keys; its address, and where it forwards to.
+async fn beside_the_owner(
+    dir: &TempDir,
+    settings: Settings,
+) -> (Handle, SocketAddr, tokio::net::TcpListener) {
     let near = TcpListener::bind("127.0.0.1:0").unwrap();
     let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = near.local_addr().unwrap();
     let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
-    let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
+    let services = services_of(ledger(dir).await, me.clone(), domain::Mode::WorkerQueue);
     services.incarnation.cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);
-    let auth = Auth::tokens(vec![token("one", Scope::Submit), token("other", Scope::Submit)]);
-    let settings = Settings { workers: 1, forwards_max: 2, ..Settings::new(auth) };
-    let server = open_server(near, services, settings);
+    let server = open_server(near, services, Settings { workers: 1, ..settings });
     let handle = server.handle();
     tokio::spawn(server.run());
+    (handle, address, far)
+}
+
+#[actix_web::test]
+async fn forwards_for_one_token_leave_room_for_those_for_others() {
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("one", Scope::Submit), token("other", Scope::Submit)]);
+    let settings = Settings { forwards_max: 2, ..Settings::new(auth) };
+    let (handle, address, far) = beside_the_owner(&dir, settings).await;
 
     let ask = move |token: &str| {
         let head = format!(
@@ -609,17 +618,8 @@ async fn forwards_for_one_token_leave_room_for_those_for_others() {
 async fn nothing_is_forwarded_for_a_token_that_is_taken_away_before_the_body_comes() {
     const GO_ON: &[u8; 25] = b"HTTP/1.1 100 Continue\r\n\r\n";
     let dir = TempDir::new().unwrap();
-    let near = TcpListener::bind("127.0.0.1:0").unwrap();
-    let far = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = near.local_addr().unwrap();
-    let (me, other) = (identity("a-1", address), identity("b-1", far.local_addr().unwrap()));
-    let services = services_of(ledger(&dir).await, me.clone(), domain::Mode::WorkerQueue);
-    services.incarnation.cluster_view.saw(vec![peer(&me, 0), peer(&other, 60_000)]);
     let auth = Auth::tokens(vec![token("one", Scope::Submit)]);
-    let settings = Settings { workers: 1, ..Settings::new(auth.clone()) };
-    let server = open_server(near, services, settings);
-    let handle = server.handle();
-    tokio::spawn(server.run());
+    let (handle, address, _far) = beside_the_owner(&dir, Settings::new(auth.clone())).await;
 
     let mut caller = TcpStream::connect(address).await.unwrap();
     let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer one\r\n\

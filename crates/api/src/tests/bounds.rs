@@ -14,7 +14,7 @@ use crate::shares::Kind;
 /// A server with tokens `a` and `b`, and its state.
 struct Rig {
     address: SocketAddr,
-    handle: crate::server::Handle,
+    handle: Handle,
     _dir: TempDir,
 }
 

@@ -14,7 +14,7 @@ const SIGNERS: &str = "GET /v1/signers HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// A server on one thread.
 struct Rig {
     address: SocketAddr,
-    handle: crate::server::Handle,
+    handle: Handle,
     dir: TempDir,
 }
 
