@@ -23,8 +23,9 @@ if tonumber(ARGV[8]) < tonumber(before[6] or 0) then
   return { version, now }
 end
 if tonumber(before[6] or 0) < tonumber(ARGV[9]) then
-  -- Redis has come back with what it had before that word, and may lack slots as well: the record is as good as lost.
-  redis.call('HSET', RECORD, 'online', '0')
+  -- Redis has come back with what it had before that word, and may lack slots as well: the record is as good as lost, and
+  -- goes. An offline one would say that the node is gone, and lanes of other instances would take back what it runs.
+  redis.call('DEL', RECORD, SLOTS, RESERVED)
   return { -1, now }
 end
 prune()

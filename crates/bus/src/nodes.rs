@@ -305,7 +305,7 @@ pub trait Nodes: Send + Sync {
 
     /// A heartbeat: the record lives for another `ttl`, and the slots of what is `gone` are free. The version rises
     /// only if the report changed, or the number of slots taken since it last rose. [`Written::Lost`] also where the record is
-    /// from before a heartbeat that was answered.
+    /// from before a heartbeat that was answered: it is removed, since an offline one would say that the node is gone.
     ///
     /// # Errors
     /// As [`Self::connect_node`]; repeating is harmless.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bus::{Connecting, Epoch, Error, Handle, ListChange, NewConnection, Report, Reserved, Version, Written};
+use bus::{
+    Connecting, Epoch, Error, Handle, ListChange, NewConnection, Report, Reserved, Unreserved, Version,
+    Written,
+};
 use futures_util::FutureExt;
 use testkit::servers::{Redis, RedisCluster};
 
@@ -78,6 +81,8 @@ async fn a_record_from_before_what_its_holder_said_is_connected_anew() {
     let Written::Done(newest) = said(3).await else { panic!("it is the newest connection") };
     server.command(&["COPY", copy, record, "REPLACE"]).unwrap();
     assert_eq!(said(3).await, Written::Lost);
+    assert_eq!(show(&bus, "n").await, None, "nobody reads that the node is gone");
+    assert_eq!(bus.unreserve_slots(&n, &[claim(1)]).await.unwrap(), [Unreserved::Unknown]);
     assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::NotReady]);
     let again = connect(&bus, "n", &report(3), &[]).await;
     assert!(!again.is_complete && again.epoch > epoch && again.version > newest);
