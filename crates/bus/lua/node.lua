@@ -1,6 +1,6 @@
 -- What every script of a node begins with; this file stands before each of them.
 --
--- KEYS[1]  the record, a hash that lives as long as its node is heard of:
+-- KEYS[1]  the record, a hash that lives as long as its node is heard of; one that was withdrawn has its version alone:
 --          epoch     the connection that may write it
 --          version   rises with every change that readers should see, and never goes back
 --          online    1; 0 once its connection said that the node is gone

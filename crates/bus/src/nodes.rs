@@ -186,8 +186,8 @@ pub struct Connected {
 pub enum Written {
     /// It is written; the record has this version now.
     Done(Version),
-    /// There is no record of this connection: it ran out or was lost, or the connection had said goodbye. To go on,
-    /// connect anew.
+    /// There is no record of this connection: it ran out, was lost or withdrawn, or the connection had said goodbye. To go
+    /// on, connect anew.
     Lost,
     /// A newer connection has taken the node over. This one is to end.
     Replaced,
@@ -336,6 +336,14 @@ pub trait Nodes: Send + Sync {
     /// # Errors
     /// What the server says; after [`crate::Error::Unknown`] repeat it ([`Written::Lost`] then means that it was done).
     async fn disconnect_node(&self, node: &NodeId, epoch: Epoch, ttl: Duration) -> Result<Written>;
+
+    /// For a connection that took the record too late to speak for the node: there is no record any more, and nothing
+    /// says that the node is gone. All its slots are forgotten. The connection that had the record before is answered
+    /// [`Written::Lost`], if it goes on.
+    ///
+    /// # Errors
+    /// As [`Self::disconnect_node`].
+    async fn withdraw_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written>;
 
     /// Reserves slots for `lasting` from now, each unless the node is full by then; one that has its slot keeps it as
     /// it is.

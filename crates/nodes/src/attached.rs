@@ -286,7 +286,7 @@ impl AttachedNode {
     /// An answer that comes when the socket is closed. The node asks again for what it would have learned by it.
     fn take_up_late(&mut self, event: Event) {
         match event {
-            // A record that is made too late for the node is taken back like any other.
+            // A record that is made too late for the node is taken back.
             Event::Registered { known: Ok(Registering::Done(known)), .. } => {
                 if let Some(hello) = &self.hello {
                     let (profile, epoch) = (Arc::new(self.profile(hello)), known.connected.epoch);

@@ -142,6 +142,15 @@ impl Nodes for Local {
         Ok(nodes.write(node, epoch, now, |record, version| record.disconnect(version, end)))
     }
 
+    async fn withdraw_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+        let (mut nodes, now) = (self.open()?.nodes.lock(), Instant::now());
+        let written = nodes.write(node, epoch, now, |_, version| Written::Done(Version::new(version)));
+        if matches!(written, Written::Done(_)) {
+            nodes.records.remove(node);
+        }
+        Ok(written)
+    }
+
     async fn reserve_slots(
         &self,
         node: &NodeId,

@@ -25,6 +25,7 @@ static CONNECT: Script = script!("node_connect" after "node");
 static COMPLETE: Script = script!("node_complete" after "node");
 static REFRESH: Script = script!("node_refresh" after "node");
 static DISCONNECT: Script = script!("node_disconnect" after "node");
+static WITHDRAW: Script = script!("node_withdraw" after "node");
 static RESERVE: Script = script!("node_reserve" after "node");
 static SEND: Script = script!("node_to_sent" after "node");
 static PASS: Script = script!("node_pass" after "node");
@@ -107,11 +108,14 @@ impl Nodes for Redis {
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get()).arg(ms);
         };
-        let written = self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written);
-        if matches!(written, Ok(Written::Done(_))) {
-            self.shared.node_clocks.forget(node, epoch);
-        }
-        written
+        self.write_last(node, epoch, &DISCONNECT, fill).await
+    }
+
+    async fn withdraw_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+        };
+        self.write_last(node, epoch, &WITHDRAW, fill).await
     }
 
     async fn reserve_slots(
@@ -287,6 +291,21 @@ impl Redis {
         let (answer, at): (i64, u64) = self.run_at(node, script, fill, Effect::Writes).await?;
         self.shared.node_clocks.heard(node, at);
         written(answer)
+    }
+
+    /// The last that a connection writes.
+    async fn write_last(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        script: &Script,
+        fill: impl Fn(&mut Cmd),
+    ) -> Result<Written> {
+        let written = self.run_at(node, script, fill, Effect::Writes).await.and_then(written);
+        if matches!(written, Ok(Written::Done(_))) {
+            self.shared.node_clocks.forget(node, epoch);
+        }
+        written
     }
 }
 

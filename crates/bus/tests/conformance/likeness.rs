@@ -49,6 +49,7 @@ enum What {
     Refresh,
     Recount,
     Disconnect,
+    Withdraw,
     Reserve,
     Send,
     Pass,
@@ -76,10 +77,12 @@ struct Step {
 
 impl Step {
     fn draw(random: &mut StdRng, connections: usize) -> Self {
-        use What::{Complete, Connect, Disconnect, Free, Pass, Recount, Refresh, Reserve, Send, Unreserve};
+        use What::{
+            Complete, Connect, Disconnect, Free, Pass, Recount, Refresh, Reserve, Send, Unreserve, Withdraw,
+        };
         let often =
             [Reserve, Reserve, Reserve, Send, Send, Pass, Pass, Free, Unreserve, Refresh, Recount, Complete];
-        let seldom = [Connect, Connect, Disconnect];
+        let seldom = [Connect, Connect, Connect, Connect, Disconnect, Withdraw];
         let kinds: &[What] = if random.random_bool(0.9) { &often } else { &seldom };
         let what = *kinds.choose(random).unwrap();
         let slot = |random: &mut StdRng| Slot {
@@ -146,6 +149,7 @@ impl Step {
                 written(bus.recount_node(&n, epoch, &self.report, &self.slots).await.unwrap()).to_owned()
             }
             What::Disconnect => written(bus.disconnect_node(&n, epoch, LONG).await.unwrap()).to_owned(),
+            What::Withdraw => written(bus.withdraw_node(&n, epoch).await.unwrap()).to_owned(),
             What::Reserve => format!("{:?}", bus.reserve_slots(&n, &claims, LONG).await.unwrap()),
             What::Send => format!("{:?}", bus.send_slots(&n, epoch, &self.slots).await.unwrap()),
             What::Pass => {

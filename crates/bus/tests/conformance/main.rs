@@ -86,6 +86,7 @@ on_every_bus! {
         a_node_belongs_to_whose_token_connected_it_as_long_as_it_is_online,
         a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved,
         a_node_that_went_offline_shows_it_and_has_no_slots,
+        a_record_that_is_withdrawn_says_nothing_of_its_node,
         hundreds_of_records_are_shown_at_once,
         each_instance_lists_its_nodes_and_others_read_the_lists,
         a_list_is_changed_or_written_anew,

@@ -205,6 +205,11 @@ async fn a_clock_that_went_back_takes_no_version_back() {
     assert!(new.version > ahead && new.epoch > old);
     let written = bus.disconnect_node(&node("n"), new.epoch, LONG).await.unwrap();
     assert!(matches!(written, Written::Done(version) if version > new.version), "{written:?}");
+    let last = connect(&bus, "n", &report(1), &[]).await;
+    let Written::Done(withdrawn) = bus.withdraw_node(&node("n"), last.epoch).await.unwrap() else {
+        panic!("it is the newest connection");
+    };
+    assert!(withdrawn > last.version && connect(&bus, "n", &report(1), &[]).await.version > withdrawn);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,6 +249,8 @@ async fn nothing_of_a_node_outlives_its_record_for_long() {
     let epoch = connect(&bus, "n", &short, &[slot(1)]).await.epoch;
     bus.complete_node(&node("n"), epoch, &[slot(2)]).await.unwrap();
     assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
+    let withdrawn = connect(&bus, "m", &short, &[slot(1)]).await.epoch;
+    bus.withdraw_node(&node("m"), withdrawn).await.unwrap();
     let held = [(node("n"), Version::new(1))];
     let change = ListChange { held: &held, ..ListChange::default() };
     bus.list_nodes(&id("a-1"), &change, short.ttl).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::limits::{NODE_DOCUMENT_BYTES_MAX, NODE_SLOTS_MAX, NODE_TTL_MS_MAX, NODES_LIST_MAX};
 use bus::{
     Claim, Connected, Connecting, Epoch, Error, Handle, ListChange, NewConnection, NodeRecord, NodeState,
-    Report, Reserved, Slot, Version, Written,
+    Report, Reserved, Slot, Unreserved, Version, Written,
 };
 use domain::job::Attempt;
 use domain::limits::NODE_CAPACITY_MAX;
@@ -218,6 +218,7 @@ pub async fn an_older_connection_writes_nothing(b: Bench) {
             older.refresh_node(&node("n"), old, &changed, &[slot(1)]).await.unwrap(),
             older.complete_node(&node("n"), old, &[slot(7)]).await.unwrap(),
             older.disconnect_node(&node("n"), old, LONG).await.unwrap(),
+            older.withdraw_node(&node("n"), old).await.unwrap(),
         ] {
             assert_eq!(written, Written::Replaced);
         }
@@ -311,6 +312,37 @@ pub async fn a_node_that_went_offline_shows_it_and_has_no_slots(b: Bench) {
     version(bus.complete_node(&node("n"), again.epoch, &unfinished).await.unwrap());
     assert_eq!(held(&bus, "n", &[1, 2, 3]).await, [1, 2]);
     assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Full], "what the ledger knew of counts");
+}
+
+pub async fn a_record_that_is_withdrawn_says_nothing_of_its_node(b: Bench) {
+    let (holder, late) = (b.join().await, b.join().await);
+    let (n, had) = (node("n"), ready(&holder, "n", 3).await);
+    reserve(&holder, "n", &[1, 2]).await;
+    assert_eq!(holder.send_slots(&n, had, &[slot(1)]).await.unwrap(), [true]);
+    // The node has left the late connection for the holder's, but the late one's call reaches the bus last.
+    let taken = connect(&late, "n", &report(3), &[]).await;
+    let withdrawn = version(late.withdraw_node(&n, taken.epoch).await.unwrap());
+    assert!(withdrawn > taken.version);
+    assert_eq!(show(&holder, "n").await, None, "nobody reads that the node is gone");
+    assert_eq!(reserve(&holder, "n", &[3]).await, [Reserved::NotReady]);
+    assert_eq!(held(&holder, "n", &[1, 2]).await, []);
+    assert_eq!(holder.unreserve_slots(&n, &[claim(2)]).await.unwrap(), [Unreserved::Unknown]);
+    assert_eq!(holder.send_slots(&n, had, &[slot(2)]).await.unwrap(), [false]);
+    for written in [
+        holder.refresh_node(&n, had, &report(3), &[]).await.unwrap(),
+        holder.complete_node(&n, had, &[]).await.unwrap(),
+        late.withdraw_node(&n, taken.epoch).await.unwrap(),
+        late.disconnect_node(&n, taken.epoch, LONG).await.unwrap(),
+    ] {
+        assert_eq!(written, Written::Lost);
+    }
+    // The connection that the node has goes on, and no word of the other one touches it.
+    let again = connect(&holder, "n", &report(3), &[slot(1)]).await;
+    assert!(!again.is_complete && again.version > withdrawn);
+    version(holder.complete_node(&n, again.epoch, &[]).await.unwrap());
+    assert_eq!(late.withdraw_node(&n, taken.epoch).await.unwrap(), Written::Replaced);
+    assert_eq!(held(&holder, "n", &[1, 2]).await, [1]);
+    assert_eq!(reserve(&holder, "n", &[4, 5, 6]).await, [Reserved::Yes, Reserved::Yes, Reserved::Full]);
 }
 
 pub async fn hundreds_of_records_are_shown_at_once(b: Bench) {
@@ -466,6 +498,7 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
         bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.recount_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.disconnect_node(&n, epoch, LONG).await.unwrap_err(),
+        bus.withdraw_node(&n, epoch).await.unwrap_err(),
         bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
         bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
         bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),

@@ -47,7 +47,13 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
         }
         tokio::time::sleep(grace).await;
     }
+    // It may have taken the record from the connection that the node has. That one's holder writes the record anew when it
+    // finds none; until then nobody may read that the node is gone, and give out again what it runs. So a node that is gone
+    // all the same is gone later for an instance that knows an earlier connection of it: when nothing was heard of it for
+    // `nodes.offline_ms`, as after any loss of a record, and not when the record is looked at next.
+    let is_late = at_bus == AtBus::KnownLate && slots.is_empty();
     let disconnected = match slots.is_empty() {
+        true if is_late => state.bus.withdraw_node(&node, epoch).await,
         true => state.bus.disconnect_node(&node, epoch, offline).await,
         false => {
             let left = Left { state: &state, incarnation: &incarnation, node: &node, slots: &slots, heard };
@@ -55,10 +61,7 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
         }
     };
     match disconnected {
-        // It may have taken the record from the connection that the node has. That one writes it anew; nobody gives the node up.
-        Ok(_) | Err(_) if at_bus == AtBus::KnownLate && slots.is_empty() => {
-            registry.replaced(&node, epoch, Instant::now());
-        }
+        Ok(_) | Err(_) if is_late => registry.replaced(&node, epoch, Instant::now()),
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
         // older may have been the one that was attached here: nobody else ends its entry.
         Ok(Written::Replaced) => registry.replaced(&node, epoch, Instant::now()),

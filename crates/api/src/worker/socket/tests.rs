@@ -1,8 +1,10 @@
 //! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, and which time does not count against a node.
+//! room, which time does not count against a node, and what a connection leaves that got the node's record too late.
+
+use std::slice;
 
 use actix_web::body::to_bytes;
-use bus::{Connected, Epoch, Version};
+use bus::{Connected, Epoch, NewConnection, NodeState, Report, Version, Written};
 use domain::JobId;
 use domain::job::Attempt;
 use nodes::attached::{Known, Registering};
@@ -25,6 +27,11 @@ fn slot(n: u128) -> Slot {
 
 /// A node that has said hello, runs two attempts, and is not registered yet.
 async fn greeted(state: &Arc<State>, name: &str) -> Socket {
+    greeted_with(state, name, vec![slot(1), slot(2)]).await
+}
+
+/// The same of one that runs these.
+async fn greeted_with(state: &Arc<State>, name: &str, running: Vec<Slot>) -> Socket {
     let (request, Opened { outlet, .. }) = opened(state).await;
     let mut socket = Socket::new(forwarder(state), state.incarnation(), Principal::of(&request), outlet);
     let hello = Hello {
@@ -35,7 +42,7 @@ async fn greeted(state: &Arc<State>, name: &str) -> Socket {
         services: Arc::default(),
         pools: None,
         software: None,
-        running: vec![slot(1), slot(2)],
+        running,
         principal: "".into(),
     };
     socket.apply(Event::Frames(vec![FromNode::Hello(hello)]));
@@ -129,4 +136,36 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
     assert!(!sent.unwrap().is_empty());
     let now = Instant::now();
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
+}
+
+#[actix_web::test]
+async fn a_connection_that_gets_the_nodes_record_after_its_end_leaves_none_and_calls_no_node_gone() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let late = greeted_with(&state, "n", Vec::new()).await;
+    // The connection that the node has, which seems to be the older one.
+    let (n, holder) = (late.node.node().unwrap().clone(), domain::InstanceId::parse("other-1").unwrap());
+    let long = Duration::from_secs(60);
+    let report = Report {
+        capacity: 2,
+        state: NodeState::Accepting,
+        document: Arc::default(),
+        ttl: long,
+        vouched: None,
+    };
+    let floor = Epoch::new(0);
+    let new = NewConnection { holder: &holder, principal: "", age: long, over: None, had: None, floor };
+    let connected = state.bus.connect_node(&n, &new, &report, &[]).await.unwrap().done().unwrap();
+    late.depart().await;
+    let registry = state.incarnation().registry.clone();
+    let over = async {
+        while !registry.is_moving(&n, Instant::now()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), over).await.expect("the late connection is over");
+    let shown = state.bus.show_nodes(slice::from_ref(&n)).await.unwrap();
+    assert!(shown.is_empty(), "nobody reads that the node is gone: {shown:?}");
+    let written = state.bus.refresh_node(&n, connected.epoch, &report, &[]).await.unwrap();
+    assert_eq!(written, Written::Lost, "the other connection registers the node again");
 }

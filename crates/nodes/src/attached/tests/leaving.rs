@@ -28,7 +28,7 @@ fn after_the_end_only_what_was_dispatched_is_told() {
     assert_eq!(departure.record.status.state, NodeState::Unhealthy);
     assert_eq!(departure.heard, rig.now.checked_sub(Duration::from_secs(1)).unwrap());
 
-    // Registered too late: its record is taken back like any other.
+    // Registered too late: its record is taken back.
     for (mut late, at_bus) in [
         (Rig::greeted(&[1]), AtBus::KnownLate),
         (Rig::alone(&[1]), AtBus::KnownLate),
