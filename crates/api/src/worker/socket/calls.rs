@@ -82,8 +82,8 @@ impl Calls {
             let may_stay = !matches!(connecting, Ok(Connecting::Younger | Connecting::Anothers));
             if is_new && may_stay && self.is_anothers_elsewhere().await {
                 if let Ok(Connecting::Done(Connected { epoch, .. })) = connecting {
-                    let offline = incarnation.registry.timeouts().offline;
-                    if let Err(error) = bus.disconnect_node(node, epoch, offline).await {
+                    // It may be from another connection of the same token: nobody is to read that the node is gone.
+                    if let Err(error) = bus.withdraw_node(node, epoch).await {
                         tracing::debug!(%error, %node, "the record of a node that is turned away stays until its time is over");
                     }
                 }
