@@ -52,6 +52,8 @@ pub(crate) struct LastUpdate {
     pub(crate) heard: Instant,
     /// When its version was last compared with the bus's.
     pub(crate) compared: Instant,
+    /// Since when the bus has not taken what this instance says of the node, whose socket it holds.
+    unwritten_since: Option<Instant>,
 }
 
 /// The instance that holds its socket does not show itself on the bus, or is dead.
@@ -77,10 +79,11 @@ impl Entry {
     /// Of a record whose holder refreshed it at `heard`; whether that holder is there is found out later.
     pub(crate) fn new(record: Record, heard: Instant, now: Instant) -> Self {
         let Record { stamp, profile, status, load } = record;
+        let (version, compared) = (stamp.version, now);
         Self {
             profile,
             epoch: stamp.epoch,
-            last_update: Mutex::new(LastUpdate { version: stamp.version, load, heard, compared: now }),
+            last_update: Mutex::new(LastUpdate { version, load, heard, compared, unwritten_since: None }),
             word: AtomicU64::new(status.to_word()),
             counted: AtomicU64::new(0),
         }
@@ -104,6 +107,7 @@ impl Entry {
         let applied = if version == last.version { Applied::Repeated } else { Applied::New };
         let (status, load) = state;
         (last.version, last.load, last.heard) = (version, load, last.heard.max(heard));
+        last.unwritten_since = None;
         // What is true but was refreshed long ago is no word from the node.
         let is_quiet = now.duration_since(last.heard) > silence_max(self.profile.heartbeat_ms);
         let kept = if is_quiet { ENDED | ABANDONED | SILENT } else { ENDED | ABANDONED };
@@ -118,6 +122,15 @@ impl Entry {
 
     pub(crate) fn last_update(&self) -> MutexGuard<'_, LastUpdate> {
         self.last_update.lock()
+    }
+
+    /// The bus has not taken what this instance says of the node since then.
+    pub(crate) fn unwritten(&self, since: Instant) {
+        self.last_update().unwritten_since = Some(since);
+    }
+
+    pub(crate) fn unwritten_since(&self) -> Option<Instant> {
+        self.last_update().unwritten_since
     }
 
     pub(crate) fn record(&self) -> Record {

@@ -3,7 +3,8 @@
 //! It subscribes before it loads, so that it misses no change in between. If a notice was lost or the link
 //! was down, it finds the changes by comparing versions each second: each instance lists the nodes that it
 //! holds, and the others read the lists of all instances with presence. Nodes of an instance without presence
-//! get no work. The follower never blocks a selection: it writes to the registry like any other writer.
+//! get no work. A record that cannot be read keeps no other from being read, and is tried again with each comparison.
+//! The follower never blocks a selection: it writes to the registry like any other writer.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -230,7 +231,9 @@ impl Following {
                 let listed = self.source.listed(&there).await?;
                 let recent = Duration::from_millis(COMPARISON_MS);
                 let nodes = self.registry.to_compare(&listed, now, recent, RECORDS_COMPARED_MAX);
-                self.look_up(&nodes).await
+                self.look_up(&nodes).await?;
+                self.registry.tried_again(now);
+                Ok::<_, bus::Error>(())
             };
             if let Err(error) = compared.await {
                 tracing::debug!(%error, "the versions of nodes could not be compared");
@@ -280,23 +283,30 @@ impl Following {
         }
     }
 
+    /// Reads these records. Those that cannot be read while the bus answers are noted as such.
     async fn look_up(&self, nodes: &[NodeId]) -> bus::Result<()> {
         for batch in nodes.chunks(RECORDS_READ_MAX) {
             let begun = Instant::now();
             let asked = begun.into_std();
-            let kept = self.source.read(batch).await?;
+            let read = self.source.read(batch).await;
             let mut counts = [0; RESULTS.len()];
-            for (node, kept) in batch.iter().zip(kept) {
+            for (node, kept) in batch.iter().zip(read) {
                 // By the time of asking: an answer that took long says nothing about the time since.
                 let applied = match kept {
-                    Kept::Online { record, age } => {
+                    Ok(Kept::Online { record, age }) => {
                         self.registry.apply(record, asked.checked_sub(age).unwrap_or(asked), asked)
                     }
-                    Kept::Offline { epoch } => self.registry.hear_leave(node, epoch, asked),
-                    Kept::Absent => {
+                    Ok(Kept::Offline { epoch }) => self.registry.hear_leave(node, epoch, asked),
+                    Ok(Kept::Absent) => {
                         if self.registry.absent(node, asked, self.source.hearing().before(begun.elapsed())) {
                             tracing::warn!(%node, "no update of a node arrives any more");
                         }
+                        continue;
+                    }
+                    Err(error) if !*self.source.answers().borrow() => return Err(error),
+                    Err(error) => {
+                        tracing::debug!(%error, %node, "a node's record could not be read");
+                        self.registry.unread(node, asked);
                         continue;
                     }
                 };

@@ -6,6 +6,7 @@
 
 mod changes;
 mod exchange;
+mod missing_records;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,6 +51,10 @@ pub(crate) struct Inner {
     pub(crate) is_alone: AtomicBool,
     /// All nodes that the bus knows were loaded since the last time that something may have been missed.
     is_loaded: AtomicBool,
+    /// The nodes of other instances whose records could not be read when that was tried last, and when.
+    unread: Mutex<HashMap<NodeId, Instant>>,
+    /// Records are missing, as [`Registry::lacks_records`] says.
+    lacks_records: AtomicBool,
     /// Holders of nodes that did not show themselves when that was looked at last.
     missing: Mutex<HashMap<InstanceId, Missing>>,
     pools: Mutex<Arc<Pools>>,
@@ -124,6 +129,8 @@ impl Registry {
             index: ArcSwap::from_pointee(Index::empty()),
             is_alone: AtomicBool::new(false),
             is_loaded: AtomicBool::new(false),
+            unread: Mutex::default(),
+            lacks_records: AtomicBool::new(false),
             missing: Mutex::default(),
             pools: Mutex::new(Arc::new(Pools::unconfigured())),
             pauses: Mutex::default(),
@@ -222,12 +229,20 @@ impl Registry {
     /// How one of its own nodes is, while this instance cannot write it to the bus: applied here under the known version,
     /// and not published.
     pub fn noted(&self, mut record: Record, now: Instant) -> Applied {
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(&record.profile.node).as_deref()
-            && entry.epoch == record.stamp.epoch
+        let (node, epoch, mut since) = (record.profile.node.clone(), record.stamp.epoch, now);
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(&node).as_deref()
+            && entry.epoch == epoch
         {
             record.stamp.version = entry.stamp().version;
+            since = entry.unwritten_since().unwrap_or(now);
         }
-        self.apply(record, now, now)
+        let applied = self.apply(record, now, now);
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(&node).as_deref()
+            && entry.epoch == epoch
+        {
+            entry.unwritten(since);
+        }
+        applied
     }
 
     /// For a connection of the node of which the bus does not know yet: after all that are known here, and before any
@@ -324,7 +339,7 @@ impl Registry {
     }
 
     /// Whether all nodes that the bus knows were loaded, and nothing may have been missed since. Until then a node that is
-    /// not known here may be one all the same.
+    /// not known here may be one all the same; and so may one whose record could not be read, see [`Self::is_nowhere`].
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.inner.is_loaded.load(SeqCst)
@@ -369,15 +384,18 @@ impl Registry {
         lost.is_some()
     }
 
-    /// Finds the nodes of other instances that missed two heartbeats, and forgets those that left long ago. While
-    /// the link is down, or has not been up for as long, nobody missed anything.
+    /// Finds the nodes of other instances that missed two heartbeats, and whether records are missing; forgets those that left
+    /// long ago. While the link is down, or has not been up for as long, nobody missed anything.
     pub fn sweep(&self, now: Instant, link_up_for: Option<Duration>) {
         let inner = &*self.inner;
         let remembered = left_remembered(inner.timeouts.offline);
+        let mut has_unwritten = false;
         inner.nodes.retain(|_, known| match known {
             Known::Left { at, .. } => now.duration_since(*at) < remembered,
             Known::Here(entry) => {
                 let silence = silence_max(entry.profile.heartbeat_ms);
+                has_unwritten |=
+                    entry.unwritten_since().is_some_and(|since| now.duration_since(since) > silence);
                 let is_silent = entry.profile.holder != inner.me
                     && link_up_for.is_some_and(|up| up > silence)
                     && now.duration_since(entry.last_update().heard) > silence;
@@ -387,6 +405,7 @@ impl Registry {
                 true
             }
         });
+        inner.look_for_missing_records(has_unwritten);
     }
 
     /// Of the other instances these show themselves on the bus now. Those that have been missing
@@ -726,7 +745,7 @@ impl Registry {
         let entries = self.entries();
         let _update: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
         let (_pools, _outbox, _missing) = (inner.pools.lock(), inner.outbox(), inner.missing.lock());
-        let (_pauses, _full_at) = (inner.pauses.lock(), inner.full_at.lock());
+        let (_pauses, _full_at, _unread) = (inner.pauses.lock(), inner.full_at.lock(), inner.unread.lock());
         let _building = inner.building.lock();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.
         let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));

@@ -1,11 +1,13 @@
 //! What the registry asks of the bus, and nothing more.
 
 use std::collections::{HashMap, HashSet};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Channel, Epoch, Event, Link, ListChange, NodeRecord, Subscription, Version};
 use domain::{InstanceId, NodeId};
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::hearing::Hearing;
@@ -49,8 +51,8 @@ pub trait Source: Send + Sync {
     /// What is kept of each of these, at most [`crate::limits::RECORDS_READ_MAX`], in their order.
     ///
     /// # Errors
-    /// What the bus says when any of them could not be read: silence is no evidence.
-    async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>>;
+    /// Of each that could not be read, what the bus says: silence is no evidence.
+    async fn read(&self, nodes: &[NodeId]) -> Vec<bus::Result<Kept>>;
 
     /// Whether the bus can be reached, and since when.
     fn link(&self) -> watch::Receiver<Link>;
@@ -113,6 +115,11 @@ impl BusSource {
         let (me, offline) = (registry.me().clone(), registry.timeouts().offline);
         Self { bus, me, offline, instances: Box::new(instances), hearing: Box::new(hearing) }
     }
+
+    async fn read_one(&self, node: &NodeId) -> bus::Result<Kept> {
+        let mut shown = self.bus.show_nodes(slice::from_ref(node)).await?;
+        Ok(kept(node, shown.remove(node), self.offline))
+    }
 }
 
 #[async_trait::async_trait]
@@ -141,9 +148,9 @@ impl Source for BusSource {
         self.bus.listed_nodes(holders).await
     }
 
-    async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
-        let mut shown = self.bus.show_nodes(nodes).await?;
-        Ok(nodes.iter().map(|node| kept(node, shown.remove(node), self.offline)).collect())
+    async fn read(&self, nodes: &[NodeId]) -> Vec<bus::Result<Kept>> {
+        // One call for each: a hash slot of a Redis Cluster that is not served keeps no record of another from being read.
+        join_all(nodes.iter().map(|node| self.read_one(node))).await
     }
 
     fn link(&self) -> watch::Receiver<Link> {

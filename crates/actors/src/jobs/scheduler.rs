@@ -515,15 +515,13 @@ impl Scheduler {
         let now = Instant::now();
         let until = now.checked_sub(ago).unwrap_or(now);
         length >= self.registry.timeouts().offline
-            && self.registry.get(node).is_none()
+            && self.registry.is_nowhere(node)
             && !self.registry.is_moving(node, until)
-            && self.registry.is_loaded()
     }
 
     /// Whether the node is not on this bus, has not been for so long, and may be on another that some live instance uses.
     pub(super) fn is_out_of_sight(&self, node: &NodeId, length: Duration) -> bool {
-        self.registry.get(node).is_none()
-            && self.registry.is_loaded()
+        self.registry.is_nowhere(node)
             && length >= self.registry.timeouts().offline
             && self.reach.unbroken_for().is_some_and(|reached| reached >= length)
             && self.reach.hears_all().is_none()

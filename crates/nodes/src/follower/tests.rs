@@ -25,6 +25,8 @@ struct Shelf {
     link: watch::Sender<Link>,
     answers: watch::Sender<bool>,
     is_broken: AtomicBool,
+    /// Nodes whose records cannot be read though all else can.
+    unreadable: Mutex<HashSet<NodeId>>,
     /// Other instances are on another bus.
     is_apart: AtomicBool,
     /// While a test holds it, nobody is said to be online.
@@ -48,6 +50,7 @@ impl Shelf {
             link: watch::Sender::new(Link::Up { since: Instant::now().into_std() }),
             answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
+            unreadable: Mutex::default(),
             is_apart: AtomicBool::new(false),
             loading: tokio::sync::Mutex::default(),
             sent: Mutex::default(),
@@ -88,11 +91,12 @@ impl Shelf {
     }
 
     fn check(&self) -> bus::Result<()> {
-        if self.is_broken.load(SeqCst) {
-            return Err(bus::Error::Unavailable { source: Arc::new(std::io::Error::other("broken")) });
-        }
-        Ok(())
+        if self.is_broken.load(SeqCst) { Err(broken()) } else { Ok(()) }
     }
+}
+
+fn broken() -> bus::Error {
+    bus::Error::Unavailable { source: Arc::new(std::io::Error::other("broken")) }
 }
 
 #[async_trait::async_trait]
@@ -138,15 +142,15 @@ impl Source for Shelf {
         Ok(records.map(|record| (record.profile.node.clone(), record.stamp.version)).collect())
     }
 
-    async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
-        self.check()?;
+    async fn read(&self, nodes: &[NodeId]) -> Vec<bus::Result<Kept>> {
         assert!(nodes.len() <= RECORDS_READ_MAX);
-        let records = self.records.lock();
+        let (records, unreadable) = (self.records.lock(), self.unreadable.lock());
         let kept = |node: &NodeId| match records.get(node) {
-            Some((record, at)) => Kept::Online { record: record.clone(), age: at.elapsed() },
-            None => Kept::Absent,
+            _ if unreadable.contains(node) => Err(broken()),
+            Some((record, at)) => Ok(Kept::Online { record: record.clone(), age: at.elapsed() }),
+            None => Ok(Kept::Absent),
         };
-        Ok(nodes.iter().map(kept).collect())
+        nodes.iter().map(|node| self.check().and_then(|()| kept(node))).collect()
     }
 
     fn hearing(&self) -> Hearing {
@@ -428,6 +432,33 @@ async fn a_registry_is_loaded_when_all_is_read_and_nothing_was_missed_since() {
     assert!(!registry.is_loaded());
     shelf.is_broken.store(false, SeqCst);
     within(SECOND * 10, || registry.is_loaded()).await;
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_keeps_no_other_from_being_read_and_proves_nothing() {
+    let shelf = Shelf::new((0..250).map(|n| far(&format!("n{n}"))));
+    shelf.unreadable.lock().insert(node("n7"));
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
+    let follower = Follower::start(registry.clone(), Arc::clone(&shelf) as SourceHandle);
+    within(SOON, || registry.count() == 249 && registry.is_loaded()).await;
+    assert!(!registry.is_nowhere(&node("n7")), "it may be there");
+    assert!(registry.is_nowhere(&node("nobody")) && !registry.is_nowhere(&node("n8")));
+    within(SECOND * 4, || registry.lacks_records()).await;
+    // The others are followed and compared as ever.
+    shelf.keep(far("n8").at(1, 2).used(3));
+    shelf.keep(far("new"));
+    within(SECOND * 4, || used(&registry, "n8") == Some(3) && used(&registry, "new") == Some(0)).await;
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(registry.lacks_records() && !registry.is_nowhere(&node("n7")));
+    shelf.unreadable.lock().clear();
+    within(SECOND * 4, || used(&registry, "n7") == Some(0) && !registry.lacks_records()).await;
+    // Nor is one missed that its holder lists no more.
+    shelf.unreadable.lock().insert(node("gone"));
+    shelf.keep(far("gone"));
+    within(SECOND * 4, || registry.lacks_records()).await;
+    shelf.lose("gone");
+    within(SECOND * 4, || !registry.lacks_records() && registry.is_nowhere(&node("gone"))).await;
     follower.stop().await;
 }
 

@@ -171,6 +171,30 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
 }
 
 #[test]
+fn an_own_node_is_missing_once_the_bus_has_not_taken_it_for_two_heartbeats_until_it_does() {
+    let registry = registry([record("own"), record("far").held_by("b")]);
+    let (now, silence) = (Instant::now(), silence_max(2_000));
+    let lacks = |after: Duration| {
+        registry.sweep(now + after, None);
+        registry.lacks_records()
+    };
+    assert!(!lacks(OFFLINE), "all that was said of it was taken");
+    let more = Duration::from_millis(1);
+    for after in [Duration::ZERO, silence / 2, silence + more] {
+        assert_eq!(registry.noted(record("own").used(1), now + after), Applied::Repeated);
+    }
+    assert!(!lacks(silence), "not for long");
+    assert!(lacks(silence + more), "since the first of them");
+    assert_eq!(registry.recorded(record("own").at(1, 2), now), Applied::New);
+    assert!(!lacks(OFFLINE));
+    // One that the bus did not take at its connection.
+    assert_eq!(registry.noted(record("new").at(7, 0), now), Applied::New);
+    assert!(!lacks(silence) && lacks(silence + more));
+    registry.left_alone(&node("new"), Epoch::new(7), Ended::Left, now);
+    assert!(!lacks(silence + more));
+}
+
+#[test]
 fn a_record_that_the_bus_lost_is_written_anew_above_all_that_is_known_of_the_node() {
     let registry = registry([]);
     let (n, now) = (node("n"), Instant::now());
