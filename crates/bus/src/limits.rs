@@ -116,6 +116,12 @@ pub const CLUSTER_RETRIES: u32 = 4;
 /// unless a server there answers. The holder of a node writes more often.
 pub const REFUSAL_MS: u64 = 15_000;
 
+/// How long writes in a hash slot of a Cluster are refused before it is looked whether its move to another master was left half
+/// done, in milliseconds: longer than such a move takes.
+pub const REFUSED_LONG_MS: u64 = 5_000;
+/// Hash slots that are half moved and that are named.
+pub const HALF_MOVED_NAMED_MAX: usize = 8;
+
 const _: () = assert!(NOTICE_BYTES_MAX * SUBSCRIPTION_NOTICES_MAX <= 32 << 20, "32 MiB per channel at most");
 const _: () = assert!(INBOX_ENTRY_BYTES_MAX <= INBOX_SEND_BYTES_MAX, "whatever may be an entry can be sent");
 const _: () = assert!(INBOX_SEND_ENTRIES_MAX <= INBOX_ENTRIES_MAX, "an empty inbox takes a whole call");
@@ -129,6 +135,8 @@ const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);
 const _: () = assert!(LINK_TRIAL_MS_MIN > 2 * PROBE_MS, "one good probe is no trial");
+const _: () =
+    assert!(REFUSED_LONG_MS < REFUSAL_MS, "a slot in which one write was refused is not refused for long");
 
 /// Refuses more of something than is allowed.
 pub(crate) fn check_count(what: &'static str, count: usize, count_max: usize) -> Result<()> {

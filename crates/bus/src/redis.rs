@@ -8,6 +8,7 @@ mod address;
 mod cluster_slots;
 mod commands;
 mod failure;
+mod half_moved;
 mod health;
 mod inbox;
 mod inbox_seals;
@@ -383,7 +384,8 @@ impl Bus for Redis {
             Err(error) => return Err(commands::explained(&self.shared, error).await),
         };
         let round_trip = sent.elapsed();
-        let warnings = servers.iter().flat_map(|(server, info)| health::warnings(server, info)).collect();
+        let of_servers = servers.iter().flat_map(|(server, info)| health::warnings(server, info));
+        let warnings = of_servers.chain(self.shared.commands.half_moved()).collect();
         Ok(Health { round_trip, warnings })
     }
 

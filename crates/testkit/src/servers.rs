@@ -21,7 +21,7 @@ pub use postgres::{
 };
 pub use redis::Redis;
 pub use redis_cluster::{
-    DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,
+    DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, HalfMove, RedisCluster,
 };
 
 /// The first file called `program` in the directories of `PATH`.

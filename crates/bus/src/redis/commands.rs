@@ -21,6 +21,7 @@ use super::Shared;
 use super::address::{HereOnly, at_once, elsewhere, is_here, refused};
 use super::cluster_slots::{cluster_slots, named, one_of_each_master};
 use super::failure::{self, Effect};
+use super::half_moved::{self, HalfMoved};
 use super::pause::{Pause, jittered};
 use super::refusals::Refusals;
 use super::script::Script;
@@ -90,6 +91,8 @@ pub(super) struct Commands {
     servers: Mutex<Vec<ConnectionInfo>>,
     /// Where scripts that write were refused, or not answered.
     refusals: Refusals,
+    /// The hash slots among those whose move was left half done.
+    half_moved: HalfMoved,
     /// Why a probe failed last, unless commands are answered again.
     failure: Mutex<Option<Error>>,
 }
@@ -115,6 +118,11 @@ impl Commands {
     /// Why a probe failed last; `None` once commands are answered again.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().clone()
+    }
+
+    /// The hash slots whose move was left half done and in which scripts are refused for it, in a sentence each.
+    pub(super) fn half_moved(&self) -> Vec<String> {
+        self.half_moved.found()
     }
 
     fn is_cluster(&self) -> bool {
@@ -552,6 +560,7 @@ impl Keeper {
         }
         if shared.commands.is_cluster() && self.probes.is_multiple_of(CLUSTER_SERVERS_PROBES) {
             self.look_for_servers().await;
+            self.look_at_refusals().await;
         }
         self.probes = self.probes.wrapping_add(1);
         Ok(())
@@ -598,6 +607,23 @@ impl Keeper {
                 remember_servers(shared, &slots);
             }
             Err(error) => tracing::debug!(%error, "the Cluster's servers could not be listed"),
+        }
+    }
+
+    /// Finds out whether scripts are refused for long because a hash slot is half moved.
+    async fn look_at_refusals(&self) {
+        let shared = &self.shared;
+        let refused = shared.commands.refusals.long(Instant::now());
+        if refused.is_empty() {
+            return shared.commands.half_moved.show(Vec::new());
+        }
+        let views = send(shared, &half_moved::cluster_nodes(), To::Masters, Effect::Reads).await;
+        match views.and_then(|views| read::<HashMap<String, String>>(views, Effect::Reads)) {
+            Ok(views) => {
+                let found = half_moved::half_moved(views.values().map(String::as_str), &refused);
+                shared.commands.half_moved.show(found);
+            }
+            Err(error) => tracing::debug!(%error, "the Cluster's servers did not say what they move"),
         }
     }
 }

@@ -1,42 +1,60 @@
 //! In which hash slots of a Cluster the last write was refused: while nobody serves a slot, no try of a write there does
 //! anything. And in which it was not answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use redis::cluster_routing::Slot as HashSlot;
 
-use crate::limits::REFUSAL_MS;
+use crate::limits::{REFUSAL_MS, REFUSED_LONG_MS};
 use crate::{Error, Result};
 
 /// Of one handle. Pure: time comes in as an argument.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// When the last write was refused, for each such hash slot. There are 16,384 at most.
-    refused: Times,
+    /// For each hash slot in which the last write was refused. There are 16,384 at most.
+    refused: RwLock<HashMap<HashSlot, Refused>>,
     /// When a write was not answered, for each hash slot in which none was answered since.
-    unanswered: Times,
+    unanswered: RwLock<HashMap<HashSlot, Instant>>,
 }
 
-type Times = RwLock<HashMap<HashSlot, Instant>>;
+/// Writes that were refused one after the other, with less than [`REFUSAL_MS`] between two of them.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    first: Instant,
+    last: Instant,
+}
 
 impl Refusals {
     /// Whether the last write there was refused, less than [`REFUSAL_MS`] ago.
     pub(super) fn has(&self, slot: HashSlot, now: Instant) -> bool {
-        has_recent(&self.refused, slot, now)
+        self.refused.read().get(&slot).is_some_and(|refused| is_recent(refused.last, now))
+    }
+
+    /// The hash slots of which that is so, and has been for [`REFUSED_LONG_MS`].
+    pub(super) fn long(&self, now: Instant) -> HashSet<HashSlot> {
+        let long = Duration::from_millis(REFUSED_LONG_MS);
+        let is_long = |refused: &Refused| {
+            is_recent(refused.last, now) && now.saturating_duration_since(refused.first) >= long
+        };
+        self.refused.read().iter().filter(|(_, refused)| is_long(refused)).map(|(slot, _)| *slot).collect()
     }
 
     /// Whether a write there was not answered less than [`REFUSAL_MS`] ago, and none since.
     pub(super) fn is_silent(&self, slot: HashSlot, now: Instant) -> bool {
-        has_recent(&self.unanswered, slot, now)
+        self.unanswered.read().get(&slot).is_some_and(|at| is_recent(*at, now))
     }
 
     /// A write there was answered.
     pub(super) fn note<T>(&self, slot: HashSlot, answer: &Result<T>, now: Instant) {
         match answer {
             Err(Error::Unavailable { .. }) => {
-                self.refused.write().insert(slot, now);
+                let mut refused = self.refused.write();
+                let before = refused.get(&slot).filter(|before| is_recent(before.last, now));
+                let first = before.map_or(now, |before| before.first);
+                refused.insert(slot, Refused { first, last: now });
+                drop(refused);
                 forget(&self.unanswered, slot);
             }
             // Nobody knows whether a server took it.
@@ -51,15 +69,14 @@ impl Refusals {
     }
 }
 
-fn has_recent(times: &Times, slot: HashSlot, now: Instant) -> bool {
-    let is_recent = |at: &Instant| now.saturating_duration_since(*at) < Duration::from_millis(REFUSAL_MS);
-    times.read().get(&slot).is_some_and(is_recent)
+fn is_recent(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < Duration::from_millis(REFUSAL_MS)
 }
 
-fn forget(times: &Times, slot: HashSlot) {
-    let is_noted = times.read().contains_key(&slot);
+fn forget<T>(noted: &RwLock<HashMap<HashSlot, T>>, slot: HashSlot) {
+    let is_noted = noted.read().contains_key(&slot);
     if is_noted {
-        times.write().remove(&slot);
+        noted.write().remove(&slot);
     }
 }
 
@@ -90,6 +107,25 @@ mod tests {
             !refusals.has(one, now + Duration::from_millis(REFUSAL_MS)),
             "of a later outage it says nothing"
         );
+    }
+
+    #[test]
+    fn a_hash_slot_is_refused_for_long_from_the_first_of_refusals_that_follow_one_another() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let (one, other) = (HashSlot::for_key("a"), HashSlot::for_key("b"));
+        let refused = || Err::<(), _>(failure::not_connected());
+        let (long, recent) = (Duration::from_millis(REFUSED_LONG_MS), Duration::from_millis(REFUSAL_MS));
+        refusals.note(one, &refused(), now);
+        refusals.note(other, &refused(), now);
+        assert!(refusals.long(now).is_empty());
+        assert_eq!(refusals.long(now + long), [one, other].into());
+        refusals.note(one, &refused(), now + long);
+        assert_eq!(refusals.long(now + recent), [one].into(), "nothing is written in the other one");
+        refusals.note(one, &refused(), now + recent);
+        refusals.note(other, &refused(), now + recent);
+        assert_eq!(refusals.long(now + recent), [one].into(), "that is another outage of the other one");
+        refusals.note(one, &Ok(()), now + recent);
+        assert_eq!(refusals.long(now + recent + long), [other].into());
     }
 
     #[test]

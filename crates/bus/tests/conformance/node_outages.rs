@@ -408,3 +408,34 @@ async fn a_write_that_a_cluster_refuses_at_last_may_have_run_unless_the_outage_i
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_moved_hash_slot_takes_no_scripts_and_is_named_until_its_move_is_ended() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
+    let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
+    let refresh = async || bus.refresh_node(&n, epoch, &report(1), &[]).await;
+    let half = cluster.half_move("t:{node:n}:c:record").unwrap();
+    let named = async || {
+        let is_it = |warning: &String| warning.contains(&format!("the move of hash slot {} from", half.slot));
+        bus.check().await.unwrap().warnings.into_iter().find(is_it)
+    };
+    eventually("it is named", async || {
+        assert!(refresh().await.unwrap_err().is_retryable());
+        named().await.is_some()
+    })
+    .await;
+    let warning = named().await.unwrap();
+    for server in [half.from, half.to] {
+        assert!(warning.contains(&server.address().to_string()), "{warning}");
+    }
+    eventually("nothing is done, for sure", async || {
+        refresh().await.is_err_and(|error| error.is_retryable() && !error.may_have_run())
+    })
+    .await;
+    assert!(bus.show_nodes(std::slice::from_ref(&n)).await.is_err(), "nor is it read");
+    assert!(show(&bus, "elsewhere").await.is_none() && bus.link().borrow().is_up(), "all else is served");
+    half.end().unwrap();
+    eventually("it is served again", async || refresh().await.is_ok()).await;
+    eventually("nothing is named", async || named().await.is_none()).await;
+}

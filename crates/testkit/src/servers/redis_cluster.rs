@@ -28,6 +28,31 @@ const NODE_TIMEOUT_MS: &str = "1000";
 /// A server's second port, on which it talks to the others, is so much higher.
 const SECOND_PORT: u16 = 10_000;
 
+/// A hash slot whose move from one master to another was begun, and is left so until [`Self::end`].
+#[derive(Debug)]
+pub struct HalfMove<'c> {
+    /// The hash slot.
+    pub slot: u16,
+    /// The master that serves it, and gives it away.
+    pub from: &'c Redis,
+    /// The master that is to receive it.
+    pub to: &'c Redis,
+}
+
+impl HalfMove<'_> {
+    /// Has the slot stay where it is.
+    ///
+    /// # Errors
+    /// A server refuses it, or cannot be reached.
+    pub fn end(&self) -> Result<()> {
+        let slot = self.slot.to_string();
+        for server in [self.to, self.from] {
+            server.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"])?;
+        }
+        Ok(())
+    }
+}
+
 /// Six servers that form a Cluster, killed and removed on drop.
 #[derive(Debug)]
 pub struct RedisCluster {
@@ -91,6 +116,29 @@ impl RedisCluster {
             return found.context("a server that is none of ours");
         }
         bail!("no server answers")
+    }
+
+    /// Begins to move the hash slot of a key to another master, as a resharding does, and goes no further: keys that are there
+    /// stay, new ones are to come to the other master, and both refuse a command that names some of each. From then on no replica
+    /// takes a master's place: it would not know of the move.
+    ///
+    /// # Errors
+    /// A server refuses it, or cannot be reached.
+    pub fn half_move(&self, key: &str) -> Result<HalfMove<'_>> {
+        for server in &self.servers {
+            server.command(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"])?;
+        }
+        let from = self.master_of(key)?;
+        let is_master = |server: &Redis| {
+            server.command(&["ROLE"]).is_ok_and(|role| role.lines().next() == Some("master"))
+        };
+        let mut others = self.servers.iter().filter(|server| server.port() != from.port());
+        let to = others.find(|server| is_master(server)).context("there is no other master")?;
+        let slot = from.command(&["CLUSTER", "KEYSLOT", key])?;
+        let id = |server: &Redis| server.command(&["CLUSTER", "MYID"]);
+        to.command(&["CLUSTER", "SETSLOT", slot.trim(), "IMPORTING", id(from)?.trim()])?;
+        from.command(&["CLUSTER", "SETSLOT", slot.trim(), "MIGRATING", id(to)?.trim()])?;
+        Ok(HalfMove { slot: slot.trim().parse()?, from, to })
     }
 
     /// Waits until all servers serve and all replicas follow their masters.

@@ -270,6 +270,7 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_bus_rejected_total", "Messages in Redis of other hands, and copies, that were dropped")
         .by(&["what", "why"], &[&[&["entry", "notice"], &["seal", "replay"]]]),
     gauge("fencepost_instances_on_other_buses", "Live instances that use another bus by mistake, or are not seen on this one"),
+    gauge("fencepost_redis_half_moved_slots", "Hash slots of a Redis Cluster that are half moved, and refuse scripts for it"),
     gauge("fencepost_inbox_pending", "Messages of other instances that wait in this instance's inbox"),
     // Plans.
     gauge("fencepost_plan_tasks", "Tasks of the cluster's plans that are not over, by status")
