@@ -9,6 +9,7 @@ mod ends;
 mod events;
 mod faults;
 mod fuzz;
+mod half_moved;
 pub mod hand;
 mod hostile;
 mod islands;

@@ -1,12 +1,13 @@
-//! Transfers: while the bus does not join all instances, each says in the ledger what its nodes can do, and gives the waiting
-//! jobs that no node can take that it reaches to an instance whose nodes can. So no job stays where nothing runs it.
+//! Transfers: while the bus does not join all instances, or does not serve the records of some nodes, each says in the ledger
+//! what its nodes can do, and gives the waiting jobs that no node can take that it reaches to an instance whose nodes can. So no
+//! job stays where nothing runs it.
 //!
 //! A job of an instance's lane is moved into the first lane of the other instance, a session moves as a whole: its owner
 //! passes the lease on, and the other instance adopts the lane. A plan's jobs stay where its owner is. An instance says that
 //! its nodes serve a job by the same rule by which it decides that they do not; so two instances never give each other a
 //! job back and forth unless nodes move between them, and then once in [`UNSERVED_MAX`].
 //!
-//! While all instances use one bus, and it is up, nothing is written and nothing read.
+//! While all instances use one bus, which is up and serves all records of nodes, nothing is written and nothing read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -70,8 +71,10 @@ impl Transfers {
         loop {
             tokio::time::sleep(jittered(TRANSFERS_EVERY)).await;
             let is_serving = self.lifetime.is_serving();
-            let is_apart = is_serving && self.lifetime.takes_work() && self.keeper.services.reach.is_apart();
-            if let Err(error) = self.look(&mut known, is_apart).await {
+            // A node whose record is missing is reached by its holder alone, as one on another bus is.
+            let is_apart = self.keeper.services.reach.is_apart() || self.registry.lacks_records();
+            let passes = is_apart && is_serving && self.lifetime.takes_work();
+            if let Err(error) = self.look(&mut known, passes).await {
                 tracing::debug!(%error, "jobs could not be passed through the ledger");
             }
             if !is_serving {
@@ -80,10 +83,11 @@ impl Transfers {
         }
     }
 
-    async fn look(&self, known: &mut Known, is_apart: bool) -> ledger::Result<()> {
-        let note = if is_apart { self.registry.note_of_own(NODES_NOTE_BYTES_MAX) } else { None };
+    /// One look; if jobs are to pass through the ledger, what is not served here is given away.
+    async fn look(&self, known: &mut Known, passes: bool) -> ledger::Result<()> {
+        let note = if passes { self.registry.note_of_own(NODES_NOTE_BYTES_MAX) } else { None };
         self.note(known, note).await?;
-        if !is_apart {
+        if !passes {
             known.unserved = Unserved::default();
             return Ok(());
         }

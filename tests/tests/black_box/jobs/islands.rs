@@ -19,7 +19,7 @@ const JOBS: u64 = 5;
 const SESSIONS: usize = 1_000;
 
 /// For the node of this label alone.
-fn on(label: &str, job: Value) -> Value {
+pub fn on(label: &str, job: Value) -> Value {
     with(job, json!({ "requires": [label] }))
 }
 
@@ -34,7 +34,7 @@ async fn labelled(rig: &Rig, at: usize, name: &str) -> Node {
 }
 
 /// What all instances gave to others.
-async fn handed_on(rig: &Rig, kind: &str) -> f64 {
+pub async fn handed_on(rig: &Rig, kind: &str) -> f64 {
     let mut sum = 0.0;
     for index in 0..rig.urls.len() {
         sum += rig.series(index, &format!("fencepost_handed_on_total{{kind=\"{kind}\"}}")).await;

@@ -16,7 +16,7 @@ use testkit::http::{Client, Reply};
 use testkit::instance::{Instance, Setup, last_release};
 use testkit::process::Signal;
 use testkit::proxy::{Proxy, Replacement};
-use testkit::servers::{Database, Keyspace, Redis};
+use testkit::servers::{Database, Keyspace, Redis, RedisCluster};
 use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -144,6 +144,14 @@ impl Rig {
     /// The same as [`Self::with_own_redis`], with short waits for nodes.
     pub async fn impatient_with_own_redis(count: usize) -> Self {
         Self::shaped(count, true, impatient).await
+    }
+
+    /// So many instances on one PostgreSQL and this Redis Cluster, with short waits for nodes.
+    pub async fn impatient_on(cluster: &RedisCluster, count: usize) -> Self {
+        let servers = Servers::start(false).await;
+        let setup = |_| impatient(servers.setup(servers.database_url(), &cluster.url()));
+        let setups = (0..count).map(setup).collect();
+        Self::start(setups, servers).await
     }
 
     /// The same as [`Self::mortal`], with instances that have two lanes each for jobs without a session.

@@ -379,6 +379,7 @@ fn hand_off_if_elsewhere(actor: &mut LaneActor) {
         || actor.services.cluster_view.owner_of(actor.lane.lease()) == cluster::KeyOwner::Here
         // Where it belongs there may be no node that it can reach.
         || actor.services.reach.is_apart()
+        || actor.services.registry.lacks_records()
     {
         return;
     }
