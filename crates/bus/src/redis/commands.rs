@@ -378,17 +378,19 @@ async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, comman
     }
 }
 
-/// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and the first
-/// host of the URL is asked; so it is where a connection is lost, since that host may refuse the password.
+/// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and one that
+/// the Cluster named is asked, since a host of the URL may have left it; so it is where a connection is lost, since that server
+/// may refuse the password. Chance picks the server, as some may be away.
 pub(super) async fn explained(shared: &Shared, error: Error) -> Error {
     let is_unexplained = failure::is_unexplained(&error);
     if !shared.commands.is_cluster() || !(is_unexplained || failure::is_of_connection(&error)) {
         return error;
     }
-    let host = &shared.address.hosts[0];
-    let asked = async { ask_server::<Value>(to_server(host).await?, &cmd("PING")).await };
+    let mut servers = shared.commands.heard_servers(shared);
+    let server = servers.swap_remove(rand::random_range(0..servers.len()));
+    let asked = async { ask_server::<Value>(to_server(&server).await?, &cmd("PING")).await };
     match tokio::time::timeout(shared.limit, asked).await {
-        Ok(Err(why)) if is_unexplained || !why.is_retryable() => failure::at(host.addr().to_string(), why),
+        Ok(Err(why)) if is_unexplained || !why.is_retryable() => failure::at(server.addr().to_string(), why),
         Ok(_) | Err(_) => error,
     }
 }
@@ -778,6 +780,9 @@ mod tests {
         let remaining = bus.shared.address.beside("127.0.0.1", 9);
         let named = std::mem::replace(&mut *known.lock(), vec![remaining]);
         assert_eq!(heard(), ["127.0.0.1:9"], "a host of the URL that is not named is not heard from");
+        let unexplained = redis::RedisError::from((redis::ErrorKind::ClusterConnectionNotFound, "none"));
+        let why = explained(&bus.shared, failure::of(unexplained, Effect::Reads)).await;
+        assert!(why.to_string().contains("; 127.0.0.1:9: "), "nor is it asked for a reason: {why}");
         known.lock().clear();
         assert_eq!(heard(), hosts);
         *known.lock() = named;
