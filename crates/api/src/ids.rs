@@ -10,7 +10,7 @@ use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT, SEGMENT_TAGS_MAX, SEQUENCES_MAX};
 use domain::{AuditEntry, SegmentTag, SequenceName, Timestamp};
-use ledger::{Put, SegmentChange, SequenceChange};
+use ledger::{Put, SegmentChange, SegmentRecord, SequenceChange};
 use wire::Code;
 use wire::ids as shape;
 
@@ -140,18 +140,30 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
-    let known = state.read(state.ledger.segment(&tag)).await?.map(|known| [known.start, known.step]);
-    if let Some(start) = start
-        && known.is_none_or(|[known, _]| known != start)
-    {
-        let step = step.or(known.map(|[_, step]| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
-        leaves_some(start, step, "step")?;
-    }
-    let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
-    let by = noted(&by, known, [("start", start), ("step", step)]);
-    let change = SegmentChange { start, step, description };
-    let outcome = state.write(state.ledger.put_segment(&tag, &change, &by)).await?;
-    let record = put(outcome, (SEGMENT_TAGS_MAX, "tags of segments"), |record| record.next)?;
+    let known = state.read(state.ledger.segment(&tag)).await?;
+    let is_as_asked = |known: &SegmentRecord| {
+        start.is_none_or(|start| start == known.start)
+            && step.is_none_or(|step| step == known.step)
+            && description.as_ref().is_none_or(|description| *description == known.description)
+    };
+    let record = match known {
+        // It is as it is to become: nothing is changed, nor noted.
+        Some(known) if is_as_asked(&known) => known,
+        known => {
+            let known = known.map(|known| [known.start, known.step]);
+            if let Some(start) = start
+                && known.is_none_or(|[known, _]| known != start)
+            {
+                let step = step.or(known.map(|[_, step]| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
+                leaves_some(start, step, "step")?;
+            }
+            let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
+            let by = noted(&by, known, [("start", start), ("step", step)]);
+            let change = SegmentChange { start, step, description };
+            let outcome = state.write(state.ledger.put_segment(&tag, &change, &by)).await?;
+            put(outcome, (SEGMENT_TAGS_MAX, "tags of segments"), |record| record.next)?
+        }
+    };
     // Also where an earlier request moved the start on whose answer was lost, and others have taken ranges since.
     if let Some(start) = start {
         state.generators.segments.forget_below(&tag, start);

@@ -62,6 +62,12 @@ impl Subject {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// How many entries the audit has.
+    async fn noted(&self) -> usize {
+        let filter = ledger::AuditFilter { limit: 9, ..ledger::AuditFilter::default() };
+        self.state.ledger.audits(&filter).await.unwrap().len()
+    }
+
     async fn put(&self, path: &str, body: &str) -> Value {
         let (status, _, answer) = self.send(Method::PUT, path, Some(body)).await;
         assert_eq!(status, 200, "{path} {body}: {answer}");
@@ -121,6 +127,15 @@ async fn segments_are_made_taken_raised_and_listed() {
     assert!((1_000..1_100).contains(&next), "at once: {next}");
     subject.put(path, r#"{"start":1000}"#).await;
     assert_eq!(numbers(&subject.get(path).await), [next + 1], "said again it changes nothing");
+    // Nor in part, and the audit has no entry.
+    for again in [r#"{"step":10,"description":"orders"}"#, "{}"] {
+        let said = subject.put(path, again).await;
+        assert_eq!((&said["start"], &said["step"]), (&"1000".into(), &10.into()), "{again}");
+    }
+    assert_eq!(subject.noted().await, 2);
+    subject.put(path, r#"{"description":"orders of today"}"#).await;
+    assert_eq!(subject.noted().await, 3);
+    subject.put(path, r#"{"description":"orders"}"#).await;
     let (status, code, detail) = subject.refused(Method::PUT, path, Some(r#"{"start":999}"#)).await;
     assert_eq!((status, code.as_str()), (409, "conflict"), "{detail}");
 
@@ -159,8 +174,7 @@ async fn sequences_count_as_they_are_told_and_end() {
     for again in [r#"{"start":5,"increment":3}"#, r#"{"increment":3}"#, "{}"] {
         assert_eq!(subject.put(path, again).await, made, "{again}");
     }
-    let filter = ledger::AuditFilter { limit: 9, ..ledger::AuditFilter::default() };
-    assert_eq!(subject.state.ledger.audits(&filter).await.unwrap().len(), 1);
+    assert_eq!(subject.noted().await, 1);
     assert_eq!(numbers(&subject.get(&format!("{path}?count=3")).await), [5, 8, 11]);
     subject.put(path, r#"{"start":"9223372036854775800"}"#).await;
     assert_eq!(numbers(&subject.get(path).await), [9_223_372_036_854_775_800]);
