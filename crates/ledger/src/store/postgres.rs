@@ -316,19 +316,26 @@ fn wrong_parameter(url: &str) -> Option<String> {
     let is_torn = url.fragment().is_some()
         || query.contains('@')
         || query.split('&').any(|pair| !pair.is_empty() && !pair.contains('='));
-    url.query_pairs().find_map(|(name, value)| match &*name {
-        "sslmode" | "ssl-mode" if PgSslMode::from_str(&value).is_err() => Some(format!(
-            "its {name} is {value:?}, and must be disable, allow, prefer, require, verify-ca or verify-full"
-        )),
-        name if is_known(name) || OF_LIBPQ.contains(&name) => None,
-        _ if is_torn => Some(
-            "behind its ? is what is no NAME=VALUE; percent-encode @ : / ? # & and = in a password"
-                .to_owned(),
-        ),
-        name => Some(format!(
-            "its parameter {name:?} is unknown; known: {}, options[NAME]",
-            PARAMETERS.join(", ")
-        )),
+    let known = || format!("known: {}, options[NAME]", PARAMETERS.join(", "));
+    let mut is_behind_password = false;
+    url.query_pairs().find_map(|(name, value)| {
+        let was_behind_password = is_behind_password;
+        is_behind_password |= name == "password";
+        match &*name {
+            "sslmode" | "ssl-mode" if PgSslMode::from_str(&value).is_err() => Some(format!(
+                "its {name} is {value:?}, and must be disable, allow, prefer, require, verify-ca or verify-full"
+            )),
+            name if is_known(name) || OF_LIBPQ.contains(&name) => None,
+            _ if is_torn => Some(
+                "behind its ? is what is no NAME=VALUE; percent-encode @ : / ? # & and = in a password"
+                    .to_owned(),
+            ),
+            _ if was_behind_password => Some(format!(
+                "a parameter behind its password is unknown (percent-encode & and = in a password); {}",
+                known()
+            )),
+            name => Some(format!("its parameter {name:?} is unknown; {}", known())),
+        }
     })
 }
 

@@ -117,9 +117,14 @@ fn a_parameter_that_the_driver_does_not_know_is_refused_by_its_name_and_without_
         assert!(!why.contains("hunter2"), "{why}");
     }
     // Of these passwords, what is behind the first ? or & would be the name.
-    for torn in
-        ["u:?hunter2@h/f", "u:?hunter2=x@h/f", "u@h/f?password=a&hunter2", "u@h/f?password=a&hunter2=#b"]
-    {
+    for torn in [
+        "u:?hunter2@h/f",
+        "u:?hunter2=x@h/f",
+        "u@h/f?password=a&hunter2",
+        "u@h/f?password=a&hunter2=#b",
+        "u@h/f?password=a&hunter2=x",
+        "u@h/f?password=a&sslmode=disable&hunter2=",
+    ] {
         let why = refused(torn);
         assert!(why.contains("percent-encode") && !why.contains("hunter2"), "{torn}: {why}");
     }
