@@ -19,7 +19,7 @@
 //! What must never live here: SQL of a migration. It belongs to `migrations/`, the same file name for both databases.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Once};
 use std::time::Instant;
 
 use sqlx::SqlStr;
@@ -67,6 +67,8 @@ pub(crate) const NAME_ANOTHER: &str = "name the one that is meant with --databas
 pub(crate) struct History {
     first: Migrator,
     later: Migrator,
+    /// That the tables are older is logged once, not with each try at a database that is busy.
+    named: Once,
 }
 
 /// What a database says of its tables.
@@ -104,7 +106,7 @@ impl History {
             migrator.set_ignore_missing(true);
             migrator
         };
-        Self { first: migrator(first, FIRST_TABLE), later: migrator(later, LATER_TABLE) }
+        Self { first: migrator(first, FIRST_TABLE), later: migrator(later, LATER_TABLE), named: Once::new() }
     }
 
     /// Compares PostgreSQL's tables with this binary; says whether [`Self::run`] is to bring them up to date.
@@ -182,10 +184,12 @@ impl History {
             Migrate::Auto | Migrate::Existing => {
                 if tables.has_first {
                     let lacking = named(&difference.missing);
-                    tracing::info!(
-                        lacking,
-                        "the tables are older than this binary and are brought up to date"
-                    );
+                    self.named.call_once(|| {
+                        tracing::info!(
+                            lacking,
+                            "the tables are older than this binary and are brought up to date"
+                        );
+                    });
                 }
                 Ok(true)
             }

@@ -104,10 +104,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 )]
 pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let state = forwarder.state();
-    let begun = Instant::now();
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
     let asked: shape::RetryRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let begun = Instant::now();
     let filters = shape::RetryRequest { ids: Vec::new(), ..asked.clone() };
     if !asked.ids.is_empty() && filters != shape::RetryRequest::default() {
         return Err(Refusal::invalid("name ids or a filter, not both"));
