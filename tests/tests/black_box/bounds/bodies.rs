@@ -1,5 +1,7 @@
 //! Many large bodies at once, that come slowly.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -95,4 +97,22 @@ async fn a_body_that_trickles_is_refused_in_time() {
     let answer = head(&mut stream).await;
     assert!(answer.is_empty() || answer.starts_with("http/1.1 408"), "{answer}");
     daemon.serves_others().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_that_a_body_takes_is_none_of_the_time_of_a_retry_of_many() {
+    let daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "3000")]).await;
+    let body = json!({ "ids": ["01a2108f-e74a-7352-9aaa-d26c0f3daa5a"] }).to_string();
+    let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+    let head_of = format!(
+        "POST /v1/jobs/retry HTTP/1.1\r\nhost: test\r\nauthorization: Bearer other\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head_of.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 202") && answer.contains("not_found"), "{answer}");
 }
