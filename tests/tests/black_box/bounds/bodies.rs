@@ -101,7 +101,8 @@ async fn a_body_that_trickles_is_refused_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_that_a_body_takes_is_none_of_the_time_of_a_retry_of_many() {
-    let daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "3000")]).await;
+    let times = [("SERVER__REQUEST_TIMEOUT_MS", "3000"), ("LEDGER__CALL_TIMEOUT_MS", "3000")];
+    let daemon = Bounded::start(&times).await;
     let body = json!({ "ids": ["01a2108f-e74a-7352-9aaa-d26c0f3daa5a"] }).to_string();
     let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
     let head_of = format!(
