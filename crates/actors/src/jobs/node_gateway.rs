@@ -510,6 +510,9 @@ impl NodeGateway {
                 return Err(error);
             }
         };
+        // A node that has left meanwhile may have got others elsewhere since, which its list could not name. Where it connects
+        // next it says what it has.
+        let has_left = holder_note.strong_count() == 0;
         let listed: HashSet<_> = listed.iter().copied().collect();
         let (mut there, mut moved, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for HeldAttempt { job, lane, attempt, state, holder } in held {
@@ -529,7 +532,7 @@ impl NodeGateway {
             }
             // The connection that got it watches over it. It may have begun after the list was made.
             let is_connections = self.attempts.was_dispatched_since(node, slot, handed_since);
-            let event = if is_connections {
+            let event = if has_left || is_connections {
                 there.push(slot);
                 continue;
             } else if state == State::Running || acknowledged.contains(&slot) {

@@ -59,8 +59,8 @@ impl Jobs {
     /// The unfinished attempts of a node that is connected here: those that it has or may still get on this connection. It had
     /// those in `listed` a moment ago; what was handed over for it at `handed_since` or later is there as well: since its
     /// connection was attached, or since the list was made, if it was not. The lanes learn of the other unfinished attempts that
-    /// the ledger has for the node. That it is here is noted in the ledger for as long as `holder_note` lives, which is to be one
-    /// for the connection.
+    /// the ledger has for the node, unless the connection is over when they were read. That it is here is noted in the ledger for
+    /// as long as `holder_note` lives, which is to be one for the connection, until that is over.
     ///
     /// # Errors
     /// What the ledger says.

@@ -41,9 +41,11 @@ async fn here() -> Here {
 }
 
 impl Here {
-    /// Of a connection that is over before anything is noted.
+    /// Of a connection that goes on.
     async fn attempts_on(&self, handed_since: Instant, listed: &[Slot]) -> OnNode {
-        self.gateway.attempts_on(&node("n"), &Weak::new(), handed_since, listed).await.unwrap()
+        let connection = Arc::<HolderNote>::default();
+        let note = Arc::downgrade(&connection);
+        self.gateway.attempts_on(&node("n"), &note, handed_since, listed).await.unwrap()
     }
 
     /// Why the attempt was taken back, as reported to the lane.
@@ -294,6 +296,17 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     let there = here.attempts_on(Instant::now(), &[slot(1)]).await.there;
     assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
+    assert_eq!(event_now(&mut here.owner).await, None);
+}
+
+#[tokio::test]
+async fn the_list_of_a_connection_that_is_over_says_nothing_of_what_its_node_has_got_elsewhere_since() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "b").await;
+    here.ledger.run_all(&[2], "n").await;
+    let on = here.gateway.attempts_on(&node("n"), &Weak::new(), Instant::now(), &[]).await;
+    let OnNode { there, gone } = on.unwrap();
+    assert_eq!((there, gone), (vec![slot(1), slot(2)], vec![]));
     assert_eq!(event_now(&mut here.owner).await, None);
 }
 
