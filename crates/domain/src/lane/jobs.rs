@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::limits::{
     GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOB_BYTES, JOBS_BYTES_MAX,
-    JOBS_MAX, NODE_ELSEWHERE_WAIT,
+    JOBS_MAX, NODE_ELSEWHERE_WAIT, TIME_UP_LATE, TIME_UP_LATE_LOOK_AGAIN,
 };
 use super::waiting_bytes::WaitingShare;
 use crate::job::{
@@ -62,6 +62,8 @@ pub(super) struct InFlight {
     /// It was read from the ledger: an earlier owner may have sent it, or this one under an earlier lease, and what was heard of
     /// it then is not known.
     may_be_sent: bool,
+    /// It was looked at much later than its time was over.
+    was_late: bool,
 }
 
 impl Entry {
@@ -74,6 +76,12 @@ impl Entry {
             _ if self.newest.state == State::Running => Revoked::NodeLost,
             _ => Revoked::NodeLostUnsent,
         }
+    }
+
+    /// Whether an attempt of it is under way that is looked at too late for the first time.
+    fn is_late_now(&mut self) -> bool {
+        let Phase::InFlight(at_node) = &mut self.phase else { return false };
+        !std::mem::replace(&mut at_node.was_late, true)
     }
 
     /// What is to be done about it when its time has come.
@@ -235,6 +243,7 @@ impl LaneJobs {
             is_connection_lost: false,
             is_node_elsewhere: false,
             may_be_sent: false,
+            was_late: false,
         });
         self.insert(Entry { job, newest, phase, avoid: None, is_in_group: false, alarm: Some(now + wait) });
     }
@@ -252,7 +261,10 @@ impl LaneJobs {
         let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt) else {
             return;
         };
-        if matches!(entry.phase, Phase::InFlight(_)) && entry.newest.state == State::Dispatched {
+        if let Phase::InFlight(at_node) = &mut entry.phase
+            && entry.newest.state == State::Dispatched
+        {
+            at_node.was_late = false;
             entry.newest.state = State::Running;
             let ends = now + run_for(&entry.job);
             self.look_again(job, ends);
@@ -542,7 +554,8 @@ impl LaneJobs {
         Some(entry)
     }
 
-    /// What has come due by now, each once: who asks sees to it, or has it looked at again.
+    /// What has come due by now, each once: who asks sees to it, or has it looked at again. An attempt that came due long ago is
+    /// put off once: what its node said may not be read yet.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
         let mut due = Vec::new();
         while let Some((at, job)) = self.alarms.first().copied()
@@ -551,7 +564,11 @@ impl LaneJobs {
             self.alarms.pop_first();
             let Some(entry) = self.entries.get_mut(&job) else { continue };
             entry.alarm = None;
-            due.push(entry.due());
+            if now.saturating_duration_since(at) >= TIME_UP_LATE && entry.is_late_now() {
+                self.look_again(job, now + TIME_UP_LATE_LOOK_AGAIN);
+            } else {
+                due.push(entry.due());
+            }
         }
         due
     }

@@ -11,6 +11,11 @@ pub const NODE_ELSEWHERE_WAIT: Duration = Duration::from_secs(1);
 pub const OLDER_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// When an attempt whose time is over is looked at again, if a command about its job waits for the next round.
 pub const TIME_UP_LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Where an attempt whose time is over is looked at so much later, the process, its thread or the ledger stood still: what the
+/// node said meanwhile may wait to be read.
+pub const TIME_UP_LATE: Duration = Duration::from_millis(500);
+/// When such an attempt is looked at again, once.
+pub const TIME_UP_LATE_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.

@@ -137,7 +137,7 @@ fn what_wants_evidence_is_not_revoked_because_nothing_is_heard_of_it() {
         let mut state = taken_over(on_recovery, start);
         give(&mut state, command("elsewhere", start), start);
         assert_eq!(
-            words(&state.flush(later(1))),
+            words(&state.flush(start + NODE_ELSEWHERE_WAIT)),
             "commit(revoke)",
             "{on_recovery:?}, its node does not have it"
         );
