@@ -69,6 +69,8 @@ pub struct Socket {
     /// Calls under way. Each ends as an event, or with nothing to say.
     calls: FuturesUnordered<LocalBoxFuture<'static, Option<Event>>>,
     closing: Option<Closing>,
+    /// Whether the last tick was passed over.
+    is_tick_passed_over: bool,
     /// The code of the problem that goes before a close because the node broke the protocol.
     fault: Code,
 }
@@ -111,6 +113,7 @@ impl Socket {
             ping: None,
             calls: FuturesUnordered::new(),
             closing: None,
+            is_tick_passed_over: false,
             fault: Code::Invalid,
         }
     }
@@ -149,8 +152,10 @@ impl Socket {
                         self.apply(event);
                     }
                 }
-                _ = tick.tick() => {
-                    self.apply(Event::Tick);
+                due = tick.tick() => {
+                    if self.counts_tick(due.elapsed()) {
+                        self.apply(Event::Tick);
+                    }
                     if !self.state.settings.auth.knows(&self.principal) {
                         let why = "the node's token was taken away, has expired, or may do less than when it connected";
                         let why = why.to_owned();
@@ -174,6 +179,14 @@ impl Socket {
             pauses.add(not_reading_since.elapsed());
         }
         self.depart().await;
+    }
+
+    /// Whether a tick counts that comes so late. The first one after the process or its thread stood still does not: what the
+    /// node sent meanwhile is read before anything is concluded from its silence.
+    fn counts_tick(&mut self, late: Duration) -> bool {
+        let is_first = !std::mem::take(&mut self.is_tick_passed_over);
+        self.is_tick_passed_over = is_first && late >= Duration::from_millis(TICK_MS);
+        !self.is_tick_passed_over
     }
 
     /// Whether the other instances go on without this one, which could write no result either.

@@ -6,6 +6,7 @@ use client::node::Ended;
 use client::wire::worker::{close, reason};
 use serde_json::{Value, json};
 use testkit::node::Message;
+use testkit::process::Signal;
 use tokio::io::AsyncWriteExt;
 
 use super::hand::{Hand, closing, done, frame, heartbeat, written};
@@ -448,4 +449,46 @@ async fn an_attempt_that_its_node_lists_at_another_instance_is_acknowledged() {
     hand.hear("committed").await;
     assert_eq!(past(&rig.finished(0, &id).await), [(1, "succeeded".to_owned())]);
     rig.nothing_is_held().await;
+}
+
+/// A heartbeat of each of these nodes, which have these attempts.
+async fn beat(nodes: &mut [(String, Hand, Value)]) {
+    for (_, hand, of) in nodes {
+        hand.say(heartbeat(json!([of]))).await;
+    }
+}
+
+/// As a container that is paused for longer than a node may be silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_stood_still_hears_its_nodes_before_it_calls_them_silent() {
+    let rig = Rig::alone_and(|setup| {
+        setup
+            .env("FENCEPOST__NODES__HEARTBEAT_MS", "1000")
+            .env("FENCEPOST__NODES__VOUCHED_MS", "2600")
+            .env("FENCEPOST__NODES__RESERVATION_MS", "2700")
+            .env("FENCEPOST__NODES__OFFLINE_MS", "4000")
+    })
+    .await;
+    let mut nodes = Vec::new();
+    for n in 0..8 {
+        let id = rig.submit(0, with(echo(n), json!({"max_attempts": 1}))).await;
+        let mut hand = Hand::greeted(&rig, 0, &format!("n{n}"), json!([])).await;
+        let of = hand.given().await;
+        hand.say(frame("ack", &of, json!({}))).await;
+        nodes.push((id, hand, of));
+        beat(&mut nodes).await;
+    }
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        beat(&mut nodes).await;
+    }
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    for (_, hand, of) in &mut nodes {
+        hand.say(done(of, "kept")).await;
+    }
+    for (id, hand, _) in &mut nodes {
+        hand.hear("committed").await;
+        assert_eq!(past(&rig.finished(0, id).await), [(1, "succeeded".to_owned())]);
+    }
 }

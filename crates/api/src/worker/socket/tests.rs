@@ -124,6 +124,16 @@ async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
 }
 
 #[actix_web::test]
+async fn the_first_tick_after_a_standstill_does_not_count_and_the_next_one_does() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let mut socket = greeted(&state, "n").await;
+    let [in_time, late] = [TICK_MS - 1, TICK_MS].map(Duration::from_millis);
+    let counts = [in_time, late, late, late, in_time].map(|late| socket.counts_tick(late));
+    assert_eq!(counts, [true, false, true, false, true]);
+}
+
+#[actix_web::test]
 async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_against_it() {
     let dir = TempDir::new().unwrap();
     let state = state_with(&dir, Settings::new(Auth::open())).await;
