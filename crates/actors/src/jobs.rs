@@ -237,7 +237,7 @@ impl Jobs {
         let known_progress = Box::new(move |job| reporter.upgrade()?.event_for_others(job));
         watches::start(&watches, &bus, &me, outgoing, known_progress);
         tallies::start(watches.tallies(), &bus, &me);
-        attempt_writer::start(ledger.clone(), &gateway, &watches);
+        attempt_writer::start(ledger.clone(), &gateway, &watches, registry.timeouts().ack);
         orphaned_attempts::start(&gateway, ledger.clone(), registry.timeouts().stranded);
         let own_token = instance_lease.token();
         let host = InstanceHost {

@@ -129,7 +129,8 @@ pub struct SlotStats {
 pub struct JobStates {
     /// Accepted; no attempt is under way.
     pub created: u64,
-    /// The newest attempt was sent to a node. An attempt that ends within 1.5 s is never counted as RUNNING.
+    /// The newest attempt was sent to a node. An attempt that ends within 1.5 s, or within half of `nodes.ack_ms` where that is
+    /// shorter, is never counted as RUNNING.
     pub dispatched: u64,
     /// The node has acknowledged the newest attempt.
     pub running: u64,

@@ -18,6 +18,9 @@ use crate::panic_guard::{again_after_panics, guarded};
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
 /// commit, an attempt that runs for two seconds is RUNNING.
 const RUN_NOTED_AFTER: Duration = Duration::from_millis(1_500);
+/// It is written within this part of the time that nodes have to acknowledge an attempt: an owner on another instance that has not
+/// got the report of it does not take the attempt back then.
+const NOTED_WITHIN: u32 = 2;
 /// How often those are looked for, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a write of acknowledgements may take while the instance stops: a ledger that is away holds up no stop.
@@ -29,10 +32,16 @@ struct AttemptWriter {
     watches: Arc<Watches>,
 }
 
-/// Writes as long as another handle to the gateway exists.
-pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches: &Arc<Watches>) {
+/// Writes as long as another handle to the gateway exists. Nodes have the time `ack` to acknowledge an attempt.
+pub(super) fn start(
+    ledger: ledger::Handle,
+    gateway: &Arc<NodeGateway>,
+    watches: &Arc<Watches>,
+    ack: Duration,
+) {
     let (gateway, watches) = (Arc::downgrade(gateway), Arc::clone(watches));
-    let work = move || write(ledger.clone(), Weak::clone(&gateway), Arc::clone(&watches));
+    let noted_after = run_noted_after(ack);
+    let work = move || write(ledger.clone(), Weak::clone(&gateway), Arc::clone(&watches), noted_after);
     tokio::spawn(again_after_panics("the writes about attempts", work));
 }
 
@@ -49,12 +58,22 @@ pub(super) async fn write_acknowledged(
     }
 }
 
-async fn write(ledger: ledger::Handle, gateway: Weak<NodeGateway>, watches: Arc<Watches>) {
+/// How old an acknowledgement is when it is written, where nodes have the time `ack` for one.
+fn run_noted_after(ack: Duration) -> Duration {
+    RUN_NOTED_AFTER.min(ack / NOTED_WITHIN)
+}
+
+async fn write(
+    ledger: ledger::Handle,
+    gateway: Weak<NodeGateway>,
+    watches: Arc<Watches>,
+    noted_after: Duration,
+) {
     loop {
         tokio::time::sleep(jittered(LOOK_EVERY)).await;
         let Some(gateway) = gateway.upgrade() else { return };
         let writer = AttemptWriter { ledger: ledger.clone(), gateway, watches: Arc::clone(&watches) };
-        writer.write_running(RUN_NOTED_AFTER).await;
+        writer.write_running(noted_after).await;
         writer.write_released().await;
     }
 }
@@ -143,6 +162,14 @@ mod tests {
         assert_eq!((event.job, &event.kind), (job(1), &JobEventKind::Changed(State::Running, None)));
         assert!(watch.next_now().is_none(), "of what is not there nobody hears");
         assert!(gateway.attempts().running_for(RUN_NOTED_AFTER, Instant::now()).is_empty(), "once");
+    }
+
+    #[test]
+    fn that_an_attempt_runs_is_written_down_before_its_lane_would_take_it_back() {
+        assert_eq!(run_noted_after(domain::NodeTimeouts::DEFAULT.ack), RUN_NOTED_AFTER);
+        let shortest = Duration::from_millis(nodes::limits::ACK_MS_MIN);
+        // With the longest pause between two looks.
+        assert!(run_noted_after(shortest) + LOOK_EVERY * 3 / 2 < shortest);
     }
 
     #[tokio::test]
