@@ -188,6 +188,8 @@ pub(super) struct KnownOwners {
     pub(super) owners: Mutex<HashMap<LaneId, InstanceId>>,
     /// Lanes whose owners were looked up.
     pub(super) asked: Mutex<Vec<LaneId>>,
+    /// Lanes of which nobody ever answers who owns them.
+    pub(super) unanswered: Mutex<HashSet<LaneId>>,
 }
 
 impl LaneOwners for KnownOwners {
@@ -198,6 +200,9 @@ impl LaneOwners for KnownOwners {
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {
         self.asked.lock().push(lane.clone());
+        if self.unanswered.lock().contains(lane) {
+            return std::future::pending().boxed();
+        }
         std::future::ready(self.owners.lock().get(lane).cloned()).boxed()
     }
 }

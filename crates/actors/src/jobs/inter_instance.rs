@@ -3,7 +3,8 @@
 //! them.
 //!
 //! While a call to an instance is under way, messages for it gather and are then sent together: many entries in one call, many
-//! reports in one entry. An instance whose inbox does not answer holds up no message to another.
+//! reports in one entry. An instance whose inbox does not answer holds up no message to another, nor does a ledger that does not
+//! name the owner of a report's lane.
 //!
 //! Messages that do not arrive. If a dispatch cannot be put into an inbox, its lane learns of it and revokes
 //! the attempt; if that is not known, the attempt is not acknowledged in time. If the inbox of a report is
@@ -40,6 +41,14 @@ struct Try {
     pending: PendingReport,
     /// Whoever it was sent to first had no inbox.
     is_again: bool,
+}
+
+impl Try {
+    /// Whether its instance is known without a look into the ledger.
+    fn is_addressed(&self) -> bool {
+        let PendingReport { owner, is_forwarded, report } = &self.pending;
+        InterInstance::address(owner.clone(), &report.lane, *is_forwarded).is_some()
+    }
 }
 
 /// The sending side of one instance.
@@ -322,6 +331,8 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
     let mut queues = InstanceQueues::new(REPORTS_MAX);
     let (mut queue, mut gathered, mut under_way) =
         (ReportQueue::default(), Vec::new(), FuturesUnordered::new());
+    // The ledger is asked for the owners of their lanes, of all at once, one such call at a time.
+    let (mut unaddressed, mut looked_up) = (Vec::new(), FuturesUnordered::new());
     loop {
         let due_at = queue.due_at();
         let due = async {
@@ -330,7 +341,7 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
                 None => std::future::pending().await,
             }
         };
-        let mut to_send = Vec::new();
+        let (mut to_send, mut addressed) = (Vec::new(), Vec::new());
         tokio::select! {
             taken = reports.recv_many(&mut gathered, TAKEN_AT_ONCE) => {
                 if taken == 0 {
@@ -342,13 +353,23 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
                 queues.answered(&to);
                 to_send = again;
             }
+            Some(found) = looked_up.next() => addressed = found,
         }
         let now = Instant::now();
         gathered.drain(..).for_each(|pending| queue.add(pending, now));
         let due = queue.take_due(now);
         to_send.extend(due.into_iter().map(|pending| Try { pending, is_again: false }));
         let Some(this) = this.upgrade() else { return };
-        for (to, report) in this.address_all(to_send).await {
+        let (known, unknown): (Vec<_>, Vec<_>) = to_send.into_iter().partition(Try::is_addressed);
+        addressed.extend(this.address_all(known).await);
+        let room = REPORTS_MAX - unaddressed.len();
+        count("overflow", unknown.len().saturating_sub(room));
+        unaddressed.extend(unknown.into_iter().take(room));
+        if looked_up.is_empty() && !unaddressed.is_empty() {
+            let (this, reports) = (Arc::clone(&this), std::mem::take(&mut unaddressed));
+            looked_up.push(async move { this.address_all(reports).await });
+        }
+        for (to, report) in addressed {
             if queues.add(to, report).is_err() {
                 count("overflow", 1);
             }

@@ -124,6 +124,20 @@ async fn of_an_owner_that_is_unknown_or_has_no_inbox_the_ledger_is_asked() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_report() {
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    world.known.unanswered.lock().insert(lane("session:s"));
+    one.sends.report(report("session:s", 1, AttemptEvent::Finished), None);
+    while world.known.asked.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let finished = report("session:t", 2, AttemptEvent::Finished);
+    one.sends.report(finished.clone(), Some(&other.me));
+    assert_eq!(other.reported().await, [(finished, false)]);
+}
+
+#[tokio::test]
 async fn a_report_that_comes_to_the_wrong_instance_is_passed_on_once() {
     let world = World::new();
     let (one, mut other) = (world.join("a").await, world.join("b").await);
