@@ -1,13 +1,15 @@
 //! The messages from other instances: the entries of this instance's inbox, and notices of finished jobs.
-//! `inter_instance` sends them.
+//! `inter_instance` sends them. While the ledger is asked for the jobs of dispatches, other entries are taken up.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::limits::{INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
+use bus::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
 use bus::{Channel, EntryId, Event};
 use domain::{InstanceId, LaneId};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ledger::jittered;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -81,18 +83,42 @@ impl Incoming {
         });
     }
 
-    /// Handles the entries of an inbox, this instance's own or a dead one's, and settles them. Entries that
-    /// could not be settled are handled again, which has no further effect: what was read before, here or by the dead, is
-    /// never said not to have reached its node.
+    /// Handles the entries of a dead instance's inbox, and settles them. Entries that could not be settled are handled again,
+    /// which has no further effect: what was read before, here or by the dead, is never said not to have reached its node.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
-        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let mut notices = Vec::new();
+        let mut noticed = Vec::new();
+        let done = self.take_up(of, entries, &mut noticed);
+        self.hand_out(of, noticed).await?;
+        self.settle(of, &done).await
+    }
+
+    /// The same of this instance's own inbox, without the dispatches, which are `noticed`: [`Self::hand_out`] is for these.
+    async fn take_own(
+        &self,
+        entries: Vec<bus::Entry>,
+        noticed: &mut Vec<(EntryId, Noticed)>,
+    ) -> bus::Result<()> {
+        let me = self.gateway.me();
+        let done = self.take_up(me, entries, noticed);
+        self.settle(me, &done).await
+    }
+
+    /// Handles entries of an inbox, this instance's own or a dead one's, without the dispatches, which are `noticed`. Answers
+    /// those that may be settled.
+    fn take_up(
+        &self,
+        of: &InstanceId,
+        entries: Vec<bus::Entry>,
+        noticed: &mut Vec<(EntryId, Noticed)>,
+    ) -> Vec<EntryId> {
+        let mut done = Vec::new();
         for entry in entries {
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, nothing is said of it.
                 Some(InstanceMessage::Dispatch(notice)) => {
                     let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
-                    notices.push(Noticed { notice, was_read });
+                    noticed.push((entry.id, Noticed { notice, was_read }));
+                    continue;
                 }
                 Some(InstanceMessage::Withdrawal(withdrawal)) => {
                     let (node, job, attempt) = (&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
@@ -109,12 +135,23 @@ impl Incoming {
                 Some(InstanceMessage::Left(_)) => {}
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
+            done.push(entry.id);
         }
-        // Last: a withdrawal that came after its dispatch finds nothing to stop, and the ledger says that it was withdrawn.
-        self.gateway.hand_noticed(notices).await;
-        for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
-            self.bus.settle(of, ids).await?;
-            self.read.settled(ids);
+        done
+    }
+
+    /// Hands dispatches to the sockets of their nodes, and settles their entries. A withdrawal that came after its dispatch has
+    /// found nothing to stop by then: the ledger says that the attempt was withdrawn, and its slot is free.
+    async fn hand_out(&self, of: &InstanceId, noticed: Vec<(EntryId, Noticed)>) -> bus::Result<()> {
+        let (ids, noticed): (Vec<_>, Vec<_>) = noticed.into_iter().unzip();
+        self.gateway.hand_noticed(noticed).await;
+        self.settle(of, &ids).await
+    }
+
+    async fn settle(&self, of: &InstanceId, entries: &[EntryId]) -> bus::Result<()> {
+        for entries in entries.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
+            self.bus.settle(of, entries).await?;
+            self.read.settled(entries);
         }
         Ok(())
     }
@@ -165,11 +202,28 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
             }
         }
     };
-    while let Some(entries) = inbox.next().await {
-        let Some(this) = this.upgrade() else { return };
-        // After a panic they are read again as well.
-        if let Some(Err(error)) = guarded("the inbox", this.take(&me, entries)).await {
-            tracing::debug!(%error, "entries could not be settled; they will be read again");
+    // Few dispatches are handed out at once, since their jobs may be large.
+    let (mut noticed, mut handed_out) = (Vec::new(), FuturesUnordered::new());
+    loop {
+        tokio::select! {
+            entries = inbox.next(), if noticed.len() < INBOX_ENTRIES_MAX => {
+                let (Some(entries), Some(this)) = (entries, this.upgrade()) else { return };
+                // After a panic they are read again as well.
+                if let Some(Err(error)) = guarded("the inbox", this.take_own(entries, &mut noticed)).await {
+                    tracing::debug!(%error, "entries could not be settled; they will be read again");
+                }
+            }
+            Some(()) = handed_out.next() => {}
+        }
+        if handed_out.is_empty() && !noticed.is_empty() {
+            let Some(this) = this.upgrade() else { return };
+            let next: Vec<_> = noticed.drain(..noticed.len().min(INBOX_BATCH_ENTRIES_MAX)).collect();
+            handed_out.push(async move {
+                let work = this.hand_out(this.gateway.me(), next);
+                if let Some(Err(error)) = guarded("the dispatches in the inbox", work).await {
+                    tracing::debug!(%error, "dispatches could not be settled; they will be read again");
+                }
+            });
         }
     }
 }

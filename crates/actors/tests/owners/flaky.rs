@@ -356,6 +356,7 @@ impl Jobs for Flaky {
         self.real.note_holder(node, holder, attempts).await
     }
     async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
+        self.plan.job_reads.of_unfinished().await;
         self.real.live_jobs(jobs).await
     }
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {

@@ -1,4 +1,4 @@
-//! Reads of jobs: of a whole one, or of the states of some alone.
+//! Reads of jobs: of a whole one, of the states of some alone, or of unfinished ones with what they carry.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,8 +13,11 @@ pub struct JobReads {
     pub failing: AtomicUsize,
     /// Reads of states are never answered.
     pub states_stall: AtomicBool,
+    /// Reads of what unfinished jobs carry are never answered.
+    pub unfinished_stall: AtomicBool,
     of_whole: AtomicUsize,
     of_states: AtomicUsize,
+    of_unfinished: AtomicUsize,
 }
 
 impl JobReads {
@@ -34,6 +37,19 @@ impl JobReads {
         if self.states_stall.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// What some unfinished jobs carry is to be read.
+    pub async fn of_unfinished(&self) {
+        self.of_unfinished.fetch_add(1, Ordering::SeqCst);
+        if self.unfinished_stall.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// How often unfinished jobs were read with what they carry.
+    pub fn unfinished(&self) -> usize {
+        self.of_unfinished.load(Ordering::SeqCst)
     }
 
     /// How many whole jobs were read, and how often states.

@@ -25,6 +25,7 @@ use crate::until;
 pub struct Lanes {
     pub jobs: Jobs,
     pub ledger: Handle,
+    pub bus: bus::Handle,
     pub plan: Arc<Plan>,
     /// By which the lanes tell how old something is.
     pub clock: SharedClock,
@@ -67,7 +68,7 @@ async fn open_as(
     let clock = SharedClock::new(Duration::from_secs(1));
     let dependencies = Dependencies {
         ledger,
-        bus,
+        bus: Arc::clone(&bus),
         me: identity.id.clone(),
         failure_detector: failure_detector(&membership),
         cluster_view: membership.cluster_view(),
@@ -88,6 +89,7 @@ async fn open_as(
     Lanes {
         jobs,
         ledger: real,
+        bus,
         plan,
         clock,
         cluster_view,

@@ -6,6 +6,7 @@ mod flaky;
 mod flaky_ledger;
 mod holder_notes;
 mod holds;
+mod inbox;
 mod job_reads;
 mod lanes;
 mod membership;
