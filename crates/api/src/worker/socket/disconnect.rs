@@ -47,10 +47,10 @@ pub(super) async fn disconnect(state: Arc<State>, incarnation: Arc<Incarnation>,
         }
         tokio::time::sleep(grace).await;
     }
-    // It may have taken the record from the connection that the node has, here or elsewhere. That one's holder writes the record anew when it
-    // finds none; until then nobody may read that the node is gone, and give out again what it runs. So a node that is gone
-    // all the same is gone later for an instance that knows an earlier connection of it: when nothing was heard of it for
-    // `nodes.offline_ms`, as after any loss of a record, and not when the record is looked at next.
+    // It may have taken the record from the connection that the node has, here or elsewhere. That one's holder writes the
+    // record anew when it finds none; until then nobody may read that the node is gone, and give out again what it runs. So a
+    // node that is gone all the same is gone later for an instance that knows an earlier connection of it: when nothing was
+    // heard of it for `nodes.offline_ms`, as after any loss of a record, and not when the record is looked at next.
     let is_late = (at_bus == AtBus::KnownLate || jobs.is_attached(&node)) && slots.is_empty();
     let disconnected = match slots.is_empty() {
         true if is_late => state.bus.withdraw_node(&node, epoch).await,
