@@ -1,7 +1,7 @@
 // Routes live in the fragment: `#/jobs?state=CREATED`. So a page and its filters can be bookmarked and sent to others,
 // and the daemon serves one path.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import { withQuery, type Query } from './api';
 
 export type Place = { parts: string[]; query: URLSearchParams };
@@ -21,7 +21,8 @@ function read(): Place {
 
 export function usePlace(): Place {
     const [place, set] = useState(read);
-    useEffect(() => {
+    // With what shows the place, not after it: an address that changes in between would be missed.
+    useLayoutEffect(() => {
         const changed = () => set(read());
         addEventListener('hashchange', changed);
         return () => removeEventListener('hashchange', changed);

@@ -1,6 +1,6 @@
 // Light or dark: as the system says, or as the switch does. The choice is kept in this browser.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export type Choice = 'auto' | 'light' | 'dark';
 const KEY = 'fencepost.theme';
@@ -33,7 +33,7 @@ export function choose(next: Choice): void {
 
 export function useTheme(): 'light' | 'dark' {
     const [theme, set] = useState(shown);
-    useEffect(() => {
+    useLayoutEffect(() => {
         const changed = () => set(shown());
         listeners.add(changed);
         return () => void listeners.delete(changed);

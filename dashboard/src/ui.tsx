@@ -190,9 +190,9 @@ export function Meter({ value, max, label }: { value: number; max: number; label
 export function Filter(props: { name: string; label: string; query: URLSearchParams; options?: string[]; always?: boolean; placeholder?: string }) {
     const value = props.query.get(props.name) ?? '';
     const id = `filter-${props.name}`;
-    // What is typed stays while the page around it is drawn anew.
+    // What is typed stays while the page around it is drawn anew. What is typed before an effect would run, too.
     const [text, setText] = useState(value);
-    useEffect(() => setText(value), [value]);
+    useLayoutEffect(() => setText(value), [value]);
     const set = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) =>
         setFilters({ [props.name]: event.currentTarget.value.trim(), cursor: undefined });
     return (
