@@ -103,7 +103,10 @@ export function Found<T>({ of, children }: { of: Polled<T>; children: (data: T) 
 export type Column<T> = {
     head: string;
     cell: (row: T) => ComponentChildren;
-    /** `num` aligns to the right; `wide` is left out on narrow screens. */
+    /**
+     * `num` aligns to the right; `wide` is left out on narrow screens. On a phone each row is a paragraph: there `text` and `own` begin
+     * a line, and the head is before each value but the first, unless `bare` ones say what they are.
+     */
     class?: string;
 };
 
@@ -131,7 +134,7 @@ export function Table<T>(props: {
                     <tbody>
                         {props.rows.slice(0, most).map((row) => (
                             <tr key={props.id(row)} class={props.rowClass?.(row)}>
-                                {props.columns.map((column) => <td key={column.head} class={column.class}>{column.cell(row)}</td>)}
+                                {props.columns.map((column) => <td key={column.head} class={column.class} data-head={column.head}>{column.cell(row)}</td>)}
                             </tr>
                         ))}
                     </tbody>

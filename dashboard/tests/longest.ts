@@ -152,7 +152,7 @@ const PLAN: Plan = {
         { task: other(36), tenant: other(128), status: 'FAILED', stage_name: 'x', reason: null },
     ],
 };
-const PLANS: Plan[] = [PLAN, ...['CREATED', 'RUNNING', 'PAUSED', 'SUCCEEDED', 'CANCELLED'].map((status) => ({ ...PLAN, id: status, name: null, status }))];
+export const PLANS: Plan[] = [PLAN, ...['CREATED', 'RUNNING', 'PAUSED', 'SUCCEEDED', 'CANCELLED'].map((status) => ({ ...PLAN, id: status, name: null, status }))];
 const EVENTS: PlanEvent[] = [UUID, other(36), null].map((task, at) => ({
     seq: at, at: AT, kind: 'stage_interrupted', task, run: 100, stage: 100, before: 'INTERRUPTED', after: 'INTERRUPTED', principal: wide(64), reason: REASON,
 }));

@@ -45,11 +45,11 @@ function Entries({ query }: { query: URLSearchParams }) {
             id={(entry) => String(entry.id)}
             columns={[
                 { head: 'at', cell: ({ item }) => <When at={item.at} /> },
-                { head: 'token', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
-                { head: 'action', cell: ({ item }) => <b>{item.action}</b> },
+                { head: 'token', class: 'bare', cell: ({ item }) => <Maybe>{item.principal}</Maybe> },
+                { head: 'action', class: 'bare', cell: ({ item }) => <b>{item.action}</b> },
                 {
                     head: 'subject',
-                    class: 'text',
+                    class: 'text bare',
                     cell: ({ item }) => (
                         <>
                             <span class="id">{item.subject}</span>

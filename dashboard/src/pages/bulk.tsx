@@ -113,9 +113,9 @@ export function Bulks({ query }: { query: URLSearchParams }) {
                 id={(it) => it.id}
                 columns={[
                     { head: 'operation', cell: ({ item }) => <a href={link(['bulk', item.id])}>{item.action}</a> },
-                    { head: 'status', class: 'mark', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} over={item.finished_at !== null} /></> },
-                    { head: 'jobs', cell: ({ item }) => <Conditions of={item.filter} none={EVERY} /> },
-                    { head: 'progress', cell: ({ item }) => <Progress of={item} /> },
+                    { head: 'status', class: 'mark bare', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} over={item.finished_at !== null} /></> },
+                    { head: 'jobs', class: 'own bare', cell: ({ item }) => <Conditions of={item.filter} none={EVERY} /> },
+                    { head: 'progress', class: 'bare', cell: ({ item }) => <Progress of={item} /> },
                     { head: 'skipped', class: 'num wide', cell: ({ item }) => count(item.skipped) },
                     { head: 'failed', class: 'num wide', cell: ({ item }) => count(item.failed) },
                     { head: 'by', class: 'wide', cell: ({ item }) => <Maybe>{item.by}</Maybe> },

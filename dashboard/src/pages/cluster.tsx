@@ -100,7 +100,7 @@ function Leases({ query }: { query: URLSearchParams }) {
                 id={(lease) => lease.resource}
                 columns={[
                     { head: 'resource', class: 'text', cell: (lease) => <Id to={['leases', lease.resource]} id={lease.resource} /> },
-                    { head: 'state', cell: (lease) => <Standing of={lease} /> },
+                    { head: 'state', class: 'bare', cell: (lease) => <Standing of={lease} /> },
                     { head: 'owner', class: 'wide', cell: (lease) => <span class="id"><Maybe>{lease.owner}</Maybe></span> },
                     { head: 'token', class: 'num', cell: (lease) => String(lease.fencing_token) },
                     { head: 'expires in', class: 'num', cell: (lease) => <Maybe>{lease.live ? length(lease.expires_in_ms) : null}</Maybe> },

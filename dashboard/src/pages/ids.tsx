@@ -29,7 +29,7 @@ function Segments({ query }: { query: URLSearchParams }) {
                 label="Segments"
                 id={(it) => it.tag}
                 columns={[
-                    { head: 'tag', cell: (it) => <b>{it.tag}</b> },
+                    { head: 'tag', class: 'own', cell: (it) => <b>{it.tag}</b> },
                     { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max}</Maybe> },
                     { head: 'step', class: 'num', cell: (it) => count(it.step) },
                     { head: 'ids/s', class: 'num', cell: (it) => rate(it.rate) },

@@ -217,9 +217,9 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             id={(attempt) => `${attempt.attempt} ${attempt.at}`}
                             columns={[
                                 { head: '#', cell: (it) => it.attempt },
-                                { head: 'node', cell: (it) => <Id to={['nodes', it.node]} id={it.node} /> },
-                                { head: 'state', cell: (it) => <><Badge of={it.state} /><small class="under"><When at={it.at} /></small></> },
-                                { head: 'reason', class: 'text', cell: (it) => <Maybe>{it.reason}</Maybe> },
+                                { head: 'node', class: 'bare', cell: (it) => <Id to={['nodes', it.node]} id={it.node} /> },
+                                { head: 'state', class: 'bare', cell: (it) => <><Badge of={it.state} /><small class="under"><When at={it.at} /></small></> },
+                                { head: 'reason', class: 'text bare', cell: (it) => <Maybe>{it.reason}</Maybe> },
                                 { head: 'at', class: 'num wide', cell: (it) => <When at={it.at} /> },
                             ]}
                         />

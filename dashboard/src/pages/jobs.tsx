@@ -56,7 +56,7 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'kind', class: 'kind wide', cell: ({ item }) => <Cut text={item.kind} /> },
     {
         head: 'state',
-        class: 'state mark',
+        class: 'state mark bare',
         cell: ({ item, left, asOf }) => (
             <>
                 <Badge of={item.outcome ?? item.state} />
@@ -73,7 +73,7 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
     { head: 'node', class: 'node wide', cell: ({ item }) => <Cut text={item.node}>{(node) => <Id to={['nodes', node]} id={node} />}</Cut> },
     { head: 'attempt', class: 'num attempt wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
-    { head: 'created', class: 'num age', cell: ({ item }) => <Ago at={item.created_at} /> },
+    { head: 'created', class: 'num age bare', cell: ({ item }) => <Ago at={item.created_at} /> },
     { head: 'took', class: 'num age took wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];
 

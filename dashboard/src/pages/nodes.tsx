@@ -29,14 +29,14 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                 id={(node) => node.id}
                 columns={[
                     { head: 'node', class: 'text', cell: (node) => <Id to={['nodes', node.id]} id={node.id} /> },
-                    { head: 'state', cell: (node) => <Badge of={node.state} /> },
+                    { head: 'state', class: 'bare', cell: (node) => <Badge of={node.state} /> },
                     { head: 'slots', cell: (node) => <Slots of={node} /> },
                     { head: 'load', class: 'wide roomy', cell: (node) => <Load of={node} /> },
                     { head: 'pools', class: 'names wide late', cell: (node) => <Few of={node.pools} /> },
                     { head: 'labels', class: 'names wide', cell: (node) => <Few of={node.labels} /> },
                     { head: 'version', class: 'wide roomy', cell: (node) => <Maybe>{node.version}</Maybe> },
                     { head: 'heartbeat', class: 'num wide', cell: (node) => <Ago at={node.heartbeat_at ?? node.seen_at} /> },
-                    ...(isAdmin ? [{ head: 'action', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
+                    ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
                 ]}
             />
             <PoolsCard />

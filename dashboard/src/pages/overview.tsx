@@ -221,6 +221,7 @@ function Rates({ stats }: { stats: Stats }) {
                     cell: ([, of]: (typeof rows)[number]) => rate(of(span)),
                 })),
             ]}
+            fits="rates"
         />
     );
 }
@@ -252,6 +253,7 @@ function Pools({ of }: { of: PoolStats[] }) {
             columns={[
                 {
                     head: 'pool',
+                    class: 'own',
                     cell: (pool) => (
                         <>{pool.pool === null ? <i>no pool named</i> : <a href={link(['jobs'], { pool: pool.pool })}>{pool.pool}</a>} {pool.paused ? <Badge of="paused" /> : null}</>
                     ),
@@ -278,13 +280,14 @@ export function Instances({ of }: { of: Cluster }) {
             columns={[
                 {
                     head: 'instance',
+                    class: 'own',
                     cell: (it) => <span class="id whole">{it.instance_id}{it.instance_id === of.instance ? <em> (this one)</em> : null}</span>,
                 },
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
                 { head: 'bus', class: 'wide', cell: (it) => <span class="id"><Cut text={it.bus} /></span> },
                 { head: 'started', class: 'wide spare', cell: (it) => <Ago at={it.started_at} /> },
-                { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
+                { head: 'state', class: 'bare', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
             ]}
         />
     );

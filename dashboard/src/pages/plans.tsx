@@ -31,7 +31,7 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 id={(plan) => plan.id}
                 columns={[
                     { head: 'plan', class: 'text', cell: ({ item }) => <a href={link(['plans', item.id])}>{item.name ?? <span class="id">{item.id}</span>}</a> },
-                    { head: 'status', class: 'mark room', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
+                    { head: 'status', class: 'mark room bare', cell: ({ item, left, asOf }) => <><Badge of={item.status} /><Gone left={left} asOf={asOf} /></> },
                     { head: 'tasks', cell: ({ item }) => <Progress of={item} /> },
                     { head: 'failed', class: 'num', cell: ({ item }) => count((item.progress.failed ?? 0) + (item.progress.interrupted ?? 0)) },
                     { head: 'created', class: 'num wide late', cell: ({ item }) => <Ago at={item.created_at} /> },
@@ -91,10 +91,10 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                         rows={plan.attention ?? []}
                         id={(it) => it.task}
                         columns={[
-                            { head: 'tenant', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
-                            { head: 'status', cell: (it) => <Badge of={it.status} /> },
+                            { head: 'tenant', class: 'own', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
+                            { head: 'status', class: 'bare', cell: (it) => <Badge of={it.status} /> },
                             { head: 'stage', cell: (it) => <Maybe>{it.stage_name}</Maybe> },
-                            { head: 'reason', class: 'text', cell: (it) => <Maybe>{it.reason}</Maybe> },
+                            { head: 'reason', class: 'text bare', cell: (it) => <Maybe>{it.reason}</Maybe> },
                         ]}
                     />
                 </Card>
@@ -136,12 +136,12 @@ export function TaskList({ of, cursor }: { of: Polled<List<Task>>; cursor: strin
             label="Tasks"
             id={(task) => task.id}
             columns={[
-                { head: 'task', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
+                { head: 'task', class: 'own', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
                 { head: 'tenant', cell: (task) => <Id to={['tenants', task.tenant]} id={task.tenant} /> },
-                { head: 'status', cell: (task) => <Badge of={task.status} /> },
+                { head: 'status', class: 'bare', cell: (task) => <Badge of={task.status} /> },
                 { head: 'run', class: 'num', cell: (task) => task.run },
                 { head: 'stage', cell: (task) => <Maybe>{task.stage === null ? null : `${task.stage} of ${task.stages.length}`}</Maybe> },
-                { head: 'reason', class: 'wide', cell: (task) => <Maybe>{task.reason}</Maybe> },
+                { head: 'reason', class: 'text wide', cell: (task) => <Maybe>{task.reason}</Maybe> },
                 { head: 'changed', class: 'num wide', cell: (task) => <Ago at={task.updated_at} /> },
             ]}
         />
@@ -222,9 +222,10 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
                                     { head: 'at', class: 'at', cell: (event) => <When at={event.at} /> },
                                     ...(tasks === undefined
                                         ? []
-                                        : [{ head: 'tenant / task', class: 'text', cell: (event: PlanEvent) => <About event={event} task={names.data?.get(event.task ?? '')} /> }]),
+                                        : [{ head: 'tenant / task', class: 'text bare', cell: (event: PlanEvent) => <About event={event} task={names.data?.get(event.task ?? '')} /> }]),
                                     {
                                         head: 'what',
+                                        class: 'own bare',
                                         cell: (event) => (
                                             <>
                                                 <b>{event.kind.replaceAll('_', ' ')}</b>

@@ -42,7 +42,7 @@ export function PoolsCard() {
                             rows={rows(found, stats.data)}
                             id={(pool) => pool.name ?? ''}
                             columns={[
-                                { head: 'pool', cell: (pool) => <><Name of={pool} isAll={found.pools.length === 0} /> {pool.pause ? <Badge of="paused" /> : null}</> },
+                                { head: 'pool', class: 'own', cell: (pool) => <><Name of={pool} isAll={found.pools.length === 0} /> {pool.pause ? <Badge of="paused" /> : null}</> },
                                 ...(sees_everything
                                     ? [
                                           num('oldest', ({ oldest_waiting_ms: oldest }) => (oldest === null ? '' : length(oldest))),
@@ -52,7 +52,7 @@ export function PoolsCard() {
                                 { head: 'routes', class: 'wide', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
                                 { head: 'requires', class: 'wide', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
                                 { head: 'weight', class: 'num wide', cell: (pool) => pool.name === null ? <Maybe /> : (pool.weight ?? 1) },
-                                ...(isAdmin ? [{ head: 'action', cell: (pool: Row) => pool.name === null ? null : <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
+                                ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (pool: Row) => pool.name === null ? null : <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
                             ]}
                         />
                     </>

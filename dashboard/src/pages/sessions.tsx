@@ -36,8 +36,8 @@ export function Sessions({ query }: { query: URLSearchParams }) {
                 label="Sessions"
                 id={(it) => it.id}
                 columns={[
-                    { head: 'session', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
-                    { head: 'state', cell: (it) => <Badge of={it.closed_at === null ? 'open' : 'closed'} /> },
+                    { head: 'session', class: 'own', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
+                    { head: 'state', class: 'bare', cell: (it) => <Badge of={it.closed_at === null ? 'open' : 'closed'} /> },
                     { head: 'ordering', class: 'wide roomy', cell: (it) => it.ordering },
                     { head: 'tenant', cell: (it) => <Maybe>{it.tenant}</Maybe> },
                     { head: 'needs', class: 'text wide', cell: (it) => <Maybe>{needs(it)}</Maybe> },

@@ -126,12 +126,12 @@ function Nonces({ signer, query, changed }: { signer: string; query: URLSearchPa
                 id={(it) => String(it.nonce)}
                 columns={[
                     { head: 'nonce', cell: (it) => String(it.nonce) },
-                    { head: 'status', cell: (it) => <Badge of={it.status} /> },
+                    { head: 'status', class: 'bare', cell: (it) => <Badge of={it.status} /> },
                     { head: 'hold', class: 'wide', cell: (it) => <span class="id">{it.hold}</span> },
                     { head: 'held until', class: 'wide', cell: (it) => <When at={it.held_until} /> },
-                    { head: 'tx hash', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
+                    { head: 'tx hash', class: 'names', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
                     { head: 'changed', class: 'num wide', cell: (it) => <When at={it.updated_at} /> },
-                    ...(isAdmin ? [{ head: 'action', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
+                    ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
                 ]}
             />
         </Card>

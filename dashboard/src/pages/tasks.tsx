@@ -64,10 +64,10 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                         id={({ number }) => String(number)}
                         columns={[
                             { head: '#', cell: ({ number }) => number },
-                            { head: 'stage', cell: ({ stage }) => stage.name },
-                            { head: 'status', cell: ({ stage }) => <Badge of={stage.status} /> },
-                            { head: 'job', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} label="job" /> : <Maybe /> },
-                            { head: 'action', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} stage={stage} number={number} done={refresh} /> : null },
+                            { head: 'stage', class: 'bare', cell: ({ stage }) => stage.name },
+                            { head: 'status', class: 'bare', cell: ({ stage }) => <Badge of={stage.status} /> },
+                            { head: 'job', class: 'bare', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} label="job" /> : <Maybe /> },
+                            { head: 'action', class: 'bare', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} stage={stage} number={number} done={refresh} /> : null },
                         ]}
                     />
                 </Card>
