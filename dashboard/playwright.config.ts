@@ -21,10 +21,12 @@ export default defineConfig({
           ],
     forbidOnly: true,
     reporter: 'list',
-    timeout: 60_000,
-    expect: { timeout: 15_000 },
+    // How long a test that fails takes, and no other: each waits for what it needs, however slow the machine is.
+    timeout: 300_000,
+    expect: { timeout: 60_000 },
     use: {
         viewport: { width: 1280, height: 900 },
+        navigationTimeout: 120_000,
         launchOptions: {
             executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
             args: isRoot ? ['--no-sandbox'] : [],

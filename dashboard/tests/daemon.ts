@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 const BINARY = resolve(process.env.FENCEPOST_BINARY ?? '../target/debug/fencepost');
-const READY_MS = 30_000;
+/** How long something may take that must happen. */
+const PATIENCE_MS = 120_000;
 /** Instances beside the one that the page is of. */
 const PEERS = 2;
 
@@ -96,7 +97,7 @@ export class Daemon {
         if (this.hasTokens) headers.authorization = 'Bearer root';
         if (body !== undefined) headers['content-type'] = 'application/json';
         if (method === 'POST') headers['idempotency-key'] = randomUUID();
-        const giveUp = Date.now() + READY_MS;
+        const giveUp = Date.now() + PATIENCE_MS;
         for (;;) {
             const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
             const seconds = response.headers.get('retry-after');
@@ -157,7 +158,7 @@ async function launch(dir: string, listen: string, hasTokens: boolean, servers: 
     child.stderr!.on('data', (bytes: Buffer) => void (log = (log + bytes.toString()).slice(-4_000)));
     const url = await new Promise<string>((found, failed) => {
         let out = '';
-        const late = setTimeout(() => failed(new Error(`the daemon is not ready: ${log}`)), READY_MS);
+        const late = setTimeout(() => failed(new Error(`the daemon is not ready: ${log}`)), PATIENCE_MS);
         child.stdout!.on('data', (bytes: Buffer) => {
             out += bytes.toString();
             const match = /ready on (\S+)/.exec(out);
@@ -180,7 +181,7 @@ function ended(child: ChildProcess): Promise<void> {
 
 /** Asks again and again until it is so. */
 export async function until(what: string, is: () => Promise<boolean>): Promise<void> {
-    const giveUp = Date.now() + READY_MS;
+    const giveUp = Date.now() + PATIENCE_MS;
     while (!(await is())) {
         if (Date.now() > giveUp) throw new Error(`it never happened: ${what}`);
         await new Promise((resolve) => setTimeout(resolve, 100));

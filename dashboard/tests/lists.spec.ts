@@ -103,7 +103,7 @@ test('the overview counts what failed, and leads to it', async ({ page, world })
     const card = page.locator('.failures');
     await expect(card).toContainText('Failed, last 15 min');
     // A job of the world and a stage have failed.
-    await expect(card.locator('b')).toHaveText(/^[1-9]/, { timeout: 60_000 });
+    await expect(card.locator('b')).toHaveText(/^[1-9]/);
     await expect(card).toHaveClass(/bad/);
     await card.getByRole('link', { name: 'failed' }).click();
     await expect(page).toHaveURL(/#\/jobs\?outcome=failed$/);
@@ -198,18 +198,19 @@ test('the overview says how old its counts are while the daemon refuses to count
         const ages = { counted_ms_ago: 0, finished_counted_ms_ago: 0, plans_counted_ms_ago: 240_000 };
         await route.fulfill({ response, json: { ...(await response.json()), ...ages } });
     });
-    await page.clock.install();
+    const now = Date.now();
+    await page.clock.setFixedTime(now);
     await enter(page, world, 'viewer');
     const figure = (name: string) => page.locator('.figure').filter({ hasText: new RegExp(`^${name}`) });
     await expect(figure('Running')).toBeVisible();
     await expect(page.locator('.figures')).not.toContainText('counted');
     isRefused = true;
     await expect(page.locator('main').getByRole('alert').first()).toContainText('ledger_unavailable');
-    await page.clock.fastForward(120_000);
+    await page.clock.setFixedTime(now + 120_000);
     for (const name of ['Oldest waiting job', 'Running', 'Finished', 'Failed', 'Slots in use']) {
-        await expect(figure(name)).toContainText(/counted 2 min( \d+ s)? ago/);
+        await expect(figure(name)).toContainText('counted 2 min ago');
     }
-    await expect(page.getByRole('region', { name: 'Plans and tasks' })).toContainText(/counted 6 min( \d+ s)? ago/);
+    await expect(page.getByRole('region', { name: 'Plans and tasks' })).toContainText('counted 6 min ago');
     isRefused = false;
     await expect(page.locator('.figures')).not.toContainText('counted');
     await page.unrouteAll({ behavior: 'ignoreErrors' });

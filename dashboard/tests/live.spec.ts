@@ -298,6 +298,7 @@ test('the charts draw what the page has collected', async ({ page, world }) => {
 });
 
 test('a hidden tab asks nothing, and asks at once when it is seen again', async ({ page, world }) => {
+    await page.clock.install();
     await enter(page, world, 'viewer');
     const hide = (hidden: boolean) =>
         page.evaluate((value) => {
@@ -309,9 +310,10 @@ test('a hidden tab asks nothing, and asks at once when it is seen again', async 
     await expect(page.getByRole('status')).toHaveText('paused');
     const asked: string[] = [];
     page.on('request', (request) => asked.push(request.url()));
-    // Longer than a poll: nothing can be awaited that must not come.
-    await page.waitForTimeout(4_000);
-    expect(asked).toEqual([]);
+    // Polls would be due. What is asked last is heard last.
+    await page.clock.fastForward(10_000);
+    await page.evaluate(() => fetch('/readyz'));
+    expect(asked.map((url) => url.replace(world.daemon.url, ''))).toEqual(['/readyz']);
     let answer = (): void => undefined;
     const answered = new Promise<void>((resolve) => (answer = resolve));
     await page.route(/\/(v1\/|readyz)/, async (route) => {
@@ -340,7 +342,7 @@ test('after a kill the page says so, keeps what it showed, and comes back by its
     await expect(page.locator('main').getByRole('alert')).toContainText('unreachable');
     await expect(page.locator('main')).toContainText(world.failed);
     await daemon.revive();
-    await expect(page.getByRole('status')).toHaveText('live', { timeout: 30_000 });
+    await expect(page.getByRole('status')).toHaveText('live');
     await expect(page.locator('main').getByRole('alert')).toHaveCount(0);
     // Streams too: a new job shows as one, sooner than a filter could.
     await daemon.submit({ payload: 'later', delay_ms: 3_600_000 });
@@ -394,7 +396,7 @@ test('the list of a session\u2019s jobs has further pages', async ({ page, world
     // The rows stay, so the next page goes on after them, and those that the first 100 have no more say how old they are.
     for (let count = 0; count < 3; count += 1) await daemon.submit({ payload: 'later', session });
     await expect(page.getByRole('button', { name: '3 new' })).toBeVisible();
-    await expect(rows.filter({ hasText: /as of \d\d:\d\d:\d\d/ })).toHaveCount(3);
+    await expect(rows.filter({ hasText: /as of .*\d\d:\d\d:\d\d/ })).toHaveCount(3);
     await expect(rows.last()).toContainText('as of');
     expect(await heights()).toEqual(before);
     const seen = await rows.allTextContents();
