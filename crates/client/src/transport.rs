@@ -394,10 +394,12 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
     Ok(value)
 }
 
-/// What the caller gave for this header.
+/// What the caller gave for this header. Blanks at its ends are no part of a header's value: the server would read another one.
 fn header_value(name: &str, value: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(value)
-        .map_err(|_| Error::Unusable(format!("{name}: {value:?} has characters that a header cannot carry")))
+    let carried = HeaderValue::from_str(value).ok().filter(|_| value.trim_ascii() == value);
+    carried.ok_or_else(|| {
+        Error::Unusable(format!("{name}: {value:?} has characters that a header cannot carry"))
+    })
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

@@ -387,8 +387,11 @@ async fn what_no_header_can_carry_is_refused_with_the_headers_name() {
     let error = named.health().await.unwrap_err();
     assert!(matches!(&error, Error::Unusable(why) if why.contains("X-Request-Id: \"bad\\nid\"")), "{error}");
     let request = GrantRequest::default();
-    let error = client(&[&server]).grant("s", &request, Some("bad\nkey")).await.unwrap_err();
-    assert!(matches!(&error, Error::Unusable(why) if why.contains("Idempotency-Key")), "{error}");
+    // Blanks at the ends do not arrive: the key would be another one.
+    for key in ["bad\nkey", " key", "key\t"] {
+        let error = client(&[&server]).grant("s", &request, Some(key)).await.unwrap_err();
+        assert!(matches!(&error, Error::Unusable(why) if why.contains("Idempotency-Key")), "{error}");
+    }
     assert!(server.heard().is_empty());
 }
 
