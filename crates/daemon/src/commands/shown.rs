@@ -272,7 +272,10 @@ fn next_step(code: Code) -> Option<&'static str> {
             "Give a token with --token or FENCEPOST_TOKEN; `fencepost token new NAME` makes one for the daemon's configuration."
         }
         Code::TenantLocked => "`fencepost tenant show TENANT` shows the lock and what has it.",
-        Code::KeyReused => "Use another --key, or the request that this key was used for.",
+        Code::KeyReused => {
+            "An option or the file has changed since this key was used. As it was, the request gets the same answer; under \
+             another --key it is carried out once more."
+        }
         Code::WindowFull => {
             "Settle or release nonces, or resolve quarantined ones; `fencepost nonce list SIGNER --status held` (or quarantined) \
              shows them."
@@ -448,6 +451,16 @@ mod tests {
         assert_eq!(says(Code::Forbidden, "this token may not connect the node n"), "");
         let redis = says(Code::BusUnavailable, "sessions of several instances need Redis");
         assert_eq!(redis, "Start every instance with the same --redis-url.");
+    }
+
+    #[test]
+    fn who_uses_a_key_again_for_something_else_is_not_sent_to_another_key() {
+        let refusal = Error::Refused(Box::new(Problem::new(Code::KeyReused, "used")));
+        let message = failure(false, refusal).message;
+        assert!(
+            message.contains("has changed since this key was used") && !message.contains("Use "),
+            "{message}"
+        );
     }
 
     #[test]

@@ -538,7 +538,7 @@ async fn a_job_of_a_batch_that_was_accepted_stays_so_whatever_its_repetition_is_
     assert_eq!((status, out.as_str()), (Some(0), "j-1\nj-2\n"), "{err}");
     let (status, out, err) = submit(vec![batch(full, second), refused(wire::Code::Unauthorized)]).await;
     assert_eq!((status, out.as_str()), (Some(1), "j-2\n"), "{err}");
-    let says = "1 jobs are accepted; the rest of the batch from line 1 on is not known to be. To continue ";
+    let says = "1 jobs are accepted; the rest of the batch from line 1 on is not. To continue ";
     assert!(err.contains(says), "{err}");
 }
 
@@ -555,22 +555,6 @@ async fn a_batch_that_may_be_accepted_does_not_end_as_refused() {
     assert_eq!(*heard.lock(), ["k.1", "k.1", "k.1"]);
     let says = "0 jobs are accepted; the batch from line 1 on is not known to be. To continue ";
     assert!(err.contains(says) && err.contains(" with --key k\n"), "{err}");
-}
-
-#[tokio::test]
-async fn a_file_of_which_jobs_are_refused_is_continued_under_its_key() {
-    let results = r#"{"results":[{"id":"j-1"},{"code":"conflict","detail":"closed"}]}"#;
-    let (listener, url) = listener().await;
-    let heard = answering_keys(listener, vec![(202, results.to_owned())]);
-    let lines = "{\"payload\":1}\n{\"payload\":2}\n";
-    let output = ended(asked(&["submit", "-f", "-", "--url", &url], lines)).await;
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"j-1\n".as_slice()), "{err}");
-    let heard = heard.lock();
-    let [key] = heard.as_slice() else { panic!("{heard:?}") };
-    let key = key.strip_suffix(".1").unwrap();
-    assert!(err.contains("line 2: conflict: closed\n") && err.contains("1 are refused. "), "{err}");
-    assert!(err.contains(&format!(" run the same command with --key {key}\n")), "{err}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
 
 mod jobs;
+mod many_jobs;
 mod plans;
 mod pools;
 mod process;

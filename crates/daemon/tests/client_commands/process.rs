@@ -19,25 +19,31 @@ pub const LOST: (u16, String) = (0, String::new());
 
 /// Starts the command.
 pub fn fencepost(words: &[&str]) -> Child {
-    started(words, Stdio::null(), Stdio::piped())
+    started(words, [Stdio::null(), Stdio::piped(), Stdio::piped()])
 }
 
 /// Starts the command with this on its standard input.
 pub fn asked(words: &[&str], stdin: &str) -> Child {
+    printing_to(words, stdin, Stdio::piped())
+}
+
+/// The same with this as its standard output.
+pub fn printing_to(words: &[&str], stdin: &str, stdout: Stdio) -> Child {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(stdin.as_bytes()).unwrap();
     file.rewind().unwrap();
-    started(words, file.into(), Stdio::piped())
+    started(words, [file.into(), stdout, Stdio::piped()])
 }
 
 /// Starts the command with a stderr that cannot be written.
 pub fn unheard(words: &[&str]) -> Child {
-    started(words, Stdio::null(), File::create("/dev/full").unwrap().into())
+    let full = File::create("/dev/full").unwrap();
+    started(words, [Stdio::null(), Stdio::piped(), full.into()])
 }
 
-fn started(words: &[&str], stdin: Stdio, stderr: Stdio) -> Child {
+fn started(words: &[&str], [stdin, stdout, stderr]: [Stdio; 3]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
-    command.args(words).stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
+    command.args(words).stdin(stdin).stdout(stdout).stderr(stderr);
     command.kill_on_drop(true).spawn().unwrap()
 }
 

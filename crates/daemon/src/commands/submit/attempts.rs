@@ -11,6 +11,8 @@ use crate::commands::absence::Absence;
 pub struct Attempts {
     /// What became of each job: that it was accepted, by any attempt, or its last refusal. Empty before the first answer.
     results: Vec<BatchResult>,
+    /// Whether a refusal left open whether its job is accepted.
+    has_doubt: bool,
 }
 
 impl Attempts {
@@ -19,6 +21,7 @@ impl Attempts {
     /// `overload` is since when jobs are refused for now, and none more is accepted.
     pub async fn answered(&mut self, answers: Vec<BatchResult>, overload: &mut Absence) -> bool {
         let accepted_before = self.accepted().count();
+        self.has_doubt |= answers.iter().filter_map(refusal).any(|refusal| refusal.may_be_done());
         if self.results.is_empty() {
             self.results = answers;
         } else {
@@ -43,6 +46,11 @@ impl Attempts {
         self.results.iter().enumerate().filter(|(_, result)| is_accepted(result))
     }
 
+    /// Whether a job may be accepted although it was refused.
+    pub const fn has_doubt(&self) -> bool {
+        self.has_doubt
+    }
+
     /// What became of each job.
     pub fn into_results(self) -> Vec<BatchResult> {
         self.results
@@ -55,11 +63,16 @@ const fn is_accepted(result: &BatchResult) -> bool {
 
 /// The refusal of a job that the daemon may accept later.
 fn refused_for_now(result: &BatchResult) -> Option<Error> {
+    refusal(result).filter(Error::is_retryable)
+}
+
+/// The refusal of a job.
+fn refusal(result: &BatchResult) -> Option<Error> {
     match result {
-        BatchResult::Refused { code, detail, .. } if code.is_retryable() => {
+        BatchResult::Refused { code, detail, .. } => {
             Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
         }
-        BatchResult::Refused { .. } | BatchResult::Accepted { .. } => None,
+        BatchResult::Accepted { .. } => None,
     }
 }
 
@@ -97,7 +110,19 @@ mod tests {
         for (answers, goes_on) in answers {
             assert_eq!(attempts.answered(answers, &mut overload).await, goes_on);
         }
+        assert!(!attempts.has_doubt());
         assert_eq!(attempts.into_results(), [accepted("a"), accepted("b"), accepted("c"), closed()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_was_refused_for_want_of_the_ledger_may_be_accepted_whatever_comes_later() {
+        let (mut attempts, mut overload) = (Attempts::default(), Absence::default());
+        for code in [Code::LedgerUnavailable, Code::Overloaded] {
+            assert!(attempts.answered(vec![refused(code)], &mut overload).await);
+            assert!(attempts.has_doubt());
+        }
+        assert!(!attempts.answered(vec![refused(Code::Conflict)], &mut overload).await);
+        assert!(attempts.has_doubt());
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,6 +84,17 @@ impl<'a, R: BufRead> Batches<'a, R> {
         Ok(batch)
     }
 
+    /// Whether another job follows, or a line that is none. What is not read yet is read up to there.
+    pub fn has_more(&mut self) -> bool {
+        if self.next.is_none() {
+            self.next = match self.line() {
+                Ok(line) => line,
+                Err(_) => return true,
+            };
+        }
+        self.next.is_some()
+    }
+
     /// The next line that is not blank, and its length.
     fn line(&mut self) -> Result<Option<(Line, usize)>, String> {
         loop {
@@ -159,6 +170,19 @@ mod tests {
         let half = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(BATCH_BYTES_MAX / 2));
         let large = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(PAYLOAD_BYTES_MAX - 2));
         assert_eq!(batches(&format!("{half}{half}{large}")).unwrap(), [[1], [2], [3]]);
+    }
+
+    #[test]
+    fn whether_more_follows_is_known_without_taking_it() {
+        let options = Options::parse_from(["x"]).job;
+        let text = "{\"payload\":1}\n".repeat(BATCH_JOBS_MAX + 1);
+        let mut batches = Batches::new(text.as_bytes(), &options);
+        assert_eq!(batches.next().unwrap().lines.len(), BATCH_JOBS_MAX);
+        assert!(batches.has_more() && batches.has_more());
+        assert_eq!(batches.next().unwrap().lines[0].number, BATCH_JOBS_MAX as u64 + 1);
+        assert!(!batches.has_more());
+        let mut batches = Batches::new(&b"\nnope"[..], &options);
+        assert!(batches.has_more(), "what is wrong follows, too");
     }
 
     #[test]

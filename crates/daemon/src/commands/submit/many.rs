@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::wire::jobs::BatchResult;
-use client::{Client, Doubt};
+use client::wire::{Code, Problem};
+use client::{Client, Doubt, Error};
 use domain::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -54,8 +55,19 @@ pub async fn run(
         );
         return Err(Failure::new(Exit::Usage, why));
     }
-    let (overload, bar) = (Absence::default(), ProgressBar::hidden());
-    let work = Submission { client, options, key, is_key_known, overload, json, bar };
+    let work = Submission {
+        client,
+        options,
+        key,
+        is_key_known,
+        overload: Absence::default(),
+        counts: Counts::default(),
+        has_doubt: false,
+        named: 0,
+        is_read: true,
+        json,
+        bar: ProgressBar::hidden(),
+    };
     if file == Path::new("-") {
         return work.run("standard input", io::stdin().lock(), None).await;
     }
@@ -73,6 +85,32 @@ pub async fn run(
     work.run(&name, BufReader::new(open()?), Some(meta.len())).await
 }
 
+/// What became of the jobs so far.
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: u64,
+    refused: u64,
+    /// Of those that are refused: for now. Under the same key they may be accepted later.
+    refused_for_now: u64,
+}
+
+impl Counts {
+    fn add(&mut self, result: &BatchResult) {
+        match result {
+            BatchResult::Accepted { .. } => self.accepted += 1,
+            BatchResult::Refused { code, .. } => {
+                self.refused += 1;
+                self.refused_for_now += u64::from(code.is_retryable());
+            }
+        }
+    }
+
+    /// Whether a job is refused, and will be as long as its line is as it is.
+    const fn has_lasting_refusal(&self) -> bool {
+        self.refused > self.refused_for_now
+    }
+}
+
 /// Many jobs on their way.
 struct Submission<'a> {
     client: &'a Client,
@@ -83,6 +121,13 @@ struct Submission<'a> {
     is_key_known: bool,
     /// Since when jobs are refused for now, and none more is accepted.
     overload: Absence,
+    counts: Counts,
+    /// Whether a job may be accepted although it was refused. Under the same key that shows.
+    has_doubt: bool,
+    /// How many refused jobs were named on stderr.
+    named: u64,
+    /// Whether all that was printed could be printed.
+    is_read: bool,
     json: bool,
     bar: ProgressBar,
 }
@@ -91,12 +136,12 @@ impl Submission<'_> {
     async fn run(mut self, name: &str, from: impl BufRead, bytes: Option<u64>) -> Result<(), Failure> {
         self.bar = bar(bytes);
         let mut batches = Batches::new(from, self.options);
-        let (mut accepted, mut refused) = (0, 0);
         for number in 1_u64.. {
             let batch = batches.next().map_err(|wrong| {
                 self.bar.finish_and_clear();
                 let message = format!(
-                    "{name}: {wrong}\n  {accepted} jobs before it are accepted. {}",
+                    "{name}: {wrong}\n  {} jobs before it are accepted. {}",
+                    self.counts.accepted,
                     self.how_to_go_on()
                 );
                 Failure::new(Exit::Usage, message)
@@ -105,49 +150,75 @@ impl Submission<'_> {
                 break;
             }
             let read = batch.read;
-            for (line, result) in self.send(batch, number, accepted).await? {
-                match &result {
-                    BatchResult::Accepted { .. } => accepted += 1,
-                    BatchResult::Refused { .. } => refused += 1,
-                }
-                if !self.tell(line, &result, refused) {
-                    let message = format!(
-                        "nobody reads what is accepted, so no further jobs are submitted; {accepted} are. {}",
-                        self.how_to_go_on()
-                    );
-                    return Err(Failure::new(Exit::Refused, message));
-                }
+            let outcomes = self.send(batch, number).await?;
+            // What is accepted is so, whether it can be printed or not.
+            outcomes.iter().for_each(|(_, result)| self.counts.add(result));
+            outcomes.iter().for_each(|(line, result)| self.tell(*line, result));
+            if !self.is_read && batches.has_more() {
+                return Err(self.unread());
             }
-            self.bar.set_message(format!("{accepted} jobs accepted"));
+            self.bar.set_message(format!("{} jobs accepted", self.counts.accepted));
             if bytes.is_some() {
                 self.bar.set_position(read);
             }
         }
         self.bar.finish_and_clear();
+        self.over()
+    }
+
+    /// How the command ends before its last line, since what is accepted cannot be printed.
+    fn unread(&self) -> Failure {
+        self.bar.finish_and_clear();
+        let rest = format!(
+            "so no further jobs are submitted; {} are accepted. {}",
+            self.counts.accepted,
+            self.how_to_go_on()
+        );
+        match shown::all_written() {
+            Ok(()) => Failure::new(Exit::Refused, format!("nobody reads what is accepted, {rest}")),
+            Err(Failure { exit, message }) => Failure { exit, message: format!("{message}, {rest}") },
+        }
+    }
+
+    /// How the command ends behind its last line.
+    fn over(&self) -> Result<(), Failure> {
+        let Counts { accepted, refused, refused_for_now } = self.counts;
+        let mut became = format!("{accepted} jobs are accepted");
         if refused > 0 {
-            let message =
-                format!("{accepted} jobs are accepted, {refused} are refused. {}", self.how_to_go_on());
-            return Err(Failure::new(Exit::Refused, message));
+            became += &format!(", {refused} are refused");
+        }
+        // The same command prints the ids again.
+        if let Err(Failure { exit, message }) = shown::all_written() {
+            return Err(Failure { exit, message: format!("{message}; {became}. {}", self.how_to_go_on()) });
+        }
+        if refused > 0 {
+            let is_done = refused_for_now == 0 && !self.has_doubt;
+            let next = if is_done { corrected("the refused lines") } else { self.how_to_go_on() };
+            return Err(Failure::new(Exit::Refused, format!("{became}. {next}")));
         }
         if !self.json {
-            shown::note(&format!("{accepted} jobs are accepted\n"));
+            shown::note(&format!("{became}\n"));
         }
         Ok(())
     }
 
+    /// How to submit what is not accepted yet. The daemon refuses a batch with a corrected line under the batch's key.
     fn how_to_go_on(&self) -> String {
-        format!("To continue without submitting a job twice, run the same command with --key {}", self.key)
+        let again = format!(
+            "To continue without submitting a job twice, run the same command with --key {}",
+            self.key
+        );
+        if self.counts.has_lasting_refusal() {
+            format!("{again}, with the refused lines as they are. {}", corrected("these"))
+        } else {
+            again
+        }
     }
 
     /// Submits one batch, through absences of the daemon, and again as long as it refuses jobs for now. It keeps a key for each
     /// job of the batch, so that a repetition submits only those that it refused. A key that was made here is named before the
     /// first batch that has it is sent.
-    async fn send(
-        &mut self,
-        batch: Batch,
-        number: u64,
-        accepted: u64,
-    ) -> Result<Vec<(u64, BatchResult)>, Failure> {
+    async fn send(&mut self, batch: Batch, number: u64) -> Result<Vec<(u64, BatchResult)>, Failure> {
         let key = (!batch.is_named()).then(|| format!("{}.{number}", self.key));
         if key.is_some() && !self.is_key_known {
             self.is_key_known = true;
@@ -165,6 +236,7 @@ impl Submission<'_> {
                 Ok(answers) => {
                     absence.is_over();
                     if !attempts.answered(answers, &mut self.overload).await {
+                        self.has_doubt |= attempts.has_doubt();
                         return Ok(numbers.into_iter().zip(attempts.into_results()).collect());
                     }
                 }
@@ -172,44 +244,62 @@ impl Submission<'_> {
                     doubt.note(&error, || self.client.url());
                     if let Err(last) = absence.outlast(error).await {
                         self.bar.finish_and_clear();
-                        self.tell_of_rest(&numbers, &attempts, accepted);
-                        return Err(shown::failure(self.json, doubt.over(last)));
+                        let error = doubt.over(last);
+                        self.tell_of_rest(&numbers, &attempts, &error);
+                        return Err(shown::failure(self.json, error));
                     }
                 }
             }
         }
     }
 
-    /// Prints what is known of a batch that is broken off, behind so many accepted jobs.
-    fn tell_of_rest(&self, numbers: &[u64], attempts: &Attempts, accepted: u64) {
-        let mut accepted = accepted;
+    /// Prints what is known of a batch that is broken off by this.
+    fn tell_of_rest(&mut self, numbers: &[u64], attempts: &Attempts, error: &Error) {
         let mut what = "the batch";
         for (place, result) in attempts.accepted() {
+            self.counts.add(result);
             // Also where nobody reads it: the command has failed.
-            self.tell(numbers[place], result, 0);
-            (accepted, what) = (accepted + 1, "the rest of the batch");
+            self.tell(numbers[place], result);
+            what = "the rest of the batch";
         }
         let first = numbers.first().copied().unwrap_or_default();
-        shown::note(&format!(
-            "{accepted} jobs are accepted; {what} from line {first} on is not known to be. {}\n",
+        let is_known = !error.may_be_done() && !attempts.has_doubt();
+        let is = if is_known { "is not" } else { "is not known to be" };
+        // The same command is refused again.
+        let is_changed = error.problem().and_then(Problem::known_code) == Some(Code::KeyReused);
+        let next = if is_changed {
+            format!(
+                "The file or the options have changed since --key {} was used; as they were, the same command continues",
+                self.key
+            )
+        } else {
             self.how_to_go_on()
-        ));
+        };
+        let accepted = self.counts.accepted;
+        shown::note(&format!("{accepted} jobs are accepted; {what} from line {first} on {is}. {next}\n"));
     }
 
-    /// Prints what became of a line; `false` if nobody reads it.
-    fn tell(&self, line: u64, result: &BatchResult, refused: u64) -> bool {
-        self.bar.suspend(|| match result {
-            result if self.json => shown::print(&(shown::json(&Outcome { line, result }) + "\n")),
-            BatchResult::Accepted { id, .. } => shown::print(&format!("{id}\n")),
+    /// Prints what became of a line. Behind one that cannot be printed, no other one is.
+    fn tell(&mut self, line: u64, result: &BatchResult) {
+        let text = match result {
+            result if self.json => shown::json(&Outcome { line, result }),
+            BatchResult::Accepted { id, .. } => id.clone(),
             BatchResult::Refused { code, detail, .. } => {
-                if refused <= REFUSED_SHOWN {
+                self.named += 1;
+                if self.named <= REFUSED_SHOWN {
                     let why = shown::one_line(&format!("{code}: {detail}"));
-                    shown::note(&format!("line {line}: {why}\n"));
+                    self.bar.suspend(|| shown::note(&format!("line {line}: {why}\n")));
                 }
-                true
+                return;
             }
-        })
+        };
+        self.is_read = self.is_read && self.bar.suspend(|| shown::print(&(text + "\n")));
     }
+}
+
+/// What to do with lines that are refused as they are.
+fn corrected(which: &str) -> String {
+    format!("Put {which}, corrected, into a file of their own, and submit that file under a new key")
 }
 
 /// A bar on stderr; nothing where that is no terminal.
