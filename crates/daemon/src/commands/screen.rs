@@ -29,14 +29,14 @@ impl Screen {
     pub fn draw(&mut self, text: &str) -> bool {
         let size = Size::of_terminal();
         let text = fitting(text, size);
-        let is_drawn = self.replace(&text);
+        let is_drawn = shown::print(&over(self.drawn, &text, size));
         self.drawn = text.lines().map(|line| rows(line, size)).sum();
         is_drawn
     }
 
     /// Draws all of the text over the one before, and leaves it. `false` if the terminal is gone.
     pub fn draw_whole(&mut self, text: &str) -> bool {
-        let is_drawn = self.replace(text);
+        let is_drawn = shown::print(&over(self.drawn, text, Size::of_terminal()));
         self.leave();
         is_drawn
     }
@@ -44,12 +44,6 @@ impl Screen {
     /// Leaves what is drawn; the next text is drawn below.
     pub fn leave(&mut self) {
         self.drawn = 0;
-    }
-
-    fn replace(&self, text: &str) -> bool {
-        // Up to where the text begins, and everything from there on erased; in one write, so that nothing flickers.
-        let up = if self.drawn > 0 { format!("\u{1b}[{}A\u{1b}[J", self.drawn) } else { String::new() };
-        shown::print(&(up + text))
     }
 }
 
@@ -85,6 +79,25 @@ fn fitting(text: &str, size: Size) -> String {
     fitting
 }
 
+/// The text over one that takes so many rows, in one write, so that nothing flickers. What is left of the other text is erased
+/// behind each line and below the last one: a screen that is erased from its first row on, tmux keeps in its history.
+fn over(drawn: usize, text: &str, size: Size) -> String {
+    if drawn == 0 {
+        return text.to_owned();
+    }
+    let mut over = format!("\u{1b}[{drawn}A");
+    for line in text.lines() {
+        over += line;
+        let width = line.width();
+        // Behind a full row the cursor is still on its last character, which would be erased.
+        if width == 0 || !width.is_multiple_of(size.columns) {
+            over += "\u{1b}[K";
+        }
+        over.push('\n');
+    }
+    over + "\u{1b}[J"
+}
+
 /// The rows that a line takes where the terminal wraps it.
 fn rows(line: &str, size: Size) -> usize {
     line.width().div_ceil(size.columns).max(1)
@@ -103,6 +116,17 @@ mod tests {
         assert_eq!(fitting(&format!("a\n{wrapped}\nc\n"), size), "a\n… 2 more lines\n");
         assert_eq!(fitting(&format!("{wrapped}\na\n"), size), format!("{wrapped}\na\n"));
         assert_eq!(fitting("a\nb\n", Size { rows: 1, columns: 1 }), "… 2 more lines\n");
+    }
+
+    #[test]
+    fn a_text_is_erased_behind_each_line_of_the_next_one_and_below_it_and_never_from_its_first_row_on() {
+        let size = Size { rows: 5, columns: 3 };
+        assert_eq!(over(0, "a\nb\n", size), "a\nb\n", "nothing is drawn over");
+        assert_eq!(
+            over(4, "a\n\nfull\nrow\n", size),
+            "\u{1b}[4Aa\u{1b}[K\n\u{1b}[K\nfull\u{1b}[K\nrow\n\u{1b}[J"
+        );
+        assert_eq!(over(1, "你好\n", Size { rows: 5, columns: 4 }), "\u{1b}[1A你好\n\u{1b}[J");
     }
 
     #[test]
