@@ -74,7 +74,7 @@ pub enum Command {
     Tenant(plans::Tenant),
     /// Show jobs, plans and tasks by state, and how fast jobs come and go
     Stats(Statistics),
-    /// Follow jobs, nodes and instances on one screen
+    /// Follow jobs, nodes and instances on one screen; with --json, or where the output is no terminal, show them once
     Top(Top),
     /// Show what operators changed (scope admin)
     #[command(subcommand)]

@@ -183,7 +183,6 @@ async fn check_answers(world: &World, help: &Help, entry_of_table: &Entry) {
             ended.stdout
         }
         Way::RunsOn => run_until(url, &help.path, args, shows).await,
-        Way::RunsOnAsJson => run(url, &words_of(&help.path, args)).await.stdout,
     };
     assert!(text.contains(shows) || matches!(way, Way::RunsOn), "{name} {args:?} shows no {shows:?}: {text}");
     assert_eq!(help.has_option("--json"), !matches!(json, Json::None), "{name}: --json in its help");
@@ -193,14 +192,9 @@ async fn check_answers(world: &World, help: &Help, entry_of_table: &Entry) {
     // What the first run changed is made anew.
     let args = entry(world, &name).await.expect("it was there before").args;
     let args = [&args[..], &["--json".to_owned()]].concat();
-    let text = if matches!(way, Way::RunsOnAsJson) {
-        run_until(url, &help.path, &args, "}\n").await
-    } else {
-        let ended = run(url, &words_of(&help.path, &args)).await;
-        assert_eq!(ended.code, Some(0), "{name} {args:?}: {}", ended.stderr);
-        ended.stdout
-    };
-    check_json(*json, &name, &text);
+    let ended = run(url, &words_of(&help.path, &args)).await;
+    assert_eq!(ended.code, Some(0), "{name} {args:?}: {}", ended.stderr);
+    check_json(*json, &name, &ended.stdout);
 }
 
 /// A refusal of the daemon, and of one that demands a token.

@@ -32,14 +32,15 @@ struct Screenful {
     more_nodes: bool,
 }
 
-/// Runs the command: on a terminal, and as JSON, until Ctrl-C; elsewhere once.
+/// Runs the command: on a terminal until Ctrl-C; elsewhere, and as JSON, once.
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached.
 pub async fn run(command: Top) -> Result<(), Failure> {
     let remote = command.remote;
     let client = connect(&remote)?;
-    let how = Shown { watch: stdout().is_terminal() || remote.json, remote };
+    // JSON is one document.
+    let how = Shown { watch: stdout().is_terminal() && !remote.json, remote };
     let read = async || {
         let (stats, cluster) = (client.stats().await?, client.cluster().await?);
         let (mut nodes, more_nodes) = read_nodes(async |page: &Page| client.nodes().list(page).await).await?;

@@ -22,8 +22,6 @@ pub enum Way {
     Ends,
     /// It runs until a signal.
     RunsOn,
-    /// It runs until a signal with `--json`, and ends by itself where its output is no terminal.
-    RunsOnAsJson,
 }
 
 /// How a command is refused.
@@ -102,7 +100,7 @@ pub async fn entry(world: &World, name: &str) -> Option<Entry> {
         }
         "submit" => asks("--kind k x", "\n", DOCUMENT, ("--session no-such x", "not_found")),
         "stats" => reads("", "POOL ", DOCUMENT),
-        "top" => Entry { way: Way::RunsOnAsJson, ..reads("", "POOL ", DOCUMENT) },
+        "top" => reads("", "POOL ", DOCUMENT),
         "health" => Entry { needs_token: false, ..reads("--ready", "CHECK ", DOCUMENT) },
         "migrate" => {
             let refused = format!("--check --database-url {}", somewhere());

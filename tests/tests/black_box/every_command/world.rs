@@ -42,7 +42,7 @@ pub struct World {
 
 /// A command that goes on until it is ended.
 pub fn setup(path: &[String], args: &[String]) -> Setup {
-    let command = ["serve", "node", "top"].into_iter().find(|name| path[0] == *name && path.len() == 1);
+    let command = ["serve", "node"].into_iter().find(|name| path[0] == *name && path.len() == 1);
     let setup = Setup::command(command.unwrap_or_else(|| panic!("{path:?} is expected to end")));
     args.iter().fold(setup, |setup, arg| setup.arg(arg))
 }
