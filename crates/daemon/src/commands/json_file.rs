@@ -12,7 +12,10 @@ use crate::exit::{Exit, Failure};
 /// The largest file that is read, in bytes. The daemon takes less in one request, but a file may have blanks.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads a file, or standard input for `-`.
+/// The mark of the order of bytes, with which some editors begin a file. No JSON begins with it.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Reads a file, or standard input for `-`. A byte order mark at its beginning does not count.
 ///
 /// # Errors
 /// Wrong usage: the file cannot be read, is too long, or is not JSON of this shape, with the field, the line and the column.
@@ -25,11 +28,16 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
-    let mut reader = serde_json::Deserializer::from_slice(&bytes);
+    let mut reader = serde_json::Deserializer::from_slice(without_mark(&bytes));
     let value = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| wrong(&told(&error.path().to_string(), error.inner())))?;
     reader.end().map_err(|error| wrong(&told(".", &error)))?;
     Ok(value)
+}
+
+/// The bytes of a file without a byte order mark at their beginning.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(MARK).unwrap_or(bytes)
 }
 
 /// What is wrong at this path, which is `.` for the whole.
@@ -98,6 +106,17 @@ mod tests {
                 .starts_with("invalid type: sequence, expected an object at line 1")
         );
         assert!(refusal::<Vec<StageRequest>>("[\n{\"name\": 1}]").contains("line 2 column 10"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_at_the_beginning_does_not_count_and_elsewhere_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers.json");
+        std::fs::write(&path, "\u{feff}[1]").unwrap();
+        assert_eq!(read::<Vec<u8>>(&path).unwrap(), [1]);
+        for text in ["\u{feff}\u{feff}[1]", "[\u{feff}1]"] {
+            assert!(refusal::<Vec<u8>>(text).starts_with("it is not JSON: "), "{text:?}");
+        }
     }
 
     #[test]

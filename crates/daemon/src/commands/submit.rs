@@ -67,8 +67,10 @@ fn read(from: impl Read) -> Result<Json, Failure> {
     json(str::from_utf8(&bytes).map_err(|error| wrong(&error))?)
 }
 
-/// JSON as it is; other text as a JSON string, unless it begins as only JSON does.
+/// JSON as it is; other text as a JSON string, unless it begins as only JSON does. A byte order mark at the beginning does not
+/// count: it would make a string of JSON.
 fn json(text: &str) -> Result<Json, Failure> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match Json::parse(text) {
         Ok(json) => Ok(json),
         Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
@@ -84,12 +86,17 @@ mod tests {
 
     #[test]
     fn payloads_are_json_or_plain_text() {
-        for (text, json) in
-            [(r#"{ "a": 1 }"#, r#"{ "a": 1 }"#), ("7", "7"), ("hello\n", r#""hello""#), ("", r#""""#)]
-        {
+        for (text, json) in [
+            (r#"{ "a": 1 }"#, r#"{ "a": 1 }"#),
+            ("7", "7"),
+            ("hello\n", r#""hello""#),
+            ("", r#""""#),
+            ("\u{feff}{\"a\":1}", r#"{"a":1}"#),
+            ("\u{feff}hello", r#""hello""#),
+        ] {
             assert_eq!(super::json(text).unwrap().as_str(), json, "{text}");
         }
-        for bad in ["{a:1}", "[1,", "\"x"] {
+        for bad in ["{a:1}", "[1,", "\"x", "\u{feff}{a:1}"] {
             assert_eq!(json(bad).unwrap_err().exit, Exit::Usage, "{bad}");
         }
         assert_eq!(payload(None).unwrap(), Json::null());

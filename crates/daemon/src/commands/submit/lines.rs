@@ -7,6 +7,7 @@ use client::wire::jobs::JobRequest;
 use client::wire::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::cli::jobs::JobOptions;
+use crate::commands::json_file::without_mark;
 
 /// The longest line, in bytes: a payload, and room for the other fields.
 const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 10);
@@ -110,10 +111,11 @@ impl<'a, R: BufRead> Batches<'a, R> {
             if length > LINE_BYTES_MAX {
                 return Err(format!("line {number} has more than {LINE_BYTES_MAX} bytes"));
             }
-            if bytes.trim_ascii().is_empty() {
+            let line = if number == 1 { without_mark(&bytes) } else { bytes.as_slice() };
+            if line.trim_ascii().is_empty() {
                 continue;
             }
-            let Object(mut job): Object<JobRequest> = serde_json::from_slice(&bytes).map_err(|error| {
+            let Object(mut job): Object<JobRequest> = serde_json::from_slice(line).map_err(|error| {
                 // The parser's own line is always the first.
                 let text = error.to_string();
                 let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
@@ -160,6 +162,14 @@ mod tests {
     fn blank_lines_are_passed_over_and_lines_keep_their_numbers() {
         assert_eq!(batches("").unwrap(), Vec::<Vec<u64>>::new());
         assert_eq!(batches("\n{\"payload\":1}\n  \r\n{\"payload\":2}").unwrap(), [[2, 4]]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_at_the_beginning_does_not_count() {
+        assert_eq!(batches("\u{feff}{\"payload\":1}\n{\"payload\":2}").unwrap(), [[1, 2]]);
+        assert_eq!(batches("\u{feff}\n{\"payload\":1}").unwrap(), [[2]]);
+        let wrong = batches("{\"payload\":1}\n\u{feff}{\"payload\":2}").unwrap_err();
+        assert!(wrong.starts_with("line 2, column 1: it is not JSON"), "{wrong}");
     }
 
     #[test]
