@@ -10,8 +10,9 @@ use crate::{Error, Kind, Options, Result, store};
 /// length of the copy in bytes.
 ///
 /// # Errors
-/// [`Error::Address`] for another kind of ledger, and for a file with several names, [`Error::File`] where the new file exists
-/// already, cannot be made, or has its name but may lose it in a crash, and [`Error::Refused`] for what is no ledger.
+/// [`Error::Address`] for another kind of ledger, and for a file with several names, [`Error::Migration`] where there is no
+/// file, [`Error::File`] where the new file exists already, cannot be made, or has its name but may lose it in a crash, and
+/// [`Error::Refused`] for what is no ledger.
 pub async fn backup(options: &Options, copy: &Path) -> Result<u64> {
     let failed =
         |source: std::io::Error| Error::File { path: copy.display().to_string(), source: Arc::new(source) };

@@ -32,14 +32,12 @@ pub(super) async fn reach(
     migrate: Migrate,
 ) -> Result<Store> {
     let path = path(&options.url)?;
-    let none =
-        |advice: &str| Err(Error::Migration(format!("there is no ledger at {}; {advice}", path.display())));
     match migrate {
         Migrate::Check if !path.exists() => {
-            return none("run `fencepost migrate`, or start with --migrate auto");
+            return Err(no_ledger(&path, "run `fencepost migrate`, or start with --migrate auto"));
         }
         Migrate::Existing | Migrate::CheckExisting if !path.exists() => {
-            return none(migrations::NAME_ANOTHER);
+            return Err(no_ledger(&path, migrations::NAME_ANOTHER));
         }
         _ => {}
     }
@@ -103,6 +101,9 @@ async fn settle(pools: &Pools, migrate: Migrate) -> Result<()> {
 /// once it is on the disk.
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
+    if !path.exists() {
+        return Err(no_ledger(&path, migrations::NAME_ANOTHER));
+    }
     lock::refuse_other_names(&path)?;
     let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
     // SQLite takes a relative path that begins with `file:` for a URI, and writes another file.
@@ -175,6 +176,10 @@ fn without_links(path: &Path) -> std::io::Result<PathBuf> {
         Err(_) if folder.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
         Err(_) => Ok(without_links(folder)?.join(name)),
     }
+}
+
+fn no_ledger(path: &Path, advice: &str) -> Error {
+    Error::Migration(format!("there is no ledger at {}; {advice}", path.display()))
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {

@@ -1,7 +1,7 @@
 //! A file that gets its name once all of it is on the disk.
 //!
 //! Order: the data, then the data's sync, then the name, then the folder's sync. What a kill leaves behind is the partial
-//! file, which the next try removes; the name has nothing or the whole.
+//! file, and perhaps its journal, which the next try removes; the name has nothing or the whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -12,10 +12,12 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::folders::{folder_of, sync_folder};
 
-/// A file that is being written, at its name with `.partial` behind it. It is removed on drop.
+/// A file that is being written, at its name with `.partial` behind it. It is removed on drop, and so is the journal that SQLite
+/// has beside it while it writes.
 pub(super) struct PartialFile {
     file: File,
     path: PathBuf,
+    journal: PathBuf,
     target: PathBuf,
     /// The target's.
     folder: File,
@@ -26,17 +28,14 @@ impl PartialFile {
     pub(super) fn create(target: &Path) -> io::Result<Self> {
         // First: a folder that cannot be read cannot be synced in the end either.
         let folder = File::open(folder_of(target))?;
-        let mut name = target.as_os_str().to_owned();
-        name.push(".partial");
-        let path = PathBuf::from(name);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != ErrorKind::NotFound
-        {
-            return Err(error);
-        }
+        let path = with_suffix(target, ".partial");
+        let journal = with_suffix(&path, "-journal");
+        // Together: SQLite would write the journal of an earlier try back into the new file.
+        remove_if_there(&path)?;
+        remove_if_there(&journal)?;
         // Made here, so that nobody else may read it.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { file, path, target: target.to_owned(), folder })
+        Ok(Self { file, path, journal, target: target.to_owned(), folder })
     }
 
     /// Where it is written.
@@ -71,7 +70,23 @@ impl Drop for PartialFile {
         // Once it has its name, nothing is here.
         if self.is_at(&self.path) {
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.journal);
         }
+    }
+}
+
+/// The path with this behind its name.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Removes a file, which need not be there.
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -124,7 +139,9 @@ mod tests {
     fn the_name_has_nothing_until_the_whole_file_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("copy");
-        fs::write(folder.path().join("copy.partial"), "of an earlier try").unwrap();
+        for left in ["copy.partial", "copy.partial-journal"] {
+            fs::write(folder.path().join(left), "of an earlier try").unwrap();
+        }
         let partial = PartialFile::create(&target).unwrap();
         assert_eq!(
             (names(folder.path()), partial.file.metadata().unwrap().len()),
@@ -141,7 +158,9 @@ mod tests {
     fn what_is_given_up_leaves_nothing_and_a_taken_name_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("copy");
-        drop(PartialFile::create(&target).unwrap());
+        let partial = PartialFile::create(&target).unwrap();
+        fs::write(folder.path().join("copy.partial-journal"), "SQLite's").unwrap();
+        drop(partial);
         assert_eq!(names(folder.path()), Vec::<String>::new());
         let partial = PartialFile::create(&target).unwrap();
         fs::write(&target, "of somebody else").unwrap();

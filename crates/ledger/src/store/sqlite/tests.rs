@@ -110,6 +110,11 @@ async fn a_copy_has_its_name_only_when_it_is_whole() {
         .unwrap();
     crate::backup(&options("no.db"), &file).await.unwrap_err();
     assert!(!file.exists() && !partial.exists(), "a copy that failed leaves nothing");
+    let missing = crate::backup(&options("none.db"), &file).await.unwrap_err();
+    assert!(
+        matches!(&missing, Error::Migration(why) if why.starts_with("there is no ledger at ")),
+        "{missing:?}"
+    );
     std::fs::write(&partial, "what a try that was killed has left").unwrap();
     let bytes = crate::backup(&options("ledger.db"), &file).await.unwrap();
     assert!(bytes > 0 && !partial.exists(), "{bytes}");
