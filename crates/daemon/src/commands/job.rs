@@ -42,10 +42,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             Look::one(jobs_shown::job).until(|job| job.outcome.is_some()).run(&shown, read).await
         }
         Job::Wait { job, at_most, remote } => {
-            let client = connect(&remote)?;
-            // A daemon that cannot be reached now is not waited for.
-            client.jobs().get(&job).await.map_err(|error| shown::failure(remote.json, error))?;
-            to_the_end(&client, &job, at_most, remote.json).await
+            wait::to_the_end_if_there(&connect(&remote)?, &job, at_most, remote.json).await
         }
         Job::Cancel { jobs, dry_run, yes, remote } => {
             let client = connect(&remote)?;

@@ -280,6 +280,19 @@ async fn a_job_that_ends_at_the_limit_of_a_wait_has_ended_in_time() {
 }
 
 #[tokio::test]
+async fn a_wait_for_a_job_of_a_daemon_that_hangs_ends_at_its_limit() {
+    let (listener, url) = listener().await;
+    let child = fencepost(&["job", "wait", "j-1", "--at-most", "500ms", "--url", &url]);
+    // Only the look at the end of the wait is answered.
+    let (_unanswered, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    answering(listener, vec![created()]);
+    let output = ended(child).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("job j-1 is CREATED after 500 ms"), "{err}");
+}
+
+#[tokio::test]
 async fn a_job_that_has_not_ended_in_time_is_printed_for_programs() {
     let (listener, url) = listener().await;
     answering_no_waits(listener, vec![created(), created()]);

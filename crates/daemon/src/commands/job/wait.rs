@@ -22,7 +22,8 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long the last look at a job that has not ended in time may take.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why it waits meanwhile.
+/// Waits until the job, which the daemon has accepted, is FINISHED, at most so long, and prints its result. Says on stderr why it
+/// waits meanwhile.
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached; the job did not succeed, or has not ended in time.
@@ -32,7 +33,33 @@ pub async fn to_the_end(
     at_most: Option<Duration>,
     json: bool,
 ) -> Result<(), Failure> {
+    to_the_end_behind(async { Ok(()) }, client, id, at_most, json).await
+}
+
+/// The same of a job that may not be there. A daemon that cannot be reached now is not waited for.
+///
+/// # Errors
+/// As for [`to_the_end`].
+pub async fn to_the_end_if_there(
+    client: &Client,
+    id: &str,
+    at_most: Option<Duration>,
+    json: bool,
+) -> Result<(), Failure> {
+    let look = async { client.jobs().get(id).await.map(drop) };
+    to_the_end_behind(look, client, id, at_most, json).await
+}
+
+/// The same behind a first call, whose time counts too.
+async fn to_the_end_behind(
+    first: impl Future<Output = client::Result<()>>,
+    client: &Client,
+    id: &str,
+    at_most: Option<Duration>,
+    json: bool,
+) -> Result<(), Failure> {
     let ended = timeout(at_most.unwrap_or(NO_LIMIT), async {
+        first.await?;
         tokio::select! {
             ended = end(client, id, json) => ended,
             never = explain(client, id, json) => match never {},
