@@ -756,6 +756,21 @@ mod tests {
     }
 
     #[test]
+    fn a_recovery_without_an_option_names_those_of_which_it_needs_one() {
+        let error = Cli::try_parse_from(["fencepost", "recover"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("<--dry-run|--confirm|--unknown-signers-are-new>"), "{text}");
+        for two in ["--confirm --dry-run", "--dry-run --unknown-signers-are-new"] {
+            assert_eq!(
+                parse(&format!("fencepost recover {two}")).unwrap_err(),
+                ErrorKind::ArgumentConflict,
+                "{two}"
+            );
+        }
+    }
+
+    #[test]
     fn who_takes_an_outcome_for_a_state_is_told_of_the_option() {
         let error = Cli::try_parse_from("fencepost job list --state failed".split(' ')).unwrap_err();
         assert_eq!(error.exit_code(), 2);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::ids::limits::LEAD_MS_MIN;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ledger::{RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN};
 use wire::limits::REASON_CHARS_MAX;
 
@@ -11,16 +11,17 @@ use crate::config::SNOWFLAKES_AHEAD_MS_MAX;
 
 /// `fencepost recover`
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").required(true).args(["dry_run", "confirm", "unknown_signers_are_new"]))]
 pub struct Recover {
     /// Do it: end all leases, skip numbers, and have each signer wait for its next nonce
-    #[arg(long, required_unless_present_any = ["dry_run", "unknown_signers_are_new"])]
+    #[arg(long)]
     pub confirm: bool,
     /// Say what would be changed, and change nothing
-    #[arg(long, conflicts_with = "confirm")]
+    #[arg(long)]
     pub dry_run: bool,
     /// From now on a signer that the ledger does not know grants from its first nonce. First confirm all signers that may have
     /// been granted nonces between the backup and the recovery
-    #[arg(long, conflicts_with_all = ["confirm", "dry_run", "ids", "lead_ms"])]
+    #[arg(long, conflicts_with_all = ["ids", "lead_ms"])]
     pub unknown_signers_are_new: bool,
     /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What
     /// instances may have in memory is skipped beside; but if a segment's step was raised above 1000000 since the backup, add

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
 
 use super::Cli;
@@ -10,9 +11,25 @@ impl Cli {
     /// The command line of this process. One that is wrong, or asks for help, ends the process.
     pub fn of_process() -> Self {
         let words = with_help(std::env::args_os().collect());
-        let matches = without_empty_variables(Self::command()).get_matches_from(words);
+        let command = without_empty_variables(Self::command());
+        let matches =
+            command.try_get_matches_from(&words).unwrap_or_else(|error| hinted(error, &words).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// The same error. For `node list` and the like, which `nodes` does, with a tip.
+fn hinted(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let [_, node, word, ..] = words else { return error };
+    let root = Cli::command();
+    let of_nodes = root.find_subcommand("nodes").and_then(|nodes| nodes.find_subcommand(word));
+    if node == "node"
+        && let Some(meant) = of_nodes
+    {
+        let tip = format!("`fencepost nodes {}` is about nodes; `fencepost node` runs one", meant.get_name());
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// The same words with `--help` at their end for a `help` among the commands: `help job`, `job help`, `job help list`.
@@ -42,6 +59,19 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_a_node_for_what_nodes_does_gets_a_tip() {
+        let said = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            hinted(Cli::command().try_get_matches_from(&words).unwrap_err(), &words).to_string()
+        };
+        let tip = "tip: `fencepost nodes list` is about nodes; `fencepost node` runs one\n";
+        assert!(said("x node list").contains(tip), "{}", said("x node list"));
+        for other in ["x node", "x node x", "x job list list"] {
+            assert!(!said(other).contains("fencepost nodes"), "{}", said(other));
+        }
+    }
 
     #[test]
     fn help_stands_for_an_option_where_a_command_may_stand() {
