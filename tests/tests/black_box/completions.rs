@@ -35,6 +35,7 @@ typed $'fencepost jo\t' 'job'
 typed $'fencepost job wa\t--at\t' 'job wait --at-most'
 typed $'fencepost submit --kin\tk --metad\t' 'submit --kind=k --metadata'
 typed $'fencepost completions zs\t' 'completions zsh'
+typed $'fencepost node --exe\tcat' 'node --exec cat'
 zpty -d inner
 print ALL DONE
 "#;

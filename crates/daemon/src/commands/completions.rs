@@ -8,10 +8,16 @@ use crate::cli::Cli;
 
 /// Prints the script.
 pub fn run(shell: Shell) {
+    // A reader that closed the pipe has read enough.
+    let _ = shown::print(&script(shell));
+}
+
+fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "fencepost", &mut script);
-    // A reader that closed the pipe has read enough.
-    let _ = shown::print(&String::from_utf8_lossy(&script));
+    let script = String::from_utf8_lossy(&script);
+    // The command of a node has several words, of which only the first would be behind an equals sign.
+    if shell == Shell::Zsh { script.replace("--exec=[", "--exec[") } else { script.into_owned() }
 }
 
 #[cfg(test)]
@@ -35,6 +41,13 @@ mod tests {
         for below in command.get_subcommands() {
             check(below, seen);
         }
+    }
+
+    #[test]
+    fn zsh_writes_no_equals_sign_behind_the_option_with_several_words() {
+        let script = script(Shell::Zsh);
+        assert!(script.contains("--exec[") && script.contains("--url=["), "{script}");
+        assert!(!script.contains("--exec="), "{script}");
     }
 
     #[test]
