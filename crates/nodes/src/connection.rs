@@ -15,7 +15,8 @@
 //! which they were sent) and no longer lists it. An attempt that was called off soon after it was sent need not be
 //! acknowledged. Its slot is freed by a heartbeat that does not list it, if an earlier one, at least half a heartbeat's time
 //! before, did not list it either, and both came after the node had time to read the `cancel`. The exception: one that is
-//! listed later takes its slot again. If a node reports something impossible, the connection is closed.
+//! listed later takes its slot again. If a node reports something impossible, the connection is closed. A result is never
+//! impossible: it may come again, or late, and is answered `stale` at once if its attempt is not with the connection.
 
 mod effect;
 mod frame;

@@ -330,7 +330,7 @@ impl Live {
 
     fn ack(&mut self, slot: Slot) -> Result<Effects, Fault> {
         let Some(held) = self.slots.get_mut(&slot) else {
-            return self.unknown(slot, vec![]);
+            return self.unknown(slot);
         };
         match held.stage {
             Stage::Sent => {
@@ -356,7 +356,7 @@ impl Live {
                 Ok(vec![Effect::Rejected { slot, reason }])
             }
             Some(_) => Err(format!("{slot} is rejected after it was acknowledged")),
-            None => self.unknown(slot, vec![]),
+            None => self.unknown(slot),
         }
     }
 
@@ -367,17 +367,16 @@ impl Live {
             Some(Stage::Running { .. }) => Ok(vec![Effect::Progress { slot, progress }]),
             Some(Stage::Sent) => Err(format!("{slot} makes progress before it was acknowledged")),
             Some(Stage::Answered | Stage::Stale) => Err(format!("{slot} makes progress after its result")),
-            None => self.unknown(slot, vec![]),
+            None => self.unknown(slot),
         }
     }
 
     fn result(&mut self, slot: Slot, end: End) -> Result<Effects, Fault> {
         let Some(held) = self.slots.get_mut(&slot) else {
-            if self.answered.slots.contains(&slot) {
-                return Ok(vec![Effect::Send(ToNode::Committed(slot))]);
-            }
-            // If it was forgotten it had its answer; either answer makes the node forget it too.
-            return self.unknown(slot, vec![Effect::Send(ToNode::Stale(slot))]);
+            // It comes again, or late. If it was forgotten it had its answer; either answer makes the node forget it too.
+            let is_answered = self.answered.slots.contains(&slot);
+            let answer = if is_answered { ToNode::Committed(slot) } else { ToNode::Stale(slot) };
+            return Ok(vec![Effect::Send(answer)]);
         };
         match held.stage {
             Stage::Sent | Stage::Running { .. } => {
@@ -390,11 +389,11 @@ impl Live {
         }
     }
 
-    /// A frame about an attempt that this node does not have: a protocol error, unless this instance has
+    /// A frame other than a result about an attempt that this node does not have: a protocol error, unless this instance has
     /// forgotten the attempt, or called it off before the node answered.
-    fn unknown(&self, slot: Slot, forgotten: Effects) -> Result<Effects, Fault> {
+    fn unknown(&self, slot: Slot) -> Result<Effects, Fault> {
         match self.has_forgotten || self.withdrawn.slots.contains(&slot) {
-            true => Ok(forgotten),
+            true => Ok(vec![]),
             false => Err(format!("{slot} is not with this node")),
         }
     }

@@ -241,7 +241,7 @@ fn each_frame_means_this_in_each_stage() {
         (Nowhere, ack(1), not_here()),
         (Nowhere, reject(1), not_here()),
         (Nowhere, progress(1), not_here()),
-        (Nowhere, result(1), not_here()),
+        (Nowhere, result(1), answer(ToNode::Stale(slot(1)))),
         (Nowhere, heartbeat(&[1]), not_here()),
         (Nowhere, heartbeat(&[]), beats(&[])),
         (Sent, ack(1), acked()),
@@ -464,6 +464,36 @@ fn an_attempt_that_is_stale_before_its_result_is_called_off() {
 }
 
 #[test]
+fn a_result_that_comes_late_or_again_is_stale_and_changes_nothing() {
+    let stale = [send(ToNode::Stale(slot(1)))];
+    // The node has heard the answer.
+    let mut rig = Rig::sent(&[1, 2]);
+    rig.frames([ack(1), result(1)]);
+    rig.connection.committed(slot(1));
+    rig.frames([heartbeat(&[])]);
+    for _ in 0..2 {
+        assert_eq!(rig.frame(result(1)), stale);
+    }
+    // It left the attempt out while it ran.
+    let mut unlisted = Rig::sent(&[1, 2]);
+    unlisted.frames([ack(1), heartbeat(&[])]);
+    assert_eq!(unlisted.frame(result(1)), stale);
+    // The attempt was another connection's, and the hello did not list it.
+    let mut anew = Rig::sent(&[2]);
+    assert_eq!(anew.frame(result(1)), stale);
+    for mut rig in [rig, unlisted, anew] {
+        assert_eq!(rig.taken(), [slot(2)].into());
+        assert!(why_closed(&rig.frame(ack(1))).1.contains("is not with this node"), "nothing is known of it");
+    }
+    // Before the welcome, too. One that the hello listed waits.
+    let mut early = Rig::opened();
+    early.frame(hello(&[2]));
+    assert_eq!(early.frame(result(1)), stale);
+    assert_eq!(early.frame(result(2)), [Effect::Result { slot: slot(2), end: end() }]);
+    assert_eq!(early.frame(result(2)), []);
+}
+
+#[test]
 fn silence_is_noticed_step_by_step() {
     let mut rig = Rig::opened();
     assert_eq!(rig.after(HELLO_MS - 1), []);
@@ -561,7 +591,7 @@ fn random_frames_never_break_a_rule() {
             let listed: Vec<u128> = (0..8)
                 .filter(|n| if rng.random_bool(0.05) { rng.random() } else { taken.contains(&slot(*n)) })
                 .collect();
-            let (was_pending, had) = (pending.contains(&some), answers.get(&some).cloned());
+            let was_pending = pending.contains(&some);
             let is_result = rng.random_bool(0.3);
             let effects = match rng.random_range(0..12) {
                 _ if is_result => rig.frame(result(n)),
@@ -586,19 +616,22 @@ fn random_frames_never_break_a_rule() {
                     Effect::Free(freed) | Effect::Rejected { slot: freed, .. } => {
                         assert!(taken.remove(freed))
                     }
-                    Effect::Heartbeat { gone, .. } => gone.iter().for_each(|freed| {
-                        assert!(
-                            taken.remove(freed)
-                                && !pending.contains(freed)
-                                && !listed.contains(&freed.job.as_u128())
-                        );
-                        // What was called off before its answer may have a result all the same.
-                        answers.insert(*freed, ToNode::Stale(*freed));
-                    }),
+                    Effect::Heartbeat { gone, .. } => {
+                        // The node has heard of what it does not list, and a result of that is a late one from now on.
+                        let is_listed = |slot: &Slot| listed.contains(&slot.job.as_u128());
+                        answers.retain(|slot, answer| is_listed(slot) || *answer == ToNode::Stale(*slot));
+                        for freed in gone {
+                            assert!(taken.remove(freed) && !pending.contains(freed) && !is_listed(freed));
+                            // What was called off before its answer may have a result all the same.
+                            answers.insert(*freed, ToNode::Stale(*freed));
+                        }
+                    }
                     Effect::Result { slot, .. } => assert!(taken.contains(slot) && pending.insert(*slot)),
                     Effect::Send(answer @ (ToNode::Committed(slot) | ToNode::Stale(slot))) => {
-                        let is_first = pending.remove(slot);
-                        assert!(is_first || answers.get(slot) == Some(answer), "another answer than before");
+                        let (is_first, had) = (pending.remove(slot), answers.get(slot));
+                        let is_late =
+                            had.is_none() && !taken.contains(slot) && *answer == ToNode::Stale(*slot);
+                        assert!(is_first || is_late || had == Some(answer), "another answer than before");
                         answers.insert(*slot, answer.clone());
                     }
                     _ => {}
@@ -622,7 +655,7 @@ fn random_frames_never_break_a_rule() {
             }
             assert_eq!(rig.taken(), taken);
             if is_result && !was_pending {
-                let is_answered = had.is_some() && effects == [send(had.clone().expect("it had one"))];
+                let is_answered = answers.get(&some).is_some_and(|answer| effects == [send(answer.clone())]);
                 assert!(is_answered || pending.contains(&some), "a result without an answer: {effects:?}");
             }
         }

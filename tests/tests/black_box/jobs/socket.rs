@@ -112,6 +112,50 @@ async fn a_result_sent_twice_is_one_result_and_committed_both_times() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_comes_late_or_again_is_stale_and_the_node_stays() {
+    let rig = Rig::alone().await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(0, echo(1)).await;
+    let first = hand.given().await;
+    hand.say(done(&first, "first")).await;
+    hand.hear("committed").await;
+    // It has heard the answer, and sends the result again.
+    hand.say(heartbeat(json!([]))).await;
+    hand.say(done(&first, "again")).await;
+    hand.quiet_until("stale", "committed").await;
+    // On a new connection, which does not list the attempt.
+    let mut again = Hand::greeted(&rig, 0, "h", json!([])).await;
+    assert_eq!(hand.closed().await, close::REPLACED);
+    again.say(done(&first, "anew")).await;
+    assert_eq!(again.hear("stale").await["job"], id.as_str());
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["result"], past(&job).len()), (&json!("first"), 1));
+    // The socket is lost while an attempt runs, and the node lists it no more.
+    let id = rig.submit(0, with(echo(2), json!({"backoff": {"initial_ms": 0}}))).await;
+    let lost = again.given().await;
+    again.say(frame("ack", &lost, json!({}))).await;
+    rig.in_state(0, &id, "RUNNING").await;
+    drop(again);
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    hand.say(done(&lost, "late")).await;
+    // The job runs again meanwhile: the frames come in either order.
+    let (mut stale, mut given) = (None, None);
+    while stale.is_none() || given.is_none() {
+        let heard = hand.any(&["stale", "dispatch"]).await;
+        let of = json!({"job": heard["job"], "attempt": heard["attempt"]});
+        *(if heard["type"] == "stale" { &mut stale } else { &mut given }) = Some(of);
+    }
+    assert_eq!((stale, given.as_ref()), (Some(lost), Some(&json!({"job": id, "attempt": 2}))));
+    hand.say(done(&given.unwrap(), "good")).await;
+    hand.hear("committed").await;
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("good"), &json!(2)));
+    hand.say(heartbeat(json!([]))).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_nodes_of_one_name_that_start_together_at_two_instances_one_stays_and_works() {
     let rig = Rig::together(2).await;
     let mut nodes = [0, 1].map(|index| Node::start(&rig.urls[index..=index], "n", |_| {}));
@@ -322,7 +366,6 @@ async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() 
         written(&frame("ack", &strange, json!({}))),
         written(&frame("reject", &strange, json!({"reason": "full"}))),
         written(&frame("progress", &strange, json!({"percent": 1}))),
-        written(&done(&strange, 1)),
         written(&frame("result", &strange, json!({"ok": true}))),
         written(&frame("result", &strange, json!({"ok": false, "output": 1}))),
         written(&json!({"type": "heartbeat", "running": [], "load": {"cpu": -1}})),
